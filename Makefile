@@ -50,8 +50,9 @@ demo: $(STAMP)  ## Everything end to end on the sample data, about four minutes 
 test: $(STAMP)  ## The quick test suite.
 	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -m 'not slow and not gpu' -n $(WORKERS) --dist loadfile
 
-mutations: $(STAMP)  ## Change one line at a time and see the tests notice.
+mutations: $(STAMP)  ## Make one line wrong at a time and see the tests notice.
 	$(BIN)/python .ci/mutations/run.py --jobs 2
+	$(BIN)/python .ci/mutations/run.py --jobs 2 --changes 40
 
 ui: $(STAMP)  ## Open the Dagster UI (http://localhost:3000).
 	$(BIN)/dagster dev --host 127.0.0.1 -w workspace.yaml
@@ -68,9 +69,8 @@ sbom: $(STAMP)  ## Write the list of all dependencies (CycloneDX) into build/sbo
 	@mkdir -p $(dir $(SBOM))
 	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible --of JSON -o $(SBOM)
 
-readme: $(STAMP)  ## Write the tables of README.md and the benchmarks again from the committed rows.
+readme: $(STAMP)  ## Write the tables of README.md again from the committed rows.
 	$(BIN)/python -m compevo_core.paper.report.markdown README.md
-	$(BIN)/python -m benchmarks.table
 
 docs: $(STAMP)  ## Write the reference pages and build the site into build/site.
 	$(BIN)/python docs/generate.py

@@ -33,7 +33,6 @@ from benchmarks.dense_sampling import sample_every_token
 from benchmarks.rows import Row, print_row
 from benchmarks.world import (
     CHOICE,
-    TRAIN_WINDOWS,
     Replay,
     World,
     build_compared_config,
@@ -56,6 +55,7 @@ from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.round import RoundTrainer
 from compevo_core.training.schedule import RunGenerators, seed_agent_generators
 from compevo_core.training.update import PolicyStep
+from tests.support.rounds import start_state
 
 if TYPE_CHECKING:
     from benchmarks.peft import PeftRound
@@ -151,7 +151,6 @@ def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         world, reference = _prepare_reference(agents, repeats, quick, dtype)
         theirs: list[tuple[float, Row]] = []
         for day in _list_rounds(repeats):
-            world.reset()
             reference.reset()
             theirs.append(time_call(partial(reference.step, world.days[day], replays[day])))
         their_seconds, their_records = zip(*theirs[-repeats:], strict=True)
@@ -182,7 +181,6 @@ def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         world, reference = _prepare_reference(agents, repeats, quick, dtype)
         shared = []
         for _, replay in timed:
-            world.reset()
             reference.reset()
             shared.append(time_call(partial(reference.step_policy, replay))[0])
         rows.append(build_row("policy-peft", world, ours, shared, **columns, reference=PEFT_SHARED))
@@ -203,7 +201,7 @@ def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
 
     rows = []
     for dtype, (timed, columns) in _measure_types(agents, repeats, quick, time_ours).items():
-        # Averaging costs nothing beside the forecasts; weighted as ours, the ways can be compared.
+        # Averaging costs little compared with the forecasts; equal weights make both comparable.
         world, population = _prepare_reference(agents, repeats, quick, dtype)
         ours = [seconds for seconds, _ in timed]
         for case, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
@@ -251,7 +249,6 @@ def _prepare_reference(
     from benchmarks.peft import PeftRound
 
     world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
-    world.reset()
     reference = PeftRound(world)
     reference.reset()
     return world, reference
@@ -320,7 +317,7 @@ def _run_rounds(world: World) -> list[tuple[float, Row, Replay]]:
     measured = []
     for day in _list_rounds(repeats):
         trainer = world.build_replay_trainer()
-        state = world.start_state(trainer)
+        state = start_state(trainer, world.logics)
         measured.append((*time_call(partial(world.step, trainer, state, day)), world.replay))
     return measured[-repeats:]
 
@@ -462,7 +459,7 @@ def measure_memory(gradient: str, agents: int, repeats: int, *, quick: bool) -> 
     del repeats
     world = World(build_config(agents, quick=quick, settings={"run.gradient": gradient}), 1)
     trainer = world.build_trainer(rewrites=False)
-    state = world.start_state(trainer)
+    state = start_state(trainer, world.logics)
 
     # Adam's averages are there after the first update: the second round holds them as well.
     world.step(trainer, state, 0)
@@ -546,25 +543,11 @@ def measure_rounds(case: str, agents: int, repeats: int, *, quick: bool) -> list
     return [build_row(case, world, seconds[1:], tokens=round(sum(tokens[1:]) / repeats))]
 
 
-def measure_pass(agents: int, repeats: int, *, quick: bool) -> list[Row]:
-    """Measure one pass over the train windows without rewriting, validation left out."""
-    del repeats
-    windows = _QUICK_WINDOWS if quick else TRAIN_WINDOWS
-    config = build_config(agents, quick=quick)
-    rounds = math.ceil(windows / config.run.batch_size)
-    world = World(config, rounds)
-    # The last round has the windows that are left.
-    world.days[-1] = world.days[-1][: windows - (rounds - 1) * config.run.batch_size]
-
-    seconds, tokens = _time_rounds(world, rewrites=False)
-    return [build_row(f"preset-pass-{windows}", world, [sum(seconds)], tokens=sum(tokens))]
-
-
 def _time_rounds(world: World, *, rewrites: bool) -> tuple[list[float], list[int]]:
     """Return seconds and tokens of a round on each day of the world."""
     counter = TokenCounter(world.model.backbone)
     trainer = world.build_trainer(rewrites=rewrites)
-    state = world.start_state(trainer)
+    state = start_state(trainer, world.logics)
     counter.take()
 
     seconds, tokens = [], []
@@ -658,7 +641,6 @@ CASES: dict[str, tuple[Callable[..., list[Row]], tuple[int, ...]]] = {
     "memory-by-agent": (partial(measure_memory, "by-agent"), (1, 3, 10)),
     "memory-joint": (partial(measure_memory, "joint"), (1, 3, 10)),
     "preset-inference": (measure_preset_inference, (3,)),
-    "preset-pass": (measure_pass, (3,)),
     "preset-rewriting": (partial(measure_rounds, "preset-rewriting"), (3,)),
     "preset-round": (partial(measure_rounds, "preset-round"), (3,)),
     "policy": (measure_policy, (1, 3, 10)),

@@ -36,7 +36,7 @@ def read_peak() -> float:
 
 
 def forget_peak() -> None:
-    """Begin a new peak, without what nobody refers to any more."""
+    """Begin a new peak, without objects that are no longer referenced."""
     gc.collect()
     reset_peak_memory()
     if torch.cuda.is_available():

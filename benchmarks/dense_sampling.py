@@ -60,7 +60,7 @@ def sample_every_token(
 
 
 def _draw(scores_AMV: Tensor, is_alive_AM: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """Draw one token a row; an agent draws while one of its rows goes on."""
+    """Sample one token per row; an agent samples while one of its rows is unfinished."""
     uniform_AM = torch.zeros(is_alive_AM.shape, dtype=torch.float64)
     for agent, generator in enumerate(generators):
         if is_alive_AM[agent].any():

@@ -1,7 +1,7 @@
 """The engine against ordinary ways of doing the same, in one run: ``python -m benchmarks.engine``.
 
 What belongs here: running the cases, each in a process of its own, the rows derived from others and
-the table. What does not: the measuring itself (``cases``); what each case measures beside what is
+the table. What does not: the measuring itself (``cases``); what each case measures and compares is
 in ``docs/explanation/benchmarks.md``.
 
 A ratio is reference over ours, in processor seconds (on a GPU in wall-clock seconds): above 1, ours
@@ -32,7 +32,6 @@ from benchmarks.rows import (
     Row,
     describe_surroundings,
     measure_in_process,
-    print_row,
     read_rows,
     write_rows,
 )
@@ -84,7 +83,6 @@ def run(
             for row in measure_in_process(
                 "benchmarks.cases", case, *options, environment=child_environment(threads)
             ):
-                print_row(row)
                 # A GPU is the machine of its rows.
                 surroundings |= {"machine": row.get("machine", surroundings["machine"])}
                 rows = merge_rows(rows, [row | surroundings])

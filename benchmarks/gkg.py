@@ -1,6 +1,6 @@
-"""Parsing GDELT's 15-minute GKG files at their real size, beside other ways of reading them.
+"""Parsing GDELT's 15-minute GKG files at their real size, compared with other readers.
 
-What belongs here: made-up files, one function and one process a way. What does not: the parser
+What belongs here: made-up files, one function and one process per way. What does not: the parser
 (``compevo_pipeline.sources.gdelt.parse``).
 
     python -m benchmarks.gkg run --files 96 --folder DIR --gdelt-python VENV/bin/python
@@ -19,7 +19,6 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -33,10 +32,6 @@ from benchmarks.rows import (
     write_rows,
 )
 
-COLUMNS = (
-    *("way", "version", "files", "zipped_mb", "unpacked_mb", "rows", "seconds", "cpu_seconds"),
-    *("mb_per_cpu_second", "rows_per_cpu_second", "peak_memory_mb", "machine", "commit"),
-)
 ROWS_PER_FILE = 2_000
 DIFFERENT_FILES = 4  # making one takes ten times as long as reading it
 FILE_NAME = "{:014d}.gkg.csv.zip"
@@ -96,20 +91,10 @@ def read_by_compevo(paths: list[Path]) -> tuple[int, str]:
     """Read with this project's parser; return the rows and its version."""
     import polars as pl
 
-    from compevo_pipeline.sources.common.base import Mode, RawFile
     from compevo_pipeline.sources.gdelt.parse import parse_gkg
+    from tests.support.sources import raw
 
-    def read(path: Path) -> RawFile:
-        return RawFile(
-            source="gdelt_bulk",
-            name=path.name,
-            content=path.read_bytes(),
-            url=f"file:{path.name}",
-            fetched_at=datetime(2026, 3, 2, tzinfo=UTC),
-            mode=Mode.ARCHIVE,
-        )
-
-    frame = pl.concat(parse_gkg(read(path))[0] for path in paths)
+    frame = pl.concat(parse_gkg(raw(path.name, path.read_bytes()))[0] for path in paths)
     return frame.height, version("compevo")
 
 
@@ -200,8 +185,7 @@ def run(files: int, folder: Path | None, gdelt_python: str, out: Path) -> None:
             row["rows_per_cpu_second"] = row["rows"] / row["cpu_seconds"]
             rows.append(row)
 
-    write_rows(rows, out, COLUMNS)
-    sys.stdout.write(out.read_text(encoding="utf-8"))
+    write_rows(rows, out)
 
 
 def main() -> None:

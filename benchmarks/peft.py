@@ -14,6 +14,7 @@ the longest prompt, L = R P, T sampled tokens, C last tokens of a prompt, S soft
 
 import contextlib
 import dataclasses
+import functools
 import tempfile
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -116,7 +117,10 @@ class PeftForecasts:
             for group in agent_groups
             for suffix in group.suffixes
         ]
-        ids_NP, mask_NP = pad_left(rows, self.backbone.tokenizer.pad_token_id)
+        pad = functools.partial(pad_sequence, batch_first=True, padding_side="left")
+        ids_NP = pad(rows, padding_value=self.backbone.tokenizer.pad_token_id)
+        mask_NP = pad([torch.ones_like(row) for row in rows])
+
         device = self.backbone.device
         mask_ARP = mask_NP.unflatten(0, (len(groups), -1)).to(device)
         return PaddedPrompts(ids_NP.reshape(len(groups), -1).to(device), mask_ARP)
@@ -222,13 +226,14 @@ class PeftRound:
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Take the world's learned tensors as they are now, and a fresh optimiser."""
+        """Reset the world, and take its learned tensors and a fresh optimiser."""
+        self.world.reset()
         theirs = self.world.model
         prefix = f"{self.backbone.model.base_model_prefix}."
         for name, layer in theirs.population.layers.items():
             self._copy_adapters(self.model.base_model.model.get_submodule(name), layer, LOGIC)
             if FORECAST in layer.lora_a:
-                # Forecasts are read by the stack of layers alone, whose names begin there.
+                # Forecasts are read only by the stack of layers, whose names begin there.
                 cut = self.forecasts.model.base_model.model
                 module = cut.get_submodule(name.removeprefix(prefix))
                 self._copy_adapters(module, layer, FORECAST)
@@ -555,7 +560,7 @@ def time_trl_steps(
         trainer = GRPOTrainer(
             backbone.model,
             reward_funcs=score_completions,
-            args=_build_arguments(config, folder, steps),
+            args=build_arguments(config, folder, steps),
             train_dataset=Dataset.from_dict({"prompt": [prompt] * steps}),
             processing_class=backbone.tokenizer,
             callbacks=[timer],
@@ -565,7 +570,8 @@ def time_trl_steps(
     return timer.seconds
 
 
-def _build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
+def build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
+    """Return the arguments of TRL's trainer for a run."""
     tokens = config.evolution.max_new_tokens
     return GRPOConfig(
         output_dir=folder,
@@ -586,7 +592,7 @@ def _build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
         top_p=1.0,
         max_completion_length=tokens,
         generation_kwargs={"min_new_tokens": tokens},
-        # The same device as ours, the backbone's own type, nothing beside the step in the time.
+        # The same device as ours, the backbone's own type, and only the step is timed.
         use_cpu=not torch.cuda.is_available(),
         bf16=False,
         gradient_checkpointing=False,
@@ -597,17 +603,10 @@ def _build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
     )
 
 
-def pad_left(rows: Sequence[Tensor], pad_id: int) -> tuple[Tensor, Tensor]:
-    """Pad token rows on the left to one length; return ids and mask, both (N, P)."""
-    ids = pad_sequence(rows, batch_first=True, padding_value=pad_id, padding_side="left")
-    masks = [torch.ones_like(row) for row in rows]
-    return ids, pad_sequence(masks, batch_first=True, padding_side="left")
-
-
 def load_reference(config: BackboneConfig) -> Backbone:
     """Load a backbone in the type that is fair to ours: bfloat16, its adapters float32, to mixed.
 
-    PEFT keeps adapters in float32 whatever the backbone's type.
+    PEFT keeps adapters in float32 for every type of backbone.
     """
     dtype = "bfloat16" if config.dtype == "mixed" else config.dtype
     return load_backbone(config.model_copy(update={"dtype": dtype}))

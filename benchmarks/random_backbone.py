@@ -1,7 +1,7 @@
 """Save a random backbone of a published shape: ``python -m benchmarks.random_backbone FOLDER``.
 
 What belongs here: shapes, and the folder that transformers loads. What does not: measuring. Speed
-and memory depend on the shape alone, and weights of 8 billion parameters need not be downloaded.
+and memory depend only on the shape, and weights of 8 billion parameters need not be downloaded.
 """
 
 from pathlib import Path

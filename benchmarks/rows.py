@@ -35,8 +35,9 @@ def read_rows(path: Path) -> list[Row]:
         return list(csv.DictReader(stream))
 
 
-def write_rows(rows: list[Row], path: Path, columns: Sequence[str]) -> None:
-    """Write a table, numbers with four significant digits."""
+def write_rows(rows: list[Row], path: Path, columns: Sequence[str] = ()) -> None:
+    """Write a table of these or all columns, numbers with four significant digits."""
+    columns = columns or list(dict.fromkeys(name for row in rows for name in row))
     with path.open("w", encoding="utf-8", newline="") as stream:
         table = csv.DictWriter(stream, columns, lineterminator="\n", extrasaction="ignore")
         table.writeheader()
@@ -50,7 +51,7 @@ _ROW = '{"'  # how a row begins; TRL prints a dict of Python of its own
 def measure_in_process(
     module: str, *arguments: str, environment: Mapping[str, str], python: str = sys.executable
 ) -> list[Row]:
-    """Return the rows that ``python -m module arguments`` prints, one JSON object a line.
+    """Return the rows that ``python -m module arguments`` prints, and print them here as well.
 
     Raises:
         RuntimeError: the process failed, or printed no row.
@@ -71,8 +72,10 @@ def measure_in_process(
     if done.returncode or not rows:
         raise RuntimeError(
             f"{' '.join(command)} ended with code {done.returncode} and {len(rows)} rows; run it "
-            f"alone to see why\n{done.stderr[-_LAST_CHARACTERS:]}"
+            f"by itself to see why\n{done.stderr[-_LAST_CHARACTERS:]}"
         )
+    for row in rows:
+        print_row(row)
     return rows
 
 

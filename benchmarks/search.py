@@ -1,4 +1,4 @@
-"""A search for logics that are read together, beside fitting everything anew for each of them.
+"""A search for logics that are read together, compared with refitting everything for each of them.
 
     python -m benchmarks.search --out benchmarks/results/search.csv
 
@@ -9,11 +9,12 @@ logic is timed. Both must give the same rewards. Embedding the logics and choosi
 counted on both sides, once each.
 """
 
-import argparse
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+import typer
 
 from benchmarks.rows import RESULTS, describe_surroundings, measure_seconds, write_rows
 from compevo_core.agents.decoders import ForecastExample
@@ -28,10 +29,6 @@ from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.planted_news import PlantedNews, plant_news
 from tests.support.population import windows
 
-COLUMNS = (
-    *("agents", "windows", "logics", "seconds", "cpu_seconds", "reference_cpu_seconds", "ratio"),
-    *("machine", "commit"),
-)
 _LOGICS, _TIMED = 320, 32
 _LARGEST_GAP = 1e-6
 
@@ -69,12 +66,8 @@ def refit(reader: FittedReader, agent: int, logic: str, standing: Standing) -> F
     return measure(others) - measure(others | {agent: logic})
 
 
-def main() -> None:
+def main(out: Annotated[Path, typer.Option(help="The table.")] = RESULTS / "search.csv") -> None:
     """Measure both ways and write the row."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=RESULTS / "search.csv")
-    out = parser.parse_args().out
-
     config = RunConfig.preset("specialists")
     agents = config.population.agents
     draws = SlotDraws(config, ["NSW1", "SA1"])
@@ -113,8 +106,8 @@ def main() -> None:
         "reference_cpu_seconds": reference,
         "ratio": reference / cpu,
     }
-    write_rows([row | describe_surroundings(())], out, COLUMNS)
+    write_rows([row | describe_surroundings(())], out)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

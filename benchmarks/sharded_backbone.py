@@ -112,15 +112,15 @@ def measure_processes(folder: str, count: int) -> Row:
 
 def compare(rows: list[Row]) -> list[Row]:
     """Add to each row what it is against one process."""
-    alone = rows[0]
-    own_alone = alone["resident_gb"] - alone["baseline_gb"]
+    single = rows[0]
+    own_single = single["resident_gb"] - single["baseline_gb"]
     return [
         row
         | {
-            "held_ratio": row["held_gb"] / alone["held_gb"],
-            "resident_ratio": (row["resident_gb"] - row["baseline_gb"]) / own_alone,
-            "state_difference": abs(row["state_norm"] / alone["state_norm"] - 1),
-            "gradient_difference": abs(row["gradient_norm"] / alone["gradient_norm"] - 1),
+            "held_ratio": row["held_gb"] / single["held_gb"],
+            "resident_ratio": (row["resident_gb"] - row["baseline_gb"]) / own_single,
+            "state_difference": abs(row["state_norm"] / single["state_norm"] - 1),
+            "gradient_difference": abs(row["gradient_norm"] / single["gradient_norm"] - 1),
         }
         for row in rows
     ]
@@ -154,7 +154,7 @@ def main(
         save_backbone(Path(folder), layers, width)
         rows = compare([measure_processes(folder, count) for count in PROCESSES])
     rows = [row | {"layers": layers, "width": width} | describe_surroundings() for row in rows]
-    write_rows(rows, out, list(rows[0]))
+    write_rows(rows, out)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ what a training or a forecast takes. ``import dagster`` is timed with them: on a
 rows grow alike.
 """
 
-import argparse
 import os
 import resource
 import subprocess
@@ -15,10 +14,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from benchmarks.rows import REPO, RESULTS, Row, describe_surroundings, write_rows
 
-COLUMNS = ("what", "seconds", "cpu_seconds", "machine", "commit")
 _ASSET = ("-m", "dagster", "asset", "materialize", "-m", "compevo_pipeline.definitions")
 _SMALL = (*_ASSET, "--select", "series/bitcoin")
 WAYS: dict[str, tuple[str, ...]] = {
@@ -46,17 +47,14 @@ def measure(command: tuple[str, ...], home: Path) -> Row:
     return {"seconds": time.perf_counter() - began, "cpu_seconds": cpu}
 
 
-def main() -> None:
+def main(out: Annotated[Path, typer.Option(help="The table.")] = RESULTS / "startup.csv") -> None:
     """Measure every way and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=RESULTS / "startup.csv")
-    out = parser.parse_args().out
     with tempfile.TemporaryDirectory() as folder:
         measure(WAYS["definitions"], Path(folder))  # compiled modules are there from then on
         rows = [{"what": name} | measure(way, Path(folder)) for name, way in WAYS.items()]
     facts = describe_surroundings(())
-    write_rows([row | facts for row in rows], out, COLUMNS)
+    write_rows([row | facts for row in rows], out)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

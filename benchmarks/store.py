@@ -35,18 +35,14 @@ from benchmarks.rows import (
     write_rows,
 )
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.runtime.usage import peak_memory_gigabytes
 from compevo_pipeline.config.settings import child_environment
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
+from tests.support.window_samples import make_articles as make_dated_articles
 
 SIZES = (10_000, 100_000, 1_000_000)
 LIBRARIES = ("duckdb", "polars", "numpy")
-COLUMNS = (
-    *("step", "articles", "seconds", "cpu_seconds", "exponent", "peak_memory_mb", "disk_mb"),
-    *("threads", "machine", *LIBRARIES, "commit"),
-)
 DEFAULT_STEPS = ("none", "upsert", "append", "pool", "look-up", "candidates", "block")
 REPEATED = ("look-up", "candidates", "block")
 
@@ -144,22 +140,13 @@ STEPS: dict[str, Callable[[Path, int], Blocks]] = {
 def make_articles(first: int, end: int, rows: int) -> pl.DataFrame:
     """Return the articles from row ``first`` to ``end`` of an archive of ``rows``."""
     numbers = range(first, end)
-    seen = pl.Series([_FIRST + _YEARS * (row / rows) for row in numbers])
-    columns = {
-        "article_id": [make_id(row) for row in numbers],
-        "url": [f"https://news.example/{row % 977}/story-{row}" for row in numbers],
-        "title": [make_title(row) for row in numbers],
-        "body": [""] * len(numbers),
-        "domain": ["news.example"] * len(numbers),
-        "language": ["English"] * len(numbers),
-        "country": ["Australia"] * len(numbers),
-        "published_at": seen,
-        "seen_at": seen,
-        "available_at": seen,
-        "fetched_at": seen,
-        "source": ["sample:benchmark"] * len(numbers),
-    }
-    return pl.DataFrame(columns, schema=ARTICLE_SCHEMA)
+    seen = [_FIRST + _YEARS * (row / rows) for row in numbers]
+    frame = make_dated_articles(seen, [make_title(row) for row in numbers])
+    return frame.with_columns(
+        article_id=pl.Series([make_id(row) for row in numbers]),
+        url=pl.Series([f"https://example.org/{row % 977}/story-{row}" for row in numbers]),
+        seen_at="available_at",
+    )
 
 
 def make_id(row: int) -> str:
@@ -209,11 +196,10 @@ def main(
                 (row,) = measure_in_process(
                     "benchmarks.store", *options, environment=child_environment(threads)
                 )
-                print_row(row)
                 rows.append(row | surroundings)
         finally:
             shutil.rmtree(archive)
-        write_rows(add_exponents(rows), out, COLUMNS)
+        write_rows(add_exponents(rows), out)
 
 
 @app.command()

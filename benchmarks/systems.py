@@ -21,7 +21,6 @@ import typer
 
 from benchmarks.clock import name_gpu, read_peak, time_call
 from benchmarks.rows import (
-    LIBRARIES,
     RESULTS,
     Row,
     describe_surroundings,
@@ -36,13 +35,6 @@ from compevo_core.paper.changes import find_variant
 from compevo_core.paper.report.paper_tables import SYSTEMS
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, windows
-
-COLUMNS = (
-    *("system", "backbone", "dtype", "agents", "round_seconds", "epoch_hours", "step_seconds"),
-    *("peak_memory_gb", "rounds", "machine"),
-    *LIBRARIES,
-    "commit",
-)
 
 _ROUNDS = 5  # of which the first warms up, and the last is validated
 _STEPS = 4
@@ -121,9 +113,8 @@ def main(
     for name in SYSTEMS:
         arguments = (backbone, "--system", name)
         (row,) = measure_in_process("benchmarks.systems", *arguments, environment={})
-        print_row(row)
         rows.append(surroundings | row)
-        write_rows(rows, out, COLUMNS)
+        write_rows(rows, out)
 
 
 if __name__ == "__main__":

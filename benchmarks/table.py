@@ -1,16 +1,15 @@
-"""The tables of speed and memory in the documentation: ``python -m benchmarks.table``.
+"""The tables of speed and memory in the documentation, filled in when the site is built.
 
-What belongs here: rows of ``benchmarks/results`` to Markdown, and writing each table between its
-markers. What does not: measuring.
+What belongs here: rows of ``benchmarks/results`` to Markdown, and each table between its markers.
+What does not: measuring.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.rows import REPO, RESULTS, Row, read_rows
+from benchmarks.rows import RESULTS, Row, read_rows
 from compevo_core.paper.report.markdown import replace_between
 from compevo_core.paper.report.published import EFFICIENCY, find_published
 from compevo_core.report.tables import markdown_table, method_name
-from compevo_core.runtime.files import write_text
 
 Columns = Mapping[str, Callable[[Row], str]]
 """How each column of a table shows a row, by its title."""
@@ -39,7 +38,6 @@ TEXTS = {
     "preset-round": "the preset's round without rewriting",
     "preset-rewriting": "the preset's round with rewriting",
     "preset-inference-100": "the preset's forecasts of 100 windows",
-    "preset-pass-1975": "the preset's pass over 1,975 windows",
     "gradient": "forecast phase, agent by agent",
     "gradient-difference": "difference of the gradients over their norm",
     "memory-joint": "peak of a round without rewriting, gradient joint",
@@ -221,7 +219,7 @@ def format_split(rows: Sequence[Row]) -> str:
 
 
 def format_systems(rows: Sequence[Row]) -> str:
-    """Return what the systems of agents cost, each beside the paper's figure and its own ratio."""
+    """Return the costs of the systems of agents, with the paper's figures and ratios."""
     cells = []
     for column, published, title, digits in SYSTEM_FIGURES:
         own = [float(row[column]) for row in rows]
@@ -259,20 +257,11 @@ TABLES = {
 }
 
 
-def replace_table(name: str, text: str) -> str:
-    """Return a page with one table written again from the committed rows."""
-    format_rows, page = TABLES[name]
-    start = f"<!-- {name}: made by `make readme` from benchmarks/results/{name}.csv -->"
-    table = format_rows(read_rows(RESULTS / f"{name}.csv"))
-    return replace_between(text, table, start, f"<!-- end of {name} -->", document=page)
-
-
-def main() -> None:
-    """Write every table again from the committed rows."""
-    for name, (_, page) in TABLES.items():
-        path = REPO / "docs" / page
-        write_text(path, replace_table(name, path.read_text(encoding="utf-8")))
-
-
-if __name__ == "__main__":
-    main()
+def fill_tables(text: str, page: str) -> str:
+    """Return a page with its tables, made from the committed rows."""
+    for name, (format_rows, home) in TABLES.items():
+        if home == page:
+            start = f"<!-- {name}: filled in from benchmarks/results/{name}.csv by the site -->"
+            table = format_rows(read_rows(RESULTS / f"{name}.csv"))
+            text = replace_between(text, table, start, f"<!-- end of {name} -->", document=page)
+    return text

@@ -31,7 +31,6 @@ from compevo_core.config.run import RunConfig
 from compevo_core.lm.adapters import KINDS
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import load_encoder
-from compevo_core.training.diagnostics import RegretTracker
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.prior import make_examples
 from compevo_core.training.round import RoundState, RoundTrainer
@@ -228,17 +227,6 @@ class World:
         plan = self._plan(rewrites=True)
         return RoundTrainer(self.model, executor, plan, writer=_FixedLengthWriter(self))
 
-    def start_state(self, trainer: RoundTrainer) -> RoundState:
-        """Return the state before round 0."""
-        agents = len(self.logics)
-        return RoundState(
-            0,
-            list(self.logics),
-            [0.0] * agents,
-            trainer.writer.encode_logics(self.logics),
-            RegretTracker.start(agents, self.config.run.fixed_logics),
-        )
-
     def observe(self) -> Observation:
         """Make up an observation of the usual size: each agent sees those that follow it."""
         agents = self.config.population.agents
@@ -275,7 +263,7 @@ class World:
         fitness_A = -torch.linspace(0.1, 1.0, self.config.population.agents)
         self.model.selection.fitness_EA.copy_(fitness_A.expand_as(self.model.selection.fitness_EA))
 
-        # Adapters are drawn anew at each reset; everything else is small enough to copy.
+        # Adapters are sampled again at each reset; everything else is small enough to copy.
         self._initial = {
             name: value.clone()
             for name, value in self.model.tensors().items()

@@ -22,8 +22,9 @@ from compevo_pipeline.defs.assets import (
     training,
     windows,
 )
-from compevo_pipeline.defs.dead_runs import dead_runs, watch_dead_runs
-from compevo_pipeline.defs.jobs import build_jobs, job_name
+from compevo_pipeline.defs.dead_runs import dead_runs
+from compevo_pipeline.defs.definition import DAILY_REFRESH
+from compevo_pipeline.defs.jobs import build_jobs
 from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.defs.resources import (
     KubernetesPipes,
@@ -31,7 +32,7 @@ from compevo_pipeline.defs.resources import (
     PodClient,
     Workspace,
 )
-from compevo_pipeline.defs.schedules import build_evening_sensor, build_schedules, find_unscheduled
+from compevo_pipeline.defs.schedules import build_schedules, find_unscheduled
 from compevo_pipeline.launchers.process import PodSpec
 from compevo_pipeline.paper import assets as paper
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, describe_data
@@ -64,7 +65,6 @@ def build_defs(
     table: FeedTable = {**deployment.feeds(), **(feeds or {})}
     now = clock or utc_now
     jobs = build_jobs(registry, deployment.layout)
-    (refresh,) = (job for job in jobs if job.name == job_name("refresh", keys.OPERATIONAL))
     names = frozenset(dataset.name for dataset in registry.own)
     return dg.Definitions(
         assets=dg.map_asset_specs(
@@ -77,10 +77,10 @@ def build_defs(
         schedules=[*build_schedules(jobs, deployment), coverage.hourly_coverage],
         sensors=[
             dead_runs,
-            build_evening_sensor(refresh, deployment, now),
             *build_alert_sensors(deployment, now),
         ],
-        executor=watch_dead_runs(dg.multiprocess_executor),
+        # A process for each step would import everything again: seconds of processor each.
+        executor=dg.in_process_executor,
         loggers={"console": dg.colored_console_logger, "progress": progress_logger},
         resources={
             "workspace": Workspace(settings=settings, mode=settings.mode.value),
@@ -123,7 +123,7 @@ def _build_assets(
         evaluation.inference_2026,
         paper.control,
         paper.text,
-        *(forecast.build_next_day_asset(registry[name].spec) for name in daily),
+        *(forecast.build_next_day_asset(registry[name]) for name in daily),
         *(forecast.build_scored_asset(name) for name in daily),
         coverage.coverage,
         # The report shows the scores of own data sets and the forecasts of all.
@@ -152,7 +152,8 @@ def _fit_to_deployment(
     a sample, an archive or a user do not change by the day: a policy would always warn of them.
     """
     mode, dataset = settings.mode, spec.tags.get("dataset", "")
-    is_due = mode is Mode.LIVE and dataset not in own
+    # A forecast from a file that has a deadline is due by it all the same.
+    is_due = mode is Mode.LIVE and (dataset not in own or spec.freshness_policy != DAILY_REFRESH)
     return spec.replace_attributes(
         description=f"{describe_data(mode, dataset)} {spec.description}",
         kinds={*spec.kinds, mode.value},

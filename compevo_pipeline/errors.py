@@ -34,6 +34,10 @@ class Throttled(SourceTransient):
         self.retry_after_s = retry_after_s
 
 
+class TooSlow(SourceTransient):
+    """The time for an answer, or for all answers of a feed, is over."""
+
+
 MAX_RETRY_AFTER_S = 6 * 3600.0
 """Longest pause that a publisher's ``Retry-After`` can ask for; anything longer counts as this."""
 
@@ -86,7 +90,13 @@ _RESPECT_BLOCK = FailurePolicy(
     ),
 )
 
+_LEAVE = FailurePolicy(
+    decision=RetryDecision.PERMANENT,
+    remedy="none: what came is stored, and the next run asks for the rest",
+)
+
 POLICIES: tuple[tuple[type[CompEvoError], FailurePolicy], ...] = (
+    (TooSlow, _LEAVE),
     (SourceTransient, _RETRY),
     (SourceAbsent, _STOP),
     (SourceRejected, _STOP),

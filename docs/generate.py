@@ -2,12 +2,14 @@
 
 What belongs here: settings, commands, environment, run folder, round record, result rows, data
 contracts and the index of decisions, each read from the code or from the pages. What does not: any
-sentence that a person should write. ``--check`` writes nothing and fails if a page is out of date.
+sentence that a person should write. Pages that users look up are committed, and ``--check`` fails
+if one is out of date; the others are made when the site is built (``docs/hooks.py``).
 """
 
 import inspect
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -19,9 +21,10 @@ REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO))
 
 from compevo_core import errors  # noqa: E402
-from compevo_core.config.run import RunConfig, iterate_settings  # noqa: E402
+from compevo_core.config.run import RunConfig, iterate_settings, list_presets  # noqa: E402
 
 DOCS = REPO / "docs"
+SHARED = 3  # commands with the same option, from which on it is described once
 NOTE = "<!-- made by `make docs`; change the code, not this page -->"
 
 
@@ -40,8 +43,8 @@ def settings_page() -> str:
         "# Settings",
         NOTE,
         "All settings of a training run, by section. A preset is a TOML file with these sections; "
-        "`--set section.setting=value` changes one. The defaults come from the paper. The shipped "
-        "presets are `paper`, `default`, `demo` and `tiny` (`compevo_core/config/presets`).",
+        "`--set section.setting=value` changes one. The defaults come from the paper. Presets in "
+        f"`compevo_core/config/presets`: {', '.join(f'`{name}`' for name in list_presets())}.",
     ]
     for section, info in RunConfig.model_fields.items():
         kind: Any = info.annotation
@@ -107,17 +110,25 @@ def cli_page() -> str:
     """Every command with its arguments and options."""
     from compevo_pipeline.cli.main import app
 
+    commands = list(list_commands(typer.main.get_command(app)))
+    entries = Counter(option_entry(option) for _, command in commands for option in command.params)
+    by_name = {entry.split("`")[1]: entry for entry, _ in reversed(entries.most_common())}
+    shared = [entry for entry in entries if entries[entry] >= SHARED and entry in by_name.values()]
     parts = [
         "# Command line",
         NOTE,
         "`compevo COMMAND --help` prints the same. The exit code is 0; 1 with one line that "
         "says what is wrong, where, and what to do; or 2 where the words of the command are wrong.",
+        "## Options of several commands",
+        "\n".join(shared),
     ]
-    group: Any = typer.main.get_command(app)
-    for name, command in list_commands(group):
-        rows = [option_row(option) for option in command.params]
+    for name, command in commands:
         parts += [f"## compevo {name}", inspect.cleandoc(command.help or "")]
-        parts += [table(("argument or option", "default", "meaning"), rows)] if rows else []
+        listed = [option_entry(option) for option in command.params]
+        if own := [entry for entry in listed if entry not in shared]:
+            parts.append("\n".join(own))
+        if common := [entry.split("`")[1] for entry in listed if entry in shared]:
+            parts.append(f"Also: {', '.join(f'`{name}`' for name in common)}.")
     return page(parts)
 
 
@@ -129,18 +140,18 @@ def list_commands(group: Any) -> Iterator[tuple[str, Any]]:
             yield f"{name} {words}", inner
 
 
-def option_row(option: Any) -> list[str]:
+def option_entry(option: Any) -> str:
     """Describe one parameter of a command."""
     is_argument = option.param_type_name == "argument"
     name = option.name.upper() if is_argument else ", ".join(option.opts)
     default = option.default
     if option.required:
-        shown = "required"
+        shown = " (required)"
     elif default is None or default == "" or default is False or callable(default):
         shown = ""
     else:
-        shown = f"`{default}`"
-    return [f"`{name}`", shown, getattr(option, "help", "") or ""]
+        shown = f" (default: `{default}`)"
+    return f"- `{name}`{shown}: {' '.join((getattr(option, 'help', '') or '').split())}"
 
 
 def environment_page() -> str:
@@ -250,7 +261,7 @@ def run_folder_page() -> str:
         [
             "# Run folder",
             NOTE,
-            "Training writes one folder a run. `model/` is sealed: its manifest has the hash of "
+            "Training writes one folder per run. `model/` is sealed: its manifest has the hash of "
             "every file, and the hash over those is the artifact hash in the result rows. From "
             "Python, `compevo_core.RunFolder` knows these names.",
             table(("file", "what it holds"), rows),
@@ -379,7 +390,7 @@ def result_rows_page() -> str:
             "# Result rows",
             NOTE,
             "Every experiment writes CSV files with these columns. Errors are in the unit of the "
-            "series, on the original truth. Every method has one row an entity and one pooled row.",
+            "series, on the original truth. Every method has a row per entity and a pooled row.",
             table(("column", "type", "meaning"), rows),
         ]
     )
@@ -388,6 +399,7 @@ def result_rows_page() -> str:
 def data_contracts_page() -> str:
     """The frames that sources make and windows are built from."""
     from compevo_core.data.schemas import COLUMN_MEANINGS
+    from compevo_core.paper.paper_windows import PAPER_SETS
 
     parts = [
         "# Data contracts",
@@ -399,6 +411,13 @@ def data_contracts_page() -> str:
     for title, meaning, schema in contracts():
         rows = [[f"`{name}`", f"`{kind}`", COLUMN_MEANINGS[name]] for name, kind in schema.items()]
         parts += [f"## {title}", meaning, table(("column", "type", "meaning"), rows)]
+    sources = {f"`{paper.file}`": paper.provenance for paper in PAPER_SETS.values()}
+    parts += [
+        "## Windows of the paper",
+        "Tables with the columns `region`, `target_day` and, of the first, `split`, in the folder "
+        "`compevo_paper` of an archive.",
+        table(("file", "provenance"), list(sources.items())),
+    ]
     return page(parts)
 
 
@@ -406,10 +425,10 @@ def contracts() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield the title, the meaning and the schema of every frame."""
     from compevo_core.data import schemas
 
-    yield "Series", "One row a series, variable and interval start.", schemas.SERIES_SCHEMA
+    yield "Series", "One row per series, variable and interval start.", schemas.SERIES_SCHEMA
     yield (
         "Covariates",
-        "Daily values beside a series, with the moment each became available.",
+        "Daily values that accompany a series, with the moment each became available.",
         schemas.COVARIATE_SCHEMA,
     )
     yield (
@@ -446,9 +465,12 @@ def page(parts: Sequence[str]) -> str:
 
 
 PAGES = {
-    "reference/configuration.md": settings_page,
     "reference/cli.md": cli_page,
     "reference/environment.md": environment_page,
+}
+#: Pages that only the built site has in full; the repository holds their first lines.
+BUILT_PAGES = {
+    "reference/configuration.md": settings_page,
     "reference/live-sources.md": live_sources_page,
     "reference/run-folder.md": run_folder_page,
     "reference/round-record.md": round_record_page,

@@ -1,26 +1,32 @@
 """Hooks of the documentation's build: source pages, long tables, links, docstring roles.
 
-What belongs here: what mkdocs and mkdocstrings cannot be told by settings. What does not: the text
-of a page.
+What belongs here: what settings of mkdocs and mkdocstrings cannot do. What does not: the text of a
+page.
 """
 
 import ast
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from compevo_core.paper.report.inputs import read_inputs
-from compevo_core.paper.report.markdown import UNDATED, update_document
-
 REPO = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPO))
+
+from benchmarks.table import fill_tables  # noqa: E402
+from compevo_core.paper.report.inputs import read_inputs  # noqa: E402
+from compevo_core.paper.report.markdown import UNDATED, update_document  # noqa: E402
+from docs.generate import BUILT_PAGES  # noqa: E402
+
 PACKAGES = ("compevo_core", "compevo_pipeline")
 PAPER_MAP = "paper-map.md"
 FILLED_PAGES = (
     "explanation/results.md",
     "explanation/paper-tables.md",
+    "explanation/paper-and-code.md",
     "explanation/does-news-help.md",
     "explanation/evidence.md",
 )
@@ -43,7 +49,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Fill in the tables that are too long to be kept in their page."""
+    """Fill in what is made from the code or from committed rows when the site is built."""
+    if page.file.src_uri in BUILT_PAGES:
+        return BUILT_PAGES[page.file.src_uri]()
+    markdown = fill_tables(markdown, page.file.src_uri)
     if page.file.src_uri not in FILLED_PAGES:
         return markdown
     inputs = read_inputs(REPO / "results", [], mode="archive", generated_at=UNDATED)

@@ -96,16 +96,13 @@ class _Recorder:
 class Child:
     """One running pytest."""
 
-    def __init__(
-        self, copy: Path, folder: Path, tests: Sequence[str], *, stop_at_first: bool
-    ) -> None:
+    def __init__(self, copy: Path, folder: Path, tests: Sequence[str]) -> None:
         """Fork it.
 
         Args:
             copy: the tree it works in.
             folder: an own, empty folder for its output.
-            tests: files or node ids.
-            stop_at_first: stop at the first failing test.
+            tests: files or node ids, and options of pytest.
         """
         self._folder = folder
         self._started = time.monotonic()
@@ -114,7 +111,7 @@ class Child:
         sys.stderr.flush()
         self._pid = os.fork()
         if self._pid == 0:
-            _run_and_exit(copy, folder, tests, stop_at_first=stop_at_first)
+            _run_and_exit(copy, folder, tests)
 
     @property
     def seconds(self) -> float:
@@ -220,7 +217,7 @@ def _python_files(folder: Path) -> Iterator[Path]:
     yield from sorted(folder.rglob("*.py"))
 
 
-def _run_and_exit(copy: Path, folder: Path, tests: Sequence[str], *, stop_at_first: bool) -> None:
+def _run_and_exit(copy: Path, folder: Path, tests: Sequence[str]) -> None:
     """Run pytest in the forked child; never return."""
     code = 70  # pytest uses 0 to 5
     try:
@@ -240,14 +237,13 @@ def _run_and_exit(copy: Path, folder: Path, tests: Sequence[str], *, stop_at_fir
         import pytest
 
         options = [
-            "-q",
+            "-qx",
             "-p",
             "no:cacheprovider",
             "--hypothesis-seed=0",
             "--disable-warnings",
             f"--basetemp={folder / 'basetemp'}",
         ]
-        options += ["-x"] if stop_at_first else ["--continue-on-collection-errors"]
         code = int(pytest.main([*options, *tests], plugins=[_Recorder(copy, folder)]))
     finally:
         sys.stdout.flush()

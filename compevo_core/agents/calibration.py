@@ -1,12 +1,11 @@
-"""What is done to the agents' forecasts after training: blend and guard.
+"""The calibration of the agents' forecasts after training: shrinkage and fallback.
 
 See decision 08-calibration.
 
 What belongs here: the sealed state and applying it. What does not: fitting it on validation
-(``training.calibration``), errors that priors know (``baselines.known_errors``).
+(``training.calibration``), errors that base models know (``baselines.known_errors``).
 
-An agent's forecast becomes base + blend * (forecast - base). The blend is what its correction has
-proved to be worth, by step.
+An agent's forecast becomes base + blend * (forecast - base), with a shrinkage factor for each step.
 
 Shapes: A agents, B windows, H horizon.
 """
@@ -34,7 +33,7 @@ class ErrorCalibration:
     """Names of the arrays whose first dimension is the agents."""
 
     SHARED_ARRAYS = ("best_prior", "override_A")
-    """Names of the arrays that belong to no agent alone."""
+    """Names of the arrays that all agents share."""
 
     def __init__(
         self,
@@ -53,7 +52,7 @@ class ErrorCalibration:
         return {name: getattr(self, name) for name in self.AGENT_ARRAYS}
 
     def shared_state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that belong to no agent alone, by name."""
+        """Return the arrays that all agents share, by name."""
         return {name: getattr(self, name) for name in self.SHARED_ARRAYS}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
@@ -66,14 +65,14 @@ class ErrorCalibration:
             array[...] = arrays[name]
 
     def blend(self, values_ABH: FloatArray, base_ABH: FloatArray) -> FloatArray:
-        """Return each agent's base with the part of its correction that has proved its worth."""
+        """Return each agent's base with its shrunk correction."""
         blend_A1H = self.blend_AH[:, None]
         blended = base_ABH + blend_A1H * (values_ABH - base_ABH)
         # A full correction is the agent's own forecast to the last bit, none is its base.
         return np.where(blend_A1H == 1.0, values_ABH, blended)
 
     def weigh(self, weights_BA: FloatArray) -> FloatArray:
-        """Return the weights (B, A) of all agents: the selection's, or what the guard put there."""
+        """Return the weights (B, A) of all agents, from selection or fallback."""
         if not self.override_A.any():
             return weights_BA
         return np.broadcast_to(self.override_A.astype(weights_BA.dtype), weights_BA.shape)

@@ -134,7 +134,7 @@ def find_better(error_AB: Tensor) -> Tensor:
 
 
 class DebateExecutor(StrategyExecutor):
-    """Let a population debate; what :meth:`forecast` gives is one turn of an agent alone."""
+    """Let a population debate; :meth:`forecast` returns a single turn of one agent."""
 
     def __init__(
         self,

@@ -2,10 +2,10 @@
 
 What belongs here: also the bases of members, and equal weights. What does not: the numeric head
 (``agents.head_decoder``), answers as text (``agents.text_decoder``), agents that read
-(``agents.strategy``), fitting priors and scaling (``training.prior``), weights that rounds train
-(``agents.selection``). See decision 01-decoder.
+(``agents.strategy``), fitting base models and scaling (``training.prior``), weights that rounds
+train (``agents.selection``). See decision 01-decoder.
 
-Shapes: A agents or members, B windows or forecasts of an agent, P priors of the run, H horizon.
+Shapes: A agents or members, B windows or forecasts of an agent, P base models, H horizon.
 """
 
 import dataclasses
@@ -18,20 +18,20 @@ import numpy.typing as npt
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 
-if TYPE_CHECKING:  # priors of the news audit read windows where no torch is installed
+if TYPE_CHECKING:  # base models of the news audit read windows where no torch is installed
     from torch import nn
 
 
 @dataclasses.dataclass(frozen=True)
 class ForecastExample:
-    """A window with the forecasts of the run's priors and, in training, the truth.
+    """A window with the forecasts of the run's base models and, in training, the truth.
 
     All arrays are in the scaled units of the train split, so that series of any size compare.
     """
 
     view: WindowView
-    # The forecast of every prior; each agent corrects its own mixture of them, its base (decision
-    # 02-priors). P is 0 where no agent has a prior: the base is zero then
+    # The forecast of every base model; each agent corrects its own mixture of them, its base
+    # (decision 02-priors). P is 0 where no agent has a base model: the base is zero then
     priors_PH: FloatArray
     truth_H: FloatArray | None = None  # the observed values, NaN where missing; None at inference
 
@@ -98,7 +98,7 @@ class ForecastDecoder(Protocol):
 
     @property
     def module(self) -> "nn.Module":
-        """The parameters that are trained besides the adapters; the agent is their first axis."""
+        """The trained parameters other than the adapters; their first axis is the agent."""
 
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)

@@ -4,8 +4,8 @@ What belongs here: these forecasts with their truth, in the order of time, and t
 not: the weights (``agents.online_selection``) and quantiles (``data.quantiles``) that follow from
 them.
 
-It begins with the validation windows of training, each forecast as it was when only earlier days
-were known, and goes on with every day that is observed.
+It starts with the validation windows of training, each forecast when only earlier days were known,
+and grows with every day that is observed.
 
 Shapes: A agents, N windows, H horizon.
 """
@@ -43,7 +43,7 @@ class Experience:
     origin_N: IntArray
     until_N: IntArray  # latest instant that its view knew of
     end_N: IntArray  # end of the target
-    unknown_N: IntArray  # steps before the origin that nobody had measured when it was forecast
+    unknown_N: IntArray  # steps before the origin not yet measured when it was forecast
     agents_NAH: FloatArray  # calibrated
     mixture_NH: FloatArray  # the population's forecast
     truth_NH: FloatArray  # NaN where missing

@@ -40,7 +40,7 @@ class StrategyFusion(nn.Module):
         # Near the neutral embedding the first logics read like the backbone's own, yet the weights
         # are not zero, so that candidates and gates get a gradient from the first round on.
         # Entries drawn uniformly within 1 / sqrt(D) have variance 1 / (3 D), so that they send a
-        # state of length one to a vector of length 1 / sqrt(3), whatever D is.
+        # state of length one to a vector of length 1 / sqrt(3) for every D.
         with torch.no_grad():
             self.projection.bias.copy_(neutral_D)
             self.projection.weight.mul_(_START_DEPARTURE * float(neutral_D.norm()) * 3**0.5)

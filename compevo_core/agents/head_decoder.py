@@ -15,8 +15,8 @@ A linear patch costs one token for four values or more, where digits cost severa
 (patches: Nie et al., PatchTST, 2023). Maps start at the scale of the word embeddings, and the
 read-out at zero: before training the forecast is the base (decision 02-priors).
 
-Shapes: A agents, B windows, P priors, C context columns, S channels of the target day, K steps of a
-patch, T patches, R forecasts, M articles, E article embedding, L packed length, H horizon,
+Shapes: A agents, B windows, P base models, C context columns, S channels of the target day, K steps
+of a patch, T patches, R forecasts, M articles, E article embedding, L packed length, H horizon,
 D hidden.
 """
 
@@ -84,9 +84,9 @@ class Patches:
 class NumericTokens(nn.Module):
     """One agent's maps from numbers to tokens, stacked over agents.
 
-    The difference of each prior from the agent's base is a channel, where there are several. An
-    article size of 0 says that articles are read as text; ``scale`` is the root mean square of the
-    backbone's word embeddings.
+    The difference of each base model from the agent's base is a channel, where there are several.
+    An article size of 0 says that articles are read as text; ``scale`` is the root mean square of
+    the backbone's word embeddings.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class NumericTokens(nn.Module):
         return product_ABTD + self.target_position_ATD[agents][:, None]
 
     def embed_articles(self, articles_ME: Tensor, agents: slice) -> Tensor:
-        """Return one token an article, and last the token of no news, (A, M + 1, D)."""
+        """Return one token per article, and last the token of no news, (A, M + 1, D)."""
         assert self.article_AED is not None and self.no_news_AD is not None  # noqa: S101
         tokens_AMD = torch.einsum("me,aed->amd", articles_ME, self.article_AED[agents])
         return torch.cat([tokens_AMD, self.no_news_AD[agents][:, None]], 1)
@@ -257,7 +257,7 @@ class HeadDecoder:
             states_ARTD, n_cut = self._read_states(readings, agents)
             values_ABH = values_ABH + self.module.readout(states_ARTD, agents)
         else:
-            # A read-out of zeros corrects nothing, whatever the states.
+            # A read-out of zeros corrects nothing.
             _, n_cut = self._lay_out(readings, list(_list_articles(readings)))
         return BatchForecasts(values_ABH, values_ABH.new_zeros(len(readings)), n_cut=n_cut)
 

@@ -130,8 +130,8 @@ class Standing:
 class LogicScorer:
     """Scores logics on some train windows, one agent's after another's, by their readings.
 
-    What the others read is put together once a turn. Rewards are differences of the error of
-    windows, so that whatever makes a window hard is in both terms and cancels.
+    The features of the other agents are collected once per turn. Rewards are differences of
+    errors on the same windows, so that a window's difficulty cancels.
     """
 
     def __init__(self, reader: FittedReader, config: RunConfig) -> None:
@@ -172,7 +172,7 @@ class LogicScorer:
         others: Sequence[tuple[int, str]],
         missed_NH: FloatArray,
     ) -> FloatArray:
-        """Return the gains of fits with each logic over the fit of the others alone."""
+        """Return how much adding each logic improves the fit of the others."""
         left_CNH = np.empty((1 + len(logics), *missed_NH.shape))
         for steps, share_NA in list_kinds_of_steps(self.reader.weights_ANH):
             folds = KernelFolds(missed_NH[:, steps], self.reader.blocks)

@@ -1,22 +1,22 @@
 """Read news linearly: a ridge from what a logic retrieves to what the agent's base misses.
 
-A language model tuned for a few hundred rounds reads less from the embedding of a sentence than a
-ridge in closed form does. So the ridge reads first, and the adapters correct what it leaves. It is
-fitted anew for every logic that an agent tries, on all train windows: what a logic is worth does
-not depend on which logics were read before.
+A language model tuned for a few hundred rounds learns less from the embedding of a sentence than a
+ridge in closed form does. So the ridge reads first, and the adapters correct its residuals. It is
+refitted for every logic that an agent tries, on all train windows: the value of a logic does not
+depend on which logics were read before.
 
 An article is read by the part of the day that its own words name, each part with weights of its
 own: rain in the morning moves other steps than rain at night. Where train holds a whole year the
 weights turn with the season: a clear sky is warm in summer and cold in winter. Embeddings hardly
-hold numbers, so the numbers of a text are read beside them, by entity and by the word before or
-after.
+hold numbers, so the numbers of a text are features of their own, by entity and by the word before
+or after.
 
 What belongs here: these fits and their reading of a window. What does not: which articles a logic
 retrieves (``agents.retrieval``), what is then made of their tokens (``agents.head_decoder``).
 
-The reading of a train window is held out: it comes from a fit on other parts of train, windows that
-overlap apart. The articles of a part of the day are averaged and centred, so that their presence
-alone says nothing, and a window without articles is read as zero.
+The reading of a train window is held out: it comes from a fit on other parts of train, without the
+windows that overlap it. The articles of a part of the day are averaged and centred, so that their
+mere presence has no effect, and a window without articles is read as zero.
 
 Shapes: N train windows, A agents, M articles, G parts of the day, E article embedding, F numbers, X
 all that a window says (G blocks of E, then F), Z the same with the blocks by season (3 x G blocks
@@ -250,7 +250,7 @@ class SealedReadings(nn.Module):
         self.register_buffer("weights_AZH", weights_AZH)
 
     def find(self, agent: int, logic: str) -> LinearFit:
-        """Return the agent's fit, whatever the logic: it plays one alone."""
+        """Return the agent's fit; it has only one logic."""
         del logic
         row = list(self._members).index(agent)
         keys_F, bounds_2F, mean_X, weights_ZH = (
@@ -292,7 +292,7 @@ class FittedReader:
         weights_ANH: FloatArray | None = None,
         penalties: FloatArray = PENALTIES,
     ) -> None:
-        """Take train windows with held-out priors, and what sets each of all agents apart."""
+        """Take train windows with held-out base models, and what sets each of all agents apart."""
         self._penalties = penalties
         self.retriever = retriever
         self.members = members
@@ -423,7 +423,7 @@ class FittedReader:
     ) -> bool:
         """Return whether numbers raise the error on the last block of a fit on those before it.
 
-        Other blocks lie between those that would judge them, where what drifts looks good.
+        A block in the middle has test data on both sides, which makes drifting numbers look good.
         """
         missed_NH = interpolate(self.truth_NH - self.base_ANH[agent])
         is_last_N, is_before_N = self.blocks[-1]
@@ -483,9 +483,9 @@ def _choose_numbers(
 ) -> IntArray:
     """Return the keys (F,) of the numbers that most windows with articles hold, then zeros.
 
-    Left out are numbers that run with time, as a year, a running number or a count of cases does,
-    and those that hardly ever repeat, as an article's own number: in use they would lie outside of
-    all that was seen.
+    Left out are numbers that grow with time, such as a year, a running number or a count of cases,
+    and numbers that hardly ever repeat, such as an article's identifier: in use they would be
+    outside the range seen in training.
     """
     values: dict[int, dict[str, float]] = {}
     for of_window, said in zip(names, words, strict=True):

@@ -126,7 +126,7 @@ class LogicWriter:
         if self.fusion is not None and self.config.evolution.update == "three-stage":
             soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, previous_AD))
 
-        # Without a soft prompt, samples go on from what the drafts went on from.
+        # Without a soft prompt, samples start from the same prompts as the drafts.
         if soft_prompt_AD is not None:
             del draw  # what two of them have read would be the peak of the round
             soft_AD = self.shards.local(soft_prompt_AD)
@@ -247,7 +247,7 @@ class LogicWriter:
         generators: Sequence[torch.Generator],
     ) -> Draw:
         """Read the prompts of the local agents; return what samples after them."""
-        del round_number  # the generators go on from round to round
+        del round_number  # the generators keep their state between rounds
         read = self._read_prompts(prompt_ids, soft_prompt_AD)
         return partial(self._sample, read, generators=generators)
 

@@ -65,7 +65,7 @@ _SENTENCE_END = re.compile(r"(?<!\b[A-Z])[.!?](?=\s|$)")  # not that of "U.S."
 _CLAUSE_END = re.compile(r"[,;:](?=\s)|\s[\u2013\u2014-](?=\s)")
 
 REMEMBERED = 3
-"""Logics of an agent's record that are scored again beside the new ones: the best by its record."""
+"""How many of the best logics in an agent's record are scored again along with the new ones."""
 
 _KEPT_WEIGHT = 0.7  # of what was recorded before, at each rewriting
 _LEAST_WINDOWS = 2.0  # below, a record has no spread, and the logic is forgotten
@@ -79,7 +79,7 @@ def clean_logic(text: str, fallback: str, *, was_cut: bool = False) -> tuple[str
     first_line = clean_text(text.strip().split("\n")[0], LOGIC_CHARACTERS)
     bare = first_line.removeprefix(LOGIC_CUE).strip("\"'* ").rstrip("]")
 
-    # Square brackets hold what the template wants replaced, in whatever words.
+    # Square brackets hold what the template wants replaced.
     if bare.startswith("[") or is_instruction(bare):
         return fallback, True
 
@@ -165,7 +165,7 @@ _TIMES = (
 )
 _SIGNS = ("higher values", "lower values", "sudden changes")
 
-#: What a logic may select beside topics and region, where ``news.selects`` is set.
+#: What a logic may select in addition to topics and region, if ``news.selects`` is set.
 _COUNTS = {"one article at a time": 1, "three articles at a time": 3, "eight articles at a time": 8}
 _LOCAL = "from papers of its country"
 _AGES = {"at most a day old": 1, "at most three days old": 3}
@@ -179,9 +179,9 @@ def build_slots(
 ) -> list[list[str]]:
     """Return the texts of each slot; a logic is one text of every slot, one behind the other.
 
-    Topics are the ten of the seed logics unless they are given. With ``selects`` there are slots
-    for what :class:`LogicQuery` selects by beside them, which a logic may leave out; it may ask for
-    fewer than the ``top_k`` articles that an agent reads, not for more.
+    Topics default to the ten of the seed logics. With ``selects`` there are slots for the other
+    criteria of :class:`LogicQuery`, which a logic may leave out; it may ask for fewer than the
+    ``top_k`` articles that an agent reads, not for more.
     """
     names, regions = topics or TOPICS, list_regions(entities)
     counts = [text for text, count in _COUNTS.items() if count < top_k]
@@ -386,16 +386,16 @@ class LogicRecords:
 
     Credit rule: on a window, a logic is credited with the error of the agent's forecast without
     news minus the error of its forecast with the news that the logic retrieves. Both use the same
-    adapters and the same wording, so whatever makes a window hard is in both and cancels. A logic
-    is judged by all windows that it was ever scored on, the last rewriting counting most: the
-    reader learns, and what a logic was worth to an earlier reader is worth less now.
+    adapters and the same wording, so a window's difficulty cancels. A logic is judged by all
+    windows that it was ever scored on, the latest rewriting counting most: the reader learns, so
+    what a logic was worth to an earlier reader matters less now.
     """
 
     def __init__(self, by_agent: Mapping[int, dict[str, LogicRecord]] | None = None) -> None:
         self._by_agent = dict(by_agent or {})
 
     def list_best(self, agent: int, *, but: str) -> list[str]:
-        """Return the best logics of an agent besides the one that it plays, at most three."""
+        """Return the best logics of an agent except its current one, at most three."""
         records = self._by_agent.get(agent, {})
         ranked = sorted(records, key=lambda logic: -records[logic].lower_bound)
         return [logic for logic in ranked if logic != but][:REMEMBERED]

@@ -7,7 +7,7 @@ calendar and weather columns are used here).
 Statistics are fixed before the first round: a token's scale must not move while what reads it
 learns.
 
-Shapes: B windows, C context columns, P priors, H horizon.
+Shapes: B windows, C context columns, P base models, H horizon.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _SMALLEST_SPREAD = 1e-6  # a column with less is constant on train and becomes z
 
 @dataclasses.dataclass(frozen=True)
 class NumericArrays:
-    """The numbers of a batch, standardised; priors are scaled like the target."""
+    """The numbers of a batch, standardised; base models are scaled like the target."""
 
     context_BC: FloatArray
     history_BH: FloatArray
@@ -44,14 +44,14 @@ class NumericInputs:
     space: FeatureSpace
     context_mean_C: FloatArray
     context_spread_C: FloatArray  # 1 where the column is constant
-    spread_of_priors: float  # typical difference between two priors, in scaled units
+    spread_of_priors: float  # typical difference between two base models, in scaled units
     article_size: int
     lookback: int = DEFAULT_STEPS
     horizon: int = DEFAULT_STEPS
 
     @classmethod
     def fit(cls, train: Sequence[Window], priors_NPH: FloatArray, article_size: int) -> Self:
-        """Fix scales and statistics on the train split, with its priors' out-of-fold forecasts."""
+        """Fix scales and statistics on the train split, with out-of-fold base forecasts."""
         space = FeatureSpace.fit(train)
         views = [window.view for window in train]
         context_NC = _extract_context(space, views)
@@ -129,7 +129,7 @@ class NumericInputs:
 def _measure_disagreement(
     scaler: Scaler, views: Sequence[WindowView], priors_NPH: FloatArray
 ) -> float:
-    """Return the deviation of priors from their mean, in scaled units; 1 if they never differ."""
+    """Return the standard deviation of the base models, in scaled units; 1 if they never differ."""
     if priors_NPH.shape[1] < 2 or not len(priors_NPH):
         return 1.0
 

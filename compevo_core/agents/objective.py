@@ -55,7 +55,7 @@ def prediction_loss(
         cost = cost * weights
 
     # By the number of known steps, not by the sum of weights: a window outside an agent's own
-    # series shall count less, and would count fully if its equal weights were divided out.
+    # series must count less, and would count fully if its equal weights were divided out.
     return cost.sum(-1) / is_known_BH.sum(-1)
 
 
@@ -89,7 +89,7 @@ def diversity_loss(candidate_AD: Tensor) -> Tensor:
     """Return L_div, the sum of cosine similarities over all pairs of candidates (Eq. 16).
 
     The paper prints it on the final states, and in appendix C.2 on the candidates before mixing.
-    The candidates are used (decision 03-rounds): agents shall have distinct ideas before they
+    The candidates are used (decision 03-rounds): agents should have distinct ideas before they
     exchange them, and a penalty after the fusion would work against the exchange itself.
     """
     unit_AD = torch.nn.functional.normalize(candidate_AD, dim=-1)

@@ -1,14 +1,14 @@
 """What an agent knows when it writes its next logic, and the prompt for it (paper 4.3, Eq. 2).
 
-An agent that sees only what its logic retrieved can but guess which other news matters. Here a
-ridge that reads all articles of a window (``agents.linear_reader``) says of single ones how they
-would have moved the agent's error. It is fitted on train windows, and tells of train windows.
+An agent that sees only what its logic retrieved can only guess which other news matters. Here a
+ridge that reads all articles of a window (``agents.linear_reader``) estimates how single articles
+would have changed the agent's error. It is fitted on train windows and judges train windows.
 
 A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
 news that an agent read least, recent history, peers. The agent's own logic and reward, the
 instruction and the cue always stay. The wording is in ``agents.prompts``.
 
-Shapes: A agents, P priors, B windows of the round, S sampled articles, H horizon.
+Shapes: A agents, P base models, B windows of the round, S sampled articles, H horizon.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from compevo_core.errors import ConfigError
 MOST_READ = 3  # titles that an agent sees when it rewrites its logic
 
 _SAMPLED = 256  # unread articles of a round that are tried
-_NO_LOGIC = "news"  # everything is read, whatever the logic
+_NO_LOGIC = "news"  # every article is read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Observation:
     # if it must not see them. A process needs only the titles of its local agents
     headlines: Sequence[Sequence[str]] = ()
     recent: str = ""  # the history of the round's windows in words, see ``prompts.describe_recent``
-    # For each agent, titles that it did not read and what they would have changed, see
-    # :class:`UnreadNews`; empty if it shall not see them. Of the local agents alone
+    # For each local agent, titles that it did not read and what they would have changed, see
+    # :class:`UnreadNews`; empty if it must not see them
     unread: Sequence[Sequence[tuple[str, float]]] = ()
     round: int = 0  # its number, from 0; no agent sees it
 
@@ -71,7 +71,7 @@ def fit_logic_prompt(
 ) -> tuple[list[int], bool]:
     """Return the tokens of an agent's prompt, and whether news, history or peers were left out.
 
-    ConfigError if own logic, own reward and instruction alone are too long.
+    ConfigError if own logic, own reward and instruction are too long by themselves.
     """
     # The soft prompt is read before the instruction.
     has_soft_prompt = config.evolution.update == "three-stage"
@@ -108,7 +108,7 @@ def sample_peers(agents: int, exposed: int, rng: np.random.Generator) -> list[li
     if not count:
         return [[] for _ in range(agents)]
 
-    # Sorted, so that the prompt lists peers in one order whatever order they were sampled in.
+    # Sorted, so that the order of sampling does not change the prompt.
     others = [[j for j in range(agents) if j != i] for i in range(agents)]
     return [sorted(rng.choice(row, size=count, replace=False).tolist()) for row in others]
 

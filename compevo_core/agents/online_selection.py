@@ -1,4 +1,4 @@
-"""Weights that go on after training with every error that has become known (decision 16-daily-use).
+"""Weights that keep learning after training, from every known error (decision 16-daily-use).
 
 What belongs here: the rules (what they remember, how an error changes it, the weights that follow,
 the regret that they promise), and which errors move which weights. What does not: when a truth
@@ -7,8 +7,8 @@ it came out (``evaluation.regret``).
 
 A weight belongs to a series, to what a view knew (midnight or the hour of issue), and to a part of
 the day. ``boa`` sees the slope of the mixture's absolute error in place of the experts' own losses,
-so that its promise holds against every fixed mixture of the experts. The paper's rule goes on with
-the fitness from where training left it (Eq. 3 to 5).
+so that its regret bound holds against every fixed mixture of the experts. The paper's rule
+continues the fitness from the end of training (Eq. 3 to 5).
 
 Shapes: A experts (agents), N windows, P parts of a day, H horizon, h steps of a part.
 """
@@ -42,7 +42,7 @@ class RuleState(Protocol):
 
 
 class EqualState:
-    """The first weights, equal where members have none of their own, whatever they forecast."""
+    """The first weights, equal where members have none of their own; errors never change them."""
 
     def __init__(self, first: Sequence[float]) -> None:
         self._first_A = np.array(first)
@@ -65,7 +65,7 @@ class BoaState:
         self._first_A = np.array(first)
         self._range = 0.0  # largest excess loss so far: the rule adapts to the unit of the errors
         self._squares_A = np.zeros(len(first))
-        self._gain_A = np.zeros(len(first))  # sum of r - rate * r^2, whatever the rate was then
+        self._gain_A = np.zeros(len(first))  # sum of r - rate * r^2, each with the rate of its time
 
     def weights(self) -> FloatArray:
         """Return weights proportional to first weight * rate * exp(rate * gain)."""
@@ -93,8 +93,8 @@ class BoaState:
 def find_excess(experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> FloatArray:
     """Return the excess loss of a mixture over each expert (A,), linearised at the mixture.
 
-    With the slope of the absolute error, sign(mixture - truth), an expert that lies on the other
-    side of the truth gains by it.
+    With the slope of the absolute error, sign(mixture - truth), an expert on the other side of the
+    truth gains by it.
     """
     slope_h = np.sign(mixture_h - truth_h)
     return np.asarray((slope_h * (mixture_h - experts_Ah)).mean(axis=1))

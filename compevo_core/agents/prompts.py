@@ -50,14 +50,14 @@ class Tokenizer(Protocol):
 
 
 def tokenize_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the ids of a text that generation shall continue: begun once, if at all, not ended."""
+    """Return the ids of a text for generation to continue: started at most once, not ended."""
     # A chat template may write the begin-of-sequence token itself; the model has never seen two.
     bos = tokenizer.bos_token
     adds_bos = not (bos and text.startswith(bos))
     ids = list(tokenizer(text, add_special_tokens=adds_bos)["input_ids"])
 
     # Some tokenizers close every text; a model that has read the end has nothing more to say.
-    # A row needs one token at least, so an end alone stays.
+    # A row needs at least one token, so a lone end token stays.
     if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
         return ids[:-1]
     return ids
@@ -151,7 +151,7 @@ _TASK_LOGIC_PARAPHRASED = (
     "light of its reward. Write your own; do not repeat what a peer uses."
 )
 LOGIC_CUE = "New Refined Logic:"
-#: What the model is told to do, which is not a logic when it writes it itself.
+#: Instructions to the model; if it repeats one, that is not a logic.
 LOGIC_INSTRUCTIONS = (_SYSTEM_LOGIC, _TASK_LOGIC, _TASK_LOGIC_PARAPHRASED)
 
 
@@ -182,7 +182,7 @@ def clean_text(text: str, limit: int) -> str:
 
 
 def render_task(view: WindowView) -> str:
-    """Return what is predicted and for whom, in words alone (paper D.3)."""
+    """Return what is predicted and for whom, in words (paper D.3)."""
     task = clean_text(view.task, _TASK_CHARACTERS) or _TASKS.get(view.dataset, _DEFAULT_TASK)
     # Not str.format: a declared task is text, and may hold other braces.
     named = task.replace("{entity}", clean_text(view.entity, _ENTITY_CHARACTERS))

@@ -217,7 +217,7 @@ class EndpointWriter(LogicWriter):
         previous_AD: Tensor,
         generators: Sequence[torch.Generator],
     ) -> Proposal:
-        """Ask for G children of each local agent's logic, one request a child."""
+        """Ask for G children of each local agent's logic, one request per child."""
         del previous_AD, generators  # no state is fused, and the endpoint draws
 
         read = [

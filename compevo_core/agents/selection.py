@@ -19,8 +19,8 @@ from compevo_core.config.sections import SelectionConfig
 from compevo_core.errors import DataError
 
 SPREAD_FLOOR = 1e-3
-"""Smallest spread of the fitness, as a share of its mean size: errors that differ by less than a
-thousandth differ by chance, and dividing by less would let chance pick a winner."""
+"""Smallest standard deviation of the fitness, as a share of its mean size: errors that differ by
+less than a thousandth differ by chance, and dividing by less would let chance pick a winner."""
 
 
 def forecast_error(forecast: Tensor, truth_BH: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class FitnessSelection(nn.Module):
 
 
 def leave_out_idle(weights: Tensor, is_idle_A: Tensor) -> Tensor:
-    """Return weights (..., A) with none for idle agents; as they are where all are or none is."""
+    """Return weights (..., A) that are 0 for idle agents; unchanged if all or none are idle."""
     if not is_idle_A.any() or is_idle_A.all():
         return weights
     working = weights.masked_fill(is_idle_A, 0.0)

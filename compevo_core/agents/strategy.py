@@ -8,7 +8,7 @@ numbers (the decoders), rewards and weights (``agents.selection``), logic update
 
 Forecasts here are the agents' own, before calibration (``agents.calibration``).
 
-Shapes: A agents, G logics of an agent, B windows, P priors, H horizon.
+Shapes: A agents, G logics of an agent, B windows, P base models, H horizon.
 """
 
 import dataclasses
@@ -213,7 +213,7 @@ class StrategyExecutor:
         *,
         adds_no_news: bool = False,
     ) -> list[list[ForecastRequest]]:
-        """Return one reading a window with all logics of an agent's group."""
+        """Return one reading per window with all logics of an agent's group."""
         views = [example.view for example in examples]
         readings = []
         for agent, group in zip(self.population.local_agents, groups, strict=True):

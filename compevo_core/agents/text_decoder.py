@@ -8,8 +8,8 @@ A prompt never exceeds ``backbone.context_length``. What does not fit is left ou
 news that match the logic least, then the oldest history. Task, logic and cue always stay. Greedy
 decoding has no gradient, so the agents are trained by the likelihood of the true answer.
 
-Shapes: A agents, P priors, R forecasts of an agent, S input steps, H horizon, T tokens, L packed
-length, D hidden.
+Shapes: A agents, P base models, R forecasts of an agent, S input steps, H horizon, T tokens, L
+packed length, D hidden.
 """
 
 import bisect
@@ -85,7 +85,7 @@ def parse_answer(text: str, horizon: int = DEFAULT_STEPS) -> FloatArray:
 
     values = np.empty(horizon)
     for position, part in enumerate(parts):
-        # float() alone would also accept "nan", "infinity" and "1_000".
+        # float() would also accept "nan", "infinity" and "1_000".
         if not _NUMBER.fullmatch(part):
             raise ForecastParseError(
                 f"value {position + 1} of the answer is not a number: {part[:40]!r}"
@@ -117,12 +117,12 @@ class _Question:
 class TextDecoder:
     """Generate each answer as text, greedily, and parse it strictly.
 
-    An agent with a prior writes the correction to its base in the unit of the series, an agent
+    An agent with a base model writes the correction to its base in the unit of the series, an agent
     without one writes the values themselves. An answer that cannot be read is counted and scored
-    as the base alone: nothing is padded or repaired.
+    as the uncorrected base: nothing is padded or repaired.
 
     Args:
-        mix_AP: share of each local agent in the priors; a row of zeros has none.
+        mix_AP: share of each local agent in the base models; a row of zeros has none.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class TextDecoder:
         )
 
     def measure_loss(self, readings: AgentReadings, *, agents: slice = slice(None)) -> Tensor:
-        """Return the training loss (A,) alone, with gradient: no answer is written."""
+        """Return only the training loss (A,), with gradient: no answer is written."""
         return self._token_loss(self._ask_all(readings, agents))
 
     def _ask_all(self, readings: AgentReadings, agents: slice) -> list[list[_Question]]:
@@ -198,7 +198,7 @@ class TextDecoder:
     ) -> tuple[list[int], int]:
         """Return the shared part with as much of the history as fits, and how many values that is.
 
-        The room is that beside the longest logic without its news: news go before history.
+        History gets the room that the longest logic leaves: news is dropped before history.
         """
         longest = max(len(self._encode_suffix(view, logic, [])) for logic in logics)
         limit = self.config.backbone.context_length

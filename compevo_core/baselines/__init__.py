@@ -12,7 +12,13 @@ from typing import Any, Protocol
 
 from compevo_core.baselines.base import BASELINE_FILE, Baseline, ViewForecaster, read_baseline_file
 from compevo_core.baselines.features import knows_past, knows_published_errors
-from compevo_core.baselines.gbm import Blend, BoostedTrees, OwnWeatherTrees, PublishedErrorTrees
+from compevo_core.baselines.gbm import (
+    Blend,
+    BoostedTrees,
+    LaggedTrees,
+    OwnWeatherTrees,
+    PublishedErrorTrees,
+)
 from compevo_core.baselines.naive import (
     LastValue,
     Persistence,
@@ -60,12 +66,14 @@ BASELINES: dict[str, type[Any]] = {
 }
 """Every baseline of the result tables by the name that its rows carry."""
 
-PRIORS = BASELINES | {baseline.name: baseline for baseline in (SeasonalMean, Theta, Ets)}
+PRIORS = BASELINES | {
+    baseline.name: baseline for baseline in (SeasonalMean, Theta, Ets, LaggedTrees)
+}
 """Every baseline that can be fitted by name."""
 
 
 _COSTS = {
-    **dict.fromkeys((Theta.name, Ets.name), 10.0),
+    **dict.fromkeys((Theta.name, LaggedTrees.name), 10.0),
     **dict.fromkeys((BoostedTrees.name, PublishedErrorTrees.name, OwnWeatherTrees.name), 20.0),
 }
 

@@ -1,15 +1,17 @@
 """The contract of every forecaster, and what the baselines share.
 
-What belongs here: the protocols, the check of the split, the frame of a fitted baseline, what a
-method says about itself in its rows, the file that names the baseline of a folder. What does not:
-any model. Baselines are saved without pickle, in files that other tools can read.
+What belongs here: the protocols, the check of the split, the frame of a fitted baseline, series
+joined from windows again, what a method says about itself in its rows, the file that names the
+baseline of a folder. What does not: any model. Baselines are saved without pickle, in files that
+other tools can read.
 """
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
@@ -17,9 +19,10 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_chec
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from compevo_core.data.arrays import FloatArray, IntArray
+from compevo_core.data.arrays import BoolArray, FloatArray, IntArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import FITTABLE_SPLITS
+from compevo_core.data.steps import count_steps, shift
 from compevo_core.data.view import (
     Window,
     WindowView,
@@ -219,6 +222,82 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
     @abstractmethod
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
         """Return the outputs (N, H) of the model of a route."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class History:
+    """All values of a series from a first step on, each as the newest window has it."""
+
+    start_utc: datetime
+    step: timedelta
+    values_T: FloatArray  # gaps are filled from the past
+    # Whether a step was measured, as the target of a window
+    is_target_T: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    # Of the targets, (T,) by name, NaN where unknown
+    covariates: dict[str, FloatArray] = field(default_factory=dict)
+
+    @classmethod
+    def from_windows(cls, windows: Sequence[Window], names: Sequence[str] = ()) -> Self:
+        """Join the windows of one series, in order of time, with the covariates of these names."""
+        first, last = windows[0].view, windows[-1].view
+        start = shift(first.origin_utc, -first.lookback, first.step)
+        steps = count_steps(start, last.origin_utc, first.step) + last.horizon
+        values_T = np.full(steps, np.nan)
+        is_target_T = np.zeros(steps, dtype=bool)
+        covariates = {name: np.full(steps, np.nan) for name in names}
+        for window in windows:
+            view = window.view
+            at = count_steps(start, view.origin_utc, view.step)
+            targets = slice(at, at + view.horizon)
+            is_known_H = np.isfinite(window.y)
+            values_T[targets] = np.where(is_known_H, window.y, values_T[targets])
+            is_target_T[targets] |= is_known_H
+            # Inputs that had not been measured are other days' values.
+            measured = view.lookback - view.unknown_steps
+            inputs = values_T[at - view.lookback : at - view.unknown_steps]
+            inputs[:] = np.where(np.isfinite(inputs), inputs, view.x[:measured])
+            for name in names:
+                if name in view.step_covariates:
+                    covariates[name][targets] = view.step_covariates[name]
+        return cls(
+            start_utc=start,
+            step=first.step,
+            values_T=_carry_forward(values_T),
+            is_target_T=is_target_T,
+            covariates=covariates,
+        )
+
+    def keep_newest(self, steps: int) -> Self:
+        """Return the newest steps, or all where there are fewer."""
+        left_out = max(0, len(self.values_T) - steps)
+        return replace(
+            self,
+            start_utc=shift(self.start_utc, left_out, self.step),
+            values_T=self.values_T[left_out:],
+            is_target_T=self.is_target_T[left_out:],
+            covariates={name: v_T[left_out:] for name, v_T in self.covariates.items()},
+        )
+
+    def join(self, view: WindowView) -> FloatArray:
+        """Return the values up to a view's origin: the inputs alone where they begin later."""
+        begin = count_steps(self.start_utc, view.origin_utc, view.step) - view.lookback
+        if not 0 <= begin <= len(self.values_T):
+            return view.x
+        return np.concatenate([self.values_T[:begin], view.x])
+
+
+def _carry_forward(values_T: FloatArray) -> FloatArray:
+    """Return values with each gap as the last value before it; the first one is known."""
+    place_T = np.where(np.isfinite(values_T), np.arange(len(values_T)), 0)
+    return values_T[np.maximum.accumulate(place_T)]
+
+
+def group_by_series(windows: Sequence[Window]) -> dict[str, list[Window]]:
+    """Return the windows of each entity, in their order."""
+    grouped: dict[str, list[Window]] = {}
+    for window in windows:
+        grouped.setdefault(window.view.entity, []).append(window)
+    return grouped
 
 
 def repeat_last_season(view: WindowView) -> FloatArray:

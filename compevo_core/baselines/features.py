@@ -92,8 +92,7 @@ class FeatureSpace(TrainSpace):
             covariates=tuple(sorted(name for name, count in counts.items() if count >= fewest)),
         )
         views = [window.view for window in train]
-        names = sorted({name for view in views for name in view.step_covariates})
-        own_names = [name for name in names if name.startswith(OWN) and not name.endswith(_LAG)]
+        own_names = list_own_covariates(train)
         # At weekends a table of business days has neither a value nor a covariate.
         has_truth_NH = np.isfinite([window.y for window in train])
         usual = [
@@ -139,7 +138,7 @@ class FeatureSpace(TrainSpace):
 
     @property
     def routes(self) -> tuple[int, ...]:
-        """With weather and without; without alone where no covariate is usual."""
+        """With weather and without; only without if no covariate is usual."""
         return (True, False) if self.covariates else (False,)
 
     def find_route(self, view: WindowView) -> int:
@@ -190,7 +189,7 @@ class FeatureSpace(TrainSpace):
         return self.scale_inputs(views)[:, -recent:]
 
     def summarize_seasons(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-        """Summarise the part of the inputs that lies before ``scale_recent``, scaled, by name.
+        """Summarise the part of the inputs before ``scale_recent``, scaled, by name.
 
         ``season_mean`` (N, season) by place in the season, starting at the place of the first
         target step; ``season_levels`` (N, seasons), the mean of each, oldest first; ``last_week``
@@ -213,6 +212,12 @@ class FeatureSpace(TrainSpace):
             start = first.lookback - back
             summaries["last_week"] = z_NL[:, start : start + first.horizon]
         return summaries
+
+
+def list_own_covariates(windows: Sequence[Window]) -> list[str]:
+    """Return the names of a user's own covariates by step, sorted."""
+    names = {name for window in windows for name in window.view.step_covariates}
+    return sorted(n for n in names if n.startswith(OWN) and not n.endswith(_LAG))
 
 
 def encode_calendars(views: Sequence[WindowView]) -> FloatArray:

@@ -9,16 +9,20 @@ Shapes: N windows, H horizon.
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from compevo_core.baselines.base import (
     Baseline,
+    History,
     RoutedBaseline,
     SpaceT,
     TrainSpace,
+    group_by_series,
     raise_if_held_out,
     read_baseline_file,
     stack_published,
@@ -29,6 +33,7 @@ from compevo_core.baselines.features import (
     FeatureSpace,
     PublishedErrorSpace,
     encode_calendars,
+    list_own_covariates,
     name_columns,
 )
 from compevo_core.baselines.ridge import CalendarRidge
@@ -39,9 +44,19 @@ from compevo_core.baselines.weather import (
     encode_weather_steps,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import Window, WindowView, find_horizon, stack_by_step
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.steps import DAY, WEEK, shift
+from compevo_core.data.view import (
+    Window,
+    WindowView,
+    find_horizon,
+    keep_bounds,
+    require_views,
+    stack_by_step,
+    stack_rows,
+)
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import CheckpointMismatch
+from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.runtime.files import write_text
 from compevo_core.runtime.usage import count_cores
 
@@ -246,6 +261,135 @@ class OwnWeatherTrees(_Trees[PastSpace]):
     ) -> dict[str, FloatArray]:
         entity_N1 = _encode_entity(space, views)
         return {"entity": entity_N1, **space.encode_steps(views), **space.encode_days(views)}
+
+
+LAGGED_ROUNDS = 300
+LAGGED_SETTINGS: dict[str, Any] = {
+    "objective": "regression_l1",  # MAE is the first measure of every table
+    "num_leaves": 31,
+    "min_data_in_leaf": 20,
+    "max_bin": 127,
+}
+"""What the trees of one step ahead change of :data:`SETTINGS`."""
+
+_MOST_ROWS = 40_000  # newest steps of all series that they are fitted on
+_NEWEST_LAGS = (1, 2, 3)
+_FEWEST_DAYS_OF_YEAR = 500  # from which on the day of the year is more than the date itself
+_LAGGED_FILE = "lagged.txt"
+
+
+class LaggedTrees:
+    """One step ahead from lags, calendar and values known ahead, again and again to the horizon.
+
+    Values are counted from the mean of the last season, since trees do not follow a level beyond
+    those that they have seen.
+    """
+
+    name: ClassVar[str] = "lagged-gbm"
+
+    def __init__(self, space: FeatureSpace, names: Sequence[str], booster: "lgb.Booster") -> None:
+        """Take a fitted model; use :meth:`fit` or :meth:`load`."""
+        self._space = space
+        self._names = tuple(names)
+        self._booster = booster
+
+    @classmethod
+    def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
+        """Fit one step ahead on the measured targets of train windows."""
+        import lightgbm as lgb
+
+        raise_if_held_out(train, cls.name)
+        space = FeatureSpace(scaler=Scaler.fit(train), entities=train.entities, covariates=())
+        own = list_own_covariates(train)
+        names = [*own, *(f"{name}_lag1" for name in own)]
+        grouped = group_by_series(train)
+        rows, targets = [], []
+        for entity, windows in grouped.items():
+            history = History.from_windows(windows, names)
+            history = history.keep_newest(_MOST_ROWS // len(grouped))
+            view = windows[-1].view
+            z_T = space.scaler.scale(history.values_T, entity)
+            place_R = np.flatnonzero(history.is_target_T)
+            place_R = place_R[place_R >= view.lookback]
+            if not len(place_R):
+                continue
+            pasts_TL = np.lib.stride_tricks.sliding_window_view(z_T, view.lookback)
+            past_RL = pasts_TL[place_R - view.lookback]
+            row_RF, level_R = _build_lags(view, past_RL)
+            calendar_RC = _encode_stamps(view, history.start_utc, len(z_T))[place_R]
+            known_RK = [history.covariates[name][place_R, None] for name in names]
+            code_R1 = np.full((len(place_R), 1), space.entities.index(entity))
+            rows.append(np.hstack([row_RF, calendar_RC, *known_RK, code_R1]))
+            targets.append(z_T[place_R] - level_R)
+        if not rows:
+            raise DataError(f"{cls.name} needs targets that a whole look-back lies before")
+        data = lgb.Dataset(np.concatenate(rows), np.concatenate(targets))
+        booster = lgb.train(SETTINGS | LAGGED_SETTINGS | {"seed": seed}, data, LAGGED_ROUNDS)
+        return cls(space, names, booster)
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, H) in each view's unit."""
+        require_views(views)
+        if not views:
+            return stack_rows([])
+        horizon, lookback = find_horizon(views), views[0].lookback
+        z_NT = np.hstack([self._space.scale_inputs(views), np.empty((len(views), horizon))])
+        calendar_NHC = np.stack([_encode_stamps(view, view.origin_utc, horizon) for view in views])
+        known_NHK = [stack_by_step(views, name)[..., None] for name in self._names]
+        ahead_NHC = np.concatenate([calendar_NHC, *known_NHK], axis=2)
+        code_N1 = _encode_entity(self._space, views)
+        for step in range(horizon):
+            row_NF, level_N = _build_lags(views[0], z_NT[:, step : step + lookback])
+            rows = np.hstack([row_NF, ahead_NHC[:, step], code_N1])
+            z_NT[:, lookback + step] = level_N + self._booster.predict(rows, num_threads=1)
+        forecast_NH = [
+            self._space.scaler.unscale(z_T[lookback:], view.entity)
+            for z_T, view in zip(z_NT, views, strict=True)
+        ]
+        return keep_bounds(views, np.stack(forecast_NH))
+
+    def save(self, folder: Path) -> None:
+        """Write LightGBM's own text model and, last, ``baseline.json``."""
+        write_text(folder / _LAGGED_FILE, self._booster.model_to_string(num_iteration=-1))
+        write_baseline_file(folder, self.name, space=self._space.to_dict(), names=self._names)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        import lightgbm as lgb
+
+        facts = read_baseline_file(folder, cls.name)
+        booster = lgb.Booster(model_str=(folder / _LAGGED_FILE).read_text("utf-8"))
+        return cls(FeatureSpace.from_dict(facts["space"]), facts["names"], booster)
+
+
+def _list_lags(view: WindowView) -> list[int]:
+    """Return the lags of a step that the inputs hold, the newest first."""
+    season, week = view.shortest_season, max(1, WEEK // view.step)
+    lags = {*_NEWEST_LAGS, season, season + 1, 2 * season, week, 2 * week}
+    return sorted(lag for lag in lags if lag <= view.lookback)
+
+
+def _build_lags(view: WindowView, past_RL: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the columns (R, F) of the values before some steps, and the level (R,) they leave."""
+    season = min(view.shortest_season, view.lookback)
+    level_R = past_RL[:, -season:].mean(axis=1)
+    lags = _list_lags(view)
+    columns = [past_RL[:, -lag] - level_R for lag in lags]
+    columns += [past_RL[:, -season:].std(axis=1), past_RL.mean(axis=1) - level_R]
+    # Within days the level has its own meaning: the hour of a solar plant, a load's season.
+    if view.step < DAY:
+        columns.append(level_R)
+    return np.stack(columns, axis=1), level_R
+
+
+def _encode_stamps(view: WindowView, start: datetime, steps: int) -> FloatArray:
+    """Return the hour, weekday and season of the year of steps (T, C) on the series' own clock."""
+    zone = ZoneInfo(view.calendar.timezone)
+    stamps = [shift(start, i, view.step).astimezone(zone) for i in range(steps)]
+    return np.array(
+        [(s.hour * 60 + s.minute, s.weekday(), s.timetuple().tm_yday) for s in stamps], dtype=float
+    )
 
 
 def _encode_entity(space: TrainSpace, views: Sequence[WindowView]) -> FloatArray:

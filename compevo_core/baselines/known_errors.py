@@ -96,7 +96,7 @@ class ErrorEvidence:
         order = sorted(range(len(minutes)), key=lambda i: minutes[i])
         if order and minutes[order[0]] < self.minute:
             raise DataError(
-                "errors are added in the order of time, and a window lies before the last one "
+                "errors are added in the order of time, and a window is earlier than the last one "
                 "added: start over with all windows"
             )
 
@@ -132,7 +132,7 @@ def split_by_time(views: Sequence[WindowView]) -> tuple[npt.NDArray[np.intp], np
     """Return the rows of the windows before and after the middle of their span.
 
     A window of the first half whose target reaches into the second belongs to neither: at the
-    middle nobody knew its truth.
+    middle its truth was unknown.
     """
     middle = sorted({view.origin_utc for view in views})
     middle_utc = middle[len(middle) // 2]

@@ -54,7 +54,7 @@ TOLERANCE = 0.05
 """Take the strongest penalty within this share of the best left-out error.
 
 It carries over to other years better than the best one."""
-REGIONAL_SCALE = 0.4  # scale of a region's own map beside the shared one: 0 is fully pooled
+REGIONAL_SCALE = 0.4  # scale of a region's own map relative to the shared one: 0 is fully pooled
 MAX_REGIONAL_MAPS = 8  # above this number of entities only the shared map is fitted
 MAX_COLUMNS = 2000
 """Nor are maps of regions fitted where they would give more columns: solving takes their cube."""
@@ -242,7 +242,7 @@ class PublishedErrorRidge(_Ridge[PublishedErrorSpace]):
     ) -> FloatArray:
         steps = space.encode_steps(views)
         known_NH = np.where(np.isnan(steps[LAST_ERROR]), steps[_WEEK_MEAN], steps[LAST_ERROR])
-        # Covariates enter by day alone: at dawn, solar power hardly varies in winter, and a column
+        # Covariates enter only by day: at dawn, solar power hardly varies in winter, and a column
         # in units of that spread would run away in summer.
         days = space.encode_days(views).values()
         parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days]

@@ -21,20 +21,27 @@ Shapes: N windows, H horizon, L lookback.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Self
 from zoneinfo import ZoneInfo
 
 import numpy as np
+from safetensors.numpy import load_file, save_file
 
-from compevo_core.baselines.base import raise_if_held_out, read_baseline_file, write_baseline_file
+from compevo_core.baselines.base import (
+    History,
+    group_by_series,
+    raise_if_held_out,
+    read_baseline_file,
+    write_baseline_file,
+)
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.steps import DAY, WEEK
-from compevo_core.data.view import WindowView, stack_rows
+from compevo_core.data.view import WindowView, keep_bounds, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.runtime.files import write_json
+from compevo_core.runtime.files import write_atomically, write_json
 
 THETA = 2.0  # the theta line whose forecast is averaged with the trend; 2 is the authors' own
 
@@ -147,27 +154,37 @@ def _list_day_steps(view: WindowView, start: int, end: int) -> Iterator[DayStep]
         yield view.entity, 60 * local.hour + local.minute
 
 
-MOST_SEASON_STEPS = 24  # longest season that the method holds as states of its own
+MOST_SEASON_STEPS = 24  # longest season that the methods hold as a part of their own
 
 _FEWEST_INPUTS = 12  # from which the library fits any form without a season
 _SPARE_INPUTS = 8  # beside one season, from which it fits any form with one
-_FORMS_FILE = "forms.json"
+_SHAPE_SEASONS = 7  # newest seasons whose mean is the shape of a long one
+_MOST_STEPS = 1000  # newest steps of a series that a form is fitted to
+_HISTORY_FILE = "history.safetensors"
 _SEASONAL, _NOT_SEASONAL = "ZZA", "ZZN"
 _LEAST_EXPLAINED = 0.2  # by a mean season, of the variation within seasons
 
+Form = list[Any]
+"""Components, as ``MNA`` and whether its trend is damped, and the rates of its states."""
+
 
 class Ets:
-    """Exponential smoothing, with a form for each series."""
+    """Exponential smoothing, with a form and rates for each series, on all that is known of it.
+
+    Inputs that follow what was fitted are joined to it; where days lie between, a forecast goes by
+    the inputs alone.
+    """
 
     name: ClassVar[str] = "ets"
 
-    def __init__(self, forms: Mapping[str, str]) -> None:
-        """Take the form of each entity, as ``MNA`` and whether its trend is damped; see fit."""
+    def __init__(self, histories: Mapping[str, History], forms: Mapping[str, Form]) -> None:
+        """Take the newest values and the form of each entity; use :meth:`fit`."""
+        self._histories = dict(histories)
         self._forms = dict(forms)
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
-        """Choose the form of every entity on its newest train window; ``seed`` is not used.
+        """Choose the form of every entity on its newest values; ``seed`` is not used.
 
         ConfigError if the extra is not installed; DataError if a look-back is too short for every
         form.
@@ -179,13 +196,13 @@ class Ets:
                 f"{cls.name} needs a look-back of {_FEWEST_INPUTS} steps or more, not {shortest}"
             )
         _import_library()
-        newest = {window.view.entity: window for window in train}  # windows are in order of time
-        forms = {}
-        for entity, window in newest.items():
-            known = np.concatenate([window.view.x, window.y[np.isfinite(window.y)]])
-            form = _SEASONAL if _explain(known, window.view.shortest_season) else _NOT_SEASONAL
-            forms[entity] = _smooth(known, window.view, form)[0]
-        return cls(forms)
+        histories, forms = {}, {}
+        for entity, windows in group_by_series(train).items():
+            histories[entity] = History.from_windows(windows).keep_newest(_MOST_STEPS)
+            season = windows[-1].view.shortest_season
+            left_T, _, season = _take_off_long(histories[entity].values_T, season)
+            forms[entity] = _choose_form(left_T, season)
+        return cls(histories, forms)
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit; DataError for a series not in train."""
@@ -195,47 +212,93 @@ class Ets:
                 f"no train window belongs to {unknown[0]}, so {self.name} has no form for it; "
                 "train on windows of every series"
             )
-        return stack_rows([_smooth(view.x, view, self._forms[view.entity])[1] for view in views])
+        rows = []
+        for view in views:
+            known_T = self._histories[view.entity].join(view)
+            left_T, shape_S, season = _take_off_long(known_T, view.shortest_season)
+            future_H = _go_on(left_T, season, view.horizon, self._forms[view.entity])
+            rows.append(future_H + np.resize(shape_S, view.horizon))
+        return keep_bounds(views, stack_rows(rows))
 
     def save(self, folder: Path) -> None:
-        """Write the forms."""
-        write_json(folder / _FORMS_FILE, self._forms)
-        write_baseline_file(folder, self.name)
+        """Write the newest values and the forms."""
+        values = {
+            str(i): np.ascontiguousarray(h.values_T) for i, h in enumerate(self._histories.values())
+        }
+        write_atomically(folder / _HISTORY_FILE, lambda part: save_file(values, part))
+        starts = {
+            name: (h.start_utc.isoformat(), h.step.total_seconds())
+            for name, h in self._histories.items()
+        }
+        write_baseline_file(folder, self.name, forms=self._forms, starts=starts)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote."""
-        read_baseline_file(folder, cls.name)
-        return cls(json.loads((folder / _FORMS_FILE).read_text(encoding="utf-8")))
+        facts = read_baseline_file(folder, cls.name)
+        values = load_file(folder / _HISTORY_FILE)
+        histories = {
+            name: History(
+                start_utc=datetime.fromisoformat(start),
+                step=timedelta(seconds=seconds),
+                values_T=values[str(i)],
+            )
+            for i, (name, (start, seconds)) in enumerate(facts["starts"].items())
+        }
+        return cls(histories, facts["forms"])
 
 
-def _smooth(known_L: FloatArray, view: WindowView, form: str) -> tuple[str, FloatArray]:
-    """Return the form that was used, four letters, and the forecast (H,) after known values."""
-    library = _import_library()
-    season, horizon = view.shortest_season, view.horizon
-    has_seasons = len(known_L) >= max(2 * season, season + _SPARE_INPUTS) and season > 1
-    shape_S = np.zeros(season)
-    if has_seasons and season > MOST_SEASON_STEPS:
-        # By place before the end, so that the forecast goes on with the first.
-        whole = known_L[len(known_L) % season :].reshape(-1, season)
-        shape_S = whole.mean(axis=0) - whole.mean()
-    is_seasonal = has_seasons and season <= MOST_SEASON_STEPS
-    left_L = known_L - np.resize(shape_S[::-1], len(known_L))[::-1]
-
-    if not is_seasonal:
-        form = form[:2] + "N" + form[3:]
-    is_positive = left_L.min() > 0
-    if not is_positive:
-        form = form.replace("M", "A")
-    model = library.ets_f(
-        left_L,
+def _choose_form(known_T: FloatArray, season: int) -> Form:
+    """Return what is estimated on a series: its components, and the rates of their states."""
+    is_long = len(known_T) >= max(2 * season, season + _SPARE_INPUTS)
+    is_seasonal = is_long and _explain(known_T, season)
+    model = _import_library().ets_f(
+        known_T,
         m=season if is_seasonal else 1,
-        model=form[:3],
-        damped=form[3] == "D" if len(form) > 3 else None,
-        additive_only=None if is_positive else True,
+        model=_SEASONAL if is_seasonal else _NOT_SEASONAL,
+        additive_only=None if known_T.min() > 0 else True,
     )
-    forecast_H = np.asarray(library.forecast_ets(model, horizon)["mean"], dtype=np.float64)
-    return str(model["components"]), forecast_H + np.resize(shape_S, horizon)
+    # What a form does not have is NaN.
+    return [str(model["components"]), np.nan_to_num(model["par"][:4]).tolist()]
+
+
+def _go_on(known_T: FloatArray, season: int, horizon: int, form: Form) -> FloatArray:
+    """Return the forecast (H,) after known values, whose first seasons begin the states."""
+    components, rates = form
+    if known_T.min() <= 0:
+        components = components.replace("M", "A")
+    if len(known_T) < max(2 * season, season + _SPARE_INPUTS):
+        components = components[:2] + "N" + components[3:]
+    library = _import_library()
+    _, trend, seasonal = components[:3]
+    season = 1 if seasonal == "N" else season
+    state = library.initstate(known_T, season, trend, seasonal)
+    if seasonal != "N":
+        # Seasons add up to nothing, or are one in the mean.
+        known = state[1 if trend == "N" else 2 :].sum()
+        state = np.append(state, (season if seasonal == "M" else 0.0) - known)
+    model = {
+        "m": season,
+        "components": components,
+        "par": np.concatenate([rates, state]),
+        "fit": None,
+        "n_params": len(rates) + len(state),
+    }
+    fitted = library.forward_ets(model, known_T)
+    return np.asarray(library.forecast_ets(fitted, horizon)["mean"], dtype=np.float64)
+
+
+def _take_off_long(known_T: FloatArray, season: int) -> tuple[FloatArray, FloatArray, int]:
+    """Return values without the mean shape of a long season, that shape (S,), what season is left.
+
+    The shape goes on with the first step after the values.
+    """
+    if season <= MOST_SEASON_STEPS or len(known_T) < 2 * season:
+        return known_T, np.zeros(1), season if season <= MOST_SEASON_STEPS else 1
+    # By place before the end; the newest seasons alone where there are many.
+    whole = known_T[len(known_T) % season :].reshape(-1, season)[-_SHAPE_SEASONS:]
+    shape_S = whole.mean(axis=0) - whole.mean()
+    return known_T - np.resize(shape_S[::-1], len(known_T))[::-1], shape_S, 1
 
 
 def _explain(known_L: FloatArray, season: int) -> bool:

@@ -22,7 +22,7 @@ from compevo_core.data.view import WindowView, find_horizon, stack_by_step
 
 _PARTS = 8  # of a season, each with an answer of its own
 _FORMS = 4
-_PENALTY = 30.0  # steps without an answer that count beside those of train
+_PENALTY = 30.0  # steps without an answer, counted with those of train
 _PROOF = 0.2  # last share of the train windows, on which an answer must help
 _LAG = "_lag1"
 

@@ -1,4 +1,4 @@
-"""Pretrained models of time series as baselines: Chronos-2, Chronos-Bolt, TimesFM 2.5 and Toto 2.
+"""Pretrained models of time series: Chronos-2, Chronos-Bolt, TimesFM 2.5, Toto 2 and Fracast.
 
 Only ``config.json`` and safetensors are read: no pickle, and no code that a model brings along.
 Every window is centred on the mean of its inputs and divided by their spread. What such a model
@@ -45,6 +45,9 @@ _TOTO_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _CHRONOS = "pip install 'compevo[zero-shot]'"
 _TOTO = "pip install toto-2 (Python 3.12 or newer)"
 
+FRACAST = "fracast"
+"""A model of 85,001 weights that its package brings along (Apache-2.0)."""
+
 MedianForecast = Callable[["Tensor", int], "Tensor"]
 """From scaled inputs (N, L), float32, and the horizon to medians (N, H)."""
 
@@ -76,6 +79,9 @@ def short_name(name_or_path: str) -> str:
 def _find_folder(name_or_path: str) -> Path:
     if Path(name_or_path).is_dir():
         return Path(name_or_path)
+    # Its weights come with the package.
+    if name_or_path == FRACAST and (package := find_spec(FRACAST)) and package.origin:
+        return Path(package.origin).parent / "weights"
 
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -99,12 +105,14 @@ def _choose_loader(config: dict[str, Any], name: str) -> Callable[[Path], Median
     }
     if architectures[0] in by_architecture:
         return by_architecture[architectures[0]]
+    if config.get("model", {}).get("family") == FRACAST:
+        return _load_fracast
     # Toto's configuration names no architecture, and may stand below a key of its own.
     if set(config) | set(config.get("config", {})) >= _TOTO_PARTS:
         return _load_toto
     raise ConfigError(
         f"{name} has another kind ({architectures[0] or 'no architecture in its config.json'}); "
-        f"known: {', '.join(by_architecture)}, Toto 2"
+        f"known: {', '.join(by_architecture)}, Toto 2, Fracast"
     )
 
 
@@ -186,6 +194,26 @@ def _load_toto(folder: Path) -> MedianForecast:
     return forecast
 
 
+def _load_fracast(folder: Path) -> MedianForecast:
+    try:
+        from fracast.inference import FracastModel, load_fracast
+    except ImportError as error:
+        raise ConfigError(f"{folder} needs its library: pip install 'compevo[fracast]'") from error
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    core, head = load_fracast(folder, weights="fp32")  # reads safetensors
+    model = FracastModel(core, head, config)
+    median = model.quantiles.index(_MEDIAN)
+
+    def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
+        import torch
+
+        quantiles_NHQ = model.forecast_batch(x_NL.numpy(), horizon=horizon)
+        return torch.from_numpy(quantiles_NHQ[..., median])
+
+    return forecast
+
+
 PREFIX = "zero-shot:"
 """What the name of such a prior or method begins with; the model's folder or hub id follows."""
 
@@ -204,9 +232,9 @@ _LEAST_SPREAD = 1e-6  # of a window that never changes, as a share of its mean
 
 
 def find_at_hand() -> str:
-    """Return the hub id of a model whose weights are in the local cache; empty without any.
+    """Return the name of a model whose weights are on this machine; empty without any.
 
-    Nothing is fetched.
+    They are in the local cache, or came with a package. Nothing is fetched.
     """
     from huggingface_hub import try_to_load_from_cache
 
@@ -214,7 +242,7 @@ def find_at_hand() -> str:
         files = [try_to_load_from_cache(model, name) for name in FILES_AT_HAND]
         if find_spec(library) and all(isinstance(path, str) for path in files):
             return model
-    return ""
+    return FRACAST if find_spec(FRACAST) else ""
 
 
 def is_zero_shot(name: str) -> bool:

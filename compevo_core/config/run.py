@@ -2,8 +2,8 @@
 
 config = RunConfig.preset("default").with_overrides({"population.agents": 5})
 
-All systems of agents (paper D.4) share backbone, news, priors, context, batches and steps. What
-sets them apart are settings, so that the hash of a run's settings identifies the system.
+All systems of agents (paper D.4) share backbone, news, base models, context, batches and steps.
+What sets them apart are settings, so that the hash of a run's settings identifies the system.
 """
 
 import hashlib
@@ -134,7 +134,7 @@ class RunConfig(SettingsSection):
             return self
         if differing := sorted(self._list_settings_of_language_models()):
             raise ValueError(
-                "forecast.decoder = 'none' forecasts by the members' priors alone, and "
+                "forecast.decoder = 'none' forecasts only by the members' base models, and "
                 f"{', '.join(differing)} need a language model: leave them out"
             )
 
@@ -147,16 +147,16 @@ class RunConfig(SettingsSection):
             for member in members
         ]
         if any(name == "none" for name, _ in priors):
-            raise ValueError("without a prior and a language model nothing forecasts: set one")
+            raise ValueError("a base model or a language model is needed to forecast: set one")
         if len(set(priors)) < len(priors):
             raise ValueError(
                 f"{len(priors)} members without a language model forecast by {len(set(priors))} "
-                "priors: set population.agents = 1, or give each member a prior of its own"
+                "base models: set population.agents = 1, or give each member its own prior"
             )
         return self
 
     def _list_settings_of_language_models(self) -> list[str]:
-        """Return the settings that differ from their default and act with such a model alone."""
+        """Return the settings that differ from their default and need a language model."""
         differing = []
         for dotted, field in iterate_settings():
             section, name = dotted.split(".")
@@ -268,8 +268,8 @@ class RunConfig(SettingsSection):
         online = self.selection
         if self.news.fit == "joint" and online.online and online.rule != "boa":
             raise ValueError(
-                f"selection.rule = {online.rule!r} begins or goes on with each agent's own error, "
-                "and jointly fitted agents have none: set rule = 'boa', which begins with the "
+                f"selection.rule = {online.rule!r} continues each agent's own error, "
+                "and jointly fitted agents have none: set rule = 'boa', which starts with the "
                 "weights of training and follows the error of the population"
             )
         return self

@@ -18,6 +18,7 @@ PriorName = Literal[
     "ets",
     "calendar-ridge",
     "gbm",
+    "lagged-gbm",
     "blend",
     "published",
     "published-error-ridge",
@@ -31,8 +32,8 @@ PriorName = Literal[
 MOST_ARTICLES = 64  # articles that an agent can be given to read at once
 
 SHARES = 48
-"""Parts of look-back and horizon that settings of an agent count, whatever the grid is: steps on
-the paper's grids of 48 and 48."""
+"""Parts of look-back and horizon in which settings of an agent count on every grid: steps on the
+paper's grids of 48 and 48."""
 
 TextList = Annotated[tuple[str, ...], Field(strict=False)]
 """Texts, which TOML and JSON give as a list."""
@@ -76,7 +77,7 @@ class BackboneConfig(SettingsSection):
     gradient_checkpointing: bool = False
     """recompute activations in the backward pass to save memory"""
     weights: Literal["pretrained", "random"] = "pretrained"
-    """control: 'random' draws the weights of all layers anew and keeps the embeddings"""
+    """control: 'random' samples new weights for all layers and keeps the embeddings"""
 
 
 class MemberConfig(SettingsSection):
@@ -85,7 +86,7 @@ class MemberConfig(SettingsSection):
     prior: Literal[PriorName, "shared"] = "shared"
     """forecaster whose error it corrects; 'shared' is ``forecast.prior``"""
     calibration_days: int = Field(default=0, ge=0)
-    """length of the span of train days that its prior is fitted on, the nearest ones; 0 = all"""
+    """number of train days, the nearest ones, that its base model is fitted on; 0 = all"""
     lookback_steps: int = Field(default=SHARES, ge=1, le=SHARES)
     """last part of the inputs that it sees, in 48ths of them"""
     window_share: float = Field(default=1.0, gt=0.0, le=1.0)
@@ -144,7 +145,7 @@ class PopulationConfig(SettingsSection):
     dropout: float = Field(default=0.05, ge=0.0, le=0.9)
     """LoRA input dropout while the forecast adapters train"""
     members: Annotated[tuple[MemberConfig, ...], Field(strict=False)] = ()
-    """what sets each agent apart, one entry an agent; empty = agents differ by seed logic alone"""
+    """what makes each agent different, one entry per agent; empty = only the seed logic differs"""
 
     def member(self, agent: int) -> MemberConfig:
         """Return what sets an agent apart."""
@@ -174,21 +175,21 @@ class ForecastConfig(SettingsSection):
     """How an agent turns its evidence into numbers."""
 
     decoder: Literal["head", "text", "linear", "none"] = "head"
-    """numbers as soft tokens and a numeric head, the paper's answer text, or no language model:
-    each agent forecasts its prior, with ('linear') or without what a ridge reads in its news"""
+    """numbers as soft tokens and a numeric head, the paper's answer text, or no language model: an
+    agent's forecast is its base model's, to which 'linear' adds what a ridge reads in its news"""
     prior: PriorName = "calendar-ridge"
     """forecaster fitted on the train split, whose error the agents correct; 'blend' is a fixed
     mixture of calendar ridge and boosted trees, 'zero-shot' is ``zero_shot_model``"""
     zero_shot_model: str = ""
-    """folder or hub id of a pretrained model of time series, for the prior 'zero-shot'"""
+    """folder or hub id of a pretrained model of time series, for the base model 'zero-shot'"""
     known_errors: Literal["none", "mean"] = "none"
-    """what is added to the priors' forecasts before the agents see them: nothing, or the mean of
-    their own known errors by series and step, whose weight halves in 90 days; frozen at the end of
+    """bias correction of the base models before the agents see their forecasts: none, or the mean
+    of their known errors by series and step with a half-life of 90 days; frozen at the end of
     validation"""
     prior_folds: int = Field(default=5, ge=1)
-    """blocks for out-of-fold forecasts of the prior on the train windows; 1 = in sample"""
+    """blocks for out-of-fold forecasts of the base model on the train windows; 1 = in sample"""
     refit_days: int = Field(default=0, ge=0)
-    """days after which the priors are fitted anew on all that has become known, each on the newest
+    """days after which the base models are refitted on all known data, each on the newest
     ``calibration_days`` of its agent; 0 = never (the paper's experiments)"""
     history_points: int = Field(default=48, ge=1, le=48)
     """history numbers in the text decoder's prompt; 24 = means of two"""
@@ -248,8 +249,8 @@ class SelectionConfig(SettingsSection):
     uniform: bool = False
     """ablation: w_i = 1/I"""
     online: bool = False
-    """whether the weights go on after training with every error that has become known; without,
-    they stay as training left them (the paper's experiments)"""
+    """whether the weights keep learning after training from every known error; if not, they stay
+    as training left them (the paper's experiments)"""
     rule: Literal["paper", "equal", "boa"] = "paper"
     """what weighs the agents online: the paper's fitness, the weights of the members as they are,
     or Bernstein online aggregation"""
@@ -264,7 +265,7 @@ class SelectionConfig(SettingsSection):
                 "known after training: set online = true, or leave both out"
             )
         if self.online and self.uniform:
-            raise ValueError("uniform weights do not go on: set rule = 'equal' instead of uniform")
+            raise ValueError("uniform weights cannot be online: set rule = 'equal', not uniform")
         return self
 
 
@@ -324,7 +325,7 @@ class EvolutionConfig(SettingsSection):
         if self.form != "free":
             raise ValueError(
                 f"selector = {self.selector!r} writes free text, and form = {self.form!r} allows "
-                "sentences of its grammar alone: set form = 'free'"
+                "only sentences of its grammar: set form = 'free'"
             )
         return self
 
@@ -339,8 +340,8 @@ class EvolutionConfig(SettingsSection):
         differing = [f"{k} = {v!r}" for k, v in needed.items() if getattr(self, k) != v]
         if differing:
             raise ValueError(
-                f"writer = {self.writer!r} writes free text, without a soft prompt, and nothing "
-                f"beside it: set {', '.join(differing)}, or leave the writer out"
+                f"writer = {self.writer!r} writes only free text, without a soft prompt: "
+                f"set {', '.join(differing)}, or leave the writer out"
             )
         return self
 
@@ -394,9 +395,9 @@ class DebateConfig(SettingsSection):
     discount: float = Field(default=0.9, ge=0.0, le=1.0)
     """weight of the next turn's rewards in what a forecast is credited with"""
     value_weight: float = Field(default=0.5, ge=0.0)
-    """weight of the value's squared error beside the policy's loss"""
+    """weight of the value's squared error relative to the policy's loss"""
     verifier_weight: float = Field(default=0.1, ge=0.0)
-    """weight of the verifier's cross-entropy beside the agents' own errors"""
+    """weight of the verifier's cross-entropy relative to the agents' own errors"""
 
 
 class OptimConfig(SettingsSection):
@@ -434,7 +435,7 @@ class RunLengthConfig(SettingsSection):
     batch_size: int = Field(default=5, ge=1)
     """windows a round: one day of five regions"""
     micro_batch_size: int = Field(default=5, ge=1)
-    """windows in one forward and backward pass; decides memory, not numbers, but for the masks of
+    """windows in one forward and backward pass; decides memory, not numbers, except the masks of
     ``population.dropout``, which are drawn for each pass"""
     gradient: Literal["joint", "by-agent", "auto"] = "joint"
     """backward pass of L_pred: through all agents at once, or agent by agent after a second reading

@@ -41,7 +41,7 @@ from compevo_core.data.cutting import (
 )
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import BENCHMARK_SCHEMA, UTC_US, validate_frame
-from compevo_core.data.series import find_closed, is_synthetic, skip_closed
+from compevo_core.data.series import find_closed, is_synthetic, select_going_on, skip_closed
 from compevo_core.data.splits import (
     Boundaries,
     Span,
@@ -215,17 +215,13 @@ def select_learnt(
 
 
 def select_live(spec: DatasetSpec, series: pl.DataFrame) -> tuple[pl.DataFrame, str]:
-    """Return the rows of the series that go on, and which ended a horizon before the last of them.
+    """Return the rows of the series that continue, and which have ended (``select_going_on``).
 
     DataError if a series has no value.
     """
     ends = {name: cast(datetime, at.max()) for name, at in _list_known(spec, series).items()}
-    newest = max(ends.values())
-    ended = {
-        name: end
-        for name, end in ends.items()
-        if shift(end, spec.horizon_steps, spec.step) <= newest
-    }
+    going_on = select_going_on(ends, spec.horizon_steps, spec.step)
+    ended = {name: end for name, end in ends.items() if name not in going_on}
     if not ended:
         return series, ""
 
@@ -236,8 +232,8 @@ def select_live(spec: DatasetSpec, series: pl.DataFrame) -> tuple[pl.DataFrame, 
     ids = [frame["series_id"][0] for name, frame in chosen if name in ended]
     return (
         series.filter(~pl.col("series_id").is_in(ids)),
-        f"no forecast of {', '.join(shown[:_LISTED_SERIES])}{others}: the others go on to "
-        f"{newest:%Y-%m-%d %H:%M}",
+        f"no forecast of {', '.join(shown[:_LISTED_SERIES])}{others}: the others continue to "
+        f"{max(ends.values()):%Y-%m-%d %H:%M}",
     )
 
 
@@ -331,10 +327,10 @@ def build_windows(
     "horizon-end" candidates reach to the end of the horizon, as in published prompts, and every
     window is marked ``leaky``. No window is cut before ``first_origin``; the others are as in the
     whole set, except for folds, which need every window of train. With ``origins`` windows are cut
-    at these instants alone, and not a stride apart.
+    only at these instants, and not a stride apart.
 
     ``unchanged`` are windows of an earlier set up to whose end nothing in the frames has changed
-    since: what a view holds beside its numbers is taken from them, which takes most of the time.
+    since: all of a view but its numbers is taken from them, which takes most of the time.
 
     Returns:
         The windows; their manifest counts what was dropped, filled, masked and left unused.
@@ -405,7 +401,7 @@ def _plan_series(
         return [_plan_by_spans(spec, series, entity, limits) for entity, series in gridded]
 
     # One calendar for all series. By fractions of its own, the train span of a series that begins
-    # late would lie in the test span of the others, and a model learns from all of them.
+    # late would be in the test span of the others, and a model learns from all of them.
     first = min(series.first_utc for _, series in gridded)
     end = max(series.locate_start(len(series)) for _, series in gridded)
     boundaries = split_chronologically(
@@ -523,7 +519,7 @@ def _find_subsets(
     spec: DatasetSpec, plan: _PlannedSeries, split: str, origin: datetime, unknown_steps: int
 ) -> tuple[str, ...]:
     day = (origin + spec.market_offset).date()
-    # Windows that know less are a subset of their own: their rows stand beside the others.
+    # Windows that know less are a subset of their own, with rows of their own.
     until = origin + spec.market_offset - unknown_steps * spec.step
     ending = f"-known-{until:%H%M}" if unknown_steps else ""
     return tuple(

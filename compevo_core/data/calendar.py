@@ -1,4 +1,4 @@
-"""What the calendar says of a window, all of it known before the origin.
+"""The calendar of a window, all of it known before the origin.
 
 What belongs here: local weekday and public holidays of the first target day and of the day before
 it. What does not: learned seasonality, prompts.
@@ -109,7 +109,7 @@ def find_holiday(day: date, place: Place) -> str:
 
 
 def count_holidays(start_utc: datetime, end_utc: datetime, place: Place) -> int:
-    """Return the public holidays in an interval: days that begin in it, or the day it lies in."""
+    """Return the public holidays in an interval: days that begin in it, or its day."""
     zone = ZoneInfo(place.timezone)
     # A day of a market may begin an hour before or after the one of the place.
     moment = start_utc + min(end_utc - start_utc, timedelta(days=1)) / 2

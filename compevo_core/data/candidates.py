@@ -149,7 +149,7 @@ class CandidateFinder:
         return self._candidates[filters, end]
 
     def _index(self, source: ArticleSource, filters: _Filters, end: datetime) -> ArticleIndex:
-        """Return the index of articles around the month that an instant lies in."""
+        """Return the index of articles around the month of an instant."""
         month = (end.year, end.month)
         if month != self._month:
             first = end.replace(day=1, hour=0, minute=0, second=0, microsecond=0)

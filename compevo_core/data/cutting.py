@@ -88,7 +88,7 @@ def apply_known_faults(frame: pl.DataFrame) -> pl.DataFrame:
         if not series.str.contains(fault.series_pattern).any():
             continue
         # One fault after the other: a row nulled by the first is null for the second, which then
-        # leaves its flag alone.
+        # keeps its flag.
         is_wrong = _match_fault(fault)
         frame = frame.with_columns(
             pl.when(is_wrong).then(None).otherwise(pl.col("value")).alias("value"),
@@ -139,7 +139,7 @@ class GriddedSeries:
         return len(self.observed)
 
     def locate_start(self, position: int) -> datetime:
-        """Return the start of a step; it may lie beyond either end."""
+        """Return the start of a step; it may be beyond either end."""
         return shift(self.first_utc, position, self.step)
 
 
@@ -188,7 +188,7 @@ def find_origins(
     lookback: int,
     horizon: int,
 ) -> list[int]:
-    """Return the positions whose inputs and targets lie on the grid, a stride apart.
+    """Return the positions whose inputs and targets are on the grid, a stride apart.
 
     With the UTC offset of a market clock, its days start at an origin; without, the first origin is
     the first possible step. DataError if origins that follow the market's days would be at other
@@ -212,7 +212,7 @@ def find_origins(
 
 
 def locate_origin(series: GriddedSeries, origin_utc: datetime) -> int:
-    """Return the position of an origin on the grid of a series; it may lie after its end.
+    """Return the position of an origin on the grid of a series; it may be after its end.
 
     DataError if the origin is not a step of the grid.
     """

@@ -62,7 +62,7 @@ class DatasetSpec:
     bounds: Bounds = NO_BOUNDS  # of what a value can be; forecasts are moved into them
     mape_threshold: float = 0.0  # series unit; smaller targets are left out of MAPE and counted
     task: str = ""  # what a prompt asks for, with {entity}; empty = known by the data set's name
-    # Steps before an origin that nobody has measured when a view is made; one view for each.
+    # Steps before an origin not yet measured when a view is made; one view for each.
     unknown_steps: tuple[int, ...] = (0,)
     published_evidence: bool = False  # whether views hold a published forecast's quantiles, errors
     past_evidence: bool = (
@@ -133,7 +133,7 @@ _FIRST_2026 = date(2026, 2, 19)  # first day of the subsets of 2026
 VALIDATION_START = date(2020, 7, 1)
 """First day of electricity's validation span, the second half of 2020; train ends the day before.
 
-Chosen on train and validation alone (decision 09-splits)."""
+Chosen only on train and validation (decision 09-splits)."""
 
 
 def _aemo_span(
@@ -195,7 +195,7 @@ ELECTRICITY_OPERATIONAL = replace(
     name="electricity-operational",
     series=((r"^AEMO/OPERATIONAL_DEMAND/([A-Z]+1)$", ""),),
     spans=(
-        # Settings of its priors were chosen on the folds of train, so on days of 2025 alone.
+        # Settings of its base models were chosen on the folds of train, so only on days of 2025.
         _aemo_span("train", "OPERATIONAL_DEMAND", date(2025, 5, 13), date(2025, 12, 31)),
         _aemo_span("val", "OPERATIONAL_DEMAND", date(2026, 1, 1), date(2026, 2, 17)),
         _aemo_span(

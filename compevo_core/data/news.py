@@ -11,7 +11,7 @@ at the origin itself is too late.
 Two titles are near-identical if their sets of words overlap by four fifths (Jaccard), every number
 in one is in the other, and the language is the same. Only titles that share one of their rarest
 words are compared, which finds every such pair (the prefix filter of set-similarity joins). A word
-that very many titles share is looked up in the newest of them alone, so that made-up headlines cost
+that very many titles share is looked up only in the newest of them, so that made-up headlines cost
 no more than real ones.
 
 GDELT's stored polls carry no country of the publisher, so a country's news is known by any one of
@@ -147,7 +147,7 @@ def is_in_language(languages: Sequence[str]) -> pl.Expr:
 
 
 def _holds_name(words: Sequence[str]) -> pl.Expr:
-    # An acronym counts in capitals alone: "sa" and "vic" are also parts of ordinary text.
+    # An acronym counts only in capitals: "sa" and "vic" are also parts of ordinary text.
     acronyms = {word for word in words if word.isupper() and len(word) <= _LONGEST_ACRONYM}
     patterns = [
         re.escape(word) if word in acronyms else f"(?i:{re.escape(word)})" for word in words

@@ -50,7 +50,14 @@ class NewsPool:
             raise DataError(
                 "the news pool was given an article id twice; run news.deduplicate_articles first"
             )
-        _check_lengths(embeddings)
+        # The selection scores are cosine similarities, dot products of unit vectors only.
+        norms = np.linalg.norm(embeddings, axis=1)
+        if len(norms) and not np.allclose(norms, 1.0, atol=_NORM_TOLERANCE):
+            worst = int(np.argmax(np.abs(norms - 1)))
+            raise DataError(
+                f"embedding {worst} has length {norms[worst]:.4f}; normalise embeddings to length "
+                "one"
+            )
 
         self.articles = articles
         self.embeddings = np.ascontiguousarray(embeddings, dtype=np.float32)
@@ -123,7 +130,7 @@ class NewsPool:
         return self._names_region[place][self.find_rows(ids)]
 
     def hash_articles(self, ids: Iterable[str]) -> str:
-        """Return the hash of the ids and titles of these articles, whatever else the pool holds.
+        """Return the hash of the ids and titles of these articles, not of others in the pool.
 
         Raises:
             DataError: an id is not in the pool.
@@ -163,13 +170,3 @@ class NewsPool:
     def _from_files(cls, files: FileSet) -> Self:
         vectors = load_file(files.paths[EMBEDDINGS_FILE])["embeddings_ND"]
         return cls(pl.read_parquet(files.paths[ARTICLES_FILE]), vectors, files.facts["encoder"])
-
-
-def _check_lengths(embeddings: npt.NDArray[np.float32]) -> None:
-    # The selection scores are cosine similarities, which are dot products of unit vectors alone.
-    norms = np.linalg.norm(embeddings, axis=1)
-    if len(norms) and not np.allclose(norms, 1.0, atol=_NORM_TOLERANCE):
-        worst = int(np.argmax(np.abs(norms - 1)))
-        raise DataError(
-            f"embedding {worst} has length {norms[worst]:.4f}; normalise embeddings to length one"
-        )

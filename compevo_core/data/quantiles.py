@@ -42,6 +42,7 @@ PUBLISHED_BAND = tuple(f"{PUBLISHED_QUANTILE}{level}" for level in (0.1, 0.9))
 
 _MEDIAN = LEVELS.index(0.5)
 _LOWER = np.array(LEVELS[:_MEDIAN])
+_LOW, _HIGH = LEVELS.index(0.1), LEVELS.index(0.9)  # the 80 % band
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,6 +60,9 @@ class PastErrors:
     # What errors grow with, from the published band; NaN in windows without one
     scale_NH: FloatArray
     spread_N: FloatArray  # standard deviation of the view's inputs, by which series are compared
+    # Whether the forecaster has learnt from these windows since: errors to one side alone say how
+    # far it may err, and no longer to which side
+    is_learnt: bool = False
 
     @classmethod
     def from_windows(cls, windows: Sequence[Window], forecast_NH: FloatArray) -> Self:
@@ -100,7 +104,8 @@ def estimate_quantiles(
 
     An error counts for a view if its window ended by the view's ``information_until`` and its own
     view knew as little of yesterday; all others in ``past`` change nothing, and their order does
-    not matter. The quantile at 0.5 is the forecast and the median of its errors, not the forecast.
+    not matter. The quantile at 0.5 is the forecast and the median of its errors, not the forecast;
+    where the forecaster has learnt from its errors since, the forecast lies in its 80 % band.
 
     They are (N, Q, H) in the windows' unit, ascending along Q. A window before which fewer than
     ``FEWEST`` windows of its kind had ended, in all series together, has NaN. DataError if there is
@@ -188,10 +193,15 @@ def estimate_day_quantiles(
             error_WH = error_PH[pooled] / past.spread_N[pooled, None] * spread_N[row]
         if len(error_WH) < FEWEST:
             continue
-        path_WH = forecast_NH[row] + error_WH
-        for name, value_W in (("mean", path_WH.mean(axis=1)), ("peak", path_WH.max(axis=1))):
+        for name, reduce in (("mean", np.mean), ("peak", np.max)):
+            value_W = reduce(forecast_NH[row] + error_WH, axis=1)
             # Of n past values and the next one each is as likely to have any rank: (n + 1) p.
-            day_NQ[name][row] = np.quantile(value_W, LEVELS, method="weibull")
+            value_Q = np.quantile(value_W, LEVELS, method="weibull")
+            if past.is_learnt and not value_Q[_LOW] <= reduce(forecast_NH[row]) <= value_Q[_HIGH]:
+                mirrored_W = reduce(forecast_NH[row] - error_WH, axis=1)
+                both = np.concatenate([value_W, mirrored_W])
+                value_Q = np.quantile(both, LEVELS, method="weibull")
+            day_NQ[name][row] = value_Q
     return day_NQ
 
 
@@ -250,7 +260,10 @@ def _follow_series(
             n_ended += 1
 
         if n_ended >= FEWEST:
-            quantile_QH = _read_quantiles(error_WH[max(n_ended - MEMORY, 0) : n_ended], lower)
+            first = max(n_ended - MEMORY, 0)
+            apart = 1 + (end_W[n_ended - 1] - end_W[first]) / length_W[first]
+            independent = min(n_ended - first, apart) if past.is_learnt else None
+            quantile_QH = _read_quantiles(error_WH[first:n_ended], lower, independent)
             quantile_WQH[until_W == instant] = quantile_QH
             asked_RQH[until_R == instant] = quantile_QH
     return asked_RQH
@@ -262,7 +275,8 @@ def _pool_series(past: PastErrors, alike: IntArray, until: int) -> FloatArray:
     recent = ended[np.isin(past.end_N[ended], np.unique(past.end_N[ended])[-MEMORY:])]
     if len(recent) < FEWEST:
         return np.full((len(LEVELS), past.error_NH.shape[1]), np.nan)
-    return _read_quantiles(past.error_NH[recent] / past.spread_N[recent, None], _LOWER)
+    error_WH = past.error_NH[recent] / past.spread_N[recent, None]
+    return _read_quantiles(error_WH, _LOWER, len(recent) if past.is_learnt else None)
 
 
 def _adapt_levels(
@@ -280,11 +294,15 @@ def _adapt_levels(
     return adapted
 
 
-def _read_quantiles(error_WH: FloatArray, lower: FloatArray) -> FloatArray:
+def _read_quantiles(
+    error_WH: FloatArray, lower: FloatArray, independent: float | None = None
+) -> FloatArray:
     """Return the quantiles (Q, H) of errors at each step and its neighbours, ascending.
 
-    A step without any error, as at night in a shop, has the quantiles of the nearest step with one;
-    all are NaN where no step has an error.
+    ``independent`` is given for a forecaster that has learnt since, the number of windows that do
+    not overlap: the next error may have any rank among theirs, and errors that lie to one side
+    count for both. A step without any error, as at night in a shop, has the quantiles of the
+    nearest step with one; all are NaN where no step has an error.
     """
     padded = np.pad(error_WH, ((0, 0), (NEIGHBOURS, NEIGHBOURS)), constant_values=np.nan)
     shifts = range(2 * NEIGHBOURS + 1)
@@ -295,6 +313,9 @@ def _read_quantiles(error_WH: FloatArray, lower: FloatArray) -> FloatArray:
     sample_SH = np.sort(sample_SH, axis=0)
     last_H = np.isfinite(sample_SH).sum(axis=0) - 1
     level_Q = np.concatenate([lower, [0.5], 1 - lower[::-1]])
+    if independent is not None:
+        wider = (independent + 1) / max(independent - 1, 1)
+        level_Q = np.clip(0.5 + wider * (level_Q - 0.5), 0.0, 1.0)
     place_QH = level_Q[:, None] * np.maximum(last_H, 0)
     below_QH = np.floor(place_QH).astype(np.int64)
     above_QH = np.minimum(below_QH + 1, np.maximum(last_H, 0))
@@ -304,6 +325,11 @@ def _read_quantiles(error_WH: FloatArray, lower: FloatArray) -> FloatArray:
     quantile_QH = low_QH + (place_QH - below_QH) * (high_QH - low_QH)
     # Levels that adapted at different speeds may have passed each other; quantiles never do.
     quantile_QH = np.sort(quantile_QH, axis=0)
+    is_aside_H = (quantile_QH[_LOW] > 0) | (quantile_QH[_HIGH] < 0)
+    if independent is not None and is_aside_H.any():
+        mirrored_WH = np.concatenate([error_WH, -error_WH])
+        widened = level_Q[: len(lower)]
+        quantile_QH[:, is_aside_H] = _read_quantiles(mirrored_WH, widened)[:, is_aside_H]
     with_errors = np.flatnonzero(last_H >= 0)
     if 0 < len(with_errors) < horizon:
         distance_HK = np.abs(np.arange(horizon)[:, None] - with_errors)

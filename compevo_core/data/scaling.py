@@ -1,4 +1,4 @@
-"""Per-entity scaling, fitted on the train split alone.
+"""Per-entity scaling, fitted only on the train split.
 
 What belongs here: the scaler that makes agents, regions and data sets comparable. What does not:
 features (``baselines.features``), priors, metrics. Scores are computed in physical units first.
@@ -32,7 +32,16 @@ class Scaler:
         An entity whose values are all equal is scaled by one. DataError if a window of another
         split is given.
         """
-        values = _collect_values(windows)
+        values: dict[str, list[FloatArray]] = {}
+        for window in windows:
+            view = window.view
+            # A scale fitted on later splits would tell every model the level of the test year.
+            if view.split != "train":
+                raise DataError(
+                    f"the scaler was given a window of split {view.split!r} ({view.entity}); "
+                    "fit it on WindowSet.split('train') only"
+                )
+            values.setdefault(view.entity, []).extend((view.x, window.y[np.isfinite(window.y)]))
         if not values:
             raise DataError("the scaler was given no windows; build the train split first")
 
@@ -92,17 +101,3 @@ class Scaler:
                 f"entity {entity!r} was not in the train split (known: "
                 f"{', '.join(sorted(self.std))}); add its series to train or leave its windows out"
             )
-
-
-def _collect_values(windows: Iterable[Window]) -> dict[str, list[FloatArray]]:
-    values: dict[str, list[FloatArray]] = {}
-    for window in windows:
-        view = window.view
-        # A scale fitted on later splits would tell every model the level of the test year.
-        if view.split != "train":
-            raise DataError(
-                f"the scaler was given a window of split {view.split!r} ({view.entity}); "
-                "fit it on WindowSet.split('train') only"
-            )
-        values.setdefault(view.entity, []).extend((view.x, window.y[np.isfinite(window.y)]))
-    return values

@@ -16,7 +16,7 @@ from compevo_core.errors import DataError
 
 UTC_US = pl.Datetime("us", "UTC")
 
-# One row per interval of a series. ``start_utc`` is the start, whatever the source stamps.
+# One row per interval of a series. ``start_utc`` is the start, even if the source stamps the end.
 SERIES_SCHEMA: dict[str, pl.DataType] = {
     "series_id": pl.String(),
     "variable": pl.String(),
@@ -82,7 +82,7 @@ ARTICLE_SCHEMA: dict[str, pl.DataType] = {
 COLUMN_MEANINGS = {
     "series_id": "publisher, measure and entity of the series",
     "variable": "what is measured, with its unit: demand_mw, rate_usd_per_aud",
-    "start_utc": "start of the interval, whatever the publisher stamps",
+    "start_utc": "start of the interval, even if the publisher stamps its end",
     "value": "measured or forecast value in its unit; null where there is none",
     "unit": "unit of the value",
     "flag": "observed, missing, filled:<rule> or nulled:<reason>",

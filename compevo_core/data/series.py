@@ -1,21 +1,25 @@
-"""Series on a regular grid: value rules, resampling, gaps and causal fill.
+"""Series on a regular grid: value rules, resampling, gaps, causal fill, the season they show.
 
-What belongs here: what may be done to a series before windows are cut. What does not: parsing (the
-pipeline's sources), column contracts (``data.schemas``), known bad readings (``data.cutting``),
+What belongs here: what may be done to a series before windows are cut, and after how many steps its
+changes repeat. What does not: parsing (the pipeline's sources), column contracts
+(``data.schemas``), known bad readings (``data.cutting``), seasons of a grid (``data.view``),
 windows and features.
 
 Two rules hold throughout: nothing is filled from the future, and nothing is filled or nulled
 without a flag.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NoReturn, cast
+from typing import cast
 
+import numpy as np
 import polars as pl
 
+from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.schemas import FLAG_PATTERN, SERIES_SCHEMA, UTC_US, validate_frame
 from compevo_core.data.steps import DAY, MONTH, WEEK, count_steps, is_calendar_step, shift
+from compevo_core.data.view import find_season
 from compevo_core.errors import DataError
 
 _SYNTHETIC_PREFIX = "sample:"
@@ -24,6 +28,16 @@ _CONSTANT_COLUMNS = ("series_id", "variable", "unit", "source", "fetched_at")
 _SHORTEST_MONTH = 28 * DAY
 _LEAST_WEEKS = 8  # after which a time of the week without a value has none
 _MONTHS = (1, 2, 3, 4, 6, 12)  # that a step may have
+
+_LOOKED_AT_SERIES = 20
+_LOOKED_AT_SHARE = 0.6  # of the rows: what comes later chooses nothing, and train is as long
+_LEAST_CORRELATION = 0.2  # least correlation of changes a season apart
+_NEAR_BEST = 0.9
+"""Of several seasons the shortest counts whose correlation is at least this share of the best."""
+_NEAR_PEAK = 8  # part of a season within which its peak is looked for
+_FEWEST_SEASONS = 4
+_ROUNDING = 1e-9
+_FAR_CHANGE = 6.0  # spreads at which a change is cut: one fault must not hide a season
 
 
 def find_calendar_step(distances: pl.Series) -> timedelta | None:
@@ -87,6 +101,17 @@ def skip_closed(instant: datetime, step: timedelta, zone: str, closed: Sequence[
     return starts[int((~is_closed).arg_max() or 0)]
 
 
+def select_going_on(
+    ends: Mapping[str, datetime], horizon: int, step: timedelta
+) -> dict[str, datetime]:
+    """Return the ends of the series that go on: less than a horizon before the last end.
+
+    The forecast of any other, such as a shop that closed, would be over before that.
+    """
+    newest = max(ends.values())
+    return {name: end for name, end in ends.items() if shift(end, horizon, step) > newest}
+
+
 def validate_series(frame: pl.DataFrame) -> pl.DataFrame:
     """Return a frame sorted by series, variable and time, checked by ``SERIES_SCHEMA`` and values.
 
@@ -109,7 +134,12 @@ def validate_series(frame: pl.DataFrame) -> pl.DataFrame:
     }
     is_wrong = frame.select(wrong.any().alias(fault) for fault, wrong in faults.items())
     for fault in (name for name, wrong in is_wrong.row(0, named=True).items() if wrong):
-        _raise_first(frame.filter(faults[fault]), fault)
+        wrong = frame.filter(faults[fault])
+        row = wrong.row(0, named=True)
+        raise DataError(
+            f"series frame: {wrong.height} row(s) with {fault}; first {row['series_id']} at "
+            f"{row['start_utc']}, value {row['value']}, flag {row['flag']}"
+        )
 
     duplicates = frame.filter(frame.select(_KEY).is_duplicated())
     if duplicates.height:
@@ -151,7 +181,7 @@ def resample_to_step(frame: pl.DataFrame, step: timedelta) -> pl.DataFrame:
 
     # AEMO changed from half-hours to five minutes within a series (2021-10-01). A row that lies a
     # full step from both neighbours is a whole interval already and must not count as one part. It
-    # starts where a step does: any other is one reading of minutes, alone in an outage.
+    # starts where a step does: any other is a single reading of minutes in an outage.
     stamp = pl.col("start_utc")
     step_before = (stamp - stamp.shift(1)).fill_null(step) >= step
     step_after = (stamp.shift(-1) - stamp).fill_null(step) >= step
@@ -217,7 +247,16 @@ def regularise_series(frame: pl.DataFrame, step: timedelta) -> tuple[pl.DataFram
         # Names and units of an added row are those of the row before it; the value stays null.
         *(pl.col(name).fill_null(strategy="forward") for name in _CONSTANT_COLUMNS),
     )
-    return full, _count_gaps(full)
+    # rle() turns the column of "is empty" into runs of equal values with their lengths.
+    runs = full["value"].is_null().rle().struct.unnest()
+    longest = runs.filter(pl.col("value"))["len"].max()
+    return full, {
+        "rows": full.height,
+        "missing": int((full["flag"] == "missing").sum()),
+        "nulled": int(full["flag"].str.starts_with("nulled:").sum()),
+        "filled": int(full["flag"].str.starts_with("filled:").sum()),
+        "longest_gap_steps": longest if isinstance(longest, int) else 0,
+    }
 
 
 def fill_forward(frame: pl.DataFrame, max_steps: int) -> pl.DataFrame:
@@ -234,23 +273,81 @@ def fill_forward(frame: pl.DataFrame, max_steps: int) -> pl.DataFrame:
     )
 
 
-def _raise_first(wrong: pl.DataFrame, fault: str) -> NoReturn:
-    row = wrong.row(0, named=True)
-    raise DataError(
-        f"series frame: {wrong.height} row(s) with {fault}; first {row['series_id']} at "
-        f"{row['start_utc']}, value {row['value']}, flag {row['flag']}"
-    )
+def choose_season(series: Sequence[pl.DataFrame], step: timedelta, lookback: int) -> int:
+    """Return the steps of the season that the first values of series show.
+
+    0 where it is the season of the grid, or a look-back does not hold two of it. Each frame follows
+    ``SERIES_SCHEMA``.
+    """
+    values = [
+        regularise_series(resample_to_step(part.head(length), step), step)[0]["value"]
+        .cast(pl.Float64)
+        .fill_null(float("nan"))
+        .to_numpy()
+        for part in series[:_LOOKED_AT_SERIES]
+        if (length := int(part.height * _LOOKED_AT_SHARE)) > 1
+    ]
+    usual = find_season(step)
+    season = find_shown_season(values, usual)
+    return 0 if season == usual or 2 * season > lookback else season
 
 
-def _count_gaps(full: pl.DataFrame) -> dict[str, int]:
-    # rle() turns the column of "is empty" into runs of equal values with their lengths.
-    runs = full["value"].is_null().rle().struct.unnest()
-    longest = runs.filter(pl.col("value"))["len"].max()
+def find_shown_season(series: Sequence[FloatArray], usual: int) -> int:
+    """Return the steps after which the changes of series repeat; each series counts alike.
 
-    return {
-        "rows": full.height,
-        "missing": int((full["flag"] == "missing").sum()),
-        "nulled": int(full["flag"].str.starts_with("nulled:").sum()),
-        "filled": int(full["flag"].str.starts_with("filled:").sum()),
-        "longest_gap_steps": longest if isinstance(longest, int) else 0,
-    }
+    The usual season, in steps, counts where changes repeat after it; another only where they do
+    not. Without any that repeats it is the usual one. Values are on their grid, NaN if unknown.
+    """
+    longest = max((len(values) for values in series), default=0) // _FEWEST_SEASONS
+    if longest < 3:
+        return usual
+
+    correlations = [_correlate(values, longest + 2) for values in series]
+    correlation = mean_known(np.stack(correlations), axis=0)
+    noise = 4 / np.sqrt(max(len(values) for values in series))
+
+    # Noise moves the top of a smooth day in fine steps by a few of them.
+    least = max(_LEAST_CORRELATION, noise)
+    near = correlation[usual - usual // _NEAR_PEAK : usual + usual // _NEAR_PEAK + 1]
+    if usual <= longest and correlation[usual] >= max(least, near.max() - noise):
+        return usual
+
+    peaks = [
+        lag
+        for lag in range(2, longest + 1)
+        if correlation[lag] >= max(least, correlation[lag - 1])
+        and correlation[lag] > correlation[lag + 1]
+    ]
+    best = max((correlation[lag] for lag in peaks), default=0.0)
+    # Of many lags one is over the least by chance, above all a multiple of the usual season.
+    if usual <= longest and correlation[usual] >= max(noise, best - 1.5 * noise):
+        return usual
+    return next((lag for lag in peaks if correlation[lag] >= _NEAR_BEST * best), usual)
+
+
+def _correlate(values: FloatArray, lags: int) -> FloatArray:
+    """Return the correlation of changes so many steps apart (lags,), NaN where none is known.
+
+    A series says nothing of seasons that it does not hold ``_FEWEST_SEASONS`` of.
+    """
+    change = np.diff(values)
+    known = np.isfinite(change)
+    centred = change - (np.median(change[known]) if known.any() else 0.0)
+    # More than half of the changes are zero where an article sells slowly.
+    spread = float(np.median(np.abs(centred[known])) if known.any() else 0.0)
+    spread = spread or float(np.std(centred[known]) if known.any() else 0.0)
+    # Of a level or a straight line nothing is left but rounding.
+    if spread <= _ROUNDING * np.abs(values[np.isfinite(values)]).max(initial=0.0):
+        return np.full(lags, np.nan)
+    cut = np.where(known, np.clip(centred, -_FAR_CHANGE * spread, _FAR_CHANGE * spread), 0.0)
+    cut = cut - np.where(known, cut[known].mean(), 0.0)
+
+    # A power of two long enough that the end does not meet the beginning.
+    size = 1 << (2 * len(cut)).bit_length()
+    power = np.abs(np.fft.rfft(cut, size)) ** 2
+    total = np.fft.irfft(power, size)[: min(lags, len(values) // _FEWEST_SEASONS + 2)]
+    by_lag = np.full(lags, np.nan)
+    # Fewer pairs lie further apart: each sum is set against as many.
+    pairs = len(cut) - np.arange(len(total))
+    by_lag[: len(total)] = total / total[0] * len(cut) / pairs
+    return by_lag

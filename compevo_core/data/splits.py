@@ -3,7 +3,7 @@
 What belongs here: chronological plans with an embargo of one horizon. What does not: cutting
 windows (``data.cutting``), or any random choice; there is none.
 
-A plan says of an origin which split its *target* steps belong to. One horizon lies between the
+A plan states which split the *target* steps of an origin belong to. One horizon separates the
 targets of two splits, so that no target is in two of them. The inputs of a split may be targets of
 the one before it: they are what was known.
 """
@@ -22,6 +22,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 
 FOLDS = 5  # the five-fold protocol of the paper, ordered in time
+_FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
 FITTABLE_SPLITS = ("train", "val")
 """Test and inference windows enter no fit, not even a scale or an imputed mean."""
 
@@ -98,6 +99,19 @@ def resolve_spans(
     return limits
 
 
+def divide_days(pattern: str, validation_from: date, test_from: date) -> tuple[Span, ...]:
+    """Return the spans of train, validation and test, which has no end, by their first days."""
+    days = {
+        "train": (_FIRST_DAY, validation_from - timedelta(days=1)),
+        "val": (validation_from, test_from - timedelta(days=1)),
+        "test": (test_from, _LAST_DAY),
+    }
+    return tuple(
+        Span(split=split, series_pattern=pattern, first_day=first, last_day=last)
+        for split, (first, last) in days.items()
+    )
+
+
 def split_chronologically(
     first: datetime,
     n_steps: int,
@@ -155,7 +169,7 @@ def assign_folds(origins: Sequence[datetime]) -> dict[datetime, int]:
 def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
     """Return expanding (train, validation) pairs within the train split.
 
-    One horizon of embargo lies between the two. The windows of the second have split "val", as a
+    One horizon of embargo separates the two. The windows of the second have split "val", as a
     trainer expects; the last pair has the latest windows on which train can be validated. DataError
     if the train split has no folds (it is empty or a single origin).
     """
@@ -215,7 +229,7 @@ def leave_out_blocks(
 ) -> Iterator[tuple[BoolArray, BoolArray]]:
     """Yield contiguous blocks of origins: which windows (N,) are left out, and which to fit on.
 
-    One horizon lies between the targets of the two: targets that overlap would make too small a
+    One horizon separates the targets of the two: targets that overlap would make too small a
     penalty look good. In a short sample none may be left to fit on. Blocks have as many of the
     origins of the windows ``of``, by default of all.
     """
@@ -245,7 +259,7 @@ def nearest_windows(
     """Return each entity's windows of the ``days`` target days that are nearest to a block.
 
     The block is given by the origins of its first and last window, None for what comes after train;
-    0 days keep all windows. Half of the days lie on either side where train has as many. Each
+    0 days keep all windows. Half of the days are on either side if train has as many. Each
     entity is counted by itself: one whose series ends early keeps its own last days, so that a fit
     knows its scale. DataError for a negative number of days, or one end of the block without the
     other.

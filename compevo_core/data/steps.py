@@ -17,13 +17,15 @@ WEEK = 7 * DAY
 MONTH = timedelta(days=30.4375)
 """A month in the mean; whole numbers of it are steps of the calendar."""
 
+FEWEST_INPUTS = 4
+"""Steps that a look-back has at least."""
 _STEP = re.compile(r"(\d{1,4})\s*(min|mo|h|d|w)")
 _UNITS = {"min": timedelta(minutes=1), "h": timedelta(hours=1), "d": DAY, "w": WEEK, "mo": MONTH}
 _LONGEST = 53 * WEEK
 _HALF_HOUR = timedelta(minutes=30)
 _LARGEST_OFFSET = timedelta(hours=14)  # of a clock
 _DAILY_WEEKS = 8
-_SPARE_WEEKS = 4  # that daily inputs hold beside those that cover the horizon
+_SPARE_WEEKS = 4  # that daily inputs hold in addition to those that cover the horizon
 _YEAR_DAYS = 364  # whole weeks
 _FEWEST_INPUTS = 8  # of coarse grids
 _ENOUGH_WINDOWS = 3_000
@@ -85,7 +87,7 @@ def count_steps(first: datetime, instant: datetime, step: timedelta) -> int:
 
 
 def _find_month(instant: datetime) -> datetime:
-    """Return the midnight that begins a month and is nearest, on whatever clock it is one."""
+    """Return the nearest midnight that begins a month, on any clock."""
     day = instant + _LARGEST_OFFSET
     return day.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
@@ -155,7 +157,7 @@ def choose_stride(
         max(1, round(steps * series / windows)) for windows in (_ENOUGH_WINDOWS, _MOST_WINDOWS)
     )
     if step >= DAY:
-        # Targets lie within the split and a horizon after the split before it.
+        # Targets are within the split and a horizon after the split before it.
         apart = max(1, validation - 2 * horizon)
         wanted = min(max(min(wanted, apart // _VALIDATION_ORIGINS), least), apart)
         # Windows shall begin on every day of the week.

@@ -103,7 +103,7 @@ class WindowView:
                 f"to {self.lookback - 1}"
             )
 
-        # Sorted, so that equal covariates give equal prompts, whatever order the frame had.
+        # Sorted, so that equal covariates give equal prompts for any order of the frame.
         object.__setattr__(self, "covariates", dict(sorted(self.covariates.items())))
         by_step = {
             covariate: _copy_read_only(values, self.horizon, f"{name}: {covariate}")
@@ -279,7 +279,7 @@ def _find_shared(views: Sequence[WindowView], field: str) -> int:
     if len(lengths) > 1:
         raise DataError(
             f"windows of {views[0].dataset} have a {field} of {lengths[0]} and of {lengths[-1]} "
-            "steps; build them anew, all with one grid"
+            "steps; build them again, all with one grid"
         )
     return lengths[0]
 

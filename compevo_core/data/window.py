@@ -82,7 +82,7 @@ _UNHASHED: dict[str, Any] = {
 }
 """Columns that stay out of the hash with these values.
 
-Rows of results name windows by their hash, which nobody can compute anew who lacks their data."""
+Rows of results name windows by their hash, which cannot be recomputed without their data."""
 
 _SERIALIZED: "WeakKeyDictionary[Window, bytes]" = WeakKeyDictionary()
 
@@ -132,7 +132,7 @@ def from_row(row: dict[str, Any]) -> Window:
 
 
 def serialize_for_hash(window: Window) -> bytes:
-    """Return bytes that are equal for equal windows alone.
+    """Return bytes that are equal only for equal windows.
 
     They are remembered as long as the window, which never changes: sets of known windows grow day
     by day, and each of them is hashed.
@@ -165,7 +165,7 @@ WINDOWS_FILE = "windows.parquet"
 
 
 class WindowSet(Sequence[Window]):
-    """Windows in canonical order (origin, series, id), whatever order they were given in."""
+    """Windows in canonical order (origin, series, id), for any order given."""
 
     def __init__(
         self, windows: Iterable[Window], *, dataset: str, manifest: Mapping[str, Any] | None = None

@@ -3,7 +3,7 @@
 What belongs here: the seeds of a fit, the level of a baseline's known errors on validation, the
 past errors that make its quantiles, its rows. What does not: populations (``evaluation.scoring``),
 the table of methods (``paper.method_table``). A population that is better than a baseline as fitted
-may owe that to the drift it was told of: the same baseline, told the same, is the fair opponent
+may owe that to its bias correction: the same baseline with such a correction is the fair opponent
 (decision 08-calibration).
 
 Shapes: N windows of a scope, Q levels, E series, H horizon.
@@ -102,7 +102,7 @@ def _choose_rule(windows: Sequence[Window], forecast_NH: FloatArray, scaler: Sca
         levels = _estimate_levels(rule, earlier, forecast_NH[first], scaler)
         error_NH = np.abs(truth_NH - levels.apply(views, forecast_NH[second][:, None])[:, 0])
         errors.append(float((np.nanmean(error_NH, axis=1) / spread_N).mean()))
-    # Rounded: errors that differ in the last bits alone are equal, and of equal rules the first.
+    # Rounded: errors that differ only in the last bits are equal, and of equal rules the first.
     return RULE_GRID[int(np.argmin(np.round(errors, _DIGITS)))]
 
 
@@ -237,7 +237,7 @@ def score_candidates(
 
     Known errors of validation are added to some methods in rows of their own,
     ``<name>-recalibrated``, and make the quantiles of all, with the errors of the scored windows as
-    they end; without validation, quantiles come from scored windows alone. ``on_fitted`` gets name,
+    they end; without validation, quantiles come only from scored windows. ``on_fitted`` gets name,
     seed and seconds of every fit, ``on_step`` a line before it.
     """
     rows: list[pl.DataFrame] = []
@@ -301,7 +301,7 @@ def _score_scope(
     train: WindowSet,
 ) -> tuple[pl.DataFrame, dict[str, FloatArray]]:
     """Return rows and forecasts (N, H) of a fitted method, and of its recalibrated form."""
-    # Forecasting alone is timed: the fit is done once and is not a cost of a forecast.
+    # Only forecasting is timed: the fit is done once and is not a cost of a forecast.
     unreadable_before, answers_before = count_answers(fitted)
     started = time.monotonic()
     values_NH = forecast_windows(fitted, scope.windows)

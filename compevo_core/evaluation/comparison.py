@@ -63,7 +63,7 @@ class PairedComparison:
     """How the errors of two methods differ on the same windows, a minus b, in their unit."""
 
     n: int  # windows with an error of both
-    n_blocks: int  # blocks of days that these lie in (:func:`label_blocks`)
+    n_blocks: int  # blocks of days that hold these (:func:`label_blocks`)
     n_equal: int  # windows where both err the same
     mean_difference: float  # mean over windows; negative where a is better
     # The paper's one-sided test that a is better, on means of blocks; None, like all that follows,
@@ -140,7 +140,7 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
 def _enumerate_signs(ranks_N: FloatArray, is_positive_N: BoolArray) -> PairedTest:
     """Return the exact test of few differences with ties or zeros, over all signs of their ranks.
 
-    scipy's own answer to the last bit, which ranks anew for each of the 2^N signs: seconds a test.
+    Bit-identical to scipy's answer, which ranks again for each of the 2^N signs: seconds a test.
     """
     n = len(ranks_N)
     sums = ((np.arange(2**n)[:, None] >> np.arange(n)) & 1) @ ranks_N
@@ -298,7 +298,7 @@ def pair_stored(
     others, named by method, budget and seed. A file counts for the scopes that it holds. Of the
     others the largest budget is paired. Where the method itself is stored under a budget, it is
     paired once more under it, with those that had the same or spend nothing; without runs, under
-    that alone.
+    only that.
     """
     # Files of every seed, by method and budget.
     files: dict[str, dict[str | None, list[Path]]] = {}

@@ -3,7 +3,7 @@
 What belongs here: which issued days can be scored, their rows, what persistence would have said,
 how a revised truth is noted; skill by series and pooled over 7, 28 and 365 days; tests for errors
 that drift and for a band that covers too much or too little; how good a publisher's forecast is by
-month, series and time of the day, beside every method's. What does not: issuing
+month, series and time of the day, compared with every method. What does not: issuing
 (``forecast.issued``), metrics (``evaluation.metrics``), what an alarm does (the asset checks).
 
 Everything is computed from the sealed records and from the series as they are stored now, so anyone
@@ -78,8 +78,8 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "rmse": pl.Float64(),
     "pinball_10_50_90": pl.Float64(),  # null where a method has no such quantiles
     "coverage_80": pl.Float64(),
-    "mean_inside_80": pl.Boolean(),  # whether the day's mean lay in its own band; null without one
-    "peak_inside_80": pl.Boolean(),  # and the day's highest step; of the issued forecast alone
+    "mean_inside_80": pl.Boolean(),  # whether the day's mean was in its own band; null without one
+    "peak_inside_80": pl.Boolean(),  # and the day's highest step; only of the issued forecast
     "revision": pl.Int64(),  # how often a revised truth has changed the scores
     "first_mae": pl.Float64(),  # as it was scored first
     "truth_hash": pl.String(),  # of the day, and of what persistence repeats
@@ -174,7 +174,7 @@ def score_issued(
 
     chain = read_chain(root)
     for folder in list_records(root, chain):
-        # Facts alone are read first: most days were scored before, and stay as they are.
+        # Only facts are read first: most days were scored before, and do not change.
         facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
         forecast: IssuedForecast | None = None
         for series in facts["series"]:
@@ -288,7 +288,7 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
 
 
 def _check_day(forecast: IssuedForecast, entity: str, truth_H: FloatArray) -> dict[str, Any]:
-    """Return whether mean and peak of a day lay in their bands; None where either is unknown."""
+    """Return whether mean and peak of a day were in their bands; None where either is unknown."""
     facts = next(entry for entry in forecast.facts["series"] if str(entry["entity"]) == entity)
     inside: dict[str, Any] = {}
     for name, value in (("mean", truth_H.mean()), ("peak", truth_H.max())):
@@ -317,7 +317,7 @@ def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, in
         pl.col(name).ne_missing(pl.col(f"{name}_before")) for name in SCORES
     )
 
-    # What persistence repeats may be revised alone: the other methods of the day stay as they are.
+    # Values that persistence repeats may be revised: other methods of the day do not change.
     is_unchanged = ~is_new & ~is_revised
     noted = pairs.with_columns(
         pl.when(is_new).then(0).otherwise(pl.col("revision_before") + is_revised).alias("revision"),
@@ -409,7 +409,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Share of the last days' truths that lay in the band, and what it may be."""
+    """Share of the last days' truths in the band, and the limits of the share."""
 
     n_days: int  # days behind it
     share: float | None  # the share; None where no day has a band
@@ -418,12 +418,12 @@ class Coverage:
 
     @property
     def is_alarm(self) -> bool:
-        """Whether the share lies outside its limits."""
+        """Whether the share is outside its limits."""
         return self.share is not None and not self.low <= self.share <= self.high
 
 
 def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
-    """Look for a growth of the forecasts' error, beside a reference's on the same days.
+    """Look for a growth of the forecasts' error relative to a reference on the same days.
 
     Only the days of the model that issued last are on the chart: another model is another level.
 

@@ -46,7 +46,7 @@ def find_unavailable_articles(
         for article_id in view.candidate_ids:
             available = available_at.get(article_id)
             if available is None:
-                # Nobody can say when it came out, so it counts as a leak.
+                # Its date is unknown, so it counts as a leak.
                 detail = f"article {article_id} is unknown"
             elif available >= view.known_before:
                 # At the origin is too late: the forecast is made in that very moment.
@@ -66,7 +66,7 @@ def raise_if_later_news(views: Sequence[WindowView], pool: NewsPool) -> None:
     Views that copy a published leaky prompt are marked, and so are their result rows.
     """
     for view in views:
-        # An article of the very instant counts as later: nobody had read it when the view was made.
+        # An article of the very instant counts as later: it was not read when the view was made.
         later = [name for name in view.candidate_ids if pool.get_date(name) >= view.known_before]
         if later and not view.leaky:
             raise LeakageError(
@@ -180,7 +180,7 @@ def _find_missing_embargo(
     view: WindowView, newest: Mapping[str, WindowView]
 ) -> Iterator[Violation]:
     for split, other in newest.items():
-        # A horizon lies between the targets of two splits.
+        # A horizon separates the targets of two splits.
         gap = view.origin_utc - other.end_utc
         end_utc = shift(other.end_utc, view.horizon, view.step)
         if split != view.split and view.origin_utc < end_utc:

@@ -1,9 +1,13 @@
 """Which method forecasts a data set: its candidates, their errors on validation, and the choice.
 
 What belongs here: the methods that can be issued, as settings of an ensemble without agents;
-scoring them on validation as they would have been used; the simplest within one standard
-error of the best. What does not: training the choice (``training.trainer``), scores on test
+scoring them on validation as they would have been used; the mixture of the good ones, or the best.
+What does not: training the choice (``training.trainer``), scores on test
 (``evaluation.baseline_scores``). Test windows have no way in.
+
+Errors are divided by the error of repeating the last season in train, series by series, so that
+each series of a table counts alike (as MASE: Hyndman and Koehler, "Another look at measures of
+forecast accuracy", International Journal of Forecasting, 2006).
 
 Shapes: N windows of validation, A members, H horizon.
 """
@@ -16,12 +20,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compevo_core.baselines import PRIORS, FitBaseline, SharedFits, find_cost, is_applicable
+from compevo_core.baselines import (
+    PRIORS,
+    Baseline,
+    FitBaseline,
+    SharedFits,
+    find_cost,
+    is_applicable,
+)
 from compevo_core.baselines.gbm import Blend
 from compevo_core.baselines.known_errors import count_minutes
+from compevo_core.baselines.naive import Persistence
 from compevo_core.baselines.zero_shot import PREFIX, find_at_hand, is_zero_shot
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, evenly_spaced, mean_known
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import nearest_windows
 from compevo_core.data.window import WindowSet
@@ -40,16 +52,18 @@ POPULATION = "compevo"
 REFIT_DAYS = 91  # days after which an issued method learns anew from all that has become known
 
 _ORDER = (
-    *("last-value", "persistence", "weekly", "seasonal-mean", "published", "theta", "ets"),
-    *("calendar-ridge", "published-error-ridge", "own-weather-ridge", "gbm"),
+    *("last-value", "persistence", "weekly", "seasonal-mean", "published", "ets"),
+    *("calendar-ridge", "published-error-ridge", "own-weather-ridge", "lagged-gbm", "gbm"),
     *("published-error-gbm", "own-weather-gbm", "blend", MIXTURE, POPULATION),
 )
-"""Methods, the simplest first: nothing fitted, a line, trees, several, agents that read."""
+"""Candidates, the simplest first: nothing fitted, a line, trees, several, agents that read."""
 
-_SLOW = {"theta": 100, "ets": 250}
-"""Most windows that a method is scored on, where a forecast takes twenty or ten milliseconds."""
+_WORST = 1.02  # error of what is chosen, over the lowest, at most
+_CLOSE = 1.2  # error of a member of the mixture, over the lowest of one method, at most
+_MOST_WINDOWS = 500  # of validation that candidates are scored on, evenly spaced in time
 
-_MOST_ZERO_SHOT = 250  # the same of a pretrained model
+_MOST_ZERO_SHOT = 100  # of them, where a pretrained model is a candidate: each takes it 0.1 s
+_GROWTH = 4  # a method learns anew when what it was fitted on has grown by such a part of it
 
 _TREES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
 _MOST_TREE_STEPS = 40_000
@@ -59,11 +73,12 @@ _FEWEST_TREE_DAYS = 182  # of fewer days trees would not know a season: they are
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MethodScore:
-    """A candidate on the N windows of validation: errors in the series' unit."""
+    """A candidate on the N windows of validation."""
 
     name: str
-    mae: float
-    excess: float  # mean error above the best candidate's
+    mae: float  # in the series' unit, all series together
+    error: float  # mean over windows, as a share of the error of repeating the last season
+    excess: float  # of that error above the best candidate's
     standard_error: float  # of that excess, by blocks of days
 
 
@@ -76,32 +91,21 @@ class MethodChoice:
     windows: int
     days: int  # of validation, from the first target day to the last
     unit: str
+    members: tuple[str, ...] = ()  # the methods that a mixture consists of, the simplest first
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)  # candidates, and why
 
     @property
     def sentence(self) -> str:
         """The choice in one line, with its numbers."""
-        best = self.scores[0]
         chosen = next(score for score in self.scores if score.name == self.method)
-        reason = "the lowest"
-        if chosen is not best:
-            reason = (
-                f"the simplest within one standard error ({chosen.standard_error:.3g}) of the "
-                f"lowest, {best.name} {best.mae:.4g}"
-            )
-        others = [s for s in self.scores if s.name not in (chosen.name, best.name)]
-        listed = "".join(f"; {score.name} {score.mae:.4g}" for score in others)
+        parts = f" of {', '.join(self.members)}" if self.method == MIXTURE else ""
+        ranked = [chosen, *(score for score in self.scores if score is not chosen)]
+        listed = ", ".join(f"{score.name} {score.error:.3g}" for score in ranked)
         days = "1 day" if self.days == 1 else f"{self.days} days"
         return (
-            f"{AUTO}: {self.method}, MAE {chosen.mae:.4g} {self.unit} on {days} of validation, "
-            f"{reason}{listed}"
+            f"{AUTO}: {self.method}{parts}, MAE {chosen.mae:.4g} {self.unit} on {days} of "
+            f"validation; errors relative to repeating the last season: {listed}"
         )
-
-    @property
-    def members(self) -> list[str]:
-        """The candidates that a mixture consists of."""
-        names = [score.name for score in self.scores]
-        return sorted((name for name in names if name not in (MIXTURE, POPULATION)), key=_place)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, for a manifest."""
@@ -133,7 +137,7 @@ def configure_method(
         {
             "forecast.decoder": "none",
             "forecast.zero_shot_model": next(iter(models), ""),
-            "forecast.refit_days": REFIT_DAYS,
+            "forecast.refit_days": _choose_refit_days(train),
             "population.agents": len(names),
             "population.members": [
                 {
@@ -159,10 +163,11 @@ def choose_method(
     fit: FitBaseline | None = None,
     on_step: OnStep = lambda _: None,
 ) -> MethodChoice:
-    """Score the candidates on validation and choose the simplest of the good ones.
+    """Score the candidates on validation and choose the mixture of the good ones, or the best.
 
-    Each candidate is fitted on train and forecasts validation as it went by; the mixture weighs
-    them by the days that were over. The method that is issued learns anew from all that is known.
+    Each candidate is fitted on train and forecasts validation as it went by. The mixture consists
+    of those with close errors, and weighs them, series by series, by the days that were over. What
+    is issued learns anew from all that is known.
 
     The candidates are ``names``: all of :data:`PRIORS` that can forecast these windows unless
     given, and a pretrained model whose weights are in the local cache. ``population``, the run
@@ -180,10 +185,12 @@ def choose_method(
             f"{train.dataset} has no validation window to choose a method on; lengthen validation, "
             "or name a method"
         )
+    days = [view.calendar.target_date for view in known.views()]
+    known = _thin(known)
     fit = fit or SharedFits()
     left_out: dict[str, str] = {}
     candidates = []
-    for name in names or _list_applicable(train, known, left_out):
+    for name in names or _list_applicable(train, known):
         if _is_too_slow(name, train):
             left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
         else:
@@ -192,70 +199,133 @@ def choose_method(
     steps = Steps([*map(find_cost, candidates), len(candidates)], on_step)
     fitted = _fit_candidates(candidates, train, fit, steps, left_out)
     steps.begin(f"forecasting {len(known):,} windows of validation with {len(fitted)} methods")
-    mixed = MIXTURE if len(fitted) > 1 else fitted[0]
-    experience, scaler = validate_members(
-        # Fits stay as they were on train: to fit all of them anew would take most of the time.
-        configure_method(mixed, fitted, train=train).with_overrides({"forecast.refit_days": 0}),
-        train,
-        known,
-        fit,
-    )
-    errors = dict(zip(fitted, _measure(experience, scaler, known), strict=True))
-    if len(fitted) > 1:
+    errors = {
+        name: measure_window_errors(known.truth(), forecaster.predict(known.views()))
+        for name, forecaster in fitted.items()
+    }
+    scale_N = _measure_scales(train, known)
+    members = _choose_members(rank_methods(errors, known, scale_N))
+    if len(members) > 1:
+        experience, scaler = validate_members(
+            # Fits stay as they were on train: to fit all anew would take most of the time.
+            configure_method(MIXTURE, members, train=train).with_overrides(
+                {"forecast.refit_days": 0}
+            ),
+            train,
+            known,
+            fit,
+        )
         errors[MIXTURE] = _measure_mixture(experience, scaler, known)
     if population is not None:
         lived = read_experience(population)
         errors[POPULATION] = _measure_mixture(lived, read_scaler(population), known)
 
-    days = [view.calendar.target_date for view in known.views()]
-    scores = rank_methods(errors, known)
+    scores = rank_methods(errors, known, scale_N)
     return MethodChoice(
-        method=choose_simplest(scores),
+        method=choose_best(scores),
         scores=scores,
         windows=len(known),
         days=(max(days) - min(days)).days + 1,
         unit=known[0].view.unit,
+        members=tuple(members),
         left_out=left_out,
     )
 
 
+def _thin(windows: WindowSet) -> WindowSet:
+    """Return the windows of evenly spaced origins, where there are many."""
+    origins = sorted({view.origin_utc for view in windows.views()})
+    wanted = max(1, _MOST_WINDOWS * len(origins) // len(windows))
+    chosen = {origins[i] for i in evenly_spaced(len(origins), min(wanted, len(origins)))}
+    return windows.with_windows(w for w in windows if w.view.origin_utc in chosen)
+
+
+def _measure_scales(train: WindowSet, windows: WindowSet) -> FloatArray:
+    """Return the error of repeating the last season of each window's series in train (N,).
+
+    NaN for a series without any; one for all where there is no other.
+    """
+    views = train.views()
+    errors_N = np.abs(train.truth() - Persistence.fit(train).predict(views))
+    entity_N = np.array([view.entity for view in views])
+    scales = {
+        name: float(mean_known(errors_N[entity_N == name].ravel(), axis=0))
+        for name in train.entities
+    }
+    scale_N = np.array([scales[view.entity] for view in windows.views()])
+    scale_N[~(scale_N > 0)] = np.nan
+    return scale_N if np.isfinite(scale_N).any() else np.ones(len(scale_N))
+
+
+def _choose_members(scores: Sequence[MethodScore]) -> list[str]:
+    """Return the methods with close errors, at least two where there are two."""
+    close = [s.name for s in scores if s.error <= _CLOSE * scores[0].error]
+    names = close if len(close) > 1 else [score.name for score in scores[:2]]
+    return sorted(names, key=_place)
+
+
 def _fit_candidates(
     names: Sequence[str], train: WindowSet, fit: FitBaseline, steps: Steps, left_out: dict[str, str]
-) -> list[str]:
+) -> dict[str, Baseline]:
     """Fit candidates on train; return those that could be, and say why of the others."""
-    fitted = []
+    fitted = {}
     for name in names:
         steps.begin(f"fitting {name} on {len(train):,} windows")
         try:
             # As the prior will be asked for, so that it is found again.
-            fit(name, nearest_windows(train, None, None, _limit_days(name, train)))
+            fitted[name] = fit(name, nearest_windows(train, None, None, _limit_days(name, train)))
         except (DataError, ConfigError) as error:
             left_out[name] = str(error)
-            continue
-        fitted.append(name)
     if not fitted:
         reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
         raise DataError(f"no method can forecast {train.dataset}: {reasons}")
     return fitted
 
 
-def rank_methods(errors: Mapping[str, FloatArray], windows: WindowSet) -> tuple[MethodScore, ...]:
-    """Return the scores of methods from their errors (N,) on the same windows, the best first."""
-    means = {name: float(errors_N.mean()) for name, errors_N in errors.items()}
-    best = min(sorted(means, key=_place), key=lambda name: means[name])
+def rank_methods(
+    errors: Mapping[str, FloatArray], windows: WindowSet, scale_N: FloatArray
+) -> tuple[MethodScore, ...]:
+    """Return the scores of methods from their errors (N,) on the same windows, the best first.
+
+    Windows without a scale, NaN in ``scale_N`` (N,), count in the MAE alone.
+    """
+    counts_N = np.isfinite(scale_N)
+    views = [view for view, counts in zip(windows.views(), counts_N, strict=True) if counts]
+    shares = {name: (errors_N / scale_N)[counts_N] for name, errors_N in errors.items()}
+    ranked = sorted(errors, key=lambda name: (float(shares[name].mean()), _place(name)))
     scores = []
-    for name in sorted(means, key=lambda name: (means[name], _place(name))):
-        excess, standard_error = compare_means(errors[name], errors[best], windows.views())
+    for name in ranked:
+        excess, standard_error = compare_means(shares[name], shares[ranked[0]], views)
         scores.append(
-            MethodScore(name=name, mae=means[name], excess=excess, standard_error=standard_error)
+            MethodScore(
+                name=name,
+                mae=float(errors[name].mean()),
+                error=float(shares[name].mean()),
+                excess=excess,
+                standard_error=standard_error,
+            )
         )
     return tuple(scores)
 
 
-def choose_simplest(scores: Sequence[MethodScore]) -> str:
-    """Return the simplest method whose excess is at most one standard error of it."""
-    near = [score.name for score in scores if score.excess <= score.standard_error]
-    return min(near, key=_place)
+def choose_best(scores: Sequence[MethodScore]) -> str:
+    """Return the mixture if it is at most 2 % worse than the best.
+
+    Otherwise it is the simplest method that is no worse than that, nor by more than one standard
+    error.
+    """
+    near = [score for score in scores if score.error <= _WORST * scores[0].error]
+    if any(score.name == MIXTURE for score in near):
+        return MIXTURE
+    return min((s.name for s in near if s.excess <= s.standard_error), key=_place)
+
+
+def _choose_refit_days(train: WindowSet | None) -> int:
+    """Return the days after which a method learns anew: a share of those that it learnt from."""
+    if train is None or not len(train):
+        return REFIT_DAYS
+    first, last = train[0].view.origin_utc, train[-1].view.end_utc
+    return max(1, (last - first).days // _GROWTH)
 
 
 def _limit_days(name: str, train: WindowSet | None) -> int:
@@ -279,24 +349,19 @@ def _place(name: str) -> int:
     return _ORDER.index(name) if name in _ORDER else _ORDER.index(Blend.name)
 
 
-def _list_applicable(train: WindowSet, val: WindowSet, left_out: dict[str, str]) -> list[str]:
-    names = []
-    at_hand = find_at_hand()
-    known = [*PRIORS, f"{PREFIX}{at_hand}"] if at_hand else [*PRIORS]
-    for name in sorted(known, key=_place):
-        most = _SLOW.get(name, _MOST_ZERO_SHOT if is_zero_shot(name) else len(val))
-        if len(val) > most:
-            left_out[name] = f"is slow for {len(val):,} windows"
-        elif is_applicable(name, train) and is_applicable(name, val, train):
-            names.append(name)
-    return names
-
-
-def _measure(experience: "Experience", scaler: Scaler, windows: WindowSet) -> list[FloatArray]:
-    """Return each member's errors (N,) on windows, in their order and unit."""
-    rows = _find_rows(experience, windows)
-    by_member = experience.agents_NAH[rows].swapaxes(0, 1)
-    return [_unscaled_errors(values_NH, scaler, windows) for values_NH in by_member]
+def _list_applicable(train: WindowSet, val: WindowSet) -> list[str]:
+    """Return the candidates that can forecast these windows, the simplest first."""
+    known = [name for name in _ORDER if name in PRIORS]
+    if len(val) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
+        known.append(f"{PREFIX}{at_hand}")
+    if not any(view.covariates for view in train.views()):
+        # Without weather by day lagged trees err less, and take a tenth of the time.
+        known = [name for name in known if name not in ("gbm", "blend")]
+    return [
+        name
+        for name in sorted(known, key=_place)
+        if is_applicable(name, train) and is_applicable(name, val, train)
+    ]
 
 
 def _measure_mixture(experience: "Experience", scaler: Scaler, windows: WindowSet) -> FloatArray:

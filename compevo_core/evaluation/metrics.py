@@ -5,7 +5,7 @@ loss, weighted quantile loss, coverage and width of bands. What does not: result
 (``evaluation.result_rows``), paired tests (``evaluation.comparison``), making quantiles
 (``data.quantiles``).
 
-MAPE alone would mislead where demand crosses zero, as it does in South Australia on sunny days:
+MAPE by itself would mislead where demand crosses zero, as in South Australia on sunny days:
 small truths are left out of it and counted, and the other errors use every observed point. The
 weighted quantile loss is GluonTS's ``mean_weighted_sum_quantile_loss`` (Alexandrov et al., JMLR
 21(116), 2020), which fev calls WQL: at each of ``WQL_LEVELS`` twice the sum of the pinball losses
@@ -97,7 +97,7 @@ def score(
     if not is_observed_NH.any():
         raise DataError(f"none of the {y_NH.size} truths is observed; there is nothing to score")
 
-    # Flat arrays of the observed points: every point weighs the same, whatever its window.
+    # Flat arrays of the observed points: every point of every window weighs the same.
     truth = y_NH[is_observed_NH]
     error = np.abs(forecast_NH[is_observed_NH] - truth)
     is_large = np.abs(truth) >= max(mape_threshold, _SMALLEST_TRUTH)
@@ -132,7 +132,7 @@ def measure_naive_error(train: Iterable[Window]) -> dict[str, float]:
                 "give train windows only"
             )
 
-        # Lookback and horizon together: a lookback of one season alone has no difference.
+        # Lookback and horizon together: a lookback of one season has no difference by itself.
         values = np.concatenate([view.x, window.y])
         difference = np.abs(values[view.season_steps :] - values[: -view.season_steps])
         differences.setdefault(view.entity, []).append(difference[np.isfinite(difference)])

@@ -25,11 +25,17 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import write_atomically, write_text
 
 ALL_DAYS = "aemo-2021"
-EVENT_DAYS = "aemo-2021-events"  # in the sample world alone: there it is known what news announces
+EVENT_DAYS = "aemo-2021-events"  # only in the sample: there it is known what news announces
 TEST_SUBSETS = {
-    "electricity": ("n2f-test-100", ALL_DAYS, EVENT_DAYS),
+    "electricity": (
+        *("paper-original", "paper-original-no-weather", "paper-original-2020"),
+        *("paper-original-2020-from-2019", "n2f-test-100", ALL_DAYS, EVENT_DAYS),
+    ),
     # What is known at midnight, and what is known at 17:00, when AEMO issues its own forecast.
-    "electricity-operational": ("operational-2026-200", "operational-2026-200-known-1700"),
+    "electricity-operational": (
+        *("operational-2026-200", "operational-2026-200-known-1700"),
+        *("paper-2026", "paper-2026-known-1700"),
+    ),
 }
 """Subsets that are scored apart; other data sets are scored on their whole test split."""
 
@@ -46,7 +52,7 @@ class Scope:
     subset: str  # name of the subset or split; says so where not all origins are scored
     windows: WindowSet  # the windows, all of one split
     # All windows of the span that these are chosen from: what a population in daily use forecasts
-    # and observes on the way; None: the windows alone
+    # and observes on the way; None: only the windows
     days: WindowSet | None = None
 
 
@@ -86,7 +92,7 @@ def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
 
     if not scopes:
         raise DataError(
-            f"{windows.dataset} has no test window; read its sources and build its windows first"
+            f"{windows.dataset} has no test window: read newer values, or `compevo init --test 0.2`"
         )
     return scopes
 
@@ -223,7 +229,7 @@ class ForecastPanel:
                 f"panel {self.window_id}: origin_utc has no zone; pass a datetime in UTC"
             )
 
-        # A shorter line would be plotted as one that ends early, which nobody would notice.
+        # A shorter line would be plotted as one that ends early, without notice.
         for method, values in self.forecasts.items():
             if len(values) != len(self.truth):
                 raise DataError(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 COMPEVO = "compevo"
 ISSUED = "-issued"
-"""Ends the name of a method without agents that goes on learning, as it is issued."""
+"""Ends the name of a method without agents that keeps learning, as it is issued."""
 PANELS_PER_SCOPE = 4
 
 ScopeForecasts = tuple[Scope, Mapping[str, FloatArray]]
@@ -55,9 +55,9 @@ class PopulationForecast:
     def name_parts(self, method: str, *, is_joint: bool = False) -> dict[str, FloatArray]:
         """Return the parts of the population, (N, H) by method name.
 
-        The plain mean of the agents, each agent alone and the prior alone: their rows say whether
-        the whole is worth more. No second inference is needed, since an agent's forecast does not
-        depend on the others. Agents whose fit ``is_joint`` add up, and forecast nothing alone.
+        The plain mean of the agents, each single agent and the base model: their rows show whether
+        the whole is better. No second inference is needed, since an agent's forecast does not
+        depend on the others. Agents whose fit ``is_joint`` add up, and forecast nothing singly.
         """
         parts: dict[str, FloatArray] = {}
         agents_ANH = self.prediction.agents
@@ -166,7 +166,7 @@ class PopulationScores:
     rows: pl.DataFrame  # result rows of every scope, by entity and pooled
     panels: list[ForecastPanel]  # a few windows of every scope as the report draws them
     predictions: list[ScopeForecasts]  # the forecasts of every scope
-    # Of weights that go on after training, by scope, series and part of the day
+    # Of online weights, by scope, series and part of the day
     regret: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REGRET_SCHEMA))
 
 
@@ -174,7 +174,7 @@ def load_population(
     run: Path, news: NewsPool | None, *, fit: FitBaseline = fit_baseline
 ) -> "CompEvoForecaster":
     """Load the sealed population of a run folder, as ``CompEvoForecaster.load`` does."""
-    # torch takes seconds to import; code that scores baselines alone does not wait for it.
+    # torch takes seconds to import; code that scores only baselines does not wait for it.
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
     return CompEvoForecaster.load(run, news, fit=fit)
@@ -183,7 +183,7 @@ def load_population(
 def name_rows(forecaster: "CompEvoForecaster") -> str:
     """Return what the rows of a population are called: its method, where it has no agents.
 
-    It is the method as issued, which goes on learning: its table has another one as fitted.
+    It is the method as issued, which keeps learning: its table has another one as fitted.
     """
     return COMPEVO if forecaster.logics else f"{forecaster.name}{ISSUED}"
 
@@ -206,7 +206,7 @@ def score_population(
 
     The population and its ``parts`` (its mean, its agents, its prior) get rows, under the name
     ``method``; ``train`` gives the scale of MASE. With ``news``, some windows of each scope become
-    panels, beside the ``baseline_forecasts`` of the scope.
+    panels, with the ``baseline_forecasts`` of the scope.
     """
     if baseline_forecasts and len(baseline_forecasts) != len(scopes):
         raise DataError(
@@ -272,7 +272,7 @@ def score_population(
 
 
 def read_seeds(runs: Sequence[Path]) -> list[RunConfig]:
-    """Return the configurations of runs that differ by seed alone, else ConfigError."""
+    """Return the configurations of runs that differ only by seed, else ConfigError."""
     from compevo_core.training.artifact import read_config
 
     configs = [read_config(run) for run in runs]

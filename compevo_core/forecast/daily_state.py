@@ -1,14 +1,17 @@
-"""What a population knows of the days that are over, and how it is kept from night to night.
+"""What a population has learned from past days, and how it is stored from night to night.
 
-What belongs here: this state, the steps by which days went by, and the folder of kept states. What
+What belongs here: this state, the steps by which days went by, and the folder of snapshots. What
 does not: forecasting (``forecast.forecaster``), when a night forecasts (the pipeline).
 
-A night goes on from the newest kept state whose days are a beginning of the days that are known
-now: the same windows with the same values, by a hash of all of them. Where a value was revised, it
-goes on from before that day. Forecasts are equal to the last bit, with kept states and without.
+A night resumes from the newest snapshot whose days are a prefix of the days known now: the same
+windows with the same values, by a hash of all of them. If a value was revised, it resumes from
+before that day. Forecasts are bit-identical with snapshots and without.
 
-A state is kept before the newest truth is observed: tomorrow's list of days has a forecast that was
-made before that truth was known. What was forecast by then and not yet observed is kept with it.
+A snapshot is a cache: its files are sealed by a manifest, and a damaged one is removed, so that the
+night resumes from an earlier one, or learns the days again.
+
+A snapshot is taken before the newest truth is observed: tomorrow's list of days has a forecast that
+was made before that truth was known. Forecasts not yet observed by then are stored with it.
 
 Shapes: A agents, N windows, H horizon.
 """
@@ -16,6 +19,7 @@ Shapes: A agents, N windows, H horizon.
 import copy
 import dataclasses
 import hashlib
+import logging
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -34,18 +38,21 @@ from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import Window, replay_days
 from compevo_core.data.window import WindowSet, serialize_for_hash
-from compevo_core.runtime.files import fill_folder_atomically, read_json, write_json
+from compevo_core.errors import CompEvoError, DataError
+from compevo_core.runtime.files import fill_folder_atomically, hash_file, read_json, write_json
 from compevo_core.training.prior import PriorSet
+from compevo_core.training.run_folder import verify_manifest, write_manifest
+
+log = logging.getLogger(__name__)
 
 KEPT_NIGHTS = 3  # newest states that stay: values of the last days are revised most often
 
-_FORMAT = 1
+_FORMAT = 2
 _FACTS_FILE = "state.json"
 _ARRAYS_FILE = "state.safetensors"
 _EXPERIENCE = "experience"
 _HASH_DIGITS = 16
 _WEEK_S = 7 * 86_400
-_REMEDY = "remove its folder: the state is made again"
 
 
 class DayForecasts(NamedTuple):
@@ -62,8 +69,8 @@ Pending = dict[str, DayForecasts]  # what was forecast and has not ended, by win
 class DailyState:
     """What a population knows of days that are over."""
 
-    calibration: ErrorCalibration  # blend and guard, which stay as they were sealed
-    priors: PriorSet  # with their levels, and their fits where these go on
+    calibration: ErrorCalibration  # shrinkage and fallback, which stay as sealed
+    priors: PriorSet  # with their levels, and their fits if they are refitted in use
     weighting: PopulationWeights
     experience: Experience  # forecasts of days whose truth is known
     known_until: datetime | None = None  # end of the newest observed target
@@ -146,15 +153,15 @@ def select_known(windows: WindowSet, after: int, until: datetime) -> WindowSet:
 
 
 @dataclasses.dataclass(frozen=True)
-class KeptState:
-    """A state on disk."""
+class Snapshot:
+    """A stored state."""
 
     path: Path  # its folder
     facts: Mapping[str, Any]  # what made it
-    step: int  # of a replay that goes on from it
+    step: int  # of a replay that resumes from it
 
 
-class KeptStates:
+class Snapshots:
     """States of one model below a folder, one folder for each version of the code that fits."""
 
     def __init__(self, folder: Path, model_hash: str, version: str) -> None:
@@ -162,18 +169,19 @@ class KeptStates:
         self._folder = folder
         self._model_hash = model_hash
         self.version = version
+        self.damaged: list[str] = []  # states that were removed, as they are not what was kept
 
-    def find(self, windows: WindowSet, until: datetime) -> tuple[Replay, KeptState] | None:
-        """Return the last state that known windows go on from; this version's before others.
+    def find(self, windows: WindowSet, until: datetime) -> tuple[Replay, Snapshot] | None:
+        """Return the last state that known windows can resume from; this version's first.
 
         ``windows`` are all since the model was sealed, or earlier; their errors must be known by
         ``until``.
         """
         replays: dict[int, Replay] = {}
-        usable: dict[tuple[bool, int], tuple[Replay, KeptState]] = {}
+        usable: dict[tuple[bool, int], tuple[Replay, Snapshot]] = {}
         for facts_file in self._folder.glob(f"*/[!.]*/{_FACTS_FILE}"):
-            facts = read_json(facts_file, _REMEDY)
-            if (facts["format"], facts["model"]) != (_FORMAT, self._model_hash):
+            facts = self._read_facts(facts_file)
+            if facts is None or (facts["format"], facts["model"]) != (_FORMAT, self._model_hash):
                 continue
 
             after = int(facts["after_minute"])
@@ -183,26 +191,41 @@ class KeptStates:
             if facts["hash"] in replay.hashes:
                 step = replay.hashes.index(facts["hash"])
                 is_own = facts["made_by"] == self.version
-                usable[is_own, step] = replay, KeptState(facts_file.parent, facts, step)
+                usable[is_own, step] = replay, Snapshot(facts_file.parent, facts, step)
         return usable[max(usable)] if usable else None
 
-    def load(self, kept: KeptState, replay: Replay, state: DailyState) -> Pending:
-        """Move the sealed state of a model on to a kept one; return what has not ended by then."""
-        arrays = load_file(kept.path / _ARRAYS_FILE)
+    def _read_facts(self, path: Path) -> dict[str, Any] | None:
+        """Return the facts of a state; None where it is damaged, and then it is removed."""
+        try:
+            verify_manifest(path.parent)
+            facts = read_json(path, "it is made again")
+            for name, digest in facts[_EXPERIENCE]:
+                if hash_file(self._part(path.parents[1], name)) != digest:
+                    raise DataError(f"{name} is altered")
+        except (CompEvoError, OSError, KeyError, ValueError):
+            log.warning("%s is damaged: it is removed, and learnt again", path.parent)
+            shutil.rmtree(path.parent, ignore_errors=True)
+            self.damaged.append(path.parent.name)
+            return None
+        return facts
+
+    def load(self, snapshot: Snapshot, replay: Replay, state: DailyState) -> Pending:
+        """Bring the sealed state of a model to a snapshot; return forecasts not yet observed."""
+        arrays = load_file(snapshot.path / _ARRAYS_FILE)
         state.weighting.set_arrays(dict(_take(arrays, "weighting")))
 
-        for name in kept.facts[_EXPERIENCE]:
-            part = self._part(kept.path.parent, name)
+        for name, _ in snapshot.facts[_EXPERIENCE]:
+            part = self._part(snapshot.path.parent, name)
             state.experience = state.experience.join(
                 Experience.load(state.experience.entities, part)
             )
-        observed = replay.list_observed(kept.step)
-        state.priors.load_observed(kept.path, observed, kept.facts["fitted_utc"])
+        observed = replay.list_observed(snapshot.step)
+        state.priors.load_observed(snapshot.path, observed, snapshot.facts["fitted_utc"])
         if observed:
             state.known_until = max(window.view.end_utc for window in observed)
         return {
             name: DayForecasts(*(arrays[f"{field}/{name}"] for field in DayForecasts._fields))
-            for name in kept.facts["pending"]
+            for name in snapshot.facts["pending"]
         }
 
     def save(
@@ -214,13 +237,13 @@ class KeptStates:
         *,
         after_minute: int,
         sealed: int,
-        before: KeptState | None,
+        before: Snapshot | None,
     ) -> None:
-        """Keep a state as it is before a step, and remove those that are no longer needed.
+        """Store a state before a step, and remove snapshots that are no longer needed.
 
         ``pending`` was forecast and has not ended. ``after_minute`` is the origin of the last
         window that the sealed model knew, ``sealed`` counts the windows of its experience, and
-        ``before`` is the state that this one went on from, if any.
+        ``before`` is the state that this one resumed from, if any.
         """
         made_by = str(before.facts["made_by"]) if before else self.version
         folder = self._folder / made_by
@@ -229,13 +252,13 @@ class KeptStates:
             return
 
         parts = list(before.facts[_EXPERIENCE]) if before else []
-        first = sealed + sum(int(part.rpartition("-")[2]) for part in parts)
+        first = sealed + sum(int(name.rpartition("-")[2]) for name, _ in parts)
         added = state.experience.select_from(first)
         if len(added):
-            parts.append(f"{name}-{len(added)}")
-            part = self._part(folder, parts[-1])
+            part = self._part(folder, f"{name}-{len(added)}")
             part.parent.mkdir(parents=True, exist_ok=True)
             added.save(part)
+            parts.append((part.stem, hash_file(part)))
 
         arrays = {
             **_prefix("weighting", state.weighting.to_arrays()),
@@ -262,6 +285,7 @@ class KeptStates:
             save_file(ready, part / _ARRAYS_FILE)
             state.priors.save_observed(part)
             write_json(part / _FACTS_FILE, facts)
+            write_manifest(part, {})
 
         fill_folder_atomically(folder / name, fill)
         self._thin(folder)
@@ -271,9 +295,8 @@ class KeptStates:
 
         So a revision goes back at most twice as far as it reaches, and two years hold ten states.
         """
-        states = {
-            file.parent: read_json(file, _REMEDY) for file in folder.glob(f"[!.]*/{_FACTS_FILE}")
-        }
+        read = {file: self._read_facts(file) for file in folder.glob(f"[!.]*/{_FACTS_FILE}")}
+        states = {file.parent: facts for file, facts in read.items() if facts is not None}
         newest_of = {
             path: datetime.fromisoformat(facts["newest_origin"]) for path, facts in states.items()
         }
@@ -292,7 +315,7 @@ class KeptStates:
 
         for path in states.keys() - staying:
             shutil.rmtree(path, ignore_errors=True)
-        needed = {name for path in staying for name in states[path][_EXPERIENCE]}
+        needed = {name for path in staying for name, _ in states[path][_EXPERIENCE]}
         for part in (folder / _EXPERIENCE).glob("*.safetensors"):
             if part.stem not in needed:
                 part.unlink(missing_ok=True)

@@ -1,11 +1,11 @@
-"""What an issued forecast says of each series: a summary of the day, and the parts it adds up from.
+"""An issued forecast by series: a summary of the day, and the parts that add up to the forecast.
 
 What belongs here: these numbers, read from the sealed record: energy or mean, peak, their bands,
-changes and what was published; weights, priors, corrections and levels. What does not: making the
-record (``compevo_core.forecast.issued``), tables and pages of it (the command line, ``report``).
+changes and what was published; weights, base forecasts, corrections. What does not: making the
+record (``compevo_core.forecast.issued``), its tables and pages (the command line, ``report``).
 
 No model is run. A forecast is the sum over its members of weight * (prior + correction + level):
-the prior is the numeric forecast that an agent starts from, or all that a member without news
+the base model is the numeric forecast that an agent starts from, or all that a member without news
 forecasts; the correction is what an agent adds after reading numbers and news, the level is the
 bias correction, its mean known error. The parts say how the number came about. They do not say what
 caused it: an article that was read need not have changed anything.
@@ -31,7 +31,7 @@ from compevo_core.forecast.issued import BASE, MEMBER, METHOD, PUBLISHED, Issued
 
 BAND_80 = (0.1, 0.9)
 BAND_95 = (0.025, 0.975)
-"""Quantiles that bound what 80 and 95 % of the truths are expected to lie between."""
+"""Bounds of the central 80 and 95 % of the predicted distribution."""
 
 _DIGITS = 4  # of the largest number of a column
 
@@ -79,7 +79,7 @@ class Explanation:
     starts: Sequence[datetime]  # of each step, UTC
     forecast: FloatArray
     published: FloatArray | None  # what somebody else published
-    inputs: FloatArray  # the values before the origin, NaN where nobody had measured them
+    inputs: FloatArray  # the values before the origin, NaN where not measured yet
     parts: Sequence[MemberPart]  # their contributions sum to ``forecast``
 
     @property
@@ -96,7 +96,7 @@ class Explanation:
     def columns(self) -> Mapping[str, str]:
         """The fields of its parts that say something, by title."""
         if self.reads_news:
-            return {name: name for name in ("prior", "correction", "level")}
+            return {"base": "prior", "correction": "correction", "bias": "level"}
         has_levels = any(part.level.any() for part in self.parts)
         return {"forecast": "prior", **({"correction": "level"} if has_levels else {})}
 
@@ -139,7 +139,7 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
             logic=str(facts["logics"][number]) if facts["logics"] else "",
             weights=np.array(weights),
             prior=prior,
-            # What is left of its forecast: so the parts add up whatever the model does inside.
+            # The rest of its forecast, so that the parts always add up.
             correction=final - level - prior,
             level=level,
             articles=[
@@ -236,8 +236,8 @@ class DaySummary:
     """The forecast of one series over all its steps; None where the record has no such thing.
 
     A band of 80 % belongs to the quantity itself; it is not a mean over the bounds of the steps.
-    The peak is the median of its own distribution, which lies above the highest step of the
-    forecast where steps are noisy; where no band was sealed, it is that step.
+    The peak is the median of its own distribution. For noisy steps this is above the highest step
+    of the forecast; if no band was sealed, the peak is that step.
     """
 
     entity: str
@@ -350,7 +350,7 @@ def select_band(
 def format_start(issued: IssuedForecast, moment: datetime) -> str:
     """Return when a step starts: the time of the day, with the date where there are several.
 
-    Of steps of a day or more the date alone.
+    For steps of a day or more, return only the date.
     """
     local = moment.astimezone(issued.zone)
     if is_calendar_step(issued.step):

@@ -1,8 +1,8 @@
 """A trained model as a forecaster: the public API for prediction.
 
 What belongs here: loading a run, forecasting windows with what the forecast is made of (agents,
-weights, news), and what changes in daily use with errors that became known: levels, priors, weights
-and experience. What does not: training; logics and adapters stay as they are (decision 01-decoder).
+weights, news), and what changes in daily use with every known error: bias corrections, base models,
+weights, forecast history. What does not: training; logics and adapters never change after it.
 
     forecaster = CompEvoForecaster.load("runs/mine", NewsPool.read("news"))
     demand_NH = forecaster.predict(windows.views())
@@ -39,10 +39,10 @@ from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.forecast.daily_state import (
     DailyState,
     DayForecasts,
-    KeptState,
-    KeptStates,
     Pending,
     Replay,
+    Snapshot,
+    Snapshots,
     select_known,
 )
 from compevo_core.forecast.prediction import Prediction
@@ -121,7 +121,7 @@ class CompEvoForecaster:
                 the encoder that the run was trained with; members without agents read none.
             backbone: an already loaded frozen language model without adapters; loaded as the
                 configuration says unless given.
-            fit: fits priors anew where the settings say so; ``SharedFits`` keeps its fits.
+            fit: refits base models where the settings say so; ``SharedFits`` keeps its fits.
 
         Raises:
             CheckpointMismatch: the model is unfinished or was altered.
@@ -155,7 +155,7 @@ class CompEvoForecaster:
 
     @property
     def priors(self) -> PriorSet:
-        """The numeric priors, with what they learnt of observed days."""
+        """The base models, with what they learnt of observed days."""
         return self._state.priors
 
     @property
@@ -166,7 +166,10 @@ class CompEvoForecaster:
     @property
     def past_errors(self) -> PastErrors:
         """Its errors on validation and on observed days, in the series' units."""
-        return self._state.experience.errors(self._model.scaler)
+        errors = self._state.experience.errors(self._model.scaler)
+        # Members without agents learn from validation after they have forecast it.
+        is_learnt = self.config.run.refit and not self.config.has_agents
+        return dataclasses.replace(errors, is_learnt=is_learnt)
 
     @property
     def is_daily(self) -> bool:
@@ -194,9 +197,9 @@ class CompEvoForecaster:
         return keep_bounds(views, aggregate_1NH[0])
 
     def predict_by_agent(self, views: Sequence[WindowView]) -> Prediction:
-        """Forecast windows and say how: each agent's forecast, the weights, the news it chose.
+        """Forecast windows with parts: each agent's forecast, weights, and chosen news.
 
-        The forecast of a window does not depend on which others are asked for with it.
+        The forecast of a window does not depend on the other windows of a call.
         """
         require_views(views)
         self._raise_if_observed(views)
@@ -205,7 +208,7 @@ class CompEvoForecaster:
     def follow(self, windows: WindowSet, on_day: Callable[[int], None] | None = None) -> Prediction:
         """Forecast windows in the order of time, each after the truth of earlier ones was observed.
 
-        What daily use would have forecast; this object is left as it was. After each day,
+        A rolling backtest of daily use; this object does not change. After each day,
         ``on_day`` is called with the number of windows forecast so far.
         """
         views = windows.views()
@@ -232,12 +235,12 @@ class CompEvoForecaster:
     def observe(self, windows: WindowSet) -> int:
         """Take note of windows whose truth is known: later forecasts start from their errors.
 
-        For daily use; experiments forecast as at the end of validation. Weights, levels and priors
-        of this object move on as the settings say, the run folder on disk stays as it is. Windows
-        of several days are observed in the order of time, each forecast as it would have been.
+        For daily use; experiments forecast as at the end of validation. Weights, bias corrections
+        and base models of this object are updated as the settings say; the run folder stays as it
+        is. Windows of several days are observed in order, each forecast as it would have been.
 
         Args:
-            windows: their target lies in the past; steps that are not known yet are NaN.
+            windows: their target is in the past; steps that are not known yet are NaN.
 
         Returns:
             the number of windows that were observed; those without any known step are left out.
@@ -253,7 +256,7 @@ class CompEvoForecaster:
         minutes = count_minutes([window.view for window in known])
         if min(minutes) <= self._state.minute:
             raise DataError(
-                f"{known[int(np.argmin(minutes))].view.window_id} does not lie after the last "
+                f"{known[int(np.argmin(minutes))].view.window_id} is not later than the last "
                 "window that was seen; give each window once, and all series of a day together"
             )
         for _ in self._forecast_days(WindowSet(known, dataset=windows.dataset)):
@@ -264,8 +267,8 @@ class CompEvoForecaster:
         self,
         windows: WindowSet,
         until: datetime,
-        kept: KeptStates,
-        found: tuple[Replay, KeptState] | None,
+        snapshots: Snapshots,
+        found: tuple[Replay, Snapshot] | None,
         on_step: OnStep = lambda _: None,
     ) -> tuple[int, int]:
         """Observe the windows whose errors are known by an instant, and keep the state reached.
@@ -273,8 +276,8 @@ class CompEvoForecaster:
         Args:
             windows: all windows since training.
             until: the instant.
-            kept: states of earlier nights.
-            found: what ``kept.find`` found for these windows; None to start from the sealed model.
+            snapshots: states of earlier nights.
+            found: result of ``snapshots.find``; None to start from the sealed model.
             on_step: gets a line before each origin, with the time left.
 
         Returns:
@@ -283,7 +286,7 @@ class CompEvoForecaster:
         after, sealed = self._state.minute, len(self.experience)
         if found is not None:
             replay, before = found
-            first, pending = before.step, kept.load(before, replay, self._state)
+            first, pending = before.step, snapshots.load(before, replay, self._state)
         else:
             replay = Replay.of(select_known(windows, after, until), self.artifact_hash)
             before, first, pending = None, 0, {}
@@ -294,7 +297,7 @@ class CompEvoForecaster:
             steps.begin("origins since training are learnt from")
             self._play(replay, step, pending)
         if first < last:
-            kept.save(
+            snapshots.save(
                 self._state, pending, replay, last, after_minute=after, sealed=sealed, before=before
             )
         self._play(replay, last, pending)
@@ -354,14 +357,14 @@ class CompEvoForecaster:
         )
 
     def _describe(self, views: Sequence[WindowView], forecasts: "_Forecasts") -> Prediction:
-        """Return forecasts in the views' units with what they were made of, but for quantiles."""
+        """Return forecasts in the views' units with their parts, without quantiles."""
         agents_ANH = self._unscale(forecasts.agents_NAH, views)
         made = forecasts.members
         bases_ANH = self._unscale(made.base_ABH.swapaxes(0, 1), views)
         # Scaling back may have moved a bound by the last bit.
         aggregate_NH = keep_bounds(views, self._unscale(forecasts.mixture_NH[:, None], views)[0])
 
-        # Validation said which prior is best; it stands for the population without its agents.
+        # Validation said which base model is best; it stands for the population without its agents.
         best = int(self._state.calibration.best_prior)
         return Prediction(
             aggregate=aggregate_NH,
@@ -397,13 +400,13 @@ class CompEvoForecaster:
         return {name: keep_bounds(views, values_NQ) for name, values_NQ in quantiles.items()}
 
     def _raise_if_observed(self, views: Sequence[WindowView]) -> None:
-        """Refuse windows that begin before the end of what was observed: truth of theirs is in."""
+        """Raise a LeakageError if windows begin before the end of the observed truth."""
         # Weights and levels moved by a truth must not forecast a time before it.
         known_until = self._state.known_until
         early = [view for view in views if known_until and view.information_until < known_until]
         if early:
             raise LeakageError(
-                f"the information of {early[0].window_id} ends before {known_until}, up to which "
+                f"the cutoff of {early[0].window_id} is before {known_until}, up to which "
                 "errors were observed; load the model again to forecast the past"
             )
 
@@ -430,7 +433,7 @@ class _Forecasts:
 def _load_agents(
     config: RunConfig, run: Path, news: NewsPool | None, backbone: "Backbone | None"
 ) -> AgentEnsemble:
-    """Return the agents of a run with what forecasts by them."""
+    """Return the model of a run."""
     from compevo_core.agents.retrieval import build_retriever
 
     if news is None:

@@ -2,16 +2,16 @@
 
 What belongs here: making the record of a forecast, its hash, its folder, and the chain of records.
 What does not: views (``data.build``), forecasting (``forecast.forecaster``), when forecasts are
-issued and where they lie (the pipeline).
+issued and where they are stored (the pipeline).
 
-An issued forecast is written once and never changed: whoever is told how good a method is must be
-able to trust that no forecast was mended after its day. A later issue may supersede it: a record of
-its own in a folder beside it, which names the hash of the older one; both are kept.
+An issued forecast is written once and never changed: readers of its scores must be able to trust
+that no forecast was improved after its day. A later issue may revise it: a record of its own in a
+folder next to it, which names the hash of the older one; both are kept.
 
-When it was said is sealed too. Beside the records of a data set ``chain.jsonl`` has a line for each
-in the order of issue: the hash of the whole record, ``issued_at`` included, and the hash of the
-line before. So no record or time can be changed or taken out without changing every later line,
-and whoever noted the head, the hash of the last line, sees that.
+The time of issue is sealed too. ``chain.jsonl`` has a line for each record of a data set in the
+order of issue: the hash of the whole record, including ``issued_at``, and the hash of the line
+before. So no record or time can be changed or removed without changing every later line; anyone
+who noted the head, the hash of the last line, can detect that.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ VALUES_FILE = "forecast.parquet"
 FACTS_FILE = "forecast.json"
 CHAIN_FILE = "chain.jsonl"
 _SEALING_FILE = "sealing.json"  # the facts until the chain names them
-METHOD = "forecast"  # what is issued, whatever the method is
+METHOD = "forecast"  # what is issued, by any method
 EQUAL = "equal"  # the plain mean of its members
 MEMBER = "member-"
 PRIOR = "prior"  # the base that validated best
@@ -86,7 +86,7 @@ class IssuedForecast:
 
     @property
     def hash(self) -> str:
-        """SHA-256 of values and facts but for the issue: the same forecast twice is one."""
+        """SHA-256 of values and facts except the issue: equal forecasts have equal hashes."""
         of_issue = ("issued_at", SUPERSEDES)
         facts = {name: fact for name, fact in self.facts.items() if name not in of_issue}
         digest = hashlib.sha256(hash_text(json.dumps(facts, sort_keys=True)).encode())
@@ -171,15 +171,16 @@ def issue_forecast(
     newest: Mapping[str, Any] | None = None,
     last_week: Mapping[str, FloatArray] | None = None,
     totals: Mapping[str, Sequence[str]] | None = None,
+    data: Mapping[str, str] | None = None,
 ) -> IssuedForecast:
-    """Forecast views of one origin, known until one instant, and keep how the values came about.
+    """Forecast views of one origin and cutoff, and record how the values came about.
 
-    The model may have observed errors that became known, and agents read ``news``. Days begin by
-    the clock of ``market_offset`` from UTC. Among the facts are kept ``newest``, instants of the
-    newest things that the views know, ready for JSON (``data.coverage``), and ``last_week``, of
-    each series the same steps (H,) of last week as they were known, NaN where unknown. ``totals``
-    names series by the name of their total, whose forecasts shall add up. DataError if there is no
-    view, a part of a total has none, or they have several origins.
+    The model may have observed known errors, and agents read ``news``. Days begin on the clock of
+    ``market_offset`` from UTC. The facts include ``newest``, the times of the newest inputs, ready
+    for JSON (``data.coverage``), and ``last_week``, the same steps (H,) of each series last week
+    as then known, NaN where unknown. ``totals`` maps a total to its series, whose forecasts must
+    add up; ``data`` has the ``first`` and ``last`` value and until when the model was fitted.
+    DataError if there is no view, a part of a total has none, or they have several origins.
     """
     if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
         raise DataError(
@@ -208,6 +209,7 @@ def issue_forecast(
         "views_hash": hash_views(views),
         "newest": dict(newest or {}),
         "method": forecaster.name,
+        **({"data": dict(data)} if data else {}),
         "members": list(forecaster.members),
         "logics": list(forecaster.logics),
         # Agents that are fitted at once add up: none is a forecast of its own.
@@ -262,7 +264,7 @@ def _list_methods(
 
 
 def _describe_steps(view: WindowView) -> dict[str, int]:
-    """Return number and length of a view's steps where the record does not tell them otherwise."""
+    """Return number and length of a view's steps if the record does not contain them otherwise."""
     steps = {}
     if view.horizon != DEFAULT_STEPS:
         # Otherwise left out: records of before have the same form.
@@ -280,7 +282,7 @@ def _describe_inputs(view: WindowView) -> dict[str, Any]:
     return {
         "window_id": view.window_id,
         "entity": view.entity,
-        # None where nobody had measured them.
+        # None where not measured yet.
         "inputs": known + [None] * view.unknown_steps,
         # The lowest and highest that was known of the steps, if anything was.
         **({"temperature": [float(known_T.min()), float(known_T.max())]} if known_T.size else {}),
@@ -319,7 +321,7 @@ def widen(issued: IssuedForecast) -> pl.DataFrame:
 
 
 def find_issued(root: Path, origin_utc: datetime, information_until: datetime) -> Path:
-    """Return the folder of the newest issue from an origin that knew until an instant.
+    """Return the folder of the newest issue with an origin and a cutoff.
 
     Later issues have a number behind the name, so that they come after the first by name.
     """
@@ -421,13 +423,12 @@ def verify_issued(root: Path) -> Chain:
 
 
 def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = False) -> Path:
-    """Write a forecast, unless the very same one was issued before, and return its folder.
+    """Write a forecast, unless an equal one was issued before, and return its folder.
 
-    With ``supersede`` it takes the place of another one that was issued before; that one is kept,
-    and named by its hash. DataError if another forecast was issued for this origin from what was
-    known then, or the time of issue is before the instant until which the forecast knows;
-    CheckpointMismatch if the chain or the forecast before it was altered; StoreBusy if another
-    process issues for longer than a minute.
+    With ``supersede`` it revises an earlier forecast, which is kept and named by its hash.
+    DataError if another forecast was issued for this origin and cutoff, or the time of issue is
+    before the cutoff; CheckpointMismatch if the chain or the earlier forecast was altered;
+    StoreBusy if another process issues for longer than a minute.
     """
     facts = dict(forecast.facts)
     until = datetime.fromisoformat(facts["information_until"])
@@ -441,6 +442,9 @@ def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = Fals
     with file_lock(root / ".lock", exclusive=True):
         chain = read_chain(root)
         _finish_seal(root, chain)
+        for facts_file in root.glob(f"*/known-*/{FACTS_FILE}"):
+            if facts_file.parent.relative_to(root).as_posix() not in chain.records:
+                raise _unnamed(facts_file.parent)
         folder = find_issued(root, datetime.fromisoformat(facts["origin_utc"]), until)
         if is_issued(folder):
             before = read_issued(folder)
@@ -497,7 +501,7 @@ def _finish_seal(root: Path, chain: Chain) -> None:
 def read_issued(folder: Path, chain: Chain | None = None) -> IssuedForecast:
     """Read what :func:`write_issued` wrote, and hold it against the chain.
 
-    The chain is read anew unless given. DataError if there is no complete forecast;
+    The chain is read from disk unless given. DataError if there is no complete forecast;
     CheckpointMismatch if values, facts or chain were altered since.
     """
     root = folder.parents[1]
@@ -508,10 +512,7 @@ def read_issued(folder: Path, chain: Chain | None = None) -> IssuedForecast:
             raise _removed(folder)
         raise DataError(f"no issued forecast in {folder} ({FACTS_FILE} is missing); issue it first")
     if record is None:
-        raise CheckpointMismatch(
-            f"{folder} has no line in {root / CHAIN_FILE}: the line was removed, or the record "
-            "put there; restore the chain from a copy, or remove the record"
-        )
+        raise _unnamed(folder)
 
     # The chain seals the facts, with the time of issue, and the facts seal the values.
     values = folder / VALUES_FILE
@@ -527,6 +528,13 @@ def read_issued(folder: Path, chain: Chain | None = None) -> IssuedForecast:
 
 def _removed(folder: Path) -> CheckpointMismatch:
     return CheckpointMismatch(f"{folder} was removed since it was issued; restore it from a copy")
+
+
+def _unnamed(folder: Path) -> CheckpointMismatch:
+    return CheckpointMismatch(
+        f"{folder} has no line in {folder.parents[1] / CHAIN_FILE}: the line was removed, or the "
+        "record put there; restore the chain from a copy, or remove the record"
+    )
 
 
 def _describe_articles(

@@ -1,4 +1,4 @@
-"""A forecast of windows with what it was made of, and forecasts moved so that totals add up.
+"""A forecast of windows with its parts, and forecasts adjusted so that totals add up.
 
 What belongs here: these values in the windows' own unit; the reconciliation of points, and what it
 does to bands and parts. What does not: making forecasts (``forecast.forecaster``), keeping them
@@ -7,8 +7,8 @@ sources).
 
 Source of the reconciliation: Wickramasuriya, Athanasopoulos and Hyndman, "Optimal forecast
 reconciliation for hierarchical and grouped time series through trace minimization", Journal of the
-American Statistical Association, 2019, with variances on the diagonal alone (WLS): of all values
-that add up, those nearest to the forecasts, where a series counts by the width of its own 80 %
+American Statistical Association, 2019, with a diagonal covariance (WLS): of all values that add
+up, those nearest to the forecasts, where a series counts by the width of its own 80 %
 band. Past errors are moved by the same map, which is linear, so bands belong to forecasts that add
 up.
 
@@ -38,27 +38,27 @@ _LEAST_SHARE = 1e-6  # of the widest band: a series without errors must not hold
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Forecasts in the windows' own unit, and what they were made of."""
+    """Forecasts in the windows' own unit, with their parts."""
 
     # (N, H) the population's forecast, the weighted sum of the agents' (Eq. 6)
     aggregate: FloatArray
     agents: FloatArray  # (A, N, H) each agent's own forecast, calibrated (decision 08-calibration)
-    # (N, A, H) weight of each agent by window and step (Eq. 5), or what the guard of the
-    # calibration put in its place; they sum to 1 over the agents
+    # (N, A, H) weight of each agent by window and step (Eq. 5), or of the calibration's fallback;
+    # they sum to 1 over the agents
     step_weights: FloatArray
     # (N, Q, H) quantiles at ``quantiles.LEVELS`` from errors of earlier days; NaN for windows with
     # too few of them
     quantiles: FloatArray
     # Ids of the articles each agent read, by agent and window, best match first
     chosen_news: list[list[tuple[str, ...]]]
-    # (A, N, H) the forecast that each agent corrects: its mixture of the numeric priors
+    # (A, N, H) the forecast that each agent corrects: its mixture of the base models
     bases: FloatArray
     # (A, N, H) by how much bounds, and totals that add up, move each agent's forecast
     levels: FloatArray
-    # (N, H) the base that validated best, as it is; None without any prior
+    # (N, H) the base that validated best, as it is; None without any base model
     prior: FloatArray | None
-    # Number of answers of the text decoder that could not be parsed; the prior stands in for each.
-    # 0 for the head
+    # Number of answers of the text decoder that could not be parsed; the base model stands in for
+    # each. 0 for the head
     n_unparsed: int
 
     @classmethod
@@ -112,16 +112,16 @@ def reconcile(
 ) -> tuple[Prediction, PastErrors]:
     """Return the prediction of one origin with totals that are the sums of their members.
 
-    Beside it the past errors as they would have been, had its weights been used then.
+    Also return the past errors that its weights would have made.
 
     The change is part of each member model's level, so that parts still add up to forecasts.
     ``totals`` names series by the name of their total, or is ``ALL_SERIES``; ``past`` are errors of
     forecasts that were not moved. DataError if a series of a total has no view.
     """
     names = [view.entity for view in views]
-    alone = [name for name in names if name not in totals]
+    parts_only = [name for name in names if name not in totals]
     by_total = {
-        name: alone if list(parts) == [ALL_SERIES] else list(parts)
+        name: parts_only if list(parts) == [ALL_SERIES] else list(parts)
         for name, parts in totals.items()
     }
     missing = sorted({part for name in by_total for part in (name, *by_total[name])} - set(names))
@@ -131,9 +131,9 @@ def reconcile(
             "newest values of every series, or take the total out of [totals]"
         )
 
-    base = [names.index(name) for name in alone]
+    base = [names.index(name) for name in parts_only]
     sums_NM = np.array(
-        [[float(part in by_total.get(name, [name])) for part in alone] for name in names]
+        [[float(part in by_total.get(name, [name])) for part in parts_only] for name in names]
     )
     low_NH, high_NH = (prediction.quantiles[:, LEVELS.index(level)] for level in _BAND)
     width_N = (high_NH - low_NH).mean(axis=1)
@@ -157,9 +157,9 @@ def reconcile(
 
 
 def _move_errors(past: PastErrors, names: Sequence[str], moved_by_NN: FloatArray) -> PastErrors:
-    """Return past errors of forecasts moved as today's is; as they are where a series has none.
+    """Return past errors of forecasts adjusted as today's; unchanged if a series has none.
 
-    What was true adds up, so that the error of a moved forecast is its error, moved.
+    Truths add up, so that the error of an adjusted forecast is its adjusted error.
     """
     if not len(past):
         return past

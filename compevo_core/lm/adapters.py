@@ -60,8 +60,8 @@ class AdapterRouter:
 
         RuntimeError if a layer is recomputed in a backward pass and its route is not known.
         """
-        # Whatever is active now belongs to another forward pass. torch has no public question for
-        # a backward pass; its own checkpointing asks the same.
+        # In a backward pass the active route belongs to another forward pass. torch has no public
+        # test for it; its own checkpointing uses the same.
         runs_backward = torch._C._current_graph_task_id() != _NO_BACKWARD
         if runs_backward and not self._is_recomputing:
             raise RuntimeError(
@@ -114,8 +114,8 @@ class StackedLoraLinear(nn.Module):
 
     ``lora_a[kind]`` is (A, r, in), ``lora_b[kind]`` is (A, out, r); agent i's output is
     ``W x + (alpha / r) B_i A_i x``, as PEFT computes it one adapter at a time. Adapters are float32
-    whatever the type of the frozen weight, since their updates are too small for bfloat16; products
-    run in the weight's type (:func:`product_type`), and the output has the type of the input.
+    even over a bfloat16 weight, since their updates are too small for bfloat16; products run in the
+    weight's type (:func:`product_type`), and the output has the type of the input.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class StackedLoraLinear(nn.Module):
         if route.kind not in self.lora_a:
             raise ConfigError(
                 f"a layer without {route.kind} adapters was read with them: only the first layers "
-                "have them. Read through those alone, read_out(layers=n), or set "
+                "have them. Read only through those, read_out(layers=n), or set "
                 "forecast.layers = 0"
             )
         a = self.lora_a[route.kind]
@@ -169,7 +169,7 @@ class StackedLoraLinear(nn.Module):
             a = a[route.agents]
             b = b[route.agents]
 
-        # As in PEFT, dropout reaches the adapter's input alone, not the frozen layer's.
+        # As in PEFT, dropout reaches only the adapter's input, not the frozen layer's.
         dropped = nn.functional.dropout(x_AMD, route.dropout) if route.dropout else None
         out: Tensor = _FrozenPlusLora.apply(
             x_AMD, dropped, self.base.weight, self.base.bias, a, b, self.scale

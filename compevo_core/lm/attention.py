@@ -68,7 +68,7 @@ def _attention_forward(
     attention_dtype: torch.dtype | None = None,
     softcap: float | None = None,
     sliding_window: int | None = None,
-    **others: Any,  # noqa: ANN401 - whatever else transformers passes on
+    **others: Any,  # noqa: ANN401 - other arguments of transformers
 ) -> tuple[Tensor, None]:
     """Call the backend that the forward pass was given, with the arguments of transformers."""
     # Callers that know nothing of populations (generate, PEFT) pass no backend.
@@ -235,7 +235,7 @@ class PrefillAttention:
                 )
                 for parts in (k_parts, v_parts)
             )
-            mask = None  # causal: a prefix looks at itself alone
+            mask = None  # causal: a prefix attends only to itself
             if batch.parent_length:
                 mask = self._suffix_mask(batch.parent_length, q_BtKd.shape[1], heads)
             states_BtKd = _attend_heads(q_BtKd, k_BsKd, v_BsKd, mask, heads)

@@ -263,7 +263,7 @@ def _build_tiny(dtype: torch.dtype) -> tuple[Any, Any]:
     with use_seed(0):
         model = LlamaForCausalLM(config)
 
-    # Drawn in float32 whatever the type, and the weights alone: see load_backbone.
+    # Sampled in float32, then only the weights are converted: see load_backbone.
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
     return model, tokenizer
@@ -278,7 +278,7 @@ def find_adapter_targets(backbone: Backbone) -> list[tuple[int, str, nn.Linear]]
     # A second population on one model would find no plain layer, and train nothing.
     if any("lora_" in name for name, _ in model.named_parameters()):
         raise ConfigError(
-            f"backbone {backbone.name_or_path} has adapters already; load it anew with "
+            f"backbone {backbone.name_or_path} has adapters already; load a fresh one with "
             "load_backbone for each population"
         )
 
@@ -297,7 +297,7 @@ def find_adapter_targets(backbone: Backbone) -> list[tuple[int, str, nn.Linear]]
 
 
 def select_first_layers(decoder: Any, count: int) -> Any:  # noqa: ANN401 - transformers' own module
-    """Return a decoder that reads through the first layers alone, without the norm at its end.
+    """Return a decoder with only the first layers, and without the final norm.
 
     A second shell around the same modules: the given decoder, its settings and its weights stay as
     they are, and gradients and recomputation reach the shared layers as usual.
@@ -313,7 +313,7 @@ def select_first_layers(decoder: Any, count: int) -> Any:  # noqa: ANN401 - tran
 def _find_linear_layers(
     block: nn.Module, number: int, name_or_path: str
 ) -> list[tuple[str, nn.Linear]]:
-    """Find the targets of one block: each of them once, and no other matrix beside them."""
+    """Find the targets of one block; each must occur once, and there may be no other matrix."""
     linear_layers = [
         (name, module)
         for name, module in block.named_modules()
@@ -322,7 +322,7 @@ def _find_linear_layers(
 
     targets = [name.rpartition(".")[2] for name, _ in linear_layers]
     matrices = {name for name, parameter in block.named_parameters() if parameter.dim() > 1}
-    # Fused projections lack targets; experts are matrices beside them. Both would train in part.
+    # Fused projections lack targets; experts are extra matrices. Both would train only in part.
     others = matrices - {f"{name}.weight" for name, _ in linear_layers}
     if sorted(targets) != sorted(LORA_TARGETS) or others:
         missing = [target for target in LORA_TARGETS if target not in targets]

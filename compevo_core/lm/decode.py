@@ -1,11 +1,11 @@
 """Attention of new tokens over prompts that have been read, and the draw of one token.
 
-What belongs here: one token a row with all rows in step, several tokens a row at places of their
-own, the choice of a token from its logits. What does not: the loop over tokens (``lm.sampling``),
-reading prompts (``lm.attention``).
+What belongs here: one token per row with all rows in step, several tokens per row at their own
+places, the choice of a token from its logits. What does not: the loop over tokens
+(``lm.sampling``), reading prompts (``lm.attention``).
 
 Samples of one prompt share its keys and values; only their own tokens are stored for each. In a
-ragged pass an agent's new tokens follow each other without padding between rows; attention alone
+ragged pass an agent's new tokens follow each other without padding between rows; only attention
 takes them row by row, padded to the longest run.
 
 Shapes: A agents, R prompts of an agent, N = A R, n samples of a prompt, M = R n, P tokens of the
@@ -24,7 +24,7 @@ from compevo_core.lm.attention import Heads, PrefillCache, apply_softcap
 
 
 class _NewTokens:
-    """The keys and values of new tokens, beside the cache of the prompts that they follow."""
+    """The keys and values of new tokens; the cache of their prompts is stored separately."""
 
     def __init__(self, cache: PrefillCache, samples: int, max_new_tokens: int) -> None:
         self.max_distance = cache.mask_NP.shape[1] + max_new_tokens
@@ -114,17 +114,17 @@ def attend_to_cache(
 
 
 def choose_tokens(logits: Tensor, temperature: float, uniform: Tensor | None) -> Tensor:
-    """Choose one token a row, (..., V) to (...): the most likely, or by a number from 0 to 1."""
+    """Choose one token per row, (..., V) to (...): the most likely, or by a number from 0 to 1."""
     if uniform is None:
         return logits.argmax(-1)
     return invert_distribution(torch.softmax(logits / temperature, dim=-1), uniform)
 
 
 def sample_uniform(is_alive_AM: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """Draw a number between 0 and 1 for each row, (A, M) in float64, from a generator an agent.
+    """Draw a number between 0 and 1 for each row, (A, M) in float64, from one generator per agent.
 
-    An agent whose rows have all ended draws nothing, so that the state of its generator does not
-    depend on how long other agents go on.
+    An agent whose rows have all ended samples nothing, so that the state of its generator does not
+    depend on how long the other agents write.
     """
     # float64: with a large vocabulary the cumulative sum in float32 would favour some tokens.
     return torch.stack(

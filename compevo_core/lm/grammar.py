@@ -110,7 +110,7 @@ class SlotGrammar:
             slot, node = waiting.pop()
             reached.append((slot, node))
             if slot < len(self._roots) and node.is_end:
-                # Behind the last slot lies an empty place: the sentence may end there.
+                # An empty place follows the last slot: the sentence may end there.
                 is_last = slot + 1 == len(self._roots)
                 waiting.append((slot + 1, _Node() if is_last else self._roots[slot + 1]))
         return reached
@@ -143,11 +143,11 @@ class SlotGrammar:
 def _tokenize_inside(text: str, tokenizer: GrammarTokenizer) -> list[int]:
     """Return the tokens of a text that follows another one."""
     for anchor in _ANCHORS:
-        alone = tokenizer.encode(anchor, add_special_tokens=False)
+        prefix = tokenizer.encode(anchor, add_special_tokens=False)
         both = tokenizer.encode(anchor + text, add_special_tokens=False)
         # Where the tokenizer joins the two, another anchor may stay apart.
-        if both[: len(alone)] == alone and tokenizer.decode(both) == anchor + text:
-            return both[len(alone) :]
+        if both[: len(prefix)] == prefix and tokenizer.decode(both) == anchor + text:
+            return both[len(prefix) :]
 
     raise ConfigError(
         f"the tokenizer gives {text!r} no tokens of its own; write it with a space in front"

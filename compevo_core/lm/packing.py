@@ -45,7 +45,7 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True)
 class PackedPrompts:
-    """A batch of prompt groups, a row an agent."""
+    """A batch of prompt groups, a row per agent."""
 
     ids_AL: Tensor
     positions_AL: Tensor  # of each token in its own prompt
@@ -81,7 +81,7 @@ class PackedPrompts:
 def pack(
     groups: Sequence[Sequence[PromptGroup]], pad_id: int, device: torch.device
 ) -> PackedPrompts:
-    """Pack each agent's prompt groups into one row an agent; ``pad_id`` fills shorter rows.
+    """Pack each agent's prompt groups into one row per agent; ``pad_id`` fills shorter rows.
 
     ValueError if agents differ in their number of prompts, or a prefix is empty.
     """

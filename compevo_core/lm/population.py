@@ -335,7 +335,7 @@ class Population(nn.Module):
             attention_backend=attention,
             attention_dtype=attention_type(next(iter(self.layers.values())).base.weight),
         )
-        # Heads and losses work in float32 whatever the type of the backbone.
+        # Heads and losses always work in float32.
         states_ALD: Tensor = out.last_hidden_state.float()
         return states_ALD
 

@@ -4,13 +4,13 @@ What belongs here: the settings, what sampling asks of a model, the two loops an
 numbers. What does not: the grammar (``lm.grammar``), attention of new tokens and the draw of one
 (``lm.decode``), what the tokens mean.
 
-Where a grammar allows one token alone, nothing is drawn: a row writes such tokens at once and reads
-them together with the choice before them. A token is drawn with the number that it would have been
-drawn with, had all rows been written token by token.
+Where a grammar allows a single token, nothing is sampled: a row writes such tokens at once and
+reads them together with the choice before them. Each token uses the random number it would have had
+if all rows had been written token by token.
 
 Shapes: A agents, R prompts of an agent, n samples of a prompt, M = R n, T tokens, L new tokens of
 an agent in one pass, m rows of an agent that are computed, D hidden, V vocabulary; under a grammar
-F rows that go on, U tokens allowed in any of them.
+F unfinished rows, U tokens allowed in any of them.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ from compevo_core.lm.decode import (
 from compevo_core.lm.grammar import TokenGrammar
 
 _MOST_KEPT = 0.5
-"""Share of the rows that may go on where the others are left out: a copy each time that a half of
-them has ended, where one at every end would copy the cache as often as there are rows."""
+"""Ended rows are dropped when at most this share is unfinished: dropping each row at its end would
+copy the cache once per row."""
 
 
 class SampledModel(Protocol):
@@ -58,8 +58,8 @@ class SamplingSettings:
     temperature: float  # of the softmax; 0 is greedy
     stop_tokens: Sequence[int]
     pad_token: int  # id behind the end of a continuation
-    # One for each agent, unless greedy. An agent draws only while one of its rows goes on, so its
-    # samples do not depend on which other agents are in the batch
+    # One for each agent, unless greedy. An agent samples only while one of its rows is unfinished,
+    # so its samples do not depend on which other agents are in the batch
     generators: Sequence[torch.Generator] = ()
     # Whether a continuation, given as its ids so far, ends with the last of them
     is_complete: Callable[[Sequence[int]], bool] | None = None
@@ -94,7 +94,7 @@ def sample_tokens(
         is_alive_AM = is_alive_AM & ~torch.isin(token_AM, stop_ids)
         is_alive_AM = is_alive_AM & ~_find_complete(ids, is_alive_AM, settings.is_complete)
         if not is_alive_AM.any() or step == settings.max_new_tokens - 1:
-            break  # nobody reads the state after the last token
+            break  # the state after the last token is not needed
 
         # Samples of one prompt share its keys, and stay as long as any of them.
         if settings.samples == 1:
@@ -109,14 +109,14 @@ def sample_tokens(
 def _leave_out_ended(rows_Am: Tensor, is_alive_AM: Tensor, attention: DecodeAttention) -> Tensor:
     """Return the rows that are computed from here on, without most of those that have ended.
 
-    Every agent keeps as many as the agent with the most that go on.
+    Every agent keeps as many as the agent with the most unfinished rows.
     """
     agents, computed = rows_Am.shape
     going = int(is_alive_AM.sum(1).max())
     if going > _MOST_KEPT * computed:
         return rows_Am
 
-    # Those that go on first, and all in their order.
+    # Unfinished rows first, all in their order.
     has_ended_Am = ~is_alive_AM.gather(1, rows_Am)
     kept_Am = has_ended_Am.int().argsort(dim=1, stable=True)[:, :going].sort(1).values
     first_A1 = torch.arange(agents, device=kept_Am.device)[:, None] * computed
@@ -129,7 +129,7 @@ def _find_complete(
     is_alive_AM: Tensor,
     is_complete: Callable[[Sequence[int]], bool] | None,
 ) -> Tensor:
-    """Return which rows (A, M) among those that go on are complete with their last token."""
+    """Return which unfinished rows (A, M) are complete with their last token."""
     is_complete_AM = torch.zeros_like(is_alive_AM)
     if is_complete is None:
         return is_complete_AM
@@ -255,7 +255,7 @@ class _RunReader:
             if row.n_read < len(row.ids)
         ]
         if not runs:
-            return  # no row has written: they go on from their prompts
+            return  # no row has written yet
 
         tokens = RaggedTokens(runs, len(state_AMD), self._pad_token, state_AMD.device)
         self._attention.begin_pass(tokens)

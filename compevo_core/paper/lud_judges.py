@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from compevo_core.agents.logics import SlotLogic, read_slots
 from compevo_core.agents.prompts import clean_text
+from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.lm.model_sources import Transport, read_content
@@ -384,3 +385,18 @@ def _judge(
 
     cache.put(key, verdict, judge=judge.name)
     return verdict
+
+
+def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judge]:
+    """Return every judge that a run can have: its backbone, the rule for slots, the endpoint.
+
+    With two judges their agreement can be measured (Cohen's kappa).
+    """
+    # Agents that read by a ridge have no backbone that could judge them.
+    has_backbone = config.forecast.decoder != "linear"
+    judges: list[Judge] = [LocalJudge(config.backbone)] if has_backbone else []
+    if config.evolution.form == "slots":
+        judges.append(SlotJudge())
+    if endpoint is not None:
+        judges.append(endpoint)
+    return judges

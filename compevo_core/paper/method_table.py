@@ -9,7 +9,7 @@ learning rate that seed 0 chose, wherever it runs.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from compevo_core.baselines import BASELINES, ViewForecaster, fit_baseline, is_applicable
 from compevo_core.baselines.smoothing import Theta
@@ -27,6 +27,7 @@ from compevo_core.evaluation.baseline_scores import (
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.paper.agent_systems import list_agents
 from compevo_core.paper.method import CHEAP_SEEDS, LANGUAGE_MODEL_SEEDS, Budget, FitInputs, Method
+from compevo_core.paper.paper_windows import LastWeek, TrainLookUp
 
 if TYPE_CHECKING:
     from compevo_core.paper.networks.fitting import FitBudget
@@ -61,14 +62,19 @@ def list_numeric() -> list[Method]:
         for name in BASELINES
     ]
 
-    # Not among the baselines that every evaluation fits: it takes a tenth of a second a window.
-    theta = Method(
-        name=Theta.name,
-        family="numeric",
-        fit=lambda inputs: Theta.fit(inputs.train),
-        seeds=1,
-        has_budget=False,
-    )
+    # Not among the baselines that every evaluation fits: theta takes a tenth of a second a window,
+    # and the others say what the paper's test sets are like.
+    plain = [
+        Method(
+            name=kind.name,
+            family="numeric",
+            fit=partial(_fit_plain, kind),
+            seeds=1,
+            has_budget=False,
+            is_applicable=getattr(kind, "is_applicable", lambda _: True),
+        )
+        for kind in (LastWeek, Theta, TrainLookUp)
+    ]
 
     networks = [
         Method(
@@ -80,7 +86,11 @@ def list_numeric() -> list[Method]:
         )
         for name in NETWORK_NAMES
     ]
-    return [*baselines, theta, *networks]
+    return [*baselines, *plain, *networks]
+
+
+def _fit_plain(kind: type[Any], inputs: FitInputs) -> ViewForecaster:
+    return cast(ViewForecaster, kind.fit(inputs.train))
 
 
 def _fit_baseline(name: str, inputs: FitInputs) -> ViewForecaster:

@@ -69,7 +69,7 @@ def draw_chart(
     border: datetime | None = None,
     is_clock: bool = False,
 ) -> Chart:
-    """Return lines as a drawing; each lies on those before it, and at least one has a value.
+    """Return lines as a drawing; later lines cover earlier ones, and at least one has a value.
 
     ``step`` is the distance of two points; ``clock`` names it, and its numbers have so many
     ``decimals``. A vertical line at the ``border`` separates what was known. With ``is_clock`` the

@@ -267,7 +267,7 @@ def agent_colour(agent: int) -> str:
 def agent_style(agent: int) -> Style:
     """Return the line style of an agent.
 
-    Colour and dash both differ, so that print and colour-blind readers can tell agents apart.
+    Colour and dash both differ, for print and for colour-blind readers.
     """
     dash = _AGENT_DASHES[agent % len(_AGENT_DASHES)]
     return {"color": agent_colour(agent), "linestyle": dash, "label": f"agent {agent}"}
@@ -279,7 +279,7 @@ def method_colour(method: str) -> str:
 
 
 def method_style(method: str) -> Style:
-    """Return the line style of a method: CompEvo lies on the others and is the thickest."""
+    """Return the line style of a method: CompEvo is drawn on top and is the thickest."""
     is_compevo = method == "compevo"
     return {
         "color": method_colour(method),

@@ -1,6 +1,6 @@
 """The page of forecasts: style and charts inside, so that nothing is fetched.
 
-What belongs here: rendering the page and a chart alone, the note on the kind of data. What does
+What belongs here: rendering the page or a single chart, the note on the kind of data. What does
 not: the contents of tables and charts (``report.tomorrow``), markup (``templates``), the page of
 experiments (``paper.report.page``).
 
@@ -14,6 +14,7 @@ from datetime import datetime
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from compevo_core.data.datasets import DATASETS
 from compevo_core.report.charts import Chart
 from compevo_core.report.days import ForecastDay
 from compevo_core.report.figures import DARK_COLOURS
@@ -22,12 +23,13 @@ from compevo_core.report.tomorrow import view_day
 
 # A reader must learn before any number whether the data is real.
 BANNERS = {
-    "sample": "Sample data: synthetic, in the publishers' formats; exchange rates alone are real. "
+    "sample": "Sample data: synthetic, in the publishers' formats; only exchange rates are real. "
     "Errors on this page show that the system works, not how well it forecasts the world.",
     "archive": "Archive data: real files as their publishers or the published benchmarks ship "
     "them.",
     "live": "Live data: fetched from the publishers.",
 }
+OWN_BANNER = "Data: your own files."
 FORECAST_PAGE, RESEARCH_PAGE = "forecast.html", "research.html"  # files, in one folder
 
 
@@ -40,6 +42,12 @@ def render_forecasts(
     names as its own, with zone. A published page is in the folder of the sealed records, and says
     how to check them.
     """
+    frame = frame_page(mode, generated_at)
+    own = [name for day in days if (name := day.issued.facts["dataset"]) not in DATASETS]
+    if own and len(own) == len(days):
+        frame |= {"banner": OWN_BANNER, "banner_class": "real"}
+    elif own:
+        frame["banner"] = f"{frame['banner']} Your own files: {', '.join(own)}."
     newest_first = sorted(days, key=lambda day: day.issued.origin, reverse=True)
     return (
         template_environment()
@@ -47,13 +55,13 @@ def render_forecasts(
         .render(
             days=[view_day(day) for day in newest_first],
             is_published=is_published,
-            **frame_page(mode, generated_at),
+            **frame,
         )
     )
 
 
 def render_chart(chart: Chart) -> str:
-    """Return a chart alone as an SVG, in the colours of a light page."""
+    """Return a single chart as an SVG, in the colours of a light page."""
     return str(template_environment().get_template("chart.html").module.show_chart(chart))  # type: ignore[attr-defined]
 
 
@@ -75,9 +83,9 @@ def template_environment() -> Environment:
     """Return the environment over ``report/templates``."""
     return Environment(
         loader=PackageLoader("compevo_core.report"),
-        # For every template, whatever its ending: a missed one is a hole.
+        # For every template and every file ending: a missed one is a hole.
         autoescape=True,
-        # The default would render a misspelled name as empty text, and nobody would see it.
+        # The default would silently render a misspelled name as empty text.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

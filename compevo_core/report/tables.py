@@ -28,6 +28,9 @@ METHOD_NAMES = {
     "gpt4ts": "GPT4TS",
     "gpt4ts-no-lm": "GPT4TS without its language model",
     "theta": "Theta",
+    "mixture-issued": "Preset `operational`, day by day",
+    "last-week": "Last week",
+    "train-look-up": "Look-up in train, the measure of the leak",
     "ets": "Exponential smoothing",
     "news2forecast": "News2Forecast",
     "gpt4mts": "GPT4MTS",
@@ -40,12 +43,12 @@ METHOD_NAMES = {
     "published": "Published forecast (AEMO POE50)",
     "published-error-ridge": "Ridge on the published forecast's error",
     "published-error-gbm": "Trees on the published forecast's error",
-    "members": "Error models and own models, no language model",
+    "members": "Ensemble of four regressions (no language model)",
     "own-weather-ridge": "Ridge on own past and forecast weather",
     "own-weather-gbm": "Trees on own past and forecast weather",
-    "prior": "Own prior",
+    "prior": "Own base model",
     "compevo-equal": "CompEvo, equal weights",
-    "compevo-prior": "CompEvo's best prior alone",
+    "compevo-prior": "CompEvo's best base model",
     "simplified-logic": "Simplified logic",
     "uniform-weights": "Uniform weights",
     "no-diversity": "No diversity term",
@@ -63,6 +66,12 @@ METHOD_NAMES = {
     "alike-agents": "Agents alike",
 }
 SUBSET_NAMES = {
+    "paper-original": "the paper's test windows, fitted on its random train part",
+    "paper-original-no-weather": "the paper's test windows, without weather",
+    "paper-original-2020": "the paper's test windows of 2020, fitted on its random train part",
+    "paper-original-2020-from-2019": "the paper's test windows of 2020, fitted on 2019",
+    "paper-2026": "the paper's 100 windows of 2026, known to midnight",
+    "paper-2026-known-1700": "the paper's 100 windows of 2026, known to 17:00",
     "n2f-test-100": "published 100-window test set, 2021",
     "inference-2026-100": "leakage check, Feb-Mar 2026",
     "aemo-2021": "AEMO TOTALDEMAND, 2021",
@@ -87,7 +96,7 @@ HASH_CHARACTERS = 10
 def method_name(method: str) -> str:
     """Return the display name of a method, a part of a population, a variant or a control."""
     if method.startswith(AGENT):
-        return f"Agent {method.removeprefix(AGENT)} alone"
+        return f"Agent {method.removeprefix(AGENT)}"
     if method.startswith(ZERO_SHOT):
         return f"{method.removeprefix(ZERO_SHOT)}, zero-shot"
     plain = method.removesuffix(RECALIBRATED)
@@ -141,7 +150,7 @@ def format_interval(test: Mapping[str, Any]) -> str:
 
 
 def find_side(test: Mapping[str, Any]) -> int:
-    """Return -1 where a comparison's interval lies below zero, 1 above; 0 where it says neither."""
+    """Return -1 if the interval of a comparison is below zero, 1 if above, 0 if it holds zero."""
     low, high = test["interval_low"], test["interval_high"]
     if low is None or low <= 0 <= high:
         return 0
@@ -291,7 +300,7 @@ def build_table(columns: Sequence[Column], **layout: Any) -> Table:  # noqa: ANN
         known = [(value, row) for row, value in enumerate(column.values) if value is not None]
         if len(known) < 2:
             continue
-        # What prints alike is marked alike: digits that nobody sees are not a difference.
+        # Values that print the same are marked the same.
         texts = column.ranked or column.cells
         lowest = texts[min(known)[1]]
         best_cells |= {(row, place) for _, row in known if texts[row] == lowest}
@@ -308,7 +317,7 @@ def tabulate(
     cells: Mapping[str, Callable[[Any], str]],
     **layout: Any,  # noqa: ANN401
 ) -> Table:
-    """Return a table with one line a row; ``cells`` maps a column title to what it shows."""
+    """Return a table with one line per row; ``cells`` maps a column title to what it shows."""
     return build_table(list_columns(list(rows), cells), **layout)
 
 
@@ -349,8 +358,8 @@ def markdown_table(
     """Return rows as a GitHub Markdown table, without a line break at the end.
 
     What is not text is written by ``str``. Pipes are escaped and line breaks become spaces, so no
-    cell can break the table. ``align`` has one letter a column, ``l`` for left and ``r`` for right;
-    empty aligns all left. ValueError if a row or ``align`` does not have one entry a column.
+    cell can break the table. ``align`` has one letter per column, ``l`` for left, ``r`` for right;
+    empty aligns all left. ValueError if a row or ``align`` does not have one entry per column.
     """
     align = align or "l" * len(columns)
     lines = [columns, [_RULES[letter] for letter in align], *rows]

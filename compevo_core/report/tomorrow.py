@@ -1,7 +1,7 @@
 """The forecast of a day as a forecaster reads it: tables, charts, errors of late, weights, record.
 
 What belongs here: what the page and Dagster show of an issued forecast and of the days before it,
-and how good the publisher's own forecast was beside it. What does not: the numbers
+and how it compares with the publisher's own forecast. What does not: the numbers
 (``compevo_core.forecast``, ``evaluation.issued_scores``), drawing (``report.charts``), markup
 (``templates/forecast.html``), colours (``report.figures``).
 
@@ -192,7 +192,7 @@ def _name_members(issued: IssuedForecast) -> dict[str, str]:
 
 
 def part_table(parts: Explanation) -> Table | None:
-    """Return a row for each member: weight, prior, correction, level, what it adds; and the sum.
+    """Return a row for each member (weight, base model, correction, bias correction) and the sum.
 
     None for a single model, whose forecast is all there is.
     """
@@ -205,7 +205,7 @@ def part_table(parts: Explanation) -> Table | None:
     cells[f"adds, {parts.unit}"] = cells.pop("adds")
     notes = [
         f"Corrections move the forecast by {parts.share('correction'):.2f} % of its size on "
-        f"average over the day, levels by {parts.share('level'):.2f} %."
+        f"average over the day, bias corrections by {parts.share('level'):.2f} %."
     ]
     return Table(
         header=list(cells),
@@ -340,7 +340,7 @@ def method_table(day: ForecastDay) -> Table | None:
     )
     decimals, unit = choose_decimals(means["mae"].to_list()), day.issued.unit
     members = _name_members(day.issued)
-    names = {method: f"{name} alone" for method, name in members.items()} | _NAMES
+    names = {**members, **_NAMES}
     rows = means.to_dicts()
 
     return tabulate(
@@ -474,7 +474,7 @@ def list_legend(day: ForecastDay) -> list[TimeLine]:
 
 
 def view_operator(rows: pl.DataFrame, members: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """Return the tables and the chart of a data set; None where nobody publishes a forecast.
+    """Return the tables and the chart of a data set; None if it has no published forecast.
 
     ``members`` names them by method.
 
@@ -508,7 +508,7 @@ def pool(rows: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 
 def month_table(rows: pl.DataFrame) -> Table:
-    """Return the published forecast beside the issued one, by month and series."""
+    """Return the published and the issued forecast, by month and series."""
     each = pool(rows, "month", "entity")
     together = pool(rows, "month").with_columns(entity=pl.lit(POOLED)).select(each.columns)
     keys = ["month", "entity"]

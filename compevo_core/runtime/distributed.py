@@ -1,7 +1,7 @@
 """Collectives between training processes, with a counter of the bytes each one receives.
 
 Each process holds the whole frozen backbone and a contiguous slice of the agents. Forecasts,
-losses, one candidate state an agent, gradients of the soft prompts, logic texts and sums of squares
+losses, one candidate state per agent, gradients of soft prompts, logic texts and sums of squares
 are exchanged. The backbone's other activations, the adapters and the gradients of parameters are
 not. Everything is gathered in rank order, so that all processes compute the same values from it,
 bit for bit.
@@ -58,7 +58,7 @@ class AgentShards:
     @classmethod
     def from_process_group(cls, agents: int, *, splits_agents: bool = True) -> Self:
         """Split the agents over torch's process group; keep them in one process without a group."""
-        # Nobody has started a group without torch, which takes a second to import.
+        # Without torch, which takes a second to import, no group can have started.
         if "torch" not in sys.modules:
             return cls(agents)
 

@@ -7,7 +7,7 @@ locks (``lockf``) belong to a process, so two threads both get the writer's lock
 handle of the file in one thread frees the locks of all.
 
 A folder whose files belong together has a manifest that names each file by its hash. Writing puts
-new files beside the old ones and then replaces the manifest, in one step: a reader follows either
+new files next to the old ones and then replaces the manifest, in one step: a reader follows either
 the old manifest or the new one, and never sees a mix of both.
 
 Where work begins and ends (an asset, a training, a command) is one block of
@@ -48,6 +48,7 @@ _REMEDIES = {
     errno.EPERM: "this user may not: correct the owner, or set COMPEVO_HOME elsewhere",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
     errno.EIO: "the disk reported an error: check it before anything else",
+    errno.ENOLCK: "the file system has no locks: mount it with them (NFS 4), or take a local disk",
     errno.ESTALE: "the network file system lost the file: mount it again",
 }
 _PARQUET = "parquet:"
@@ -57,7 +58,7 @@ _TORN = (
 )
 _ELSE = "correct the cause"
 _ABSENT = "there is no such file or folder: name one that is there, or make it first"
-_AGAIN = "then run it again: what is stored is whole, and it goes on from there"
+_AGAIN = "then run it again: stored files are complete, and it continues from there"
 
 # Libraries written in Rust hide the number in their text: polars, safetensors.
 _NUMBER_IN_TEXT = re.compile(r"os error (\d+)")
@@ -108,7 +109,7 @@ def _acquire(handle: int, path: Path, kind: int, wait_seconds: float) -> None:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             now = time.monotonic()
-            # Many short turns of others are work that goes on, one long turn may be none.
+            # Many short turns show that others work; one long turn may hang.
             changed = os.fstat(handle).st_mtime_ns
             if changed != seen:
                 seen, deadline = changed, min(now + wait_seconds, latest)
@@ -293,7 +294,7 @@ def _read_hashes(folder: Path, *, is_needed: bool) -> dict[str, str]:
 
 def _read_manifest(folder: Path, remedy: str) -> str:
     try:
-        return (folder / MANIFEST_FILE).read_text(encoding="utf-8")
+        return (folder / MANIFEST_FILE).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError as error:
         if not folder.is_dir():
             raise DataError(f"no folder {folder}; {remedy}") from error
@@ -333,7 +334,7 @@ def hash_text(text: str) -> str:
 def _filled_part(
     path: Path, write: Callable[[Path], object], *, is_durable: bool
 ) -> Iterator[Path]:
-    """Yield a written file beside ``path``, to be renamed; remove it if it was not."""
+    """Yield a written file in the folder of ``path``, to be renamed; remove it if it was not."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART_SUFFIX)
     os.close(handle)
@@ -356,8 +357,8 @@ def translate_storage_errors(doing: str = "") -> Iterator[None]:
     """Turn errors of disk and file formats inside the block into :class:`StorageError`.
 
     They are an ``OSError`` of the disk, a ``SafetensorError``, and a file that polars cannot read
-    or write; errors of the network pass unchanged. The message says what the block was ``doing``;
-    without that, it is the error alone.
+    or write; errors of the network pass unchanged. The message says what the block was ``doing``,
+    if given, and repeats the error.
     """
     try:
         yield
@@ -378,7 +379,7 @@ def describe_storage_error(error: Exception, doing: str = "") -> StorageError:
     where = f"{name}: " if name and str(name) not in str(error) else ""
     prefix = f"{doing}: " if doing else ""
     if isinstance(error, FileNotFoundError):
-        # Nothing is stored there that could go on.
+        # Nothing is stored there that could be continued.
         return StorageError(f"{prefix}{where}{error}; {_ABSENT}")
 
     remedy = _REMEDIES.get(_find_number(error), "")
@@ -415,5 +416,5 @@ def _find_number(error: Exception) -> int:
     match = _NUMBER_IN_TEXT.search(str(error))
     if match:
         return int(match[1])
-    # DuckDB gives the words alone.
+    # DuckDB gives only the words.
     return next((known for known in _REMEDIES if os.strerror(known) in str(error)), 0)

@@ -15,8 +15,8 @@ _SEED_DIGITS = 15  # hex digits of a hash that torch takes as a seed
 def derive_seed(seed: int, stream: str, *parts: int | str) -> int:
     """Return the seed of one stream of a run's random numbers.
 
-    A stream is known by its name and, where it has several, by their numbers. Numbers alone would
-    not do: numpy takes ``[seed, 1]`` and ``[seed, 1, 0]`` as one seed.
+    A stream is identified by its name and, where it has several, by their numbers. Numbers would
+    not be enough: numpy takes ``[seed, 1]`` and ``[seed, 1, 0]`` as one seed.
     """
     key = "/".join(map(str, (seed, stream, *parts)))
     return int(hash_text(key)[:_SEED_DIGITS], 16)
@@ -29,7 +29,7 @@ def use_seed(seed: int, device: "torch.device | None" = None) -> Iterator[None]:
     ``device`` is an accelerator on which the block samples too, for example dropout masks. The
     generators of other devices stay: ``torch.manual_seed`` would reseed them for good.
     """
-    import torch  # only where torch draws: seeds alone are derived without it
+    import torch  # only where torch samples: seeds are derived without it
 
     kind = "cpu" if device is None else device.type
     accelerators = [] if device is None or kind == "cpu" else [device]

@@ -62,7 +62,7 @@ class Steps:
         on_step: OnStep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take what each step costs beside the others, and who is told."""
+        """Take the relative cost of each step, and the callback for progress."""
         self._costs = tuple(costs)
         self._on_step = on_step
         self._clock = clock
@@ -109,7 +109,7 @@ def memory_bytes(device: "torch.device") -> int:
 
 
 def reset_peak_memory() -> bool:
-    """Start the high-water mark of this process anew; False where, as on macOS, it cannot be."""
+    """Reset the high-water mark of this process; False where, as on macOS, it cannot be reset."""
     try:
         _CLEAR_REFS.write_text("5")  # proc(5): set the peak to what is resident now
     except OSError:

@@ -4,6 +4,7 @@ What belongs here: a column of text with its row numbers, its cells as numbers. 
 stamps (``table.text_stamps``), files (the pipeline), what the columns mean.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,7 +14,10 @@ from compevo_core.errors import DataError
 
 LINE = "line"
 """The column that holds a row's number in its file or table, counted from 1."""
-BLANKS = ("", "?", "na", "n/a", "n/e", "nan", "null", "none", "-", "--", ":", "#n/a")
+BLANKS = (
+    *("", "?", "na", "n/a", "n/e", "n.a.", "nan", "nat", "<na>", "null", "(null)", "nil", "none"),
+    *("missing", "-", "--", ":", ".", "..", "\\n", "#n/a", "#null!", "#value!", "#div/0!"),
+)
 """Cells that say that there is no value, in small letters."""
 
 DecimalMark = Literal[".", ","]
@@ -115,6 +119,21 @@ def is_numeric(column: TextColumn) -> bool:
     """Whether every cell that is not empty begins like a number, and one is a number and a unit."""
     begins, is_whole = (column.number.str.contains(form) for form in (_NUMBER, _WHOLE))
     return all(column.table.filter(~column.is_blank).select(begins.all(), _=is_whole.any()).row(0))
+
+
+def refuse_text(columns: Sequence[TextColumn]) -> None:
+    """Raise :class:`DataError` where a column mixes numbers with other cells; it names one."""
+
+    def count(column: TextColumn) -> int:
+        return int(column.table.select(column.number.str.contains(_NUMBER).sum()).item())
+
+    likeliest = max(columns, key=count, default=None)
+    if likeliest and count(likeliest):
+        likeliest.raise_if(
+            ~(likeliest.number.str.contains(_NUMBER) | likeliest.is_blank),
+            "is not a number",
+            "correct the cell or leave it empty, or name the column of values with --value",
+        )
 
 
 def guess_decimal(column: TextColumn) -> DecimalMark:

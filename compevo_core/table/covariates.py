@@ -134,6 +134,22 @@ def _unpivot(rows: pl.DataFrame, names: Sequence[str], *index: str) -> pl.DataFr
     return long.with_columns(pl.col("name").str.strip_prefix(COLUMN)).drop_nulls("value")
 
 
+def average_days(rows: pl.DataFrame, keys: Sequence[str], *, are_days: bool) -> pl.DataFrame:
+    """Return values as one a day, by ``keys`` with a name; of finer rows mean, lowest and highest.
+
+    Names of the three say which they are.
+    """
+    value = pl.col("value")
+    summaries = {"": value.first()}
+    if not are_days:
+        summaries = {"_mean": value.mean(), "_min": value.min(), "_max": value.max()}
+    by_day = rows.group_by(keys, maintain_order=True)
+    return pl.concat(
+        by_day.agg(summary).with_columns(pl.col("name") + suffix)
+        for suffix, summary in summaries.items()
+    )
+
+
 def _summarize_days(values: pl.DataFrame, plan: WindowPlan) -> pl.DataFrame:
     """Return measured values by the day that ends where windows begin, known when it is over.
 
@@ -148,20 +164,10 @@ def _summarize_days(values: pl.DataFrame, plan: WindowPlan) -> pl.DataFrame:
     begin = pl.col(START) if plan.step == DAY else (pl.col(START) - clock).dt.truncate("1d") + clock
     days = values.with_columns(end=begin + DAY)
 
-    value = pl.col("value")
-    summaries = {"": value.first()}
-    if plan.step < DAY:
-        summaries = {"_mean": value.mean(), "_min": value.min(), "_max": value.max()}
-    by_day = [
-        days.group_by(SERIES, "name", "end", maintain_order=True)
-        .agg(value=summary)
-        .with_columns(pl.col("name") + suffix)
-        for suffix, summary in summaries.items()
-    ]
     # A view's calendar names the local day of its origin; the day before it is the last one over.
     local = pl.col("end").dt.convert_time_zone(plan.zone).dt.date()
     return (
-        pl.concat(by_day)
+        average_days(days, [SERIES, "name", "end"], are_days=plan.step == DAY)
         .select(
             entity=SERIES,
             name="name",

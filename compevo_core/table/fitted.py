@@ -10,6 +10,7 @@ import dataclasses
 import json
 import shutil
 import tempfile
+import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -20,7 +21,7 @@ import polars as pl
 
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.steps import DAY, count_steps, shift
+from compevo_core.data.steps import DAY, count_steps, name_step, shift
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import write_json
@@ -28,10 +29,10 @@ from compevo_core.table.covariates import list_covariates
 from compevo_core.table.frames import (
     SERIES,
     START,
+    VALUE,
     TableForm,
     WindowPlan,
-    find_end,
-    find_ends,
+    find_current_ends,
     put_on_series,
     read_table,
 )
@@ -65,17 +66,19 @@ class Fitted:
         return self.folder / RUN
 
     @property
+    def ends(self) -> dict[str, datetime]:
+        """The end of each series that goes on."""
+        return find_current_ends(self.rows, self.form, self.plan.horizon)
+
+    @property
     def end(self) -> datetime:
         """Where the first forecast begins."""
-        return find_end(self.rows, self.form)
+        return min(self.ends.values())
 
     @property
     def origins(self) -> dict[datetime, list[str]]:
-        """The series that are forecast from each instant: the newest one for which they are known.
-
-        Below a day windows begin at one time of the day.
-        """
-        ends, apart = find_ends(self.rows, self.form), max(self.plan.step, DAY)
+        """The series that are forecast from each instant: the newest for which they are known."""
+        ends, apart = self.ends, self.plan.apart
         first = min(ends.values())
         origins: dict[datetime, list[str]] = {}
         for name, end in ends.items():
@@ -86,7 +89,7 @@ class Fitted:
     @property
     def ended(self) -> list[str]:
         """The series that ended before the others, and are not forecast."""
-        return sorted({*self.rows[SERIES]} - {*find_ends(self.rows, self.form)})
+        return sorted({*self.rows[SERIES]} - {*self.ends})
 
     def list_frames(self) -> dict[str, Any]:
         """Return :func:`list_frames` of what is known."""
@@ -115,12 +118,20 @@ class Fitted:
             raise DataError(f"series {', '.join(new[:5])} were not fitted; fit again with them")
         extended = self._join(added)
         ends = extended.end
+        last = added.drop_nulls(VALUE)[START].max()
+        if isinstance(last, datetime) and shift(last, 1, self.plan.step) < self.end:
+            warnings.warn(
+                f"the rows end {self.form.clock.say(last)}, before the fitted ones do: the "
+                f"forecast begins at {self.form.clock.say(ends)}",
+                stacklevel=4,
+            )
         clock = timedelta(hours=ends.hour, minutes=ends.minute, seconds=ends.second)
         fitted = timedelta(seconds=self.plan.clock_seconds)
-        if self.plan.step < DAY and clock != fitted:
+        if self.plan.step < DAY and (clock - fitted) % self.plan.apart:
+            every = f" and every {name_step(self.plan.apart)}" if self.plan.apart < DAY else ""
             raise DataError(
                 f"the rows end {clock} after midnight UTC, and forecasts that begin {fitted} after "
-                "it were fitted: leave the last rows out, or fit again"
+                f"it{every} were fitted: leave the last rows out, or fit again"
             )
         return extended
 
@@ -135,7 +146,7 @@ class Fitted:
         if not form.series:
             added = names.join(added.drop(SERIES), how="cross")
         # What came is not changed by what was expected, up to the end of each series.
-        ends = find_ends(self.rows, self.form)
+        ends = self.ends
         known = pl.DataFrame({SERIES: [*ends], "end": [*ends.values()]})
         later = added.join(known, on=SERIES).filter(pl.col(START) >= pl.col("end"))
         return self._join(later.drop("end"))
@@ -240,7 +251,7 @@ def list_frames(
     rows: pl.DataFrame, form: TableForm, plan: WindowPlan, articles: pl.DataFrame
 ) -> dict[str, Any]:
     """Return what views and windows are built with, by argument."""
-    frames = {"series": put_on_series(rows, form), **list_covariates(rows, form, plan)}
+    frames = {"series": put_on_series(rows, form.value), **list_covariates(rows, form, plan)}
     return {**frames, "articles": articles} if articles.height else frames
 
 

@@ -29,7 +29,7 @@ from compevo_core.data.build import build_views, build_windows, select_learnt
 from compevo_core.data.content import describe_faults
 from compevo_core.data.quantiles import FEWEST, LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_core.data.steps import DAY, name_step, shift
+from compevo_core.data.steps import name_step, shift
 from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
@@ -58,17 +58,19 @@ from compevo_core.table.frames import (
     VALUE,
     TableForm,
     WindowPlan,
-    find_end,
+    find_current_ends,
     name_series,
     read_table,
+    to_polars,
 )
-from compevo_core.table.stamps import Clock
+from compevo_core.table.stamps import Clock, DateOffset
 from compevo_core.training.artifact import read_scaler
 from compevo_core.training.prior import MIXTURE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from compevo_core.data.arrays import FloatArray
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.forecast.prediction import Prediction
 
@@ -80,9 +82,9 @@ class Forecaster:
     """Forecasts a table of one or many series.
 
     Args:
-        method: ``auto`` takes the simplest within one standard error of the best on validation; or
-            a name, such as ``calendar-ridge``, ``gbm``, ``mixture`` or ``zero-shot:FOLDER``;
-            ``compevo`` trains agents that read news, in minutes.
+        method: ``auto`` takes the mixture of those that are good on validation, or the best where
+            it is clearly better; or a name, such as ``calendar-ridge``, ``lagged-gbm``, ``mixture``
+            or ``zero-shot:FOLDER``; ``compevo`` trains agents that read news, in minutes.
         horizon: steps of a forecast; 48 of hours and days, a day of finer, a quarter of coarser
             steps unless given. Times of the week at which the table never has a value, such as
             weekends, are steps too, but left out of what is returned.
@@ -115,7 +117,7 @@ class Forecaster:
         method: str = AUTO,
         horizon: int | None = None,
         lookback: int | None = None,
-        freq: str | timedelta | None = None,
+        freq: str | timedelta | DateOffset | None = None,
         *,
         series: str = "unique_id",
         time: str = "ds",
@@ -189,6 +191,21 @@ class Forecaster:
             ConfigError: there is no such method, or it reads no news.
         """
         rows, form = read_table(df, self, self.freq)
+        read = {
+            form.series,
+            form.time,
+            form.value,
+            form.known_at,
+            self.text,
+            *form.ahead,
+            *form.past,
+        }
+        if ignored := [name for name in to_polars(df, form.time)[1].columns if name not in read]:
+            warnings.warn(
+                f"columns that are not read: {', '.join(map(repr, ignored))}; name them by ahead, "
+                "past or text, or leave them out",
+                stacklevel=2,
+            )
         return self._fit_rows(rows, form, self._read_news(df, news, form.clock), on_step)
 
     def _read_news(self, df: Any, news: Any, clock: Clock) -> pl.DataFrame:  # noqa: ANN401 - pandas or polars
@@ -213,6 +230,10 @@ class Forecaster:
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
             if number is not None and (not isinstance(number, Integral) or number < 1):
                 raise ConfigError(f"{name} = {number!r}: give a number of steps, 1 or more")
+        if not isinstance(self.method, str):
+            raise ConfigError(
+                f"method = {self.method!r}: give one name; backtest(methods=[...]) compares several"
+            )
         # Refuses an unknown name before anything is cut.
         config = self._configure()
 
@@ -263,12 +284,10 @@ class Forecaster:
 
     def _plan(self, rows: pl.DataFrame, form: TableForm) -> WindowPlan:
         low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
-        lowest = rows[VALUE].min()
-        if low is None and isinstance(lowest, float) and lowest >= 0:
-            low = 0.0
         return WindowPlan.make(
             rows,
-            form,
+            form.clock.step,
+            form.clock.place_zone,
             horizon=self.horizon and int(self.horizon),
             lookback=self.lookback and int(self.lookback),
             country=self.country,
@@ -294,7 +313,11 @@ class Forecaster:
             return None
         fields = {name: value for name, value in raw.items() if name != "sentence"}
         return MethodChoice(
-            **{**fields, "scores": tuple(MethodScore(**score) for score in raw["scores"])}
+            **{
+                **fields,
+                "scores": tuple(MethodScore(**score) for score in raw["scores"]),
+                "members": tuple(raw["members"]),
+            }
         )
 
     def predict(
@@ -304,7 +327,7 @@ class Forecaster:
         horizon: int | None = None,
         future: Any = None,  # noqa: ANN401 - pandas or polars
         news: Any = None,  # noqa: ANN401 - pandas or polars
-        level: Sequence[int] | int | None = None,
+        level: Sequence[float] | float | None = None,
     ) -> Any:  # noqa: ANN401 - pandas or polars
         """Forecast the steps after the last value that all series have.
 
@@ -315,8 +338,8 @@ class Forecaster:
             future: the columns known ahead, for each step of the forecast, with their stamps; the
                 same for all series where it names none.
             news: newer words, as in :meth:`fit`.
-            level: bands in percent, such as ``[80, 95]``; columns are then named as Nixtla's:
-                the method, ``<method>-lo-80`` and ``<method>-hi-80``.
+            level: bands in percent up to 95, such as ``[80, 90]``; columns are then named as
+                Nixtla's: the method, ``<method>-lo-80`` and ``<method>-hi-80``.
 
         Returns:
             a table of the kind that was fitted: series, stamps, ``mean``, and a column for each
@@ -337,11 +360,12 @@ class Forecaster:
             )
         fit = self._extend(df, future, news)
         population, views, prediction = self._forecast(fit, steps)
-        if not np.isfinite(prediction.quantiles).any():
-            known = len(population.past_errors)
+        is_banded_N = np.isfinite(prediction.quantiles).all(axis=(1, 2))
+        if not is_banded_N.all():
+            known, without = len(population.past_errors), int((~is_banded_N).sum())
             warnings.warn(
-                f"no bands: they need the errors of {FEWEST} windows that were not fitted, and "
-                f"{known} are known; give more rows or a shorter horizon",
+                f"no bands of {without} series: they need the errors of {FEWEST} windows that "
+                f"were not fitted, and {known} are known; give more rows or a shorter horizon",
                 stacklevel=2,
             )
         names, starts = _list_steps(views, steps)
@@ -373,44 +397,88 @@ class Forecaster:
         df: Any = None,  # noqa: ANN401 - pandas or polars
         *,
         windows: int = 4,
+        step: int | None = None,
+        methods: Sequence[str] = (),
         news: Any = None,  # noqa: ANN401 - pandas or polars
-        level: Sequence[int] | int | None = None,
+        level: Sequence[float] | float | None = None,
         on_step: OnStep = lambda _: None,
     ) -> Any:  # noqa: ANN401 - pandas or polars
         """Forecast the last windows of a table as they would have been forecast.
 
-        The method is chosen and fitted on what lies before all of them; each window is forecast
-        after the truth of the ones before was learnt. ``on_step`` works as in :meth:`fit`.
+        A method is chosen and fitted on what is before all of them; each window is forecast after
+        the truth of the ones before was learnt, as far as it was known by then.
+
+        Args:
+            df: the table; the fitted one unless given.
+            windows: how many.
+            step: steps from one window to the next; a horizon unless given.
+            methods: names of methods to compare on the same windows, each fitted by itself.
+            news: as in :meth:`fit`.
+            level: bands in percent, as in :meth:`predict`.
+            on_step: as in :meth:`fit`.
 
         Returns:
             a table: series, stamps, ``cutoff`` (the first stamp of the window), the value, ``mean``
-            and quantiles; with ``level`` in the columns that ``utilsforecast.evaluation`` reads.
+            and quantiles; with ``methods`` a column for each in place of these; with ``level`` the
+            columns that ``utilsforecast.evaluation`` reads.
+
+        Raises:
+            DataError: the table is too short for so many windows.
+            ConfigError: a number is below 1, or ``step`` is not one at which forecasts begin.
         """
-        if windows < 1:
-            raise ConfigError(f"windows = {windows}: give 1 or more")
+        for name, number in (("windows", windows), ("step", step)):
+            if number is not None and number < 1:
+                raise ConfigError(f"{name} = {number}: give 1 or more")
         if df is None:
             rows, form, articles = self._fitted.rows, self._fitted.form, self._fitted.articles
         else:
             rows, form = read_table(df, self, self.freq)
             articles = self._read_news(df, news, form.clock)
         plan = self._plan(rows, form)
-        step = plan.step
-        # Windows follow each other without sharing a step, and begin at one time of day.
-        apart = plan.horizon
-        if step < DAY:
-            apart = math.ceil(plan.horizon * step / DAY) * (DAY // step)
-        cutoff = shift(find_end(rows, form), -(windows - 1) * apart - plan.horizon, step)
+        # Windows begin when forecasts may, and share no step unless asked to.
+        every = round(plan.apart / plan.step)
+        apart = step or math.ceil(plan.horizon / every) * every
+        if apart % every:
+            raise ConfigError(f"step = {step}: forecasts begin every {every} steps; give {every}")
+        end = min(find_current_ends(rows, form, plan.horizon).values())
+        cutoff = shift(end, -(windows - 1) * apart - plan.horizon, plan.step)
+        origins = {shift(cutoff, number * apart, plan.step) for number in range(windows)}
+
+        columns: dict[str, pl.Series] = {}
+        for method in methods or [self.method]:
+            given = {"method": method, "horizon": plan.horizon, "freq": name_step(plan.step)}
+            twin = type(self)(**{**self.get_params(), **given})
+            scored, prediction = twin._test(rows, form, articles, origins, on_step)
+            name = method if methods else twin.method_
+            made = _tabulate(prediction, plan.horizon, level, name)
+            columns |= {name: made["mean"]} if methods and level is None else made
+
+        names, starts = _list_steps(scored.views(), plan.horizon)
+        cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
+        truth = pl.Series(scored.truth().ravel()).fill_nan(None)
+        return self._name_series(form, level).write(
+            names, starts, cutoff=form.read_clock(cutoffs), **{form.value: truth}, **columns
+        )
+
+    def _test(
+        self,
+        rows: pl.DataFrame,
+        form: TableForm,
+        articles: pl.DataFrame,
+        origins: set[datetime],
+        on_step: OnStep,
+    ) -> "tuple[WindowSet, Prediction]":
+        """Fit on what is before the first origin; return the windows from all, and forecasts."""
+        cutoff = min(origins)
         before = rows.filter(pl.col(START) < cutoff)
-        twin = type(self)(**{**self.get_params(), "horizon": plan.horizon, "freq": name_step(step)})
         try:
-            twin._plan(before, form)
+            self._plan(before, form)
         except DataError as error:
-            raise DataError(f"before {windows} window(s), {error}; or test fewer") from error
-        fit = twin._fit_rows(before, form, articles, on_step)._fitted
+            raise DataError(f"before {len(origins)} window(s), {error}; or test fewer") from error
+        fit = self._fit_rows(before, form, articles, on_step)._fitted
 
         frames = list_frames(rows, form, fit.plan, articles)
         frames["series"] = _keep_learnt(fit, frames["series"])
-        origins = {shift(fit.end, number * apart, step) for number in range(windows)}
         scored = build_windows(fit.plan.later_spec, **frames, origins=origins)
         if not scored:
             raise DataError(f"no series has a whole window from {form.clock.say(cutoff)} on")
@@ -420,16 +488,9 @@ class Forecaster:
         prediction = fit.load_population(scored.views()).follow(
             scored, lambda done: None if done == len(scored) else steps.begin("windows forecast")
         )
-        prediction = _centre_sparse(prediction, scored.views())
-        names, starts = _list_steps(scored.views(), plan.horizon)
-        cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
-        truth = pl.Series(scored.truth().ravel()).fill_nan(None)
-        columns = _tabulate(prediction, plan.horizon, level, twin.method_)
-        return self._name_series(form, level).write(
-            names, starts, cutoff=form.read_clock(cutoffs), **{form.value: truth}, **columns
-        )
+        return scored, _centre_sparse(prediction, scored.views())
 
-    def _name_series(self, form: TableForm, level: Sequence[int] | int | None) -> TableForm:
+    def _name_series(self, form: TableForm, level: Sequence[float] | float | None) -> TableForm:
         """Return the form of an output: Nixtla's columns name the series, also where it is one."""
         return (
             form if level is None else dataclasses.replace(form, series=form.series or self.series)
@@ -570,12 +631,14 @@ class Forecaster:
             return said
         rows = "".join(
             f"<tr><td>{html.escape(score.name)}</td><td>{score.mae:.4g}</td>"
+            f"<td>{score.error:.3g}</td>"
             f"<td>{score.excess:.3g} &plusmn; {score.standard_error:.3g}</td></tr>"
             for score in choice.scores
         )
         unit = html.escape(choice.unit)
         return (
-            f"{said}<table><tr><th>method</th><th>MAE, {unit}</th><th>above the best</th></tr>"
+            f"{said}<table><tr><th>method</th><th>MAE, {unit}</th><th>of repeating the last season"
+            "</th><th>above the best</th></tr>"
             f"{rows}</table>"
         )
 
@@ -602,7 +665,7 @@ def _centre_sparse(prediction: "Prediction", views: Sequence[WindowView]) -> "Pr
 
 
 def _tabulate(
-    prediction: "Prediction", steps: int, level: Sequence[int] | int | None, method: str
+    prediction: "Prediction", steps: int, level: Sequence[float] | float | None, method: str
 ) -> dict[str, pl.Series]:
     """Return the columns of a forecast, window by window; null where there is no quantile.
 
@@ -611,21 +674,28 @@ def _tabulate(
     names = {f"q{quantile:g}": quantile for quantile in LEVELS}
     if level is not None:
         percents = list(level) if isinstance(level, Iterable) else [level]
-        known = [round(100 * (1 - 2 * low)) for low in LEVELS if low < 0.5]
-        if unknown := [percent for percent in percents if percent not in known]:
-            raise ConfigError(f"level = {unknown}: give some of {', '.join(map(str, known))}")
+        widest = 100 * (1 - 2 * LEVELS[0])
+        if wrong := [percent for percent in percents if not 0 < percent <= widest]:
+            raise ConfigError(f"level = {wrong}: give numbers above 0, up to {widest:g}")
         sides = {"lo": -1, "hi": 1}
         names = {
-            f"{method}-{side}-{percent}": round(0.5 + sign * percent / 200, 3)
+            f"{method}-{side}-{percent:g}": 0.5 + sign * percent / 200
             for percent in percents
             for side, sign in sides.items()
         }
 
     columns = {"mean" if level is None else method: prediction.aggregate[:, :steps]} | {
-        name: prediction.quantiles[:, LEVELS.index(quantile), :steps]
-        for name, quantile in names.items()
+        name: _read_quantile(prediction, quantile)[:, :steps] for name, quantile in names.items()
     }
     return {name: pl.Series(values.ravel()).fill_nan(None) for name, values in columns.items()}
+
+
+def _read_quantile(prediction: "Prediction", quantile: float) -> "FloatArray":
+    """Return a quantile (N, H), on the straight line between the two that are known."""
+    place = float(np.interp(round(quantile, 6), LEVELS, range(len(LEVELS))))
+    below, above = (prediction.quantiles[:, int(end(place))] for end in (np.floor, np.ceil))
+    share = place % 1
+    return below if not share else (1 - share) * below + share * above
 
 
 def _list_steps(

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from statistics import median
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import polars as pl
 
@@ -16,11 +16,18 @@ from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.quantiles import FEWEST
 from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
-from compevo_core.data.seasons import choose_season
-from compevo_core.data.series import find_closed, find_minutes, measure_gaps, skip_closed
-from compevo_core.data.splits import Span
+from compevo_core.data.series import (
+    choose_season,
+    find_closed,
+    find_minutes,
+    measure_gaps,
+    select_going_on,
+    skip_closed,
+)
+from compevo_core.data.splits import divide_days
 from compevo_core.data.steps import (
     DAY,
+    FEWEST_INPUTS,
     choose_bridge,
     choose_horizon,
     choose_lookback,
@@ -32,7 +39,7 @@ from compevo_core.data.steps import (
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn, guess_decimal
 from compevo_core.table.cells import read_numbers as read_cells
-from compevo_core.table.stamps import Clock, read_stamps
+from compevo_core.table.stamps import Clock, DateOffset, read_stamps
 from compevo_core.table.text_stamps import list_zones
 
 SERIES, START, VALUE = "series", "start_utc", "value"
@@ -47,24 +54,6 @@ _VALIDATION_SHARE = 0.2
 _LEAST_WINDOWS = 10  # of train, as a ridge needs
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
-_FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
-
-
-class ColumnNames(Protocol):
-    """What the columns of a table are called; see :class:`TableForm`."""
-
-    @property
-    def series(self) -> str: ...  # noqa: D102
-    @property
-    def time(self) -> str: ...  # noqa: D102
-    @property
-    def value(self) -> str: ...  # noqa: D102
-    @property
-    def ahead(self) -> Sequence[str]: ...  # noqa: D102
-    @property
-    def past(self) -> Sequence[str]: ...  # noqa: D102
-    @property
-    def known_at(self) -> str: ...  # noqa: D102
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,8 +103,8 @@ class TableForm:
 
 def read_table(
     table: Any,  # noqa: ANN401 - a frame of the user's kind
-    columns: ColumnNames,
-    clock: Clock | str | timedelta | None = None,
+    columns: Any,  # noqa: ANN401 - their names, by attribute, as TableForm or Forecaster has them
+    clock: Clock | str | timedelta | DateOffset | None = None,
 ) -> tuple[pl.DataFrame, TableForm]:
     """Return the rows of a table in the columns ``series, start_utc, value``, and its form.
 
@@ -165,33 +154,35 @@ def read_table(
         known, _, are_days = read_stamps(frame[known_at])
         # A date without a time is known when its day is over.
         rows = rows.with_columns((known + DAY if are_days else known).alias(KNOWN_AT))
-    _refuse_duplicates(rows, columns, has_series=has_series, zone=zone)
+    rows = _join_duplicates(rows, columns.time, has_series=has_series, zone=zone)
     rows = rows.sort(SERIES, START)
     if not isinstance(clock, Clock):
         stamps_of_series = rows.select(series=SERIES, start=START)
         clock = Clock.find(stamps_of_series, clock, zone=zone, is_date=is_date)
     else:
-        _refuse_other_zone(clock, time, zone)
+        if clock.step < DAY and bool(clock.zone) != bool(zone):
+            raise DataError(
+                f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
+                f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
+                + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
+            )
     rows = rows.with_columns(clock.find_starts(rows[START]).alias(START))
     if known_at:
         rows = rows.with_columns(clock.locate(rows[KNOWN_AT]).alias(KNOWN_AT))
+    named = frame[series].dtype if has_series else pl.String()
     form = TableForm(
         kind=kind,
         time=time,
         value=value,
         series=series if has_series else "",
         clock=clock,
-        label=_find_label(frame[series].dtype) if has_series else "str",
+        label="int" if named.is_integer() else "float" if named.is_float() else "str",
         ahead=tuple(ahead),
         past=tuple(past),
         known_at=known_at,
         closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
     )
     return rows, form
-
-
-def _find_label(kind: pl.DataType) -> str:
-    return "int" if kind.is_integer() else "float" if kind.is_float() else "str"
 
 
 def _read_names(label: pl.Series) -> pl.Series:
@@ -201,23 +192,14 @@ def _read_names(label: pl.Series) -> pl.Series:
     return label.cast(pl.String)
 
 
-def _refuse_other_zone(clock: Clock, time: str, zone: str) -> None:
-    """Refuse stamps with a zone beside a fit without one, and the other way round."""
-    if clock.step < DAY and bool(clock.zone) != bool(zone):
-        raise DataError(
-            f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
-            f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
-            + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
-        )
-
-
-def _refuse_duplicates(
-    rows: pl.DataFrame, columns: ColumnNames, *, has_series: bool, zone: str
-) -> None:
-    """Raise a DataError where a series has two rows of one stamp."""
+def _join_duplicates(rows: pl.DataFrame, time: str, *, has_series: bool, zone: str) -> pl.DataFrame:
+    """Return each row once; DataError where a series has two different rows of one stamp."""
+    if not rows.select(SERIES, START).is_duplicated().any():
+        return rows
+    rows = rows.unique(maintain_order=True)
     twice = rows.filter(rows.select(SERIES, START).is_duplicated())
     if not twice.height:
-        return
+        return rows
     stamps = twice[START]
     remedy = "keep one row of each"
 
@@ -225,10 +207,11 @@ def _refuse_duplicates(
         not zone
         and twice.height <= _MOST_TWICE * rows.height
         and stamps.dt.hour().max() in range(5)
+        and rows[START].dt.hour().n_unique() > 1
     ):
         remedy = (
             "if clocks change then, give stamps their zone, as "
-            f"df[{columns.time!r}].dt.tz_localize('Europe/Paris', ambiguous='infer'); or {remedy}"
+            f"df[{time!r}].dt.tz_localize('Europe/Paris', ambiguous='infer'); or {remedy}"
         )
     elif not has_series:
         remedy = f"name the column of series names by Forecaster(series=...), or {remedy}"
@@ -292,7 +275,7 @@ def name_series(name: str) -> str:
     return _PREFIX + name
 
 
-def put_on_series(rows: pl.DataFrame, form: TableForm) -> pl.DataFrame:
+def put_on_series(rows: pl.DataFrame, unit: str = "") -> pl.DataFrame:
     """Return rows as ``SERIES_SCHEMA`` has them."""
     is_known = pl.col(VALUE).is_not_null()
     return rows.select(
@@ -300,40 +283,42 @@ def put_on_series(rows: pl.DataFrame, form: TableForm) -> pl.DataFrame:
         variable=pl.lit(VALUE),
         start_utc=pl.col(START),
         value=pl.col(VALUE),
-        unit=pl.lit(form.value),
+        unit=pl.lit(unit),
         flag=pl.when(is_known).then(pl.lit("observed")).otherwise(pl.lit("missing")),
         source=pl.lit("table"),
         fetched_at=pl.col(START).max(),
     ).cast(dict(SERIES_SCHEMA))  # type: ignore[arg-type]  # names to types
 
 
-def find_ends(rows: pl.DataFrame, form: TableForm) -> dict[str, datetime]:
-    """Return the end of each series that goes on: of its last value, and of closed times after it.
+def find_ends(
+    rows: pl.DataFrame, step: timedelta, zone: str, closed: Sequence[int]
+) -> dict[str, datetime]:
+    """Return the end of each series: of its last value, and of closed times after it.
 
-    A series that ended a usual horizon before the last one has none.
+    DataError if no row has a value.
     """
-    step = form.clock.step
     known = rows.filter(pl.col(VALUE).is_not_null()).group_by(SERIES).agg(pl.col(START).max())
     if not known.height:
         raise DataError("no row has a value")
-    ends = {
-        str(name): skip_closed(shift(last, 1, step), step, form.clock.place_zone, form.closed)
+    return {
+        str(name): skip_closed(shift(last, 1, step), step, zone, closed)
         for name, last in sorted(known.iter_rows())
     }
-    newest = max(ends.values())
-    return {name: e for name, e in ends.items() if shift(e, choose_horizon(step), step) > newest}
 
 
-def find_end(rows: pl.DataFrame, form: TableForm) -> datetime:
-    """Return the earliest end of the series that go on."""
-    return min(find_ends(rows, form).values())
+def find_current_ends(rows: pl.DataFrame, form: TableForm, horizon: int) -> dict[str, datetime]:
+    """Return the end of each series that goes on; see :func:`select_going_on`."""
+    step = form.clock.step
+    ends = find_ends(rows, step, form.clock.place_zone, form.closed)
+    return select_going_on(ends, horizon, step)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowPlan:
     """How windows of a table are cut: train, validation up to its end, later ones beyond.
 
-    Windows of grids below a day begin at the time of day at which the table ended.
+    Windows of grids below a day begin at the time of day at which the table ended, and where the
+    horizon is shorter a stride after it.
     """
 
     step_seconds: int
@@ -354,27 +339,36 @@ class WindowPlan:
     def make(
         cls,
         rows: pl.DataFrame,
-        form: TableForm,
+        step: timedelta,
+        zone: str,
         *,
-        horizon: int | None,
-        lookback: int | None,
-        country: str,
-        bounds: tuple[float | None, float | None],
+        horizon: int | None = None,
+        lookback: int | None = None,
+        country: str = "",
+        bounds: tuple[float | None, float | None] = (None, None),
     ) -> Self:
-        """Plan the windows of rows; DataError if there are too few of them."""
-        step = form.clock.step
-        end = find_end(rows, form)
+        """Plan the windows of rows (``series, start_utc, value``), on the clock of a zone.
+
+        Every door plans by this. What is None is found: forecasts stay at 0 or above where no value
+        is below. DataError if there are too few rows.
+        """
         first: datetime = rows[START].min()  # type: ignore[assignment]  # of a column of instants
-        steps = count_steps(first, end, step)
+        closed = find_closed(rows.drop_nulls(VALUE)[START], step, zone)
+        ends = find_ends(rows, step, zone, closed)
+        steps = count_steps(first, max(ends.values()), step)
         horizon = horizon or min(choose_horizon(step), max(1, steps // 8))
-        lookback = lookback or min(choose_lookback(step, horizon), max(2, steps // 3))
+
+        end = min(select_going_on(ends, horizon, step).values())
+        steps, n_series = count_steps(first, end, step), rows[SERIES].n_unique()
+        lookback = lookback or min(choose_lookback(step, horizon), max(FEWEST_INPUTS, steps // 3))
 
         # Days are counted by a clock on which the table ends at midnight.
         midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
         into_day = timedelta(0) if step >= DAY else end - midnight
         usable = steps - lookback
-        # On coarse grids, with a window a step, bands need more of validation.
-        for_bands = min(2 * horizon + FEWEST, usable - 2 * horizon - _LEAST_WINDOWS)
+        # Bands need the errors of some windows: below a day those are a stride apart.
+        apart = choose_stride(step, horizon, steps, n_series) if step < DAY else 1
+        for_bands = min(2 * horizon + FEWEST * apart, usable - 2 * horizon - _LEAST_WINDOWS * apart)
         validation = max(int(_VALIDATION_SHARE * usable), _LEAST_HORIZONS * horizon, for_bands)
         begin = shift(end - into_day, -validation, step).date()
         begins = datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
@@ -385,6 +379,11 @@ class WindowPlan:
                 f"and a horizon of {horizon}: give {lookback + 6 * horizon:,} or more, or a "
                 "shorter lookback or horizon"
             )
+
+        low, high = bounds
+        lowest = rows[VALUE].min()
+        if low is None and isinstance(lowest, float) and lowest >= 0:
+            low = 0.0
         longest_fill, most_filled = _allow_gaps(rows, step, lookback)
         return cls(
             step_seconds=int(step.total_seconds()),
@@ -393,23 +392,24 @@ class WindowPlan:
             lookback=lookback,
             validation_from=begin.isoformat(),
             later_from=(end - into_day).date().isoformat(),
-            zone=form.clock.place_zone,
+            zone=zone,
             country=country,
-            bounds=bounds,
+            bounds=(low, high),
             longest_fill=longest_fill,
             most_filled=most_filled,
-            season=choose_season(
-                put_on_series(rows, form).partition_by("series_id"), step, lookback
-            ),
-            stride=choose_stride(
-                step, max(horizon, DAY // step), steps, rows[SERIES].n_unique(), validation
-            ),
+            season=choose_season(put_on_series(rows).partition_by("series_id"), step, lookback),
+            stride=choose_stride(step, horizon, steps, n_series, validation),
         )
 
     @property
     def step(self) -> timedelta:
         """Length of a step."""
         return timedelta(seconds=self.step_seconds)
+
+    @property
+    def apart(self) -> timedelta:
+        """Time from an instant at which a window may begin to the next one."""
+        return self.step if self.step >= DAY else min(self.stride * self.step, DAY)
 
     @property
     def later_utc(self) -> datetime:
@@ -428,11 +428,6 @@ class WindowPlan:
     def spec(self) -> DatasetSpec:
         """The same as the declaration of a data set."""
         begin, later = map(date.fromisoformat, (self.validation_from, self.later_from))
-        spans = {
-            "train": (_FIRST_DAY, begin - DAY),
-            "val": (begin, later - DAY),
-            "test": (later, _LAST_DAY),
-        }
         pattern = f"^{_PREFIX}(.+)$"
         return DatasetSpec(
             name="table",
@@ -448,10 +443,7 @@ class WindowPlan:
             horizon_steps=self.horizon,
             season_steps=self.season,
             year_evidence=True,
-            spans=tuple(
-                Span(split=split, series_pattern=pattern, first_day=first, last_day=last)
-                for split, (first, last) in spans.items()
-            ),
+            spans=divide_days(pattern, begin, later),
             max_fill_steps=self.longest_fill,
             max_filled_inputs=self.most_filled,
             bounds=self.bounds,

@@ -10,7 +10,7 @@ is counted on the zone's own clock, read as if it were UTC, and forecasts get th
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import polars as pl
@@ -42,6 +42,14 @@ _ALIASES = {
 """Names of steps in pandas and Nixtla; a lone m is a minute to some and a month to others."""
 
 
+class DateOffset(Protocol):
+    """A step as pandas has it."""
+
+    @property
+    def freqstr(self) -> str:
+        """Its name, such as ``D``."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clock:
     """How the stamps of a table lie on a grid of equal steps, days of a zone, or months."""
@@ -54,7 +62,12 @@ class Clock:
 
     @classmethod
     def find(
-        cls, stamps: pl.DataFrame, freq: str | timedelta | None, *, zone: str, is_date: bool
+        cls,
+        stamps: pl.DataFrame,
+        freq: str | timedelta | DateOffset | None,
+        *,
+        zone: str,
+        is_date: bool,
     ) -> Self:
         """Find the clock of the instants of each series (columns ``series, start``), in order.
 
@@ -216,7 +229,7 @@ def settle(stamps: pl.Series, step: timedelta) -> pl.Series:
     return nearest if isinstance(furthest, timedelta) and furthest <= room else stamps
 
 
-def _find_step(stamps: pl.DataFrame, freq: str | timedelta | None) -> timedelta:
+def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) -> timedelta:
     """Return the length of a step: as named, or the usual distance between stamps."""
     if freq is not None:
         try:
@@ -270,10 +283,11 @@ def _say(distance: timedelta) -> str:
     return str(distance) if distance % _MINUTE else name_step(distance)
 
 
-def _name_as_ours(freq: str | timedelta) -> str:
+def _name_as_ours(freq: str | timedelta | DateOffset) -> str:
     """Return pandas' and Nixtla's names of steps (h, D, 15min, MS) as ``1h``, ``1d``, ``15min``."""
     if isinstance(freq, timedelta):
         return name_step(freq)
+    freq = freq if isinstance(freq, str) else freq.freqstr
     digits = "".join(letter for letter in freq if letter.isdigit()) or "1"
     word = freq.strip().lstrip("0123456789 ").partition("-")[0]
     ours = _ALIASES.get(word) or _ALIASES.get(word.lower())

@@ -33,28 +33,61 @@ FORMATS = (
     *("%d.%m.%Y %H.%M", "%d-%m-%Y %H:%M", "%d-%m-%Y", "%m-%d-%Y %H:%M", "%m-%d-%Y"),
     *("%d/%m/%Y %I:%M %p", "%m/%d/%Y %I:%M %p"),
     *("%d/%m/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M:%S %p"),
-    *("%d %B %Y %H:%M", "%d %B %Y", "%B %d, %Y", "%G-W%V-%u"),
+    *("%d/%m/%y %H:%M", "%m/%d/%y %H:%M", "%y/%m/%d %H:%M", "%d.%m.%y %H:%M"),
+    *("%d/%m/%y", "%m/%d/%y", "%y/%m/%d", "%d.%m.%y"),
+    *("%d %B %Y %H:%M:%S", "%d %B %Y %I:%M:%S %p", "%d %B %Y %H:%M", "%d %B %Y"),
+    *("%B %d, %Y", "%G-W%V-%u"),
 )
 """Formats that are tried, without an offset; those that begin with the year are unambiguous."""
 
 ISO = tuple(form for form in FORMATS if form.startswith("%Y-"))
+_SHAPES = {"": ISO, **{form: (form,) for form in FORMATS if form not in ISO}}
 _OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
 _SPELLINGS = (
     (r"^((?:17|18|19|20|21)\d\d)$", "$1-01-01"),
     (r"^(\d{4})[-M](\d{2})$", "$1-$2-01"),
-    *((rf"^(\d{{4}})[- ]?Q{q + 1}$", f"$1-{3 * q + 1:02d}-01") for q in range(4)),
+    (r"^((?:19|20)\d\d)(0[1-9]|1[0-2])$", "$1-$2-01"),
+    (r"^(\d{1,2})[/.-](\d{4})$", "$2-$1-01"),
+    (r"^(?:[Qq]([1-4])|([1-4])[Qq])[- /]?(\d{4})$", "$3-Q$1$2"),
+    *((rf"^(\d{{4}})[- ]?[Qq]{q + 1}$", f"$1-{3 * q + 1:02d}-01") for q in range(4)),
     (r"^(\d{4})-?W(\d{2})$", "$1-W$2-1"),
-    (r"^(\p{L}{3,9})[- ](\d{4})$", "1 $1 $2"),
+    (r"^(\p{L}{3,9})(?:[- ](\d{4})|[-'](\d\d))$", "1 $1 $2$3"),
+    (r"^(\d{4})[- ]?(\p{L}{3,9})$", "1 $2 $1"),
+    (r"^\p{L}{3,9}, (\d)", "$1"),  # a weekday
+    (r"^(\d{1,2})[- ](\p{L}{3,9})[- ,]+(\d)", "$1 $2 $3"),
+    (r"^(\d+ \p{L}+) ([0-6]\d)\b", "$1 20$2"),
+    (r"^(\d+ \p{L}+) ([7-9]\d)\b", "$1 19$2"),
+    (r" (\d\d)\.(\d\d)\.(\d\d)(?:\.\d+)? ?([AaPp][Mm])$", " $1:$2:$3 $4"),
+    (r"^(\d{4}-\d\d-\d\d[T ]\d\d)(Z?)$", "$1:00$2"),
+    (r"^(20\d{6})(\d\d)$", "$1 $2:00"),
     (r"^(.*:\d\d.*) - .*:\d\d.*$", "$1"),  # an interval by its start
     (r"\s*(?:UTC|GMT)$", "Z"),
     (r"(:\d\d(?:\.\d+)?\s*[+-]\d\d)$", "$1:00"),
 )
+# Names of one offset each: CST, IST and BST have several.
+_OFFSETS = {
+    " WET": "Z",
+    **dict.fromkeys((" CET", " MEZ", " WEST"), "+01:00"),
+    **dict.fromkeys((" CEST", " MESZ", " EET"), "+02:00"),
+    " EEST": "+03:00",
+    **dict.fromkeys((" EST", " CDT"), "-05:00"),
+    " EDT": "-04:00",
+    **dict.fromkeys((" MST", " PDT"), "-07:00"),
+    " MDT": "-06:00",
+    " PST": "-08:00",
+    " AEST": "+10:00",
+    " AEDT": "+11:00",
+}
+# A clock time or an interval by its start: 1:00, 0100, 01:00-01:30; 100 stands for 01:00.
+_CLOCK = r"^(\d{1,2}:\d\d(?::\d\d)?)(?:\s*[-\u2013]\s*\d{1,2}:\d\d(?::\d\d)?)?$"
+_DIGITS_OF_CLOCK = r"^([01]?\d|2[0-4])(00|15|30|45)$|^0{1,2}$"
 _END_OF_DAY = r"\b24:00"
 _SINCE_1970 = r"^1\d{9}(\d{3})?$"  # seconds or milliseconds
 _SINCE_1900 = r"^[1-7]\d{4}(\.\d+)?$"  # days, as spreadsheets keep dates
 _DAYS_TO_1970 = 25_569
 _MILLISECONDS = 1e11  # from which a number since 1970 counts them
 _FIRST_YEAR, _LAST_YEAR = 1700, 2200
+_LOOKED_AT = 1000  # rows, which rule out most formats
 _WALL = "_wall"
 _FIXED_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
 _HOUR = timedelta(hours=1)
@@ -111,6 +144,24 @@ def read_stamps(
     return instants, StampReport(are_days=are_days, with_offset=0, repeated=repeated)
 
 
+def are_clock_times(cells: pl.Series) -> bool:
+    """Whether all texts are clock times of a day, or intervals between two."""
+    text = cells.str.strip_chars()
+    has_hours = (text.str.len_chars() > len("00")).any()
+    are_digits = has_hours and text.str.contains(_DIGITS_OF_CLOCK).all()
+    return bool(are_digits or text.str.contains(_CLOCK).all())
+
+
+def add_clock(days: pl.Expr, clock: pl.Expr) -> pl.Expr:
+    """Return texts of days with the clock times (:func:`are_clock_times`) of other texts."""
+    text = clock.str.strip_chars()
+    digits = text.str.zfill(4)
+    time = pl.coalesce(
+        text.str.extract(_CLOCK, 1), digits.str.head(2) + pl.lit(":") + digits.str.tail(2)
+    )
+    return pl.concat_str(days, pl.lit(" "), time)
+
+
 def spell(column: TextColumn) -> pl.Expr:
     """Return stamps in usual letters: an interval as its start, numbers as what they count."""
     text = column.text
@@ -119,6 +170,7 @@ def spell(column: TextColumn) -> pl.Expr:
     since_1900 = ((number - _DAYS_TO_1970) * 86_400).round() * 1000
     for found, usual in _SPELLINGS:
         text = text.str.replace(found, usual)
+    text = text.str.replace_many(_OFFSETS)
     return (
         pl.when(column.text.str.contains(_SINCE_1970))
         .then(_count_from_1970(since_1970).dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
@@ -126,6 +178,22 @@ def spell(column: TextColumn) -> pl.Expr:
         .then(_count_from_1970(since_1900).dt.strftime("%Y-%m-%dT%H:%M:%S"))
         .otherwise(text)
     )
+
+
+def _parse_cells(column: TextColumn, formats: Sequence[str]) -> TextColumn:
+    """Return a column with its cells in usual letters (``_text``) and as datetimes (``_wall``)."""
+    text = strip_offset(pl.col("_text"))
+    parts = column.add(_text=column.text)
+    top = parts.table.head(_LOOKED_AT)
+    seen = top.select(parse_walls(text, (form,)).alias(form) for form in formats)
+
+    # Most files write all stamps in one usual way, which is five times faster to read.
+    usual = [form for form in formats if seen[form].count()]
+    if usual:
+        parts = parts.add(_wall=parse_walls(text, usual))
+        if not parts.table[_WALL].null_count():
+            return parts
+    return parts.add(_text=spell(column)).add(_wall=parse_walls(text, formats))
 
 
 def _count_from_1970(milliseconds: pl.Expr) -> pl.Expr:
@@ -170,26 +238,25 @@ def guess_format(column: TextColumn) -> str:
             f"{column.file}: column {column.name!r} is empty; name the column of stamps"
         )
 
-    cells, text = cells.add(_text=strip_offset(spell(column))), pl.col("_text")
-    walls = cells.table.select(
-        parse_walls(text, ISO).alias("iso"),
-        *(parse_walls(text, (form,)).alias(form) for form in FORMATS),
-    )
-    counts = {form: walls[form].count() for form in walls.columns}
-    if any(counts[form] == rows for form in ("iso", *ISO)):
+    top = replace(cells, table=cells.table.head(_LOOKED_AT))
+    possible = [form for form in _SHAPES if _count_parsed(top, form) == top.table.height]
+    counts = {form: _count_parsed(cells, form) for form in possible or _SHAPES}
+    if counts.get("", 0) == rows:
         return ""
-    fitting = [form for form in FORMATS if counts[form] == rows]
+    fitting = [form for form, count in counts.items() if count == rows]
     if not fitting:
         # Of the format that fits most, the first row that it does not fit.
-        best = max(FORMATS, key=lambda form: counts[form])
-        likely = f"; most stamps fit {best}" if counts[best] else ""
-        cells.raise_if(
-            parse_walls(text, (best,)).is_null(),
+        best = max(counts, key=lambda form: counts[form])
+        seen = best or max(ISO, key=lambda form: _parse_cells(cells, (form,)).table[_WALL].count())
+        likely = f"; most stamps fit {seen}" if counts[best] else ""
+        _parse_cells(cells, _SHAPES[best]).raise_if(
+            pl.col(_WALL).is_null(),
             f"is not a stamp in a format that is known{likely}",
             "correct the cell, or give the format with --time-format (DataFrame: pd.to_datetime)",
         )
 
     # Stamps are evenly spaced: with days and months exchanged they are not.
+    walls = {form: _parse_cells(cells, _SHAPES[form]).table[_WALL] for form in fitting}
     distances = {form: walls[form].diff().n_unique() for form in fitting}
     ranked = sorted(fitting, key=lambda form: distances[form])
     if len(ranked) > 1 and distances[ranked[0]] == distances[ranked[1]]:
@@ -200,6 +267,10 @@ def guess_format(column: TextColumn) -> str:
             "pd.to_datetime)"
         )
     return ranked[0]
+
+
+def _count_parsed(cells: TextColumn, form: str) -> int:
+    return _parse_cells(cells, _SHAPES[form]).table[_WALL].count()
 
 
 def strip_offset(text: pl.Expr) -> pl.Expr:
@@ -213,12 +284,9 @@ def _has_time(text: pl.Expr) -> pl.Expr:
 
 
 def _parse_walls(column: TextColumn, time_format: str) -> TextColumn:
-    formats = (time_format,) if time_format else ISO
-    column, text = column.add(_text=spell(column)), pl.col("_text")
-    parts = column.add(
-        _wall=parse_walls(strip_offset(text), formats),
-        _offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)),
-    )
+    text = pl.col("_text")
+    parts = _parse_cells(column, (time_format,) if time_format else ISO)
+    parts = parts.add(_offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)))
     wanted = time_format or "ISO 8601, such as 2024-03-31 02:30"
     parts.raise_if(
         pl.col(_WALL).is_null(),

@@ -1,1 +1,1 @@
-"""One training: prior, rounds, checkpoints and the sealed model."""
+"""One training: base model, rounds, checkpoints and the sealed model."""

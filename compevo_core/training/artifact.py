@@ -1,4 +1,4 @@
-"""The trained model as a sealed folder, ``<run>/model``: what it learnt, its priors, its settings.
+"""The trained model as a sealed folder, ``<run>/model``, with its base models and settings.
 
 The hash over the folder's files is the artifact hash of every result row: predicting must leave it
 as it was (decision 11-settings). Names of files and tensors are therefore part of the format.

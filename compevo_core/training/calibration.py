@@ -1,4 +1,4 @@
-"""Forecasts of validation, what is fitted to them, and the guard against a better prior.
+"""Forecasts of validation, what is fitted to them, and the fallback to a better base model.
 
 Test windows have no way in here. Each choice is made on windows that the fit it judges has not
 seen; what is sealed is then fitted on all of validation (decisions 08-calibration, 16-daily-use).
@@ -34,7 +34,7 @@ A step's own evidence is the sum over its neighbours, whose weights add up to fi
 both ends of the horizon. It therefore counts as much as the pooled slope at six windows, at ten
 there, and of a few dozen windows most is its own."""
 
-Guard = Literal["none", "equal", "best", "prior"]
+Fallback = Literal["none", "equal", "best", "prior"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ValidationErrors:
     """Mean absolute errors in scaled units, mean over windows."""
 
     aggregate: float  # of the population's forecast
-    prior: float  # of the best of the agents' bases; of the training mean without any prior
+    prior: float  # of the best of the agents' bases; of the training mean without any base model
 
 
 def measure_validation(model: Ensemble, examples: Sequence[ForecastExample]) -> ValidationErrors:
@@ -130,9 +130,9 @@ class CalibrationReport:
     raw_mae: float  # of the population before calibration
     calibrated_mae: float  # of the population as sealed; never above ``prior_mae``
     blend: tuple[float, ...]  # (A,) means over steps; 0 for an agent that has learnt nothing
-    guard: Guard
-    """What weighs the agents: the selection (none), all alike (equal), the agent that validated
-    best, alone (best), or the best base without any correction (prior)."""
+    guard: Fallback
+    """What forecasts: the selection's weights (none), equal weights (equal), the agent with the
+    best validation error (best), or the best uncorrected base model (prior)."""
 
 
 def calibrate(
@@ -154,7 +154,7 @@ def calibrate(
     is_joint = config.news.fit == "joint"
     blend_AH = np.ones((agents, steps))
     if config.calibration.blend:
-        # Parts that were fitted to add up are kept or shrunk together.
+        # Jointly fitted parts are shrunk together.
         judged = forecasts.mix(weights_BA) if is_joint else forecasts
         halves = split_by_time([example.view for example in val_examples])
         blend_AH = np.broadcast_to(fit_blend(judged, *halves), blend_AH.shape).copy()
@@ -162,12 +162,12 @@ def calibrate(
     blended_ABH = forecasts.blend(blend_AH)
     learnt = aggregate_error(blended_ABH, weights_BA, forecasts.truth_BH)
     if config.selection.online:
-        # Weights that go on are judged as they went on through validation.
-        lived = follow_validation(model, forecasts, blend_AH, val_examples)
-        learnt = mean_error(lived.mixture_NH, lived.truth_NH)
-    guard, override_A, sealed = _guard(forecasts, blended_ABH, learnt, is_joint=is_joint)
+        # Online weights are judged by a rolling backtest over validation.
+        backtest = backtest_validation(model, forecasts, blend_AH, val_examples)
+        learnt = mean_error(backtest.mixture_NH, backtest.truth_NH)
+    guard, override_A, sealed = _choose_fallback(forecasts, blended_ABH, learnt, is_joint=is_joint)
 
-    # Where no weighting is as good as the best prior, that is sealed without any correction.
+    # If no weighting is as good as the best base model, that is sealed without any correction.
     if guard == "prior":
         blend_AH = np.zeros_like(blend_AH)
 
@@ -175,7 +175,7 @@ def calibrate(
     calibration.blend_AH[:] = blend_AH
     calibration.override_A[:] = override_A
     calibration.best_prior.fill(int(prior_A.argmin()))
-    model.experience = follow_validation(
+    model.experience = backtest_validation(
         model, forecasts, blend_AH, val_examples, forecasts.weights_BA
     )
     return CalibrationReport(
@@ -188,13 +188,13 @@ def calibrate(
     )
 
 
-def _guard(
+def _choose_fallback(
     forecasts: AgentForecasts, sealed_ABH: FloatArray, learnt: float, *, is_joint: bool
-) -> tuple[Guard, FloatArray, float]:
-    """Return the first weighting that no prior beats, its override (A,), and its error.
+) -> tuple[Fallback, FloatArray, float]:
+    """Return the first weighting that no base model beats, its override (A,), and its error.
 
-    ``learnt`` is the error of the population under the weights that were learnt. Parts that were
-    fitted to add up under those weights have no other ones.
+    ``learnt`` is the error under the learnt weights. Jointly fitted parts, which add up under those
+    weights, allow no others.
     """
     agents = len(sealed_ABH)
     truth_BH = forecasts.truth_BH
@@ -212,14 +212,14 @@ def _guard(
     return "prior", np.eye(agents)[base_A.argmin()], prior
 
 
-def follow_validation(
+def backtest_validation(
     model: Ensemble,
     forecasts: AgentForecasts,
     blend_AH: FloatArray,
     examples: Sequence[ForecastExample],
     own_weights_BA: FloatArray | None = None,
 ) -> Experience:
-    """Return validation as the population would have lived through it, day by day.
+    """Run a rolling backtest of the ensemble over validation, day by day.
 
     Weights of each day use only earlier days; ``own_weights_BA`` are weights that come with the
     forecasts of the ``examples``.
@@ -254,12 +254,12 @@ def follow_validation(
 def fit_blend(
     forecasts: AgentForecasts, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]
 ) -> FloatArray:
-    """Return the blend (A, H), zero for an agent whose correction has not proved its worth.
+    """Return the shrinkage factors (A, H), zero for an agent whose correction does not help.
 
-    It has where the blended error is below the base's twice: on the windows of the fit, and on each
-    part under the blend of the other part. Any correction fits some of the windows that its blend
-    was fitted on; one that is noise does not fit others. ``first`` and ``second`` are the windows
-    of the parts of the validation span; without either the second test is left out.
+    An agent keeps its factors only if it beats the base on the windows of the fit, and on each half
+    under the factors of the other half: noise fits the windows that it was fitted on, but no
+    others. ``first`` and ``second`` are the windows of the halves of validation; without either
+    the second test is left out.
     """
     blend_AH = _least_squares(forecasts)
     truth_BH = forecasts.truth_BH

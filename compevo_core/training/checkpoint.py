@@ -1,6 +1,6 @@
 """The state of a running training, and its checkpoints: atomic, verified, newest intact one first.
 
-There is one file an agent, and one of what all agents share, whichever process wrote them: a run
+There is one file per agent, and one of what all agents share, whichever process wrote them: a run
 that was started with any number of processes can resume with any other. Supervised stages that
 several runs share are such checkpoints too.
 
@@ -57,7 +57,7 @@ _LATER_ALONE = {
     "objective": ("lambda_pg", "lambda_div", "lambda_prune"),
     "optim": ("policy_lr",),
 }
-"""Settings that act in the evolution stage alone, by section."""
+"""Settings that act only in the evolution stage, by section."""
 
 _KEY_CHARACTERS = 16  # of a stage's hash
 
@@ -144,7 +144,7 @@ def restore_state(
     CheckpointMismatch if the checkpoint has another version, or belongs to another model.
     """
     values = saved.state
-    # Unknown names would be dropped in silence, and the run would go on from a state that it never
+    # Unknown names would be dropped in silence, and the run would resume from a state that it never
     # had.
     if values["version"] != STATE_VERSION:
         raise CheckpointMismatch(
@@ -318,8 +318,8 @@ class SharedStages:
     A variant that changes how logics are rewritten has the supervised stage of the full method, to
     the last bit: nothing is sampled, scored or pruned in it. Most of a training is that stage.
 
-    A state is known by its settings, not by what trained it: use a folder with one version of the
-    code alone, and remove it when the last run has ended.
+    A state is identified by its settings, not by the code that trained it: use a folder with only
+    one version of the code, and remove it when the last run has ended.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -61,11 +61,11 @@ def aggregate_best_response_gap(
     weights: npt.ArrayLike,
     truth: npt.ArrayLike,
 ) -> FloatArray:
-    """Return the drop in the aggregate loss if one agent alone switched to its best sampled logic.
+    """Return the drop in the aggregate loss if a single agent switched to its best sampled logic.
 
     The drop is exact: the forecasts of the others and all weights stay as played. Observes the
-    local equilibrium of Theorem B.2.1, step 6 (no unilateral update lowers L_total), for L_pred
-    alone, among sampled logics. The drops (A,) are at least 0, in scaled squared errors. Forecasts
+    local equilibrium of Theorem B.2.1, step 6 (no unilateral update lowers L_total), only for
+    L_pred, among sampled logics. The drops (A,) are at least 0, in scaled squared errors. Forecasts
     are (A, G, B, H) and (A, B, H), weights (A,), or (B, A) where they differ by window, and the
     truth is (B, H), NaN where a target is missing.
     """
@@ -91,7 +91,7 @@ def regret_of_sums(played_sums: npt.ArrayLike, fixed_sums: npt.ArrayLike) -> Flo
     the played rewards. It may be negative, as an agent that adapts can beat every fixed logic.
     Observes Theorem B.3.2 (Bayesian regret O(sqrt T), Eq. 25 and 48) and, against it, Lemma B.4.1
     (linear regret of debate): the comparator is the best of K logics, not the equilibrium's value.
-    ``played_sums`` are (N,), one row an agent or a round of one agent; a column of ``fixed_sums``
+    ``played_sums`` are (N,), one row per agent or a round of one agent; a column of ``fixed_sums``
     (N, K) is the sum of ONE logic's rewards on the same windows.
     """
     played_N = as_finite_array("played_sums", played_sums, 1)
@@ -137,7 +137,7 @@ def gradient_conflict(
 def weight_entropy(weights: npt.ArrayLike) -> float:
     """Return the entropy of the aggregation weights w (A,) in nats.
 
-    0 is one agent alone, log A a plain mean, exp(entropy) the number of agents that count. Observes
+    0 is a single agent, log A a plain mean, exp(entropy) the number of agents that count. Observes
     soft selection (Eq. 5, Proposition B.5.1): falling entropy is selection at work.
     """
     weight_A = as_finite_array("weights", weights, 1)

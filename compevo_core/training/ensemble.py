@@ -6,7 +6,7 @@ correct their models, as such an ensemble; the files of both. What does not: fit
 (``training.model``, ``training.loop``). Nothing here imports torch, which takes longer than most
 fits of a table.
 
-Shapes: A members, B windows, P priors, H horizon.
+Shapes: A members, B windows, P base models, H horizon.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ _INPUTS_FILE, _LOGICS_FILE = "inputs.json", "logics.json"
 _HEAD_FILE = "head.safetensors"
 _STATE_FILE = "state.safetensors"
 _HEAD_PREFIXES = ("answers.", "debate.", "linear.", "calibration.blend")
-"""Stored names of an agent's tensors beside its adapters: its decoder's and its calibration's."""
+"""Prefixes of an agent's stored tensors other than its adapters: its decoder and calibration."""
 
 
 @dataclasses.dataclass(frozen=True)

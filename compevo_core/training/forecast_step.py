@@ -1,6 +1,6 @@
 """The first half of a round: forecast the batch and add the gradient of L_pred (paper 4.1, 4.2).
 
-Dropout, of adapters and of news, belongs to the training pass alone. Rewards, fitness and all
+Dropout, of adapters and of news, belongs only to the training pass. Rewards, fitness and all
 comparisons come from forecasts without it (decision 04-policy). Where processes share the agents,
 the forecasts are gathered and every process computes the loss of all of them.
 
@@ -54,7 +54,7 @@ class _MicroBatch:
     read_news: NewsByAgent  # in the training pass: nothing where it is dropped
     notes: NotesByAgent | None  # what they read of each other in a debate
     windows: int  # of the whole round
-    answers: int  # of the whole round: windows whose truth is whole, which alone teach answers
+    answers: int  # of the whole round: windows with a complete truth; only these teach answers
     round_number: int
 
     @property
@@ -199,7 +199,7 @@ class ForecastStep:
         """Return the logic and the news of each window in the training pass.
 
         For sampled pairs of agent and window there is no news, or what a seed logic retrieves: an
-        agent that has read one logic's news alone would judge others by how strange they look.
+        agent that has read the news of only one logic would judge others by their novelty.
         """
         logics_AB = [[logic] * len(examples) for logic in logics]
         if not self._changes_news:
@@ -215,7 +215,7 @@ class ForecastStep:
                 if draw < settings.dropout:
                     read_news[row][b] = ()
                 elif draw < settings.dropout + settings.other_logics:
-                    # The rest of the draw says which: it is as even.
+                    # Reuse the remainder of the draw, also uniform, to pick the logic.
                     share = (draw - settings.dropout) / settings.other_logics
                     logic = seeds[int(share * len(seeds))]
                     logics_AB[row][b] = logic
@@ -344,7 +344,7 @@ class ForecastStep:
         weights_BA = self.model.selection.weights(entities)
         aggregate_BH = aggregate_forecasts(values_ABH, weights_BA)
 
-        # Over the windows of the round, not of the micro-batch: its size decides memory alone.
+        # Over the windows of the round, not of the micro-batch: its size only decides memory.
         pred = prediction_loss(aggregate_BH, truth_BH, objective).sum() / batch.windows
         own_loss = torch.zeros_like(pred)
         if objective.lambda_own:

@@ -178,7 +178,7 @@ class TrainingLoop:
             regret=RegretTracker.start(agents, self.config.run.fixed_logics),
         )
 
-        # Untrained agents are a candidate too: with a head they forecast their priors, and a
+        # Untrained agents are a candidate too: with a head they forecast their base models, and a
         # training that only makes that worse must not be chosen.
         self._validate(state)
         return state

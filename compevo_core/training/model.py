@@ -237,7 +237,7 @@ class PopulationModel(AgentEnsemble):
         return LogicWriter(self.config, self.population, self.fusion, self.shards, entities)
 
     def interaction_weights(self) -> Tensor:
-        """Return how much each agent draws on each other one (A, A); on itself alone if on none."""
+        """Return how much each agent attends to each other one (A, A); identity without fusion."""
         if self.fusion is None:
             return torch.eye(self.config.population.agents, device=self.backbone.device)
         return self.fusion.interaction_weights().detach()

@@ -1,10 +1,10 @@
-"""The numeric priors: the forecasters whose errors the agents learn to correct (02-priors).
+"""The base models: the forecasters whose errors the agents learn to correct (02-priors).
 
-A prior's error on the windows that it was fitted on is smaller than on any later window, and agents
-trained on such forecasts would trust it too much. They train on forecasts of blocks that were left
-out, one horizon between the targets, and predict with the prior of the whole split.
+A base model's error on the windows that it was fitted on is smaller than on any later window, and
+agents trained on such forecasts would trust it too much. They train on forecasts of blocks that
+were left out, one horizon between the targets, and predict with the base model of the whole split.
 
-Shapes: A agents, P priors, N windows, H horizon.
+Shapes: A agents, P base models, N windows, H horizon.
 """
 
 import copy
@@ -58,10 +58,10 @@ class PriorKey:
 
 
 def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
-    """Return the priors that the agents of a run need, and each agent's share in them.
+    """Return the base models that the agents of a run need, and each agent's share in them.
 
-    An agent's base is its shares (A, P) times the priors' forecasts. A row sums to 1, or to 0
-    without a prior.
+    An agent's base is its shares (A, P) times the base models' forecasts. A row sums to 1, or to 0
+    without a base model.
     """
     shares = [_list_shares(config, agent) for agent in range(config.population.agents)]
     keys = tuple(sorted({key for share in shares for key in share}))
@@ -102,7 +102,7 @@ def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
     key = _name_prior(config, agent)
     if key.name == _NO_PRIOR:
         return {}
-    # The parts of a blend are fitted as priors of their own: where they disagree is evidence.
+    # The parts of a blend are fitted as base models of their own: where they disagree is evidence.
     weights: Mapping[str, float] = BLEND_WEIGHTS if key.name == "blend" else {key.name: 1.0}
     return {PriorKey(part, key.calibration_days): weight for part, weight in weights.items()}
 
@@ -110,7 +110,7 @@ def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
 class RefitMemory:
     """All windows with a known truth, and the end of the newest one at the last fit.
 
-    A prior that is never fitted again loses what it knew: solar panels are built and tariffs
+    A base model that is never fitted again loses what it knew: solar panels are built and tariffs
     change. In daily use every day that has ended may be learnt from (decision 16-daily-use). A fit
     is due ``days`` days after the last one, and only a fit reads the windows.
     """
@@ -125,7 +125,7 @@ class RefitMemory:
         self.days = days
         self.fitted_utc = fitted_utc
         self._read = read
-        self._added = added  # beside those that are read; a set of windows costs its whole length
+        self._added = added  # after those that are read; a set of windows costs its whole length
 
     @classmethod
     def start(cls, days: int, train: WindowSet) -> Self:
@@ -164,7 +164,7 @@ class RefitMemory:
     def load(cls, days: int, folder: Path) -> Self:
         """Read what :meth:`save` wrote."""
         fitted_utc = json.loads((folder / _FITTED_FILE).read_text(encoding="utf-8"))
-        # Once for all copies: each that is fitted anew asks for them.
+        # Once for all copies: each refit asks for them.
         read = cache(partial(WindowSet.read, folder))
         return cls(days, read, datetime.fromisoformat(fitted_utc))
 
@@ -175,19 +175,19 @@ class RefitMemory:
 
 @dataclasses.dataclass
 class PriorSet:
-    """The fitted priors of a run."""
+    """The fitted base models of a run."""
 
     fitted: dict[PriorKey, Baseline]  # in the order of :func:`mix_priors`
     mix_AP: FloatArray  # each agent's share in them
     levels: ErrorLevels  # of their known errors; part of what they forecast
-    memory: RefitMemory | None = None  # where they are fitted anew in use
+    memory: RefitMemory | None = None  # if they are refitted in use
     fit_baseline: FitBaseline = fit_baseline
 
     @classmethod
     def fit(
         cls, config: RunConfig, train: WindowSet, scaler: Scaler, fit: FitBaseline = fit_baseline
     ) -> Self:
-        """Fit every prior of the run on the train split; no errors of theirs are known yet."""
+        """Fit every base model of the run on the train split; no errors of theirs are known yet."""
         keys, mix_AP = mix_priors(config)
         fitted = {key: _fit(key, train, fit) for key in keys}
         levels = ErrorLevels(read_rule(config), scaler, len(keys), train.horizon)
@@ -195,13 +195,13 @@ class PriorSet:
         return cls(fitted, mix_AP, levels, RefitMemory.start(days, train) if days else None, fit)
 
     def forecast(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return every prior's forecast of every view, (N, P, H) in the views' units."""
+        """Return every base model's forecast of every view, (N, P, H) in the views' units."""
         return self.levels.apply(views, self._forecast_as_fitted(views))
 
     def follow(self, windows: Sequence[Window]) -> FloatArray:
         """Forecast windows in the order of time, (N, P, H), and learn from those that end.
 
-        Each forecast is by priors as they were when it could be made.
+        Each forecast is by base models as they were when it could be made.
         """
         views = [window.view for window in windows]
         forecast_NPH = np.empty((len(windows), len(self.fitted), find_horizon(views)))
@@ -214,13 +214,13 @@ class PriorSet:
         return forecast_NPH
 
     def observe(self, windows: Sequence[Window]) -> None:
-        """Learn from windows whose truth is known: the priors' errors, and for later fits.
+        """Learn from windows whose truth is known: the base models' errors, and for later fits.
 
-        DataError if a window lies before the last one whose errors are known.
+        DataError if a window is earlier than the last one whose errors are known.
         """
         if not len(windows):
             return
-        # Without levels no error is remembered, and the priors need not forecast for it.
+        # Without levels no error is remembered, and the base models need not forecast for it.
         if self._has_levels:
             views = [window.view for window in windows]
             self.levels.observe(windows, self._forecast_as_fitted(views))
@@ -230,13 +230,13 @@ class PriorSet:
             self.fitted = {key: _fit(key, known, self.fit_baseline) for key in self.fitted}
 
     def copy(self) -> Self:
-        """Return priors that are observed by themselves; a fitted one is never changed."""
+        """Return base models that are observed by themselves; a fitted one is never changed."""
         return dataclasses.replace(
             self, levels=copy.deepcopy(self.levels), memory=copy.copy(self.memory)
         )
 
     def save(self, folder: Path) -> None:
-        """Write every prior below ``folder``."""
+        """Write every base model below ``folder``."""
         for key, prior in self.fitted.items():
             prior.save(folder / _FOLDER / key.folder)
         if self._has_levels:
@@ -245,7 +245,7 @@ class PriorSet:
             self.memory.save(folder / _FOLDER / _KNOWN_FOLDER)
 
     def save_observed(self, folder: Path) -> None:
-        """Write into ``folder`` what observed days have changed, but for the days themselves."""
+        """Write into ``folder`` what observed days have changed, except the days themselves."""
         if self._has_levels:
             self.levels.save(folder / _LEVELS_FILE)
         if self.memory is not None:
@@ -297,11 +297,11 @@ class PriorSet:
 def forecast_out_of_fold(
     key: PriorKey, train: WindowSet, folds: int, fit: FitBaseline = fit_baseline
 ) -> FloatArray:
-    """Forecast the train windows (N, H), each by a prior that did not see its block.
+    """Forecast the train windows (N, H), each by a base model that did not see its block.
 
-    ``folds`` are blocks of consecutive windows; 1 forecasts with a prior fitted on all of them.
-    DataError if there are fewer windows than folds, or the prior needs to know a series that lies
-    in one block alone.
+    ``folds`` are blocks of consecutive windows; 1 forecasts with a base model fitted on all of
+    them. DataError if there are fewer windows than folds, or the base model must know its series
+    and one of them is in a single block.
     """
     if folds == 1:
         return _fit(key, train, fit).predict(train.views())
@@ -333,7 +333,7 @@ def forecast_out_of_fold(
 def forecast_train(
     config: RunConfig, train: WindowSet, fit: FitBaseline = fit_baseline
 ) -> FloatArray:
-    """Return out-of-fold forecasts of every prior of a run, (N, P, H) in the windows' units."""
+    """Return out-of-fold forecasts of every base model, (N, P, H) in the windows' units."""
     keys, _ = mix_priors(config)
     folds = config.forecast.prior_folds
 
@@ -343,14 +343,14 @@ def forecast_train(
 
 
 def read_rule(config: RunConfig) -> LevelRule:
-    """Return how the known errors of the priors of a run are remembered."""
+    """Return how the known errors of the base models of a run are remembered."""
     return LevelRule(config.forecast.known_errors)
 
 
 def make_examples(
     windows: WindowSet, priors_NPH: FloatArray, scaler: Scaler
 ) -> list[ForecastExample]:
-    """Return examples with scaled priors and truth; each window needs a known target."""
+    """Return examples with scaled base models and truth; each window needs a known target."""
     # The scale is that of the window's own entity, so that errors of large and small series count
     # alike in the loss.
     examples = make_view_examples(windows.views(), priors_NPH, scaler)
@@ -376,7 +376,7 @@ def _fit(
     fit: FitBaseline,
     block: tuple[WindowView, WindowView] | None = None,
 ) -> Baseline:
-    """Fit a prior for a block of train, or for what comes after train."""
+    """Fit a base model for a block of train, or for what comes after train."""
     if not key.calibration_days:
         return fit(key.name, train)
 
@@ -385,11 +385,11 @@ def _fit(
 
 
 def _raise_if_lone_series(key: PriorKey, views: Sequence[WindowView], others: WindowSet) -> None:
-    """Raise a DataError if all train windows of a series lie in one block."""
-    alone = sorted({view.entity for view in views} - set(others.entities))
-    if alone:
+    """Raise a DataError if all train windows of a series are in one block."""
+    missing = sorted({view.entity for view in views} - set(others.entities))
+    if missing:
         raise DataError(
-            f"all train windows of {alone[0]} lie in one block of forecast.prior_folds or within "
+            f"all train windows of {missing[0]} are in one block of forecast.prior_folds or within "
             f"two horizons of it, so that no {key.name} fitted on the other blocks knows the "
             "series; add more of its days to train, leave the series out, or set "
             "forecast.prior_folds to 1 (forecasts in sample)"

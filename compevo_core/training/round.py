@@ -209,8 +209,8 @@ class RoundTrainer:
     def _describe_start(self, state: RoundState) -> _Record:
         """Return what is settled before the round's truth is known: above all the weights.
 
-        They come from the fitness of earlier rounds: no agent is weighted by a truth that it is
-        about to be scored on.
+        They come from the fitness of earlier rounds: a weight never depends on the outcome that it
+        is about to be scored on.
         """
         selection = self.model.selection
         weights_A = selection.population_weights().detach()
@@ -294,8 +294,8 @@ class RoundTrainer:
         """Score the logics by each agent's forecasts under them."""
         scored = self._sample_reward_windows(examples, rng)
         truth_WH = stack_truths(scored, played.truth_BH.device)
-        # The played logic goes with its group: scored in another batch, it could win or lose by the
-        # last bit.
+        # Score the current logic in the same batch as its rivals: the batch can change the last
+        # bit.
         remembered = self._list_remembered(state)
         candidates = [
             [state.logics[agent], *samples, *remembered[agent]]
@@ -358,7 +358,7 @@ class RoundTrainer:
         return [pool[i] for i in rows]
 
     def _list_remembered(self, state: RoundState) -> list[list[str]]:
-        """Return the logics that each agent scores again beside its new ones, all as many."""
+        """Return the logics that each agent scores again, the same number for each."""
         if not self._keeps_records:
             return [[] for _ in state.logics]
         best = [state.records.list_best(a, but=logic) for a, logic in enumerate(state.logics)]
@@ -438,8 +438,8 @@ class RoundTrainer:
         if not count:
             return np.zeros((len(logics), 0), dtype=np.float32), 0
 
-        # The played logic is scored again, although it was scored with its group: another batch can
-        # move the last bit, and equal logics shall have equal rewards.
+        # The current logic is scored again, although it was scored with its group: another batch
+        # can change the last bit, and equal logics must have equal rewards.
         comparators = assign_fixed_logics(len(logics), count, self.config.evolution.form)
         candidates = [[logic, *fixed] for logic, fixed in zip(logics, comparators, strict=True)]
         scores = self._score(self.shards.local(candidates), examples, truth_WH)
@@ -449,7 +449,7 @@ class RoundTrainer:
     def _gather_texts(
         self, played: PlayedForecasts, rewriting: _Rewriting | None, n_equal_groups: int
     ) -> _Record:
-        """Gather what each process knows of its local agents alone: texts and counts."""
+        """Gather what only the process of an agent knows: texts and counts."""
         unique_news = [len({name for window in row for name in window}) for row in played.news]
         n_unparsed, n_cut, n_empty = played.n_unparsed, played.n_cut, 0
         record: _Record = {"candidates": [], "group_logics": []}
@@ -494,7 +494,7 @@ class RoundTrainer:
             state.previous_AD = rewriting.proposal.candidate_AD.detach()
 
     def choose_logics(self, candidates: Sequence[Sequence[str]], reward_AC: Tensor) -> list[str]:
-        """Return what each agent plays next by this round alone (decision 04-policy).
+        """Return each agent's next logic, judged by this round only (decision 04-policy).
 
         The played logic competes with its group. It comes first, so that it stays on ties: where
         all logics forecast alike, nothing speaks for another one.

@@ -18,7 +18,7 @@ REWRITING_KEYS = frozenset(
         *("group_rewards", "group_logics", "candidates", "best_response_gap"),
     )
 )
-"""Keys that say something in rounds that rewrite logics alone; in others they are empty or 0."""
+"""Keys of rounds that rewrite logics; in other rounds they are empty or 0."""
 
 
 class RoundResult(BaseModel):
@@ -36,7 +36,7 @@ class RoundResult(BaseModel):
     evolved: bool = True
     """whether the agents wrote new logics; if not, what belongs to samples is empty or 0"""
     weight_entropy: float
-    """entropy of ``weights`` in nats: 0 is one agent alone, log A is the plain mean (Eq. 5)"""
+    """entropy of ``weights`` in nats: 0 is a single agent, log A is the plain mean (Eq. 5)"""
     rewards: list[float]
     """(A,) minus the scaled error of each agent's own forecast, R_i (Eq. 3)"""
     fitness: list[float]
@@ -49,7 +49,7 @@ class RoundResult(BaseModel):
     """mean correlation of the errors of two agents in this batch; 1 for agents that forecast
     alike"""
     gain_over_best: float | None = None
-    """by how much the error of the agents' plain mean lies below the best agent's, in percent"""
+    """by how much the plain mean of the agents beats the best agent's error, in percent"""
     effective_agents: float | None = None
     """number of agents with unrelated errors whose mean would be as good as this population's"""
     logics: list[str]
@@ -109,7 +109,7 @@ class RoundResult(BaseModel):
     loss_prune: float
     """L_prune before weighting: sum of the absolute gates (Eq. 17)"""
     best_response_gap: list[float]
-    """(A,) how far the aggregate's error would fall if this agent alone played its best sampled
+    """(A,) how far the aggregate's error would fall if only this agent played its best sampled
     logic (B.1)"""
     news_gains: list[float] = []
     """(A,) by how much the news of the played logic lowered the agent's error on the windows that
@@ -130,7 +130,7 @@ class RoundRecord(RoundResult):
     val_mae_scaled: float | None = None
     """scaled mean absolute error of the aggregate on validation windows; null in most rounds"""
     val_prior_mae_scaled: float | None = None
-    """the same for the numeric prior alone; null in most rounds"""
+    """the same for the base model; null in most rounds"""
     exchanged_bytes: dict[str, int] = {}
     """bytes that each process received from the others in this round, by purpose"""
     epoch: int

@@ -111,7 +111,7 @@ class RunFolder:
         "refit", "Run folder of the second training, on train and validation, where there is one."
     )
     model = _RunPath(
-        "model", "Folder of the sealed model: adapters, logics, prior, scaler, configuration."
+        "model", "Folder of the sealed model: adapters, logics, base model, scaler, configuration."
     )
     model_config_file = _RunPath(
         "model/config.json", "Configuration that the model was trained with."
@@ -128,7 +128,7 @@ class RunFolder:
 
     # ---- written by the asset of a model, after training ----
 
-    daily = _RunPath("daily", "States of daily use, a folder a version of the code that fits.")
+    daily = _RunPath("daily", "States of daily use, a folder per version of the code that fits.")
     code_file = _RunPath(
         "code.json", "Version of the code that trained the model, and the model's hash."
     )
@@ -143,7 +143,7 @@ class RunFolder:
     # ---- written by the measurement of logic updates (LUD) ----
 
     lud_summary_file = _RunPath("lud.json", "LUD by agent and judge, and how far the judges agree.")
-    lud_rows_file = _RunPath("lud.csv", "One row an agent, update and judge.")
+    lud_rows_file = _RunPath("lud.csv", "One row per agent, update and judge.")
     verdicts_file = _RunPath(
         "verdicts.jsonl",
         "Judges' verdicts by the hash of what they were asked, so that nothing is asked twice.",
@@ -292,7 +292,7 @@ def write_sealed_folder(
         for torn in root.glob(f"{_TEMPORARY_PREFIX}*"):
             shutil.rmtree(torn)
         part.mkdir(parents=True)
-    shards.barrier()  # nobody writes before the folder is there
+    shards.barrier()  # no process writes before the folder is there
 
     yield part
 
@@ -302,7 +302,7 @@ def write_sealed_folder(
         if target.exists():
             shutil.rmtree(target)
         part.rename(target)
-    shards.barrier()  # nobody reads the target before it is there
+    shards.barrier()  # no process reads the target before it is there
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
@@ -313,10 +313,10 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
     files = {
         path.relative_to(folder).as_posix(): hash_file(path)
         for path in sorted(folder.rglob("*"))
-        # A lock is nobody's content: no copy of a folder has to bring it along.
+        # A lock is not content: a copy of a folder may lack it.
         if path.is_file() and path.name not in (MANIFEST_FILE, LOCK_FILE)
     }
-    # Over names and hashes alone: facts such as the device may differ between equal models.
+    # Only over names and hashes: facts such as the device may differ between equal models.
     folder_hash = hash_text(json.dumps(files, sort_keys=True))
 
     write_json(folder / MANIFEST_FILE, {**facts, "files": files, "hash": folder_hash})

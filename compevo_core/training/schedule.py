@@ -1,9 +1,9 @@
 """When a run trains what: stages and rates (D.2), batches of days, random generators, time left.
 
 A run ends with its most expensive rounds: those that rewrite logics take 12 to 25 times as long as
-those before. So in the time that is left each kind of work goes by its own mean, and one that has
-not been seen by how much it computes beside the seen ones, in windows read by one agent through one
-layer of the backbone.
+the earlier ones. So the estimate of the time left uses the mean of each kind of work. A kind not
+seen yet is scaled from the seen ones by its amount of computation, in windows read by one agent
+through one layer of the backbone.
 
 Every stream of random numbers has its own seed, derived from ``run.seed`` and its name, so that
 sampling more from one stream never changes another:
@@ -95,7 +95,7 @@ class RunSchedule:
 
 
 def list_cautions(config: RunConfig, schedule: RunSchedule) -> list[str]:
-    """Return what GRPO cannot do under these settings, a sentence for each reason."""
+    """Return warnings that GRPO has little effect under these settings, one per reason."""
     if not config.grpo.enabled or not schedule.every:
         return []
     cautions = []
@@ -105,16 +105,16 @@ def list_cautions(config: RunConfig, schedule: RunSchedule) -> list[str]:
 
     if moved < POLICY_MOVES:
         cautions.append(
-            f"optim.policy_lr = {config.optim.policy_lr:g} over {len(factors)} rewritings moves "
-            f"the writer of logics by {moved:.1g} at most, and it learns what pays from about "
-            f"{POLICY_MOVES:g}: GRPO will change little"
+            f"optim.policy_lr = {config.optim.policy_lr:g}: GRPO will have almost no effect, as "
+            f"{len(factors)} updates move the logic adapters by at most {moved:.1g} and learning "
+            f"starts near {POLICY_MOVES:g}"
         )
 
     if config.objective.lambda_div > DIVERSITY_DROWNS:
         cautions.append(
-            f"objective.lambda_div = {config.objective.lambda_div:g} adds a gradient to the logic "
-            "adapters that was 6 to 100 times the gradient of the rewards at 0.1: they follow "
-            f"diversity (up to {DIVERSITY_DROWNS:g} the rewards have their say)"
+            f"objective.lambda_div = {config.objective.lambda_div:g}: the diversity term dominates "
+            "(at 0.1 its gradient is 6 to 100 times the rewards' gradient); set it to at most "
+            f"{DIVERSITY_DROWNS:g}"
         )
 
     return cautions
@@ -130,7 +130,7 @@ def learning_rate_factor(round_number: int, total_rounds: int, warmup_ratio: flo
     if round_number < warmup_rounds:
         return (round_number + 1) / warmup_rounds
 
-    # Clamped: a run that goes on past its planned rounds stays at rate zero.
+    # Clamped: a run that continues past its planned rounds stays at rate zero.
     progress = (round_number - warmup_rounds) / max(1, total_rounds - warmup_rounds)
     return 0.5 * (1.0 + float(np.cos(np.pi * min(progress, 1.0))))
 
@@ -199,8 +199,8 @@ def seed_agent_generators(
 ) -> "list[torch.Generator]":
     """Return one sampling generator an agent.
 
-    It depends on the agent's number alone, so that an agent samples the same logics whichever
-    others share its batch or its process.
+    It depends only on the agent's number, so that an agent samples the same logics whichever
+    agents share its batch or its process.
     """
     import torch
 
@@ -255,7 +255,7 @@ _LEARNING = 6.0  # forecast of a window with its backward pass, and the second r
 _WRITTEN_TOKEN = 0.2  # by one agent, through one layer
 _ANSWER_TOKENS = 200  # 48 numbers as text
 _POLICY_UPDATE = 11.0  # one logic scored by policy and reference, with the backward pass
-_READ_BY_RIDGE = 0.1  # by one logic, whatever the layers
+_READ_BY_RIDGE = 0.1  # by one logic; layers do not matter
 
 
 class Work(StrEnum):

@@ -1,4 +1,4 @@
-"""The training of agents that read by ridges alone: a search for logics, without a language model.
+"""The training of agents that read only by ridges: a search for logics, without a language model.
 
 What belongs here: the rounds of the search, their checkpoints, the model and what forecasts by it.
 What does not: the turns of a round (``training.turns``), rounds with a language model
@@ -125,7 +125,7 @@ class ReadingModel(AgentEnsemble):
 
 @dataclasses.dataclass
 class _SearchState:
-    """A search between two rounds, beside the fitness of the model."""
+    """State of a search between two rounds, except the model's fitness."""
 
     logics: list[str]
     round: int = 0
@@ -243,7 +243,7 @@ class SearchTraining:
         )
 
     def _describe_start(self, state: _SearchState) -> Record:
-        """Return what a round begins with; what a language model alone has is zero or empty."""
+        """Return the first part of a record; what only a language model has is zero or empty."""
         selection = self.model.selection
         weights_A = to_array(selection.population_weights())
         zeros = ("empty_logics", "unread_answers", "equal_groups", "answers", "grad_norm", "kl")

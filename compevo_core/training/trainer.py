@@ -78,8 +78,8 @@ def train(
 
     Args:
         config: the run's settings.
-        train_windows: windows of split "train"; scales, priors and population are fitted on these
-            alone.
+        train_windows: windows of split "train"; scales, base models and population are fitted on no
+            others.
         val_windows: windows of split "val"; they choose among rounds and calibrate the choice, and
             with ``run.refit`` the choice is then trained on them as well.
         news: every article that a window names, with embeddings of ``config.news.encoder``; None
@@ -87,10 +87,10 @@ def train(
         out: the run folder; with ``resume`` an unfinished run of the same identity is continued,
             and the summary of a finished one is returned at once.
         resume: False starts over: what was trained in ``out`` before is removed.
-        on_round: called with the record of each round, on the first process alone; with
+        on_round: called with the record of each round, only on the first process; with
             ``run.refit`` also in the second training, which counts from the first round again.
         backbone: a frozen model without adapters; loaded as the configuration says unless given.
-        fit: fits the numeric priors; ``SharedFits`` fits each once for several runs.
+        fit: fits the base models; ``SharedFits`` fits each once for several runs.
         stages: trains equal supervised stages once for several runs.
         shard_backbone: whether processes split the backbone (memory, no number) and no agents.
         selector: asks the endpoint that ``evolution.selector`` names, by chat completions.
@@ -210,12 +210,12 @@ def _play_rounds(
 def _hand_over(first: Ensemble, model: Ensemble) -> None:
     """Give a model of train and validation the choices and errors of the first training.
 
-    The forecasts of validation are the last that were made without having seen it. Agents'
-    forecasts stay in the scale of the first training, as they always have.
+    The forecasts of validation are the last that were made without having seen it. Those by agents
+    stay in the scale of the first training, which differs little.
     """
     is_rescaled = not model.logics
-    lived = first.experience
-    model.experience = lived.rescale(first.scaler, model.scaler) if is_rescaled else lived
+    history = first.experience
+    model.experience = history.rescale(first.scaler, model.scaler) if is_rescaled else history
     for name in _REFIT_CALIBRATION:
         getattr(model.calibration, name)[...] = getattr(first.calibration, name)
 
@@ -223,7 +223,7 @@ def _hand_over(first: Ensemble, model: Ensemble) -> None:
 def validate_members(
     config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, fit: FitBaseline
 ) -> tuple[Experience, Scaler]:
-    """Return validation as members without agents would have lived it, and its scale.
+    """Run a rolling backtest of members without agents over validation; return it with its scale.
 
     Nothing is sealed: for a choice among methods.
     """
@@ -236,8 +236,8 @@ def validate_members(
 def _calibrate(model: Ensemble, data: TrainingData) -> CalibrationReport | None:
     """Calibrate the chosen round on the validation windows; None without any."""
     config = model.config
-    # Fits take all the evidence there is. The guard alone judges as the rounds were judged: an
-    # answer as text takes minutes.
+    # Fits use all windows. If only the fallback is chosen, the windows that judged the rounds will
+    # do: an answer as text takes minutes.
     is_fitted = config.calibration.blend or config.selection.online or not model.logics
     examples = data.calibration_examples if is_fitted else data.val_examples
     if not examples:
@@ -245,7 +245,7 @@ def _calibrate(model: Ensemble, data: TrainingData) -> CalibrationReport | None:
 
     report = calibrate(model, examples)
 
-    # The guard of calibration sees to it: what is sealed is never worse than what it corrects.
+    # Through the fallback a sealed model is never worse on validation than its base model.
     assert report.calibrated_mae <= report.prior_mae  # noqa: S101 - by construction
     return report
 
@@ -260,9 +260,9 @@ def _seal(
     report: CalibrationReport | None,
     other: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write the model, and the summary of the rounds beside what was chosen after them."""
-    # A summary counts beside a model: where a kill between the two lets the next start seal again,
-    # an earlier summary must not pass for the one of this model.
+    """Write the model, then the summary of the rounds and of the choices after them."""
+    # A summary counts only with its model: if a kill between the two makes the next start seal
+    # again, an earlier summary must not pass for the one of this model.
     if shards.is_first:
         folder.metrics_file.unlink(missing_ok=True)
 
@@ -299,7 +299,7 @@ def _seal(
 
 
 def summarize_rounds(records: Sequence[RoundRecord], seed: int) -> dict[str, Any]:
-    """Return what ``metrics.json`` says of the rounds."""
+    """Return the summary of the rounds for ``metrics.json``."""
     # Over the whole run: a rate by round would weigh rounds of few answers as much as others.
     unread_answers = sum(record.unread_answers for record in records)
     answers = sum(record.answers for record in records)

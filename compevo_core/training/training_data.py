@@ -1,4 +1,4 @@
-"""What a run is given and trains and validates on: windows, priors, examples, and their identity.
+"""The inputs of a training: windows, base models, examples, and their identity.
 
 Training has no path to the test data (decision 07-stages says what validation may decide).
 """
@@ -70,7 +70,7 @@ class TrainingData:
     n_dropped: int  # train windows without any
     scaler: Scaler  # fitted on the train windows
     priors: PriorSet  # fitted on the train windows; their errors are known to validation's end
-    # Out-of-fold forecasts (N, P, H) of train by the priors; of no window where nobody needs them
+    # Out-of-fold forecasts (N, P, H) of train by the base models; of no windows if not needed
     held_out_NPH: FloatArray
     train_examples: list[ForecastExample]  # the windows of these forecasts
     calibration_examples: list[ForecastExample]  # validation windows with a known target
@@ -83,15 +83,15 @@ class TrainingData:
         val_windows: WindowSet,
         fit: FitBaseline = fit_baseline,
     ) -> Self:
-        """Fit scales and priors on the train split and make all examples."""
+        """Fit scales and base models on the train split and make all examples."""
         # Before anything is fitted, and counted in the summary: such windows have no loss.
         known = _drop_without_target(train_windows)
         known_val = _drop_without_target(val_windows)
         scaler = Scaler.fit(known)
         priors = PriorSet.fit(config, known, scaler, fit)
 
-        # In training a prior knows its errors up to the day before, in use those up to the end of
-        # validation. Those on train are out of fold, as in sample they would be too small.
+        # In training a base model knows its errors up to the day before, in use those up to the end
+        # of validation. Those on train are out of fold, as in sample they would be too small.
         past, held_out_NPH = known[:0], np.empty((0, len(priors.fitted), known.horizon))
         # Agents learn there, and levels begin.
         if config.has_agents or config.forecast.known_errors != "none":
@@ -104,7 +104,7 @@ class TrainingData:
             val_NPH = priors.forecast(known_val.views())
             priors.observe(known_val)
         else:
-            # Priors that are fitted anew in use are validated as they will be used.
+            # Base models that are refitted in use are validated as they will be used.
             val_NPH = priors.follow(known_val)
 
         return cls(

@@ -68,8 +68,8 @@ class JointUpdate:
         loss_div = 0.0
         if proposal is not None:
             loss_div = self._backward_diversity(proposal.candidate_AD, round_number)
-        # L_pred does not reach the policy's parameters: their gradients are now those of L_div
-        # alone, the regularisers' part of Eq. 23.
+        # L_pred does not reach the policy's parameters: so far their gradients come only from
+        # L_div, the regularisers' part of Eq. 23.
         regulariser_grads = [
             None if parameter.grad is None else parameter.grad.clone()
             for parameter in self.model.policy_parameters()
@@ -290,9 +290,9 @@ class Gradients:
     ) -> float:
         """Scale the gradient of each group down to a norm of at most ``max_norm``; 0 = no limit.
 
-        With ``by_agent`` each agent has a norm of its own, as it would have alone; such groups hold
-        nothing that agents share. Return the Euclidean norm of all groups together, before that.
-        NonFiniteLoss if a gradient is NaN or infinite; on every process.
+        With ``by_agent`` each agent is clipped by its own norm, as if it trained by itself; such
+        groups hold nothing that agents share. Return the Euclidean norm of all groups before
+        clipping. NonFiniteLoss on every process if a gradient is NaN or infinite.
         """
         # Each group is clipped at its own norm (decision 04-policy): under one norm over both, a
         # large gradient of the forecast would shrink the step of the policy.

@@ -9,8 +9,8 @@ A month stamped by the wrong clock is complete, in range and on the grid; only i
 another time. For each day, the mean profile of the two weeks before it is compared with the mean
 profile of the two weeks after, unmoved and moved by whole hours: the clock jumped where moving
 explains nearly all of the difference. In AEMO's demand from 2010 to 2026, moving explains at most
-76 % of it at holidays and in heat, and 80 to 99 % for a month moved by an hour. A day of empty
-answers looks like a day without news in the store.
+76 % of it at holidays and in heat, and 80 to 99 % for a month moved by an hour. In the store a day
+of empty answers looks like a day without news.
 
 Shapes: D days, S steps of a day, T days that have two weeks on either side.
 """
@@ -156,7 +156,7 @@ def _scan(values_DS: FloatArray, steps_an_hour: int) -> list[tuple[int, int]]:
     is_measured_T = np.minimum(n_old_T1, n_new_T1)[:, 0] >= _MIN_WHOLE_DAYS
     jumps_T = np.flatnonzero(is_measured_T & (gain_T >= MIN_GAIN))
 
-    # The days beside a jump show it too: the clearest of them is the one.
+    # The days around a jump show it too: report the clearest of them.
     clearest: list[tuple[int, int]] = []
     for at in sorted(jumps_T, key=lambda t: -gain_T[t]):
         if all(abs(at + DAYS - other) > DAYS for other, _ in clearest):

@@ -80,7 +80,7 @@ def run_suites(
 class _Deferred(ModuleType):
     """Stands for a module that is imported when something of it is used."""
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the module has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - anything that the module has
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
@@ -108,10 +108,10 @@ def _add_grid_offset(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 
 
 def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
-    """Return one row a series: the share of its grid without a value, and its number of holes.
+    """Return one row per series: the share of its grid without a value, and its number of holes.
 
-    A hole is a stretch nobody collected (a file that is not there): it is counted, but it is not a
-    fault of what is there.
+    A hole is a period that was never collected (a missing file): it is counted, but it is not a
+    fault of the stored data.
     """
     observed = frame.filter(pl.col("value").is_not_null()).sort(*_SERIES_COLUMNS, "start_utc")
     publishes_on_weekdays = pl.any_horizontal(

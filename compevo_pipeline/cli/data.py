@@ -48,7 +48,9 @@ def init(
         typer.Option(help="Value column; repeat for several series, or all (default: guessed)."),
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the data set (default: the file name).")] = "",
-    by: Annotated[str, typer.Option("--id", help="Column that names the series of each row.")] = "",
+    by: Annotated[
+        str, typer.Option("--id", help="Column that names the series of each row; two as 'A + B'.")
+    ] = "",
     unit: Annotated[str, typer.Option(help="Unit of the values, where no cell says it.")] = "",
     zone: Annotated[
         str, typer.Option(help="Clock of stamps without an offset: Europe/Paris, UTC or +01:00.")
@@ -65,6 +67,15 @@ def init(
     ] = "",
     horizon: Horizon = None,
     lookback: Lookback = None,
+    test: Annotated[
+        float,
+        typer.Option(
+            help="Share of the steps, the last ones, that are kept for a test, such as 0.2; "
+            "without it only later days are test.",
+            min=0.0,
+            max=0.5,
+        ),
+    ] = 0.0,
     country: Annotated[str, typer.Option(help="Country of public holidays, such as FR.")] = "",
     stamps: Annotated[
         Literal["start", "end"] | None,
@@ -117,6 +128,7 @@ def init(
         step=step,
         horizon=horizon or 0,
         lookback=lookback or 0,
+        test=test,
         country=country,
         covariates=covariates,
         ahead=ahead,
@@ -206,8 +218,8 @@ def backfill(
 ) -> None:
     """Fetch the missing data of a past span, month by month.
 
-    For live mode: it asks the publishers. After a stop or a failure, the same command goes on where
-    it was.
+    For live mode: it asks the publishers. After a stop or a failure, the same command continues
+    where it was.
     """
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.source_coverage import backfill as fetch_missing

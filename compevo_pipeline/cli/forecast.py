@@ -60,14 +60,14 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
     }
     parts = [f"{level.name} in {clean_text(level.unit)}"]
     if any(columns["80 % band"]):
-        parts.append(f"bands are for the {level.name} and the peak themselves")
+        parts.append(f"80 % bands are for the {level.name} and for the peak")
     if any(columns[near]):
         until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
         span = f" up to {until:%H:%M}" if until < issued.origin else ""
         steps = "the same steps of " if near == "day" else ""
-        parts.append(f"{near}: against {steps}{near_words}{span}")
+        parts.append(f"{near}: change from {steps}{near_words}{span}")
     if any(columns[far]):
-        parts.append(f"{far}: against {far_words}")
+        parts.append(f"{far}: change from {far_words}")
     notes = wrap("; ".join(parts))
     return "\n".join([*describe_record(issued, data), *notes, "", *render_columns(columns)])
 
@@ -108,9 +108,22 @@ def describe_record(issued: "IssuedForecast", data: str) -> list[str]:
     return [
         f"{clean_text(facts['dataset'])}, {_name_origin(issued)}, "
         f"{clean_text(issued.unit)}, times in {zone.tzname(None)}",
-        f"known until {until:%d %b %Y %H:%M}, issued {made:%d %b %Y %H:%M}",
-        data,
+        f"known until {until:%d %b %Y %H:%M}, issued {made:%d %b %Y %H:%M}, "
+        f"by {clean_text(facts['method'])}",
+        f"{data}{_describe_span(issued)}",
     ]
+
+
+def _describe_span(issued: "IssuedForecast") -> str:
+    """Return from when to when the data of a declared set go, and whether the day was fitted."""
+    if "data" not in issued.facts:
+        return ""
+    first, last, fitted_until = (
+        datetime.fromisoformat(issued.facts["data"][name]).astimezone(issued.zone)
+        for name in ("first", "last", "fitted_until")
+    )
+    inside = "; the model has seen this day" if issued.origin < fitted_until else ""
+    return f" {first:%d %b %Y} to {last:%d %b %Y}{inside}"
 
 
 def _name_origin(issued: "IssuedForecast") -> str:
@@ -313,15 +326,15 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Check issued forecasts and times against their chain of hashes.
+    """Check issued forecasts and times against their chain of hashes, and the stored values.
 
     Prints the head of each chain. Any change of a record changes it, so note it elsewhere.
     """
     from compevo_core.forecast.issued import verify_issued
-    from compevo_pipeline.config.settings import Settings
+    from compevo_pipeline.work.ingest import find_damaged
 
-    settings = Settings.from_environment()
-    root = folder or settings.layout(settings.mode).forecasts / "issued"
+    deployment = arguments.open_deployment()
+    root = folder or deployment.layout.forecasts / "issued"
     names = [dataset] if dataset else sorted(path.name for path in root.glob("*/"))
     for name in names:
         chain = verify_issued(root / name)
@@ -331,6 +344,13 @@ def verify(
         typer.echo(f"{name}: {len(chain.lines)} issued forecasts are intact, head {chain.head}")
     if not names:
         typer.echo(f"no forecast was issued in {root}")
+    stored = () if folder else [dataset] if dataset else deployment.registry
+    damaged = [str(path) for name in stored for path in find_damaged(deployment, name)]
+    if damaged:
+        raise DataError(
+            f"not what was written: {', '.join(damaged)}; run `compevo refresh` of its data set, "
+            "which sets it aside and makes it again"
+        )
 
 
 if TYPE_CHECKING:
@@ -435,7 +455,7 @@ def render_explanation(
 
     lines += wrap(
         f"Corrections move the forecast by {why.share('correction'):.2f} % of its size on average "
-        f"over the day, levels by {why.share('level'):.2f} %; the numeric priors give the rest."
+        f"over the day, bias corrections by {why.share('level'):.2f} %; base models give the rest."
     )
     lines += wrap(NOT_A_CAUSE)
     for part in why.parts:

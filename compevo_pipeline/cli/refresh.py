@@ -47,9 +47,9 @@ def refresh(
     from compevo_pipeline.work.deployment import Deployment, utc_now
 
     deployment = arguments.open_deployment()
-    spec = deployment.registry[dataset].spec
-    asked = read_day(day, utc_now() + spec.market_offset)
-    chosen = asked.isoformat() if asked else choose_day(spec, utc_now())
+    declared = deployment.registry[dataset]
+    asked = read_day(day, utc_now() + declared.spec.market_offset)
+    chosen = asked.isoformat() if asked else choose_day(declared, utc_now())
     settings = run("refresh", dataset, chosen)
     # Windows that begin at any hour have no day to show.
     if chosen:

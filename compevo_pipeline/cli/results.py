@@ -86,7 +86,7 @@ def find_evaluated_run(
     return EvaluatedRuns(
         runs=current,
         windows=layout.windows(name),
-        # Windows may have been cut anew since the run was trained.
+        # Windows may have been cut again since the run was trained.
         news=write_news(deployment, encoder, window_set, log=log),
         results=results or layout.results,
         experiment=experiment or f"evaluate-{name}",
@@ -134,7 +134,7 @@ def evaluate(
     every: arguments.Every = 1,
     seeds: arguments.BaselineSeeds = 5,
 ) -> None:
-    """Score a data set's trained run beside all baselines.
+    """Score a data set's trained run and all baselines.
 
     Writes result rows and paired tests; forecasts and panels are written into the run folder.
     """

@@ -24,7 +24,7 @@ def fit(
     method: Annotated[
         str | None,
         typer.Option(
-            help="auto: the simplest within one standard error of the best on validation (default "
+            help="auto: the mixture of those that are good on validation, or the best (default "
             "for own data); compevo: a population of agents (default for built-in data); mixture; "
             "or a name, such as calendar-ridge, gbm or zero-shot:MODEL."
         ),

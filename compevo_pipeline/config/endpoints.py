@@ -30,7 +30,7 @@ from compevo_pipeline.config.settings import Settings
 
 TIMEOUT_SECONDS = 60.0
 WRITER_TIMEOUT_SECONDS = 600.0  # the samples of all agents wait for each other
-MAX_REPLY_BYTES = 10_000_000  # vLLM repeats the prompt's ids beside each sample's
+MAX_REPLY_BYTES = 10_000_000  # vLLM repeats the prompt's ids with each sample's
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _BLOCKED = frozenset({401, 402, 403})

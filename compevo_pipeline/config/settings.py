@@ -59,12 +59,12 @@ class Layout:
 
     @property
     def series(self) -> Path:
-        """Parquet series, one folder a data set."""
+        """Parquet series, one folder per data set."""
         return self.root / "series"
 
     @property
     def tables(self) -> Path:
-        """Frames that accompany a data set's series, one folder a data set."""
+        """Frames that accompany a data set's series, one folder per data set."""
         return self.root / "tables"
 
     @property
@@ -84,7 +84,7 @@ class Layout:
 
     @property
     def embeddings(self) -> Path:
-        """Embeddings of titles, one folder an encoder."""
+        """Embeddings of titles, one folder per encoder."""
         return self.root / "embeddings"
 
     @property
@@ -137,7 +137,7 @@ class Layout:
 
     @property
     def alerts(self) -> Path:
-        """What an operator was told, one file a fault and day."""
+        """Alerts that were sent, one file per fault and day."""
         return self.root / "alerts"
 
     @property
@@ -234,7 +234,7 @@ class Settings(BaseSettings):
     pems_password: SecretStr = _variable(
         SecretStr(""),
         "none",
-        "its password; sent to PeMS over TLS alone, and never logged or stored",
+        "its password; sent only to PeMS, over TLS, and never logged or stored",
     )
     pems_district: _District = _variable(
         PEMS_DISTRICT, f"`{PEMS_DISTRICT}` (Bay Area)", "Caltrans district, 3 to 12"
@@ -253,7 +253,7 @@ class Settings(BaseSettings):
     open_meteo_key: _QueryKey = _variable(
         Secret(""),
         "none: the free interface, which is not for commercial use",
-        "key of a paid plan at Open-Meteo; sent to its customers' host over TLS alone, and never "
+        "key of a paid plan at Open-Meteo; sent only to its customers' host, over TLS, and never "
         "logged or stored",
     )
     schedules: Annotated[
@@ -266,7 +266,7 @@ class Settings(BaseSettings):
     )
     alerts: SecretStr = _variable(
         SecretStr(""),
-        "none: the log alone",
+        "none: only the log",
         "where alerts go, with spaces between them: addresses of Apprise, such as "
         "`mailtos://user:password@host?to=me@example.org` or `jsons://host/hook`, or "
         "`command:/path/of/a/program`, which reads an alert from standard input; never logged",
@@ -288,7 +288,7 @@ class Settings(BaseSettings):
     )
     judge_url: str = _variable(
         "",
-        "none: the backbone alone judges",
+        "none: only the backbone judges",
         "OpenAI-compatible endpoint that judges logic updates, e.g. `https://host/v1`",
     )
     judge_model: str = _variable("", "none", "model name at that endpoint; needed with the address")
@@ -313,7 +313,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Let :meth:`from_environment` alone read variables."""
+        """Let only :meth:`from_environment` read variables."""
         return (init_settings,)
 
     @classmethod

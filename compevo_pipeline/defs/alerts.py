@@ -8,14 +8,14 @@ The deadline is a sensor of its own: it fires although the refresh failed or nev
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 
 from compevo_core.forecast.issued import find_issued, is_issued
 from compevo_pipeline.defs.asset_checks import COVERAGE, DATA_AGE, DRIFT
-from compevo_pipeline.defs.asset_keys import EVENING_DEADLINE, NEM_ZONE, OPERATIONAL
+from compevo_pipeline.defs.asset_keys import NEM_ZONE, OPERATIONAL
 from compevo_pipeline.defs.assets.report import FREE_SPACE
 from compevo_pipeline.defs.jobs import describe_failure
 from compevo_pipeline.defs.schedules import find_unscheduled
@@ -23,7 +23,7 @@ from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.work.alerts import NIGHTS, Alert, find_answering, find_failing, tell
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.next_day import KnownTo, Origin
+from compevo_pipeline.work.next_day import Origin
 
 TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE, FREE_SPACE})
 """Checks that only warn, but whose failures are worth an alert."""
@@ -71,14 +71,14 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
     @dg.sensor(
         name="tell_late_forecast",
         minimum_interval_seconds=_SECONDS,
-        default_status=dg.DefaultSensorStatus(settings.default_status(OPERATIONAL)),
+        default_status=status,
         description=(
-            f"Tells at {EVENING_DEADLINE:%H:%M} market time that tomorrow's forecast of "
-            f"{OPERATIONAL} was not issued, whatever became of the refresh."
+            "Tells at the deadline of a data set's night that its forecast was not issued, "
+            "whatever became of the refresh."
         ),
     )
     def late_forecast(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        return send(context, _find_late_forecast(deployment, _market_time(clock)))
+        return send(context, _find_late_forecasts(deployment, clock()))
 
     @dg.sensor(
         name="tell_failing_sources",
@@ -147,18 +147,33 @@ def _describe_checks(events: Iterable[dg.EventLogEntry]) -> list[Alert]:
     return alerts
 
 
-def _find_late_forecast(deployment: Deployment, at: datetime) -> list[Alert]:
-    day = at.date() + timedelta(days=1)
-    origin = Origin.of(deployment.registry[OPERATIONAL].spec, day, KnownTo.ISSUE_TIME)
-    folder = deployment.layout.issued(OPERATIONAL)
-    is_there = is_issued(find_issued(folder, origin.origin_utc, origin.until))
-    if is_there or at.time() < EVENING_DEADLINE:
-        return []
-    text = (
-        f"No forecast of {OPERATIONAL} for {day} was issued by {EVENING_DEADLINE:%H:%M} market "
-        f"time: look at the runs of refresh in Dagster, then run `compevo refresh --day {day}`."
-    )
-    return [Alert(fault=f"late {day}", text=text)]
+def _find_late_forecasts(deployment: Deployment, now: datetime) -> Iterator[Alert]:
+    """Tell of forecasts that were not issued by the deadline of their night, whatever ran."""
+    for declared in (deployment.registry[name] for name in deployment.registry):
+        spec, night = declared.spec, declared.night
+        is_on = deployment.settings.default_status(spec.name) == "RUNNING"
+        if not is_on or night.at is None or night.deadline is None or not spec.starts_with_days:
+            continue
+        at = now.astimezone(ZoneInfo(night.zone))
+        begun = datetime.combine(at, night.at, at.tzinfo)
+        # A deadline may lie after midnight.
+        begun -= timedelta(days=begun > at)
+        due = datetime.combine(begun, night.deadline, at.tzinfo)
+        due += timedelta(days=due < begun)
+        day = (begun.astimezone(UTC) + spec.market_offset).date() + timedelta(days=night.days_ahead)
+        origin = Origin.of(spec, day, None)
+        folder = deployment.layout.issued(spec.name)
+        if at < due or is_issued(find_issued(folder, origin.origin_utc, origin.until)):
+            continue
+        name = "" if spec.name == OPERATIONAL else f"{spec.name} "
+        yield Alert(
+            fault=f"late {name}{day}",
+            text=(
+                f"No forecast of {spec.name} for {day} was issued by {due:%H:%M} ({night.zone}): "
+                "look at the runs of refresh in Dagster, then run "
+                f"`compevo refresh {name}--day {day}`."
+            ),
+        )
 
 
 def _describe_sources(

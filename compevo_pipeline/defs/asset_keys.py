@@ -9,19 +9,21 @@ windows are stored by idempotent upsert and read whole (decision 19-stores).
 
 import re
 from collections.abc import Callable
-from datetime import date, time
+from datetime import date
 
 import dagster as dg
 
 from compevo_core.data.datasets import DatasetSpec
+from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.sources.registry import MARKET_ZONE
+from compevo_pipeline.storage.runs import has_current_run
 
 # The first is the default of every launch that names none.
 DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
 
 OPERATIONAL = "electricity-operational"  # the data set that the job `refresh` is for
-NEM_ZONE = "Australia/Brisbane"  # the market's clock, UTC+10 all year
-EVENING_DEADLINE = time(18, 45)
-"""When the forecast of tomorrow must have been issued, on the market's clock."""
+DEFAULT_DATASET = "electricity"  # the data set that the jobs `demo` and `full` are for
+NEM_ZONE = MARKET_ZONE
 
 target_days = dg.DailyPartitionsDefinition("2026-02-19", timezone=NEM_ZONE, end_offset=2)
 """Days to forecast, from the first one after the validation span to tomorrow."""
@@ -89,6 +91,15 @@ def _forecast_keys(name: str) -> Callable[[str], dg.AssetKey]:
 
 next_day_key = _forecast_keys("next_day")
 scored_key = _forecast_keys("scored")
+
+
+def infers(dataset: str, layout: Layout) -> bool:
+    """Whether a refresh makes the 2026 inference: of electricity's population, on its windows.
+
+    Without a population there is nothing to check, and a check that nobody made must not look like
+    one that failed.
+    """
+    return dataset == OPERATIONAL and has_current_run(layout, DEFAULT_DATASET)
 
 
 def score_keys(dataset: str) -> list[dg.AssetKey]:

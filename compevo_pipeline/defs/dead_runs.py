@@ -1,40 +1,39 @@
 """Runs whose process is gone: what they claimed is given back, so that others go on.
 
 What belongs here: how a run shows that its process lives, what is done about one whose process
-does not, and the executor and the sensor that look for such runs. What does not: Dagster's own
-monitoring (``dagster_home/dagster.yaml``), which sees only the runs that its daemon started.
+does not, and the sensor that looks for such runs. What does not: Dagster's own monitoring
+(``dagster_home/dagster.yaml``), which sees only the runs that its daemon started; where these are
+pods, it sees all, and nothing here is done.
 
 A run holds a lock on a file below ``DAGSTER_HOME`` for as long as its process lives. The kernel
 frees the lock when the process dies of whatever cause, so that no process id has to be remembered,
-and none that was given to another process passes for a living run. The folder must be on a file
-system whose locks are seen by all that share it (decision 20-operations).
+and none that was given to another process passes for a living run. The file names machine and boot:
+only locks of this machine are judged, since a file system need not show the locks of others
+(decision 20-operations).
 """
 
+import errno
 import fcntl
 import logging
+import operator
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
-if TYPE_CHECKING:
-    from dagster._core.execution.context.system import PlanOrchestrationContext
-    from dagster._core.execution.plan.plan import ExecutionPlan
-    from dagster._core.execution.retries import RetryMode
-    from dagster._core.execution.step_dependency_config import StepDependencyConfig
+from compevo_core.runtime.files import describe_storage_error
 
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 15.0  # how often a run looks for dead ones while it works or waits
 SLOT_GRACE_SECONDS = 60.0
 """How long after the end of a run its last steps may still give back what they claimed."""
-FEW_STEPS = 2  # steps of a run that needs no process for each: an asset and its checks
 _FOLDER = "run_locks"
 _SUFFIX = ".lock"
 _MODE = 0o644
@@ -48,6 +47,9 @@ def hold_run_lock(instance: dg.DagsterInstance, run_id: str) -> int:
     Returns:
         The handle. It is not closed where the run ends: between its last step and its last event
         the run would pass for dead.
+
+    Raises:
+        StorageError: the file system has no locks, or they keep nobody out.
     """
     path = _locks(instance) / f"{run_id}{_SUFFIX}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,9 +57,30 @@ def hold_run_lock(instance: dg.DagsterInstance, run_id: str) -> int:
     # Locked under another name: nobody may find the file before it is locked.
     unnamed = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
-    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with _take(unnamed) as is_free:
+            if is_free:
+                raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    except OSError as error:
+        raise describe_storage_error(error, f"locking {path}") from None
+    os.write(handle, "\n".join(_name_machine()).encode())
     unnamed.rename(path)
     return handle
+
+
+def _name_machine() -> tuple[str, str]:
+    """Return the name of this machine, and of its present boot where the kernel gives one."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return socket.gethostname(), boot.read_text().strip() if boot.exists() else ""
+
+
+def _is_of_this_machine(path: Path) -> bool:
+    """Whether a lock was made here; one without a name was, as it comes from a restored copy."""
+    # A container that was made again has another name and the same boot; a machine that was
+    # restarted has the same name and another boot.
+    names = path.read_text(encoding="utf-8").split("\n")
+    return names == [""] or any(map(operator.eq, names, _name_machine()))
 
 
 @contextmanager
@@ -90,10 +113,12 @@ def sweep_dead_runs(
     instance: dg.DagsterInstance, *, clock: Callable[[], float] = time.time
 ) -> list[str]:
     """End the runs whose process is gone, return their ids, and free the slots of ended ones."""
+    if instance.run_launcher.supports_check_run_worker_health:
+        return []  # Dagster's monitoring asks the cluster which pods live
     dead = []
     for path in sorted(_locks(instance).glob(f"*{_SUFFIX}")):
         with _take(path) as is_free:
-            if not is_free:
+            if not is_free or not _is_of_this_machine(path):
                 continue
             if _end(instance, path.stem):
                 dead.append(path.stem)
@@ -158,58 +183,6 @@ def _free_slots_of_ended(instance: dg.DagsterInstance, now: float) -> None:
         is_over = record.dagster_run.is_finished and record.end_time is not None
         if is_over and now - (record.end_time or now) > SLOT_GRACE_SECONDS:
             instance.event_log_storage.free_concurrency_slots_for_run(run_id)
-
-
-class WatchfulExecutor(dg.Executor):
-    """Another executor, whose run shows that it lives and takes back what dead runs claimed.
-
-    A run of few steps works in its own process: a step's process imports everything again.
-    """
-
-    def __init__(self, inner: dg.Executor, in_process: dg.Executor) -> None:
-        self._inner = inner
-        self._in_process = in_process
-
-    @property
-    def retries(self) -> "RetryMode":
-        """Whether steps may be retried."""
-        return self._inner.retries
-
-    @property
-    def step_dependency_config(self) -> "StepDependencyConfig":
-        """What a step waits for."""
-        return self._inner.step_dependency_config
-
-    def execute(
-        self, plan_context: "PlanOrchestrationContext", execution_plan: "ExecutionPlan"
-    ) -> Iterator[dg.DagsterEvent]:
-        """Run the steps; yield their events."""
-        instance = plan_context.instance
-        hold_run_lock(instance, plan_context.run_id)
-        is_small = len(execution_plan.step_keys_to_execute) <= FEW_STEPS
-        executor = self._in_process if is_small else self._inner
-        with sweep_meanwhile(instance):
-            yield from executor.execute(plan_context, execution_plan)
-
-
-def watch_dead_runs(inner: dg.ExecutorDefinition) -> dg.ExecutorDefinition:
-    """Return an executor that does as ``inner`` does, and watches for dead runs."""
-
-    def create(context: dg.InitExecutorContext) -> dg.Executor:
-        executors = []
-        for definition in (inner, dg.in_process_executor):
-            # Dagster types it as optional; its own executors all have one.
-            assert definition.executor_creation_fn is not None  # noqa: S101 - by construction
-            executors.append(definition.executor_creation_fn(context))
-        return WatchfulExecutor(*executors)
-
-    return dg.ExecutorDefinition(
-        name=inner.name,
-        config_schema=inner.config_schema.as_field(),
-        requirements=inner.get_requirements,
-        executor_creation_fn=create,
-        description=inner.description,
-    )
 
 
 @dg.sensor(

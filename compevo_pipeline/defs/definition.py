@@ -8,7 +8,8 @@ step reads. What does not: keys (``defs.asset_keys``), which errors are tried ag
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from difflib import get_close_matches
@@ -24,8 +25,8 @@ from pydantic.fields import FieldInfo
 from compevo_core.config.run import describe_error
 from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.runtime.files import translate_storage_errors
-from compevo_pipeline.defs.asset_keys import EVENING_DEADLINE, NEM_ZONE
 from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, get_policy
+from compevo_pipeline.sources.registry import Night
 from compevo_pipeline.storage.code_versions import code_version
 
 OWNERS = ["team:forecasting"]
@@ -46,13 +47,18 @@ DAILY_REFRESH = dg.FreshnessPolicy.time_window(
 The age of the data itself is the check ``data_age``.
 """
 
-EVENING_FORECAST = dg.FreshnessPolicy.cron(
-    deadline_cron=f"{EVENING_DEADLINE.minute} {EVENING_DEADLINE.hour} * * *",
-    # Midnight's forecast of the day before counts for no evening.
-    lower_bound_delta=timedelta(hours=12),
-    timezone=NEM_ZONE,
-)
-"""For the forecast of tomorrow; kept in live mode alone."""
+
+def make_freshness(night: Night) -> dg.FreshnessPolicy:
+    """Return when a forecast is due: by its deadline, or daily; kept in live mode alone."""
+    if night.deadline is None:
+        return DAILY_REFRESH
+    return dg.FreshnessPolicy.cron(
+        deadline_cron=f"{night.deadline.minute} {night.deadline.hour} * * *",
+        # The forecast of another time of day counts for none.
+        lower_bound_delta=timedelta(hours=12),
+        timezone=night.zone,
+    )
+
 
 _BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), Lt: ("lt", "below")}
 
@@ -184,6 +190,7 @@ def define_asset(
     version: str | None = None,
     dataset: str = "",
     config: type[LaunchConfig] | None = None,
+    op_tags: Mapping[str, str] | None = None,
     **arguments: Any,  # noqa: ANN401 - of dg.asset
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Return ``@dg.asset`` with what all assets have in common; the group is the key's first part.
@@ -200,12 +207,14 @@ def define_asset(
         owners=OWNERS,
         code_version=version,
         tags=tags,
-        op_tags=tags,
+        op_tags=tags | dict(op_tags or {}),
         config_schema=config.schema_of_launch() if config else None,
         **arguments,
     )
 
     def define_translated(compute: Callable[..., Any]) -> dg.AssetsDefinition:
+        if inspect.isgeneratorfunction(compute):
+            return define(compute)  # what it raises later passes by: it translates within
         # Files on disk do not change: what reads a publisher or a server asks for retries itself.
         return define(translate_errors(retry=False)(compute))
 

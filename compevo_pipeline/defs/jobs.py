@@ -8,7 +8,6 @@ own, such as ``refresh_exchange``: a publisher that fails stops no forecast of a
 """
 
 import sqlite3
-import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,20 +17,15 @@ from typing import Any
 import dagster as dg
 from sqlalchemy.exc import DBAPIError
 
-from compevo_core.data.datasets import DatasetSpec
 from compevo_core.errors import ConfigError, StorageError
 from compevo_core.runtime.files import translate_storage_errors
 from compevo_pipeline.config.settings import Layout, ensure_dagster_home
 from compevo_pipeline.defs import asset_keys as keys
-from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_meanwhile, watch_dead_runs
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.registry import Registry
-from compevo_pipeline.storage.runs import has_current_run
+from compevo_pipeline.sources.registry import RegisteredDataset, Registry
 
-DEFAULT_DATASET = "electricity"
-
+MAX_REFRESH_S = 2 * 3600  # after which the daemon ends a refresh: the next one goes on
 _REPORT = (keys.REPORT, keys.CLEANED)
-_TWO_STEPS_AT_ONCE = watch_dead_runs(dg.multiprocess_executor).configured({"max_concurrent": 2})
 
 
 def set_mode(mode: Mode) -> dict[str, Any]:
@@ -41,7 +35,7 @@ def set_mode(mode: Mode) -> dict[str, Any]:
 
 def job_name(name: str, dataset: str) -> str:
     """Return the name of the job ``demo``, ``full`` or ``refresh`` of a data set."""
-    without = keys.OPERATIONAL if name == "refresh" else DEFAULT_DATASET
+    without = keys.OPERATIONAL if name == "refresh" else keys.DEFAULT_DATASET
     return name if dataset == without else f"{name}_{dataset.replace('-', '_')}"
 
 
@@ -66,10 +60,10 @@ def build_demo_config(dataset: str) -> dict[str, Any]:
         keys.NEWS_EMBEDDINGS: {"ahead": False},
         keys.baselines_key(dataset): {"seeds": 1},
         # The sample world announces events of electricity alone.
-        keys.population_test_key(dataset): {"audits_news": dataset == DEFAULT_DATASET},
+        keys.population_test_key(dataset): {"audits_news": dataset == keys.DEFAULT_DATASET},
         keys.lud_key(dataset): {"pairs": 2},
     }
-    if dataset == DEFAULT_DATASET:
+    if dataset == keys.DEFAULT_DATASET:
         configs[keys.INFERENCE_2026] = {"seeds": 1, "every": 5}
 
     return set_mode(Mode.SAMPLE) | {
@@ -77,7 +71,7 @@ def build_demo_config(dataset: str) -> dict[str, Any]:
     }
 
 
-def run_config(name: str, dataset: str = DEFAULT_DATASET) -> dict[str, Any]:
+def run_config(name: str, dataset: str = keys.DEFAULT_DATASET) -> dict[str, Any]:
     """Return the run configuration of a job unless a run changes it."""
     return build_demo_config(dataset) if name == "demo" else {}
 
@@ -100,8 +94,6 @@ def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
             ),
             config=run_config("demo", dataset),
             tags={"compevo/job": "demo", "dataset": dataset},
-            # One process: importing torch in a process for each step would cost a minute.
-            executor_def=watch_dead_runs(dg.in_process_executor),
         )
         for dataset in keys.DATASETS
     ]
@@ -114,7 +106,6 @@ def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
                 "to report."
             ),
             tags={"compevo/job": "full", "dataset": dataset},
-            executor_def=_TWO_STEPS_AT_ONCE,
         )
         for dataset in registry
     ]
@@ -139,16 +130,17 @@ def _build_refresh(registry: Registry, dataset: str, layout: Layout) -> Any:  # 
         dg.AssetSelection.assets(*refreshed),
         description=f"New data, {', '.join(parts)} and the report; trains nothing.",
         # A partition is the day of the forecast. Everything else has none, and runs with it.
-        tags={"compevo/job": "refresh"}
-        | ({} if dataset == keys.OPERATIONAL else {"dataset": dataset}),
-        # One process: seventeen steps of a second each would import everything seventeen times.
-        executor_def=watch_dead_runs(dg.in_process_executor),
+        tags={
+            "compevo/job": "refresh",
+            "dataset": dataset,
+            "dagster/max_runtime": str(MAX_REFRESH_S),
+        },
     )
 
 
 def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:
     """Return what is trained and scored for one data set, all that it is made of, the report."""
-    is_default = dataset == DEFAULT_DATASET
+    is_default = dataset == keys.DEFAULT_DATASET
     # The first thing that anybody runs: it also shows the data of the others, and the check of
     # 2026, which concerns the population of electricity.
     read = keys.DATASETS if is_default else (dataset,)
@@ -164,27 +156,13 @@ def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:
 def list_refreshed(registry: Registry, dataset: str, layout: Layout) -> list[dg.AssetKey]:
     """Return what a new day of one data set changes, but for what is trained."""
     has_days = registry[dataset].spec.starts_with_days
+    read = (dataset, keys.DEFAULT_DATASET) if keys.infers(dataset, layout) else (dataset,)
     return [
-        *list_collected(registry, dataset, layout),
+        *_list_data(registry, read),
         *([keys.next_day_key(dataset), keys.scored_key(dataset)] if has_days else []),
-        *([keys.INFERENCE_2026] if _infers(dataset, layout) else []),
+        *([keys.INFERENCE_2026] if keys.infers(dataset, layout) else []),
         *_REPORT,
     ]
-
-
-def list_collected(registry: Registry, dataset: str, layout: Layout) -> list[dg.AssetKey]:
-    """Return what a refresh reads from the publishers, with the windows that it cuts."""
-    read = (dataset, DEFAULT_DATASET) if _infers(dataset, layout) else (dataset,)
-    return _list_data(registry, read)
-
-
-def _infers(dataset: str, layout: Layout) -> bool:
-    """Whether a refresh makes the 2026 inference: of electricity's population, on its windows.
-
-    Without a population there is nothing to check, and a check that nobody made must not look like
-    one that failed.
-    """
-    return dataset == keys.OPERATIONAL and has_current_run(layout, DEFAULT_DATASET)
 
 
 def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]:
@@ -198,15 +176,15 @@ def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]
     ]
 
 
-def choose_day(spec: DatasetSpec, now: datetime) -> str:
-    """Return the partition of a refresh: tomorrow for operational demand, today for other data.
+def choose_day(declared: RegisteredDataset, now: datetime) -> str:
+    """Return the partition of a refresh: today, or tomorrow where its night forecasts that.
 
     Days are on the data set's own clock; empty where its windows start with no day.
     """
-    if not spec.starts_with_days:
+    if not declared.spec.starts_with_days:
         return ""
-    ahead = timedelta(days=1 if spec.name == keys.OPERATIONAL else 0)
-    return (now + spec.market_offset + ahead).date().isoformat()
+    ahead = timedelta(days=declared.night.days_ahead)
+    return (now + declared.spec.market_offset + ahead).date().isoformat()
 
 
 def hide_notices() -> None:
@@ -228,24 +206,22 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
     steps = [node.name for node in job.nodes]
     loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
 
-    run_id = str(uuid.uuid4())
     with _translate_record_errors(), dg.DagsterInstance.get() as instance:
-        # Dagster runs a job in this process without asking the job's executor, which would do it.
-        hold_run_lock(instance, run_id)
-        with sweep_meanwhile(instance):
-            result = job.execute_in_process(
-                run_config=run_config(name, dataset) | loggers,
-                partition_key=day or None,
-                instance=instance,
-                run_id=run_id,
-                # A failed step must not hide those that failed with it.
-                raise_on_error=False,
-            )
+        result = job.execute_in_process(
+            run_config=run_config(name, dataset) | loggers,
+            partition_key=day or None,
+            instance=instance,
+            # A failed step must not hide those that failed with it.
+            raise_on_error=False,
+        )
 
         if result.success:
             return []
         failed = result.filter_events(lambda event: event.is_step_failure)
-        return [f"  {event.step_key}: {describe_failure(event)}" for event in failed]
+        steps = [f"  {event.step_key}: {describe_failure(event)}" for event in failed]
+        # A run that could not begin has no step that failed.
+        ends = result.filter_events(lambda event: event.is_job_failure)
+        return steps or [f"  {job.name}: {describe_failure(event)}" for event in ends]
 
 
 @contextmanager
@@ -266,13 +242,15 @@ def _translate_record_errors() -> Iterator[None]:
 
 
 def describe_failure(event: dg.DagsterEvent) -> str:
-    """Return why a step failed, in one line: the innermost error."""
-    failure = event.step_failure_data
-    # A dg.Failure of ours says file, line and remedy itself.
-    if failure.user_failure_data and failure.user_failure_data.description:
-        return failure.user_failure_data.description
-
-    error = failure.error
+    """Return why a step or run failed, in one line: the innermost error."""
+    if event.is_step_failure:
+        failure = event.step_failure_data
+        # A dg.Failure of ours says file, line and remedy itself.
+        if failure.user_failure_data and failure.user_failure_data.description:
+            return failure.user_failure_data.description
+        error = failure.error
+    else:
+        error = event.job_failure_data.error
     if error is None:
         return "no error was recorded"
     is_interrupted = error.cls_name == dg.DagsterExecutionInterruptedError.__name__

@@ -1,4 +1,4 @@
-"""Metadata of materializations: counts, column schemas, tables, plots, drawings, escaped text.
+"""Metadata of materializations: counts, column schemas, tables, drawings, escaped text.
 
 What belongs here: turning frames, numbers and strangers' text into what Dagster's pages show. What
 does not: computing what is shown, deciding what an asset shows (its own module does). A sketch is a
@@ -6,10 +6,9 @@ drawing so small that the UI shows it without a click, also while a training sti
 """
 
 import base64
-import io
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,6 @@ from compevo_core.report.days import ForecastDay
 from compevo_core.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from compevo_core.report.tables import Table
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#!|~])")
@@ -49,8 +46,6 @@ SCORE_COLUMNS = (
 
 _MAX_CELL_CHARACTERS = 60
 MOST_SERIES = 6  # series of a forecast whose charts are shown, the first ones of the record
-_PLOT_DPI = 90
-_TICK_POINTS = 7
 
 
 def describe_table(frame: pl.DataFrame) -> dict[str, Any]:
@@ -121,30 +116,6 @@ def _make_table(
         [dg.TableRecord(record) for record in records],
         dg.TableSchema([dg.TableColumn(name) for name in columns]),
     )
-
-
-def render_plot(
-    draw: Callable[["Axes"], None], title: str, *, width: float = 8.0, height: float = 3.0
-) -> dg.MetadataValue[Any]:
-    """Return what ``draw`` draws as a PNG inside Markdown; sizes in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    # A figure of its own instead of pyplot, whose global state is not safe in threads of Dagster.
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.tick_params(labelsize=_TICK_POINTS)
-
-    draw(axes)
-    axes.set_title(title, fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=_PLOT_DPI)
-    # Embedded: the UI serves no files of a run.
-    encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
-    return dg.MetadataValue.md(f"![{escape_markdown(title)}](data:image/png;base64,{encoded})")
 
 
 def _render_cell(value: object) -> str | float | bool:

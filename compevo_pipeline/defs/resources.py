@@ -8,7 +8,9 @@ configuration of the ``workspace`` resource, so that one choice holds for a whol
 returns what the process reported about its asset.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -20,11 +22,11 @@ from compevo_core.errors import ConfigError
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.settings import Settings, child_environment
+from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_meanwhile
 from compevo_pipeline.defs.metadata import sketch_validation
 from compevo_pipeline.launchers.process import (
     POLL_SECONDS,
     PodSpec,
-    end_with_run,
     run_training,
     write_jobs,
 )
@@ -57,10 +59,14 @@ class Workspace(dg.ConfigurableResource[Deployment]):
     )
     settings: dg.ResourceDependency[Settings]
 
-    def create_resource(self, context: dg.InitResourceContext) -> Deployment:
-        """Open the deployment, and let the process of a step end with its run."""
-        end_with_run()
-        return Deployment(settings=self.settings, mode=Mode(self.mode) if self.mode else None)
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Deployment]:
+        """Open the deployment; the run shows that it lives, and takes back what dead ones hold."""
+        with contextlib.ExitStack() as while_used:
+            if context.instance is not None and context.run is not None:
+                hold_run_lock(context.instance, context.run.run_id)
+                while_used.enter_context(sweep_meanwhile(context.instance))
+            yield Deployment(settings=self.settings, mode=Mode(self.mode) if self.mode else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

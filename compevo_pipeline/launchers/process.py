@@ -1,19 +1,16 @@
 """The process of a training, on this machine or in a pod of Kubernetes.
 
 What belongs here: its command, starting, following and stopping it on this machine, how its death
-is reported; the settings of a pod, and its manifest. What does not: what it computes
+is reported; the settings of a pod. What does not: what it computes
 (``launchers.worker``), the Dagster session that it reports to, starting a pod
 (``defs.resources``), setting up the cluster. A pod and Dagster must see ``COMPEVO_HOME`` under the
 same path, on one volume.
 """
 
 import ctypes
-import multiprocessing
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -151,27 +148,10 @@ class RoundTail:
 def _end_with_parent() -> None:
     """Ask the kernel to terminate this process when the one that started it dies, on Linux.
 
-    A killed run would otherwise leave its training running, beside the training of its retry.
+    A killed run would otherwise leave its training running along with the training of its retry.
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def end_with_run() -> None:
-    """Let this process die with the run that started it, if it is the process of a step.
-
-    A killed run would otherwise leave its steps working, beside the steps of its retry.
-    """
-    run = multiprocessing.parent_process()
-    if run is None:
-        return
-
-    def wait() -> None:
-        run.join()
-        # As the run itself was: what a step leaves behind at any moment can be gone on from.
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=wait, daemon=True, name="end-with-run").start()
 
 
 def describe_exit_code(code: int) -> str:
@@ -294,12 +274,3 @@ class PodSpec:
             "containers": [container],
             "volumes": volumes,
         }
-
-    def manifest(self, name: str, job_files: Sequence[str]) -> dict[str, Any]:
-        """Return a whole Pod, for ``kubectl apply`` without Dagster."""
-        spec = self.pod_spec()
-        spec["containers"][0] |= {"command": self.command(job_files)}
-
-        labels = {"app.kubernetes.io/name": "compevo", "app.kubernetes.io/component": "training"}
-        metadata = {"name": name, "namespace": self.namespace, "labels": labels}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

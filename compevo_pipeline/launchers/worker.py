@@ -3,7 +3,7 @@
 What belongs here: writing and reading jobs, calling the trainer, reporting each round to Dagster.
 What does not: any training logic. A process killed at any moment resumes
 from the newest good checkpoint of its run folder when it is started again with the same job.
-Under torchrun the processes share the agents, or the layers of the backbone; the first one alone
+Under torchrun the processes share the agents, or the layers of the backbone; only the first one
 reports to Dagster.
 
 By hand: ``python -m compevo_pipeline.launchers.worker <run folder>/job.json``
@@ -47,14 +47,14 @@ class TrainJob:
     news: str  # folder of articles and embeddings; empty where nothing reads
     out: str  # run folder
     resume: bool = True  # False starts over instead of resuming from the newest checkpoint
-    # Folder of fitted baselines to share with others; empty: fits are shared among the jobs of a
-    # process alone.
+    # Folder of fitted baselines to share with others; empty: fits are shared only among the jobs of
+    # a process.
     fits: str = ""
     # Folder of supervised stages that several jobs share; empty: each trains its own.
     stages: str = ""
     # Whether several processes split the backbone in place of the agents.
     shard_backbone: bool = False
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what else the manifest says of the run
+    facts: Mapping[str, Any] = field(default_factory=dict)  # more facts for the manifest
 
     @property
     def folder(self) -> RunFolder:
@@ -209,7 +209,7 @@ def select_scalars(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in summary.items()
-        # NaN alone differs from itself; the event log's JSON has no word for it.
+        # Only NaN differs from itself; the event log's JSON has no word for it.
         if isinstance(value, str | int | float) and value == value
     }
 
@@ -270,7 +270,7 @@ def _run(jobs: Sequence[TrainJob]) -> None:
 def _set_up_logging(rank: int, processes: int) -> None:
     """Write plain lines; name the process where there are several."""
     prefix = f"process {rank}: " if processes > 1 else ""
-    # Libraries speak up where something is wrong; progress is this project's own lines alone.
+    # Libraries report only problems; progress is only this project's own lines.
     logging.basicConfig(
         level=logging.WARNING, format=f"%(asctime)s {prefix}%(message)s", stream=sys.stderr
     )

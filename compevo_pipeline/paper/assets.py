@@ -40,7 +40,7 @@ from compevo_core.paper.changes import (
     list_changes,
 )
 from compevo_core.paper.lud import DEFAULT_PAIRS, measure_lud
-from compevo_core.paper.lud_judges import EndpointJudge
+from compevo_core.paper.lud_judges import EndpointJudge, build_judges
 from compevo_core.paper.method import BUDGETS, STANDARD, find_budget
 from compevo_core.paper.method_table import METHODS, find_method
 from compevo_core.paper.news_audit import audit_run, write_audit
@@ -62,11 +62,11 @@ from compevo_pipeline.defs.resources import Launchers, PodClient
 from compevo_pipeline.paper.benchmark_runs import BenchmarkData
 from compevo_pipeline.paper.experiments import (
     ExperimentRun,
+    build_endpoint_judge,
     run_control_on,
     run_experiment,
     run_text_on,
 )
-from compevo_pipeline.paper.judges import build_endpoint_judge, build_judges
 from compevo_pipeline.storage.code_versions import code_version, read_commit
 from compevo_pipeline.storage.runs import find_current_run, has_current_run
 from compevo_pipeline.work.deployment import Deployment
@@ -226,7 +226,14 @@ def build_benchmark_asset(
     config = BenchmarkConfig.read(context)
     name, _, seed = context.partition_key.rpartition(_SEED)
 
-    method = find_method(_name_method(name, config))
+    if name == ZERO_SHOT:
+        if config.zero_shot_model is None:
+            raise ConfigError(
+                "the partition zero-shot needs the folder or hub id of a pretrained model of time "
+                "series: give zero_shot_model in the launch"
+            )
+        name = f"{PREFIX}{config.zero_shot_model}"
+    method = find_method(name)
     data = BenchmarkData.read(workspace, dataset, every=config.every, scopes=config.scopes)
     if not data.can_run(method):
         context.log.info(f"{method.name} cannot forecast these windows: it has no rows")
@@ -236,17 +243,6 @@ def build_benchmark_asset(
     rows = data.run(method, inputs, int(seed))
 
     return dg.MaterializeResult(metadata=metadata.describe_scores(rows, data.rows))
-
-
-def _name_method(name: str, config: BenchmarkConfig) -> str:
-    if name != ZERO_SHOT:
-        return name
-    if config.zero_shot_model is None:
-        raise ConfigError(
-            "the partition zero-shot needs the folder or hub id of a pretrained model of time "
-            "series: give zero_shot_model in the launch"
-        )
-    return f"{PREFIX}{config.zero_shot_model}"
 
 
 class JudgeEndpoint(dg.ConfigurableResource[None]):

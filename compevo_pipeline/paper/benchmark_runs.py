@@ -1,8 +1,8 @@
 """Runs of the benchmark on stored windows, and the files that they leave.
 
-What belongs here: what command and assets share: reading windows and news, running a method under a
-seed, replacing its older rows, forecasts and traces. What does not: the methods
-(``compevo_core.paper.method_table``), options and partitions.
+What belongs here: what command and assets share: reading windows and news, cutting the windows that
+the paper published, running a method under a seed, replacing its older rows, forecasts and traces.
+What does not: the methods (``compevo_core.paper.method_table``), options and partitions.
 
 Rows of a data set are one file. Whoever writes holds a lock and replaces the rows of the same
 method, seed and budget alone: runs side by side lose nothing of each other, and a run that broke is
@@ -20,21 +20,33 @@ import polars as pl
 
 from compevo_core.baselines import SharedFits
 from compevo_core.config.run import RunConfig
+from compevo_core.data.build import build_windows
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import SourceAbsent
 from compevo_core.evaluation.scopes import Scope, select_test_scopes, write_forecasts
 from compevo_core.evaluation.score_files import replace_own_rows, write_config
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.agent_systems import PRESET
 from compevo_core.paper.method import Budget, FitInputs, Method, TrainingPlan
 from compevo_core.paper.method_table import prepare_inputs, score_seed
+from compevo_core.paper.paper_windows import (
+    PAPER_SETS,
+    describe_set,
+    label_windows,
+    parse_table,
+)
 from compevo_core.paper.report.rows import read_result_file
 from compevo_core.paper.run_traces import RunIdentity, write_traces
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.launchers.worker import describe_round
+from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.storage.code_versions import read_commit
+from compevo_pipeline.storage.news_store import StoredArticles
 from compevo_pipeline.storage.runs import make_run_name
-from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.deployment import Deployment, utc_now
 from compevo_pipeline.work.embedded_news import read_news
+from compevo_pipeline.work.ingest import ingest_dataset
+from compevo_pipeline.work.source_coverage import NEWS
 from compevo_pipeline.work.stored_windows import read_windows
 
 if TYPE_CHECKING:
@@ -44,6 +56,8 @@ log = logging.getLogger(__name__)
 
 _RUN = ("experiment", "method", "dataset", "subset", "seed", "budget")
 """Rows that agree in these belong to the same run of a method."""
+
+PAPER_FOLDER = "compevo_paper"  # of an archive, with the tables of the paper's sets
 
 _ORDER = ("method", "budget", "seed", "subset")
 
@@ -68,18 +82,21 @@ class BenchmarkData:
         scopes: int | None = None,
         results: Path | None = None,
     ) -> Self:
-        """Read the windows of a data set.
+        """Read the windows of a data set, or cut the windows that the paper published.
 
         Every n-th origin of the first ``scopes`` test scopes is scored; None: of all.
         """
         layout = deployment.layout
-        name = deployment.registry[dataset].name
-        windows = read_windows(layout, name)
+        folder = results or layout.results
+        if dataset in PAPER_SETS:
+            windows = cut_paper_windows(deployment, dataset, folder)
+        else:
+            windows = read_windows(layout, deployment.registry[dataset].name)
         return cls(
             windows=windows,
             scopes=select_test_scopes(windows, every)[:scopes],
             layout=layout,
-            rows=(results or layout.results) / f"benchmark-{name}.csv",
+            rows=folder / f"benchmark-{dataset}.csv",
             fit=deployment.shared_fits(),
         )
 
@@ -156,7 +173,47 @@ class BenchmarkData:
 
     @property
     def _label(self) -> str:
-        return f"benchmark-{self.windows.dataset}"
+        return self.rows.stem
+
+
+def cut_paper_windows(deployment: Deployment, name: str, results: Path) -> WindowSet:
+    """Read the archive, cut the windows of a set of the paper and store them under its name.
+
+    Its counts and shares of overlap become its row of ``paper-windows.csv``.
+
+    Raises:
+        SourceAbsent: the deployment has no archive, or that lacks the table of the set.
+        DataError: nothing of the data set is stored.
+    """
+    paper, archive = PAPER_SETS[name], deployment.settings.archive
+    path = (archive or Path()) / PAPER_FOLDER / paper.file
+    if archive is None or not path.is_file():
+        raise SourceAbsent(f"{path} does not exist: name the folder above it in COMPEVO_ARCHIVE")
+    published = parse_table(path.read_bytes(), path.name)
+
+    dataset = paper.spec.name
+    ingest_dataset(deployment, dataset, clock=utc_now, log=log)
+    try:
+        ingest_dataset(deployment, NEWS, clock=utc_now, log=log)
+    except SourceAbsent as error:
+        log.warning("windows name no article: %s", error)
+    tables, news = deployment.frame_store(), deployment.news_store()
+    cut = build_windows(
+        paper.spec,
+        deployment.series_store().read(dataset),
+        covariates=tables.read(dataset, FrameKind.COVARIATES) if paper.has_weather else None,
+        articles=StoredArticles(news, "") if news.path.exists() else None,
+        published=tables.read(dataset, FrameKind.PUBLISHED),
+        step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
+    )
+    windows = label_windows(paper, cut, published)
+    windows.write(deployment.layout.windows(name))
+
+    row = pl.DataFrame([describe_set(name, windows, published)])
+    replace_own_rows(
+        results / "paper-windows.csv", row, ("set",), arrange=lambda every: every.sort("set")
+    )
+    return windows
 
 
 def _name_run(method: Method, inputs: FitInputs) -> str:

@@ -297,9 +297,12 @@ def pair(
             "(default: the data set's current run, or the benchmark's if it has none).",
         ),
     ] = None,
+    method: Annotated[
+        str, typer.Option(help="Method that all others are paired with, by its stored forecasts.")
+    ] = "compevo",
     results: arguments.OptionalResults = None,
 ) -> None:
-    """Pair the population with every method of the benchmark, window by window.
+    """Pair the population, or another method, with every method of the benchmark.
 
     Trains nothing: it reads the stored forecasts of `compevo evaluate` and `compevo paper
     benchmark`. The tests go to paired-benchmark-DATASET.csv, and `compevo paper table main` shows
@@ -308,6 +311,7 @@ def pair(
     from compevo_core.evaluation.comparison import pair_stored
     from compevo_core.evaluation.scopes import select_test_scopes
     from compevo_core.evaluation.scoring import COMPEVO, read_seeds
+    from compevo_core.paper.paper_windows import PAPER_SETS
     from compevo_core.runtime.files import write_atomically
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.runs import find_current_run, has_current_run
@@ -315,18 +319,17 @@ def pair(
 
     deployment = arguments.open_deployment()
     layout = deployment.layout
-    name = deployment.registry[dataset].name
+    name = dataset if dataset in PAPER_SETS else deployment.registry[dataset].name
+    stored = layout.forecasts / f"benchmark-{name}"
     selected = runs or ([find_current_run(layout, name)] if has_current_run(layout, name) else [])
-    # Seeds of one method alone: a mean over two configurations would be the error of neither.
-    if selected:
+    files = [RunFolder(run).predictions_file for run in selected]
+    if method != COMPEVO:
+        files = sorted(stored.glob(f"{method}-seed*.parquet"))
+    elif selected:
+        # Seeds of one method alone: a mean over two configurations would be the error of neither.
         read_seeds(selected)
 
-    tests = pair_stored(
-        select_test_scopes(read_windows(layout, name)),
-        [RunFolder(run).predictions_file for run in selected],
-        layout.forecasts / f"benchmark-{name}",
-        COMPEVO,
-    )
+    tests = pair_stored(select_test_scopes(read_windows(layout, name)), files, stored, method)
     path = (results or layout.results) / f"paired-benchmark-{name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, tests.write_csv)
@@ -371,7 +374,7 @@ def lud(
 
 def _build_judges(names: Sequence[str], config: "RunConfig") -> "list[Judge]":
     from compevo_core.paper.lud_judges import LocalJudge, SlotJudge
-    from compevo_pipeline.paper.judges import read_endpoint_judge
+    from compevo_pipeline.paper.experiments import read_endpoint_judge
 
     if "slots" in names and config.evolution.form != "slots":
         raise ConfigError(
@@ -439,6 +442,8 @@ def audit_news(
     if target_runs.news is None:
         raise ConfigError("the trained model reads no news, so that none can be audited: --probe")
     pool = NewsPool.read(target_runs.news)
+    if not len(pool):
+        raise ConfigError(f"{window_set.dataset} has no articles, so there is no news to audit")
     commit = read_commit()
     if not target_runs.runs:
         rows = audit_probe(window_set, pool, commit=commit, every=every)

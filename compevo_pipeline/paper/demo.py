@@ -46,7 +46,10 @@ def demo(
         if found := describe_findings(deployment.layout, dataset, issued):
             typer.echo("\n".join(["", *found]))
             show_paths(deployment.layout)
-            return
+        else:
+            show_results(deployment.layout, mode, dataset)
+        typer.echo("Dagster UI:  make ui\nCommands:    source .venv/bin/activate; compevo --help")
+        return
     show_results(settings.layout(mode), mode, dataset)
 
 

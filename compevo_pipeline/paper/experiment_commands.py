@@ -296,8 +296,7 @@ def run_context(
     """
     from compevo_core.paper.context_is_key import write_by_backbone, write_by_endpoint
     from compevo_core.paper.report.evidence_tables import format_context
-    from compevo_pipeline.paper.experiments import run_context_on
-    from compevo_pipeline.paper.judges import read_endpoint_judge
+    from compevo_pipeline.paper.experiments import read_endpoint_judge, run_context_on
 
     if reader not in ("none", "local", "endpoint"):
         raise ConfigError(f"--reader {reader!r} is not one of none, local, endpoint")

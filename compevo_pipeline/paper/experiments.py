@@ -1,8 +1,9 @@
 """Experiments: train named changes under seeds, score them, pair them and write their rows.
 
 What belongs here: the runners that ``compevo paper experiment`` and the assets call, so that what
-one of them trained the other finds. What does not: which changes and which worlds there are,
-scoring and pairing (``compevo_core.paper``), where a training runs (the caller passes it in).
+one of them trained the other finds, and the judge that settings name. What does not: which changes
+and which worlds there are, scoring and pairing (``compevo_core.paper``), where a training runs (the
+caller passes it in).
 """
 
 import logging
@@ -24,11 +25,14 @@ from compevo_core.evaluation.scoring import read_seeds
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper import context_is_key
 from compevo_core.paper.changes import ABLATION, Experiment, NamedChange
+from compevo_core.paper.lud_judges import EndpointJudge
 from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
 from compevo_core.paper.worded_data import TEXTS, read_worded_data
 from compevo_core.runtime.files import hash_file, hash_text
 from compevo_core.runtime.usage import Steps
 from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.config.endpoints import endpoint_transport
+from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.launchers.worker import TrainJob, prepare_job
 from compevo_pipeline.storage.code_versions import fits_folder, read_commit, stages_folder
 from compevo_pipeline.storage.runs import find_current_run, make_run_name
@@ -225,14 +229,25 @@ def run_context_on(
     return context_is_key.write_context(results or deployment.layout.results, rows), rows
 
 
-def name_trial(dataset: str, config: RunConfig, windows: WindowSet) -> str:
-    """Return the name of the run of one change under one seed.
+def build_endpoint_judge(url: str, model: str, key: str = "") -> EndpointJudge:
+    """Return the judge behind an OpenAI-compatible endpoint.
 
-    Equal settings and windows are one training, whichever experiment asks for it. The runs of a
-    change share the part of the name before their hashes, by which ``clean`` counts.
+    ``url`` ends before ``/chat/completions``; an empty key sends none.
     """
-    change = hash_text(f"{hash_without_seed(config)} {windows.training_hash}")[:_LABEL_DIGITS]
-    return make_run_name(f"experiment-{dataset}-{change}", config, windows)
+    return EndpointJudge(model=model, transport=endpoint_transport(url, api_key=key or None))
+
+
+def read_endpoint_judge() -> EndpointJudge:
+    """Return the endpoint that the environment names, for the command line."""
+    settings = Settings.from_environment()
+    if not settings.judge_url:
+        raise ConfigError(
+            "no judge's endpoint is set: set COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or use "
+            "--judge local"
+        )
+    return build_endpoint_judge(
+        settings.judge_url, settings.judge_model, settings.judge_key.get_secret_value()
+    )
 
 
 def _train_changes(
@@ -260,7 +275,10 @@ def _train_changes(
 
         for seed in plan.seeds:
             config = change.configure(plan.base.with_overrides({"run.seed": seed}))
-            name = name_trial(plan.dataset, config, changed)
+            # Equal settings and windows are one training, whichever experiment asks for it.
+            digits = hash_text(f"{hash_without_seed(config)} {changed.training_hash}")
+            label = f"experiment-{plan.dataset}-{digits[:_LABEL_DIGITS]}"
+            name = make_run_name(label, config, changed)
             # The model of the data set is the full method, where it has these very settings.
             model = make_run_name(plan_preset(config, plan.dataset).label, config, changed)
             if plan.resume and RunFolder(layout.run(model)).is_finished:

@@ -73,7 +73,7 @@ METRICS = {
 
 _LONG_COLUMNS = ("", "TIME", "ID", "VALUE")
 _COIN_WORDS = frozenset({"bitcoin", "btc"})
-# A run of digits is read in one way alone: thousands of them would take seconds otherwise.
+# A run of digits can match in only one way: otherwise thousands of them would take seconds.
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _POINT = re.compile(rf'\[new Date\("(\d{{4}}/\d{{2}}/\d{{2}})"\)((?:,\s*(?:null|{_NUMBER}))+)\s*\]')
 _POINT_START = re.compile(r"\[\s*new Date\(")
@@ -203,7 +203,7 @@ def _line_of(text: str, position: int) -> int:
 PAGES = "https://bitinfocharts.com/comparison"
 
 _REMEDY = (
-    "this is not circumvented, and what is stored stays; to go on, open the pages in a browser and "
+    "this is not circumvented, and stored data stays; to continue, open the pages in a browser and "
     f"save them into the folder {FOLDER} of COMPEVO_ARCHIVE"
 )
 

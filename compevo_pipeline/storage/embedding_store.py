@@ -4,7 +4,7 @@ What belongs here: storing and finding vectors by the text they were made of. Wh
 them (``compevo_core.lm.encoder``), which texts are worth it
 (``compevo_pipeline.work.embedded_news``).
 
-An embedding depends on encoder and text alone, so the text is its key: an article whose title
+An embedding depends only on encoder and text, so the text is its key: an article whose title
 changes needs another one, and a headline that a hundred papers print needs one. A folder holds
 ``vectors.f32``, one vector after the other, ``keys.u64``, the key of each, written after it, and
 ``manifest.json``, the length of a vector. A row counts when both its key and its vector are whole.

@@ -1,7 +1,7 @@
 """News articles in one DuckDB file.
 
 What belongs here: short connections under a lock, idempotent upserts and reads, and the only SQL of
-this project beside the ledger. What does not: which articles count as duplicates
+this project except the ledger. What does not: which articles count as duplicates
 (``compevo_core.data.news``), embeddings (``storage.embedding_store``), candidate selection.
 
 A connection lasts one call. A lock file lets one writer or many readers in at a time, across
@@ -51,7 +51,7 @@ _OF_STORAGE = (
 _HOLDER = re.compile(r"lock is held in (?P<program>\S.*) \(PID (?P<id>\d+)\)")
 
 MEMORY_LIMIT = "400MB"
-"""What a connection keeps in memory; sorts and joins that need more go on in temporary files."""
+"""What a connection keeps in memory; sorts and joins that need more use temporary files."""
 
 _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
     # DuckDB would download an extension at the first statement that needs one.
@@ -360,7 +360,7 @@ class NewsStore:
         """Read articles whose title no earlier article has, with since <= available_at < until.
 
         These are the articles that ``deduplicate_articles`` keeps of all of the publisher's, as far
-        as they lie within the bounds; memory follows the bounds, and not the archive.
+        as they are within the bounds; memory follows the bounds, and not the archive.
 
         The publisher is as for ``data.news.select_articles``.
         """

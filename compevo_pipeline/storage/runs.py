@@ -106,7 +106,7 @@ def write_code_version(run: Path, version: str) -> None:
 def read_code_version(run: Path) -> str | None:
     """Return by which version of the code a finished run was trained.
 
-    None where nobody kept it, as for a run that a command trained, also in the place of another.
+    None if it was not recorded, as for a run that a command trained, also in place of another.
 
     Raises:
         CheckpointMismatch: the model is unfinished or was altered.
@@ -155,7 +155,7 @@ def clean(
 
     for path, reason in removals:
         with _held(layout, path) as is_free:
-            # Gone where it lay in a folder that was removed just before.
+            # Gone if its folder was removed just before.
             if not is_free or not path.exists():
                 continue
             removed.append(Removed(path=path, size=_measure(path), reason=reason))
@@ -173,7 +173,7 @@ def _find_old_parts(layout: Layout, now: datetime) -> Iterator[tuple[Path, str]]
 
 
 def _find_unused(layout: Layout, now: datetime) -> Iterator[tuple[Path, str]]:
-    """Yield fits, and states of daily use by version, that nobody has used for long."""
+    """Yield fits, and snapshots of daily use by version, that were not used for long."""
     fits = [path for path in layout.fits.glob("*/*") if path.is_dir()]
     runs = layout.run("any").parent.glob("[!.]*")
     states = [path for run in runs for path in RunFolder(run).daily.glob("*")]
@@ -244,7 +244,7 @@ def _measure(path: Path) -> int:
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield all below a folder with its status, but for what goes while it is looked at."""
-    # Runs that go on beside this one rename part files all the time; rglob would fail there.
+    # Concurrent runs rename part files all the time; rglob would fail there.
     for parent, folders, files in os.walk(folder):
         for path in (Path(parent, name) for name in (*folders, *files)):
             try:

@@ -49,7 +49,7 @@ class ChangeKind(StrEnum):
 
 
 def list_changes(pairs: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:
-    """Return the record of given rows beside the stored rows of their keys.
+    """Return the record of given rows paired with the stored rows of their keys.
 
     A row of ``pairs`` without a ``value_stored`` changes none.
     """
@@ -95,7 +95,7 @@ def list_frame_changes(
 def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
     """Return the record of changes of files that change most of the values that they repeat.
 
-    ``pairs`` are given rows beside the stored ones, with ``_outcome``.
+    ``pairs`` are given rows with the stored ones and ``_outcome``.
     """
     known = pairs.filter(pl.col("value_stored").is_not_null())
     size = pl.max_horizontal(pl.col("value").abs(), pl.col("value_stored").abs())
@@ -108,7 +108,7 @@ def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
-    """Return the changes of files that want too many which nobody has confirmed.
+    """Return the unconfirmed changes of files that want too many.
 
     ``waiting`` are changes that earlier fetches wanted; each keeps the time at which it was first.
     """

@@ -5,7 +5,8 @@ gaps, windows, news (``storage.news_store``), raw files (``sources.common.raw_st
 
 Series: ``series/<dataset>/<series>.parquet``, where a slash in a series id is two underscores. A
 file is replaced by a rename, so a reader sees the old or the new one and never half of either;
-writers of one data set wait for each other.
+writers of one data set wait for each other. ``sums/`` has the hash of each file: a disk that loses
+a bit changes values that still look like values.
 
 Frames (covariates, published forecasts, benchmark records): ``<dataset>/<kind>/``, rows by step in
 one file a month of their ``start_utc``, since forecasts of them are tens of millions of rows a
@@ -13,6 +14,7 @@ year; rows by day and records in one file (decision 19-stores).
 """
 
 import re
+import shutil
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +33,10 @@ from compevo_core.runtime.files import (
     replace_together,
     translate_storage_errors,
     write_atomically,
+    write_bytes,
 )
 from compevo_pipeline.sources.common.base import Counts, FrameKind
-from compevo_pipeline.sources.common.nem import INCOMPLETE, OUTSIDE
+from compevo_pipeline.sources.common.nem import FAULTY, INCOMPLETE, OUTSIDE
 from compevo_pipeline.sources.common.raw_store import check_folder_name
 from compevo_pipeline.sources.common.tables import MISSING
 from compevo_pipeline.storage.series_changes import (
@@ -54,7 +57,7 @@ from compevo_pipeline.storage.series_changes import KEY as SERIES_KEY
 CONTENT = ("value", "unit", "flag")
 """Columns that make a row another one; its source and time do not."""
 
-LACKING = (MISSING, INCOMPLETE, OUTSIDE)
+LACKING = (MISSING, INCOMPLETE, OUTSIDE, *FAULTY)
 """Flags of rows whose file does not hold the value, or not all of its parts."""
 
 KEYS: dict[FrameKind, tuple[str, ...]] = {
@@ -70,9 +73,11 @@ Query = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 _LOCK = ".lock"
 _CHANGES = "changes"
+_SUMS = "sums"
+_DAMAGED = ".damaged"  # ending of a file that was set aside
 _WHOLE = "all.parquet"
 _FILE = "_file"
-_REMEDY = "restore it, or remove the folder and run `compevo rebuild`"
+_REMEDY = "run `compevo refresh`, which sets it aside and makes it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +172,7 @@ class SeriesStore:
                 if not changes.equals(known):
                     _write_record(path, changes)
                 if part_report.files_written or replace:
-                    write_atomically(path, merged.write_parquet)
+                    _write_parquet(path, merged)
                 report += part_report
             if replace:
                 for path in {*folder.glob("*__*.parquet")} - {path for path, _ in files}:
@@ -224,7 +229,7 @@ class SeriesStore:
             for path in sorted((folder / _CHANGES).glob("*.parquet")):
                 known = _read_parquet(path)
                 at = pl.when(is_waiting).then(pl.lit(ACCEPTED_AT)).otherwise("fetched_at")
-                write_atomically(path, known.with_columns(at.alias("fetched_at")).write_parquet)
+                _write_parquet(path, known.with_columns(at.alias("fetched_at")))
                 count += known.filter(is_waiting).height
         return count
 
@@ -241,6 +246,20 @@ class SeriesStore:
         with file_lock(folder / _LOCK, exclusive=False):
             paths = sorted(folder.glob("*__*.parquet"))
             return [f"{path.name} {hash_file(path)}" for path in paths]
+
+    def set_aside_damaged(self, dataset: str, *, dry: bool = False) -> list[Path]:
+        """Rename the files that are not what was written, so that they are made again.
+
+        They are returned; with ``dry`` they stay. StoreBusy as :meth:`hash_files`.
+        """
+        folder = self._series_folder(dataset)
+        if not folder.exists():
+            return []
+        with file_lock(folder / _LOCK, exclusive=True):
+            files = sorted(path for path in folder.rglob("*__*.parquet") if not _is_whole(path))
+            for path in () if dry else files:
+                path.replace(path.with_suffix(_DAMAGED))
+        return files
 
     def is_older(self, dataset: str, path: Path) -> bool:
         """Whether a data set was written before a file was; so where nothing is stored."""
@@ -272,7 +291,7 @@ def _record_of(path: Path) -> Path:
 def _write_record(path: Path, changes: pl.DataFrame) -> None:
     record = _record_of(path)
     record.parent.mkdir(exist_ok=True)
-    write_atomically(record, changes.write_parquet)
+    _write_parquet(record, changes)
 
 
 def _find_unaccepted(
@@ -428,7 +447,33 @@ def _find_lacking(stored: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _write_parquet(path: Path, rows: pl.DataFrame) -> None:
+    """Write a file and its hash; whenever the process is killed, the hash of the file is there."""
+
+    def write(part: Path) -> None:
+        rows.write_parquet(part)
+        sums = _sums_of(path)
+        stays = sums.exists() and path.exists() and _is_whole(path)
+        hashes = [*([hash_file(path)] if stays else []), hash_file(part)]
+        write_bytes(sums, "\n".join(hashes).encode(), is_durable=False)
+
+    write_atomically(path, write)
+
+
+def _sums_of(path: Path) -> Path:
+    return path.parent / _SUMS / f"{path.stem}.txt"
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file is what was written; one without a hash, of an older version, is taken so."""
+    sums = _sums_of(path)
+    known = sums.read_bytes().decode(errors="replace").split() if sums.exists() else []
+    return not known or hash_file(path) in known
+
+
 def _read_parquet(path: Path) -> pl.DataFrame:
+    if not _is_whole(path):
+        raise DataError(f"{path} is not what was written; {_REMEDY}")
     # Without glob=False a bracket in a path would be a pattern.
     with translate_storage_errors(f"reading {path}"):
         return pl.read_parquet(path, glob=False)
@@ -512,12 +557,19 @@ class FrameStore:
         return self.folder(dataset, kind).with_name(f"{kind.value}-changes.parquet")
 
     def read(
-        self, dataset: str, kind: FrameKind, query: Query | None = None
+        self,
+        dataset: str,
+        kind: FrameKind,
+        query: Query | None = None,
+        *,
+        is_verified: bool = False,
     ) -> pl.DataFrame | None:
         """Read all of the stored frame, or what a query selects; None if there is none.
 
+        With ``is_verified`` each file is compared with its hash first, which reads it whole.
+
         Raises:
-            DataError: the folder is incomplete.
+            DataError: the folder is incomplete, or a file is not what was written.
             StorageError: a file is torn.
         """
         folder = self.folder(dataset, kind)
@@ -527,8 +579,25 @@ class FrameStore:
             folder,
             lambda files: _collect(list(files.paths.values()), query),
             remedy=_REMEDY,
-            is_verified=False,  # a torn Parquet file says so itself
+            is_verified=is_verified,
         )
+
+    def set_aside_damaged(self, dataset: str, *, dry: bool = False) -> list[Path]:
+        """Do as :meth:`SeriesStore.set_aside_damaged` for the frames of a data set."""
+        damaged = []
+        for folder in (self.folder(dataset, kind) for kind in KEYS):
+            if not folder.exists():
+                continue
+            with file_lock(folder.with_name(f".{folder.name}.lock"), exclusive=True):
+                try:
+                    kind = FrameKind(folder.name)
+                    self.read(dataset, kind, lambda rows: rows.head(0), is_verified=True)
+                except DataError:
+                    damaged.append(folder)
+                    if not dry:
+                        shutil.rmtree(folder.with_suffix(_DAMAGED), ignore_errors=True)
+                        folder.rename(folder.with_suffix(_DAMAGED))
+        return damaged
 
     def hash_files(self, dataset: str) -> list[str]:
         """Return the hash of each stored file of a data set's frames, by kind and name.

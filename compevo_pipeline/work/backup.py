@@ -99,21 +99,30 @@ def restore(folder: Path, home: Path, dagster_home: Path) -> int:
 
     Raises:
         ConfigError: no copy, or a file of it exists already.
-        DataError: a file of the copy is missing or is not what was copied.
+        DataError: the list is torn or names a file outside the copy or the homes; a file of the
+            copy is missing or is not what was copied.
     """
     if not (folder / LIST_FILE).exists():
         raise ConfigError(f"{folder} has no {LIST_FILE}: name a folder of `compevo backup`")
-    files = read_json(folder / LIST_FILE, "take another copy")["files"]
+    files = read_json(folder / LIST_FILE, "take another copy").get("files")
+    if not isinstance(files, dict):
+        raise DataError(f"{folder / LIST_FILE} is torn: it lists no files; take another copy")
     roots = dict(zip(_PARTS, (home, dagster_home), strict=True))
 
     # Everything is checked before the first file is written.
     targets: dict[Path, Path] = {}
     for name, digest in files.items():
-        path = folder / name
+        part, _, inner = name.partition("/")
+        root, path = roots.get(part), _locate(folder, name)
+        target = _locate(root, inner) if root else None
+        if path is None or target is None:
+            raise DataError(
+                f"{folder / LIST_FILE}: {name!r} leads out of the copy or the homes, or through a "
+                "link; take another copy, or remove the links in the homes"
+            )
         if not path.is_file() or hash_file(path) != digest:
             raise DataError(f"{path} is missing or altered; take another copy")
-        part, _, inner = name.partition("/")
-        targets[path] = roots[part] / inner
+        targets[path] = target
     mark, digest = home / _UNFINISHED, hash_file(folder / LIST_FILE)
     is_begun = mark.exists() and mark.read_text(encoding="utf-8") == digest
     there = next((target for target in targets.values() if target.exists()), None)
@@ -129,6 +138,15 @@ def restore(folder: Path, home: Path, dagster_home: Path) -> int:
         _leave_locks(runs, dagster_home / "run_locks")
     mark.unlink()
     return len(targets)
+
+
+def _locate(root: Path, name: str) -> Path | None:
+    """Return the path of a file below a folder; None where its name or a link leads elsewhere."""
+    try:
+        path = root.resolve() / name
+        return path if path.resolve() == path and root.resolve() in path.parents else None
+    except (OSError, RuntimeError, ValueError):
+        return None  # a loop of links, or not the name of a file
 
 
 def _leave_locks(runs: Path, folder: Path) -> None:

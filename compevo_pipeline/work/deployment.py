@@ -5,6 +5,8 @@ What belongs here: opening what the settings name. What does not: reading the en
 takes a deployment, whether an asset, a command or the demo calls it.
 """
 
+import math
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -13,7 +15,7 @@ from compevo_core.baselines import SharedFits
 from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.sources.common.hosts import Pacer
-from compevo_pipeline.sources.common.http import Client
+from compevo_pipeline.sources.common.http import FEED_TIMEOUT_S, Client
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.raw_store import RawStore
@@ -69,7 +71,10 @@ class Deployment:
     def live_context(
         self, clock: Clock, *, since: datetime | None = None, until: datetime | None = None
     ) -> LiveContext:
-        """Open a client and the ledger of live mode, for the given span."""
+        """Open a client and the ledger of live mode, for the given span.
+
+        What a refresh asks for has ``FEED_TIMEOUT_S``, a backfill all the time that it needs.
+        """
         ledger = Ledger(self.layout.ledger)
         client = Client(
             user_agent=self.settings.user_agent,
@@ -77,6 +82,7 @@ class Deployment:
             ledger=ledger,
             raw=self.raw_store(),
             pacer=Pacer(folder=self.settings.host_turns),
+            deadline=time.monotonic() + FEED_TIMEOUT_S if since is None else math.inf,
         )
 
         return LiveContext(

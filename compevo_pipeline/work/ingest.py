@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
 import polars as pl
 
@@ -32,6 +33,7 @@ from compevo_pipeline.work.row_rules import (
     LEVEL_COLUMNS,
     LEVEL_REACH,
     is_in_time,
+    quarantine_faults,
     quarantine_outside,
     refuse_forecasts,
     refuse_future,
@@ -181,6 +183,8 @@ def ingest_feeds(
     Raises:
         SourceError: of a feed that is not left out, or where none brings series or articles.
     """
+    if find_damaged(deployment, dataset):
+        rebuild(deployment, dataset, clock=clock, log=log)
     receipts, receipt = deployment.receipts(), f"stored {dataset}"
     before = hash_stored(deployment, dataset)
     is_whole = receipts.find(receipt, before) is not None
@@ -217,6 +221,15 @@ def ingest_feeds(
     return counts
 
 
+def find_damaged(deployment: Deployment, dataset: str, *, sets_aside: bool = False) -> list[Path]:
+    """Return the stored files of a data set that are not what was written."""
+    if dataset not in deployment.registry:
+        return []
+    stores = (deployment.series_store(), deployment.frame_store())
+    found = [store.set_aside_damaged(dataset, dry=not sets_aside) for store in stores]
+    return [path for paths in found for path in paths]
+
+
 def mend_store(
     deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
@@ -245,11 +258,14 @@ def rebuild(
 ) -> dict[str, dict[str, int]]:
     """Store the rows of every raw file that is kept of a data set, or of ``news``, once more.
 
-    Rows that are stored and newer stay. A file that was refused is refused again.
+    Rows that are stored and newer stay, but what is not what was written is set aside first. A file
+    that was refused is refused again.
 
     Raises:
         SourceError: a user's own file cannot be read.
     """
+    for path in find_damaged(deployment, dataset, sets_aside=True):
+        log.warning(f"{path} is not what was written: it is set aside and made again")
     counts: dict[str, dict[str, int]] = {}
     for feed in deployment.feeds()[dataset]:
         if feed.replaces:
@@ -358,6 +374,9 @@ class _Ingest:
             elif kind is FrameKind.SERIES:
                 rules = self.deployment.registry[self.dataset].rules
                 frame, losses["out of bounds"] = quarantine_outside(frame, rules)
+                if any(rule.is_steady for rule in rules.variables.values()):
+                    earlier = self._read_earlier(frame)
+                    frame, losses["stuck or collapsed"] = quarantine_faults(frame, earlier, rules)
                 refuse_series(frame, rules, self.now)
             elif not (kind is FrameKind.STEP_COVARIATES and self.feed.replaces):
                 # A user's own plan or calendar may reach as far ahead as it likes.
@@ -412,6 +431,15 @@ class _Ingest:
         for kind, frame in rows.frames.items():
             counts |= self._store_frame(kind, frame)
         return counts
+
+    def _read_earlier(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Read the stored values of the days up to the last row of a frame."""
+        store = self.deployment.series_store()
+        if not frame.height or not store.count_rows(self.dataset):
+            return frame.clear()
+        first, last = frame["start_utc"].min(), frame["start_utc"].max()
+        is_near = pl.col("start_utc").is_between(pl.lit(first) - LEVEL_REACH, pl.lit(last))
+        return store.scan(self.dataset).filter(is_near).collect()
 
     def _refuse_far(
         self, frames: Mapping[FrameKind, pl.DataFrame], others: Mapping[FrameKind, pl.DataFrame]

@@ -6,7 +6,7 @@ views (``compevo_core.data.build``), the record (``compevo_core.forecast.issued`
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
@@ -93,6 +93,10 @@ OLD_STATE = (
 
 NEWS_LIMIT = timedelta(hours=72)
 """Age of the newest article that a forecast is made with unless a run says otherwise."""
+
+
+class MissingInputError(DataError):
+    """What a forecast is made of is not stored, and may come."""
 
 
 class KnownTo(StrEnum):
@@ -202,9 +206,11 @@ class StoredFrames:
             spec=spec,
             reads_news=reads_news,
             series=read_live_series(deployment, spec)[0],
-            covariates=tables.read(spec.name, FrameKind.COVARIATES),
-            published=tables.read(spec.name, FrameKind.PUBLISHED, cut),
-            step_covariates=tables.read(spec.name, FrameKind.STEP_COVARIATES, cut),
+            covariates=tables.read(spec.name, FrameKind.COVARIATES, is_verified=True),
+            published=tables.read(spec.name, FrameKind.PUBLISHED, cut, is_verified=True),
+            step_covariates=tables.read(
+                spec.name, FrameKind.STEP_COVARIATES, cut, is_verified=True
+            ),
             articles=articles,
         )
 
@@ -258,6 +264,14 @@ def find_news_rule(
     if run is None and has_current_run(deployment.layout, dataset):
         run = find_current_run(deployment.layout, dataset)
     return rule if run is None or find_encoder(run) else None
+
+
+def reads_news(deployment: Deployment, datasets: Iterable[str]) -> bool:
+    """Whether the current model of a data set reads news; so too where none has one."""
+    layout = deployment.layout
+    trained = [name for name in datasets if has_current_run(layout, name)]
+    runs = [find_current_run(layout, name) for name in trained]
+    return not runs or any(map(find_encoder, runs))
 
 
 def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) -> DayInputs:
@@ -520,7 +534,7 @@ def _issue(
     frames = replace(frames, series=learnt)
     inputs = check_inputs(frames, origin, rule)
     if inputs.missing or inputs.newest is None:
-        raise DataError(
+        raise MissingInputError(
             f"{spec.name} cannot be forecast for {origin.day} as known until "
             f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(inputs.missing)}): read the newest "
             "values, name another day, or take out of the table what has ended"
@@ -537,6 +551,11 @@ def _issue(
 
     on_step(f"forecasting {origin.day}")
     day_views, series = inputs.built.views, grid_chosen(spec, frames.series)
+    data = None
+    if spec.name not in DATASETS:
+        known = learnt.drop_nulls("value").filter(pl.col("start_utc") < origin.until)["start_utc"]
+        span = {"first": known.min(), "last": known.max(), "fitted_until": _find_fitted_until(spec)}
+        data = {name: str(at) for name, at in span.items()}
     forecast = issue_forecast(
         forecaster,
         day_views,
@@ -546,6 +565,7 @@ def _issue(
         commit=read_commit(),
         newest=inputs.newest.as_facts(),
         totals=spec.totals,
+        data=data,
         last_week={v.entity: _repeat(v, series[v.series_id], count_week(v)) for v in day_views},
     )
     rules = deployment.registry[spec.name].rules
@@ -553,12 +573,23 @@ def _issue(
     folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
     notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, others))
     if spec.name not in DATASETS:
-        known = learnt.filter(pl.col("start_utc") < origin.until)
-        for entity, part in select_newest(select_series(spec, known)[0]):
-            notes += tuple(describe_faults(entity, part, spec.step))
+        # What was said of the days before is not said again.
+        rows = learnt.filter(pl.col("start_utc") < origin.until)
+        before = pl.col("start_utc") < origin.until - max(DAY, spec.step)
+        for entity, part in select_newest(select_series(spec, rows)[0]):
+            known_faults = describe_faults(entity, part.filter(before), spec.step)
+            faults = describe_faults(entity, part, spec.step)
+            notes += tuple(fault for fault in faults if fault not in known_faults)
         notes += tuple(_describe_ahead(day_views))
     # The record that is kept: where two runs issue at once, the first one's.
     return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
+
+
+def _find_fitted_until(spec: DatasetSpec) -> datetime:
+    """Return where validation ends, on which a model is fitted too."""
+    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
+    ends = [end for span, (_, end) in limits.items() if span.split in ("train", "val")]
+    return max(ends, default=datetime.min.replace(tzinfo=UTC))
 
 
 def _describe_limits(spec: DatasetSpec, origin: Origin, others: Sequence[str]) -> Iterator[str]:
@@ -568,9 +599,7 @@ def _describe_limits(spec: DatasetSpec, origin: Origin, others: Sequence[str]) -
             f"no forecast of {', '.join(others)}: the model has not learnt them, as no whole "
             "window of theirs lies in train; set later days in [splits] and fit again"
         )
-    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
-    ends = [end for span, (_, end) in limits.items() if span.split in ("train", "val")]
-    if ends and origin.origin_utc < max(ends):
+    if origin.origin_utc < _find_fitted_until(spec):
         yield (
             f"the model was fitted and chosen on values after {origin.day}, so its error there "
             "will be too small"
@@ -582,7 +611,7 @@ def _describe_ahead(views: Sequence[WindowView]) -> Iterator[str]:
     for view in views:
         for name, values in view.step_covariates.items():
             missing = int(np.isnan(values[: view.horizon]).sum())
-            if name.startswith(OWN) and missing:
+            if name.startswith(OWN) and not name.startswith(f"{OWN}@") and missing:
                 yield (
                     f"{name.removeprefix(OWN)!r} is not known ahead for {missing} of the "
                     f"{view.horizon} steps of {view.entity}: add them to its table"
@@ -619,9 +648,9 @@ def _load_daily(
     windows.
     """
     # torch: only where something is forecast.
-    from compevo_core.forecast.daily_state import KeptStates
+    from compevo_core.forecast.daily_state import Snapshots
 
-    states = KeptStates(RunFolder(run).daily, hash_model(run), fitting_version())
+    states = Snapshots(RunFolder(run).daily, hash_model(run), fitting_version())
     state = states.find(later, until)
     if state is not None and is_fresh and state[1].facts["made_by"] != states.version:
         state = None
@@ -636,8 +665,9 @@ def _load_daily(
         "them forecast just now"
     )
     is_old = state is not None and state[1].facts["made_by"] != states.version
-    notes = (OLD_STATE.format(dataset=later.dataset),) if is_old else ()
-    return forecaster, news, notes, known
+    notes = [OLD_STATE.format(dataset=later.dataset)] if is_old else []
+    notes += [f"the kept state {name} was damaged and is learnt again" for name in states.damaged]
+    return forecaster, news, tuple(notes), known
 
 
 def renew_state(

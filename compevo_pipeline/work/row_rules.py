@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
+from compevo_core.data.content import find_faults
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.schemas import UTC_US
 from compevo_core.errors import SchemaDrift
@@ -92,6 +93,37 @@ def quarantine_outside(frame: pl.DataFrame, rules: Rules) -> tuple[pl.DataFrame,
         flag=pl.when("_out").then(pl.lit(OUTSIDE)).otherwise("flag"),
     )
     return nulled.drop("_out"), int(rows["_out"].sum())
+
+
+def quarantine_faults(
+    frame: pl.DataFrame, earlier: pl.DataFrame, rules: Rules
+) -> tuple[pl.DataFrame, int]:
+    """Return rows with the values of stuck and collapsed meters nulled, and their number.
+
+    ``earlier`` has what is stored of the days before, which show what is usual. A value that is
+    stored already stays.
+    """
+    steady = [name for name, rule in rules.variables.items() if rule.is_steady]
+    key = ["series_id", "variable", "start_utc"]
+    given = frame.filter(pl.col("variable").is_in(steady)).select(*key, "value")
+    known = earlier.select(given.columns).join(given, on=key, how="anti")
+    rows = pl.concat([known, given]).drop_nulls().sort(key).unique(key, maintain_order=True)
+    flags = [
+        part.filter(pl.Series(is_faulty)).select(*key, _flag=pl.lit(f"nulled:{kind}"))
+        for part in rows.partition_by("series_id", "variable")
+        for kind, is_faulty in find_faults(part, rules.step).items()
+    ]
+    if not flags:
+        return frame, 0
+    marked = frame.join(
+        pl.concat(flags).unique(key, keep="first"), on=key, how="left", maintain_order="left"
+    )
+    is_faulty = pl.col("_flag").is_not_null() & pl.col("value").is_not_null()
+    nulled = marked.with_columns(
+        value=pl.when(~is_faulty).then("value"),
+        flag=pl.when(is_faulty).then("_flag").otherwise("flag"),
+    )
+    return nulled.drop("_flag"), marked.select(is_faulty.sum()).item()
 
 
 def _find_outside(rule: Variable, entity: str) -> dict[tuple[str, float, float], pl.Expr]:

@@ -38,7 +38,6 @@ def test_the_state_of_training_is_counted_apart_from_the_peak():
         ("preset-round", "preset-round"),
         pytest.param("preset-rewriting", "preset-rewriting", marks=pytest.mark.slow),
         ("preset-inference", "preset-inference-6"),
-        ("preset-pass", "preset-pass-6"),
     ],
 )
 def test_a_case_of_the_preset_counts_its_tokens(case, name):
@@ -61,12 +60,6 @@ def test_both_ways_of_sampling_write_the_same_tokens_or_it_is_an_error(monkeypat
     monkeypatch.setattr(cases, "sample_every_token", write_something_else)
     with pytest.raises(ArithmeticError, match="write other tokens"):
         CASES["sampling"][0](2, 1, quick=True)
-
-
-def test_a_pass_reads_its_windows_once_by_every_agent():
-    (inference,) = CASES["preset-inference"][0](3, 1, quick=True)
-    (one_pass,) = CASES["preset-pass"][0](3, 1, quick=True)
-    assert one_pass["tokens"] == inference["tokens"]
 
 
 @pytest.mark.slow

@@ -42,12 +42,11 @@ from tests.content_faults.worlds import (
     rates_file,
     run_file,
     station_file,
-    unzip_all,
 )
 from tests.support import nemweb
-from tests.support.nemweb import HALF_HOUR, price_file, usual
+from tests.support.nemweb import HALF_HOUR, price_file, unzip_all, usual
 
-BEYOND = "its name promises rows"
+BEYOND = "its name allows rows"
 BOUNDS = "outside the bounds of"
 WAITS = "known value(s) would change"
 LEVEL = "times the level of the days before"
@@ -87,7 +86,7 @@ _WITHOUT_A_DAY = b"\r\n".join(row for row in _WHOLE.split(b"\r\n") if b"2026/07/
 _CUT = price_file(days=1, level=lambda step: 8500.0 if step < 6 else usual(step))
 _NEXT = DAY + 41 * HALF_HOUR
 _AT = DAY.replace(hour=18)
-_SOLAR_AT = DAY.replace(hour=16) + A_DAY  # days that are over stand beside it
+_SOLAR_AT = DAY.replace(hour=16) + A_DAY  # with past days next to it
 _JULY_7 = date(2026, 7, 7)
 _TODAY, _YESTERDAY = date(2026, 7, 18), date(2026, 7, 17)
 _STAMP = QUARTER + timedelta(minutes=30)
@@ -350,3 +349,24 @@ def test_few_values_out_of_bounds_cost_no_others_and_no_known_one(stored, tmp_pa
     later = rows.filter(pl.col("start_utc") > last)
     assert later.height > 400 and later["value"].null_count() == 1
     assert rows.join(known, on=known.columns, how="semi").height == known.height
+
+
+def test_a_collapse_and_a_stuck_meter_are_nulled_in_the_store(tmp_path):
+    prices = PRICES.open(tmp_path / "prices")
+    PRICES.deliver(prices, PRICES.known)
+    prices.wait(hours=1)
+    name, _ = price_file()
+    fallen = price_file(days=4, level=lambda step: 600.0 if 900 <= step < 906 else usual(step))
+    PRICES.deliver(prices, [(name, fallen[1])])
+    stored = prices.series("electricity").filter(series_id="AEMO/TOTALDEMAND/NSW1")
+    assert stored.filter(pl.col("flag") != "observed")["flag"].to_list() == ["nulled:collapse"]
+
+    reports = REPORTS.open(tmp_path / "reports")
+    REPORTS.deliver(reports, REPORTS.known)
+    for number in range(41, 51):
+        reports.wait(minutes=30)
+        REPORTS.deliver(reports, [nemweb.actual(DAY + number * HALF_HOUR, 8123.0)])
+    stored = reports.series("electricity-operational")
+    last = stored.filter(series_id="AEMO/OPERATIONAL_DEMAND/NSW1").sort("start_utc").tail(10)
+    # Five equal half-hours may be true.
+    assert last["flag"].to_list() == ["observed"] * 5 + ["nulled:stuck"] * 5

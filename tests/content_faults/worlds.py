@@ -5,26 +5,26 @@ faults and what must come of them (``test_content_faults``), HTTP (``tests/fuzz`
 """
 
 import gzip
-import io
 import json
 import math
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
-from compevo_pipeline.sources.common.base import Mode, RawFile
+from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import REGIONS
 from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE
 from compevo_pipeline.sources.weather import forecast as weather
 from compevo_pipeline.work.ingest import ingest_feed
 from tests.pipeline.sources.gdelt.test_live import gal
+from tests.pipeline.sources.gdelt.test_parse import answer, article
 from tests.pipeline.sources.pems.test_pems import line
 from tests.support import nemweb
 from tests.support.live import LOG, LiveHome
 from tests.support.nemweb import HALF_HOUR, JULY, price_file, usual
+from tests.support.sources import raw
 from tests.support.weather import make_run
 
 File = tuple[str, bytes]
@@ -64,20 +64,13 @@ class World:
 
         def fetch(live):
             for name, content in files:
-                raw = RawFile(
-                    source=self.source,
-                    name=name,
-                    content=content,
-                    url=f"https://example.org/{name}",
-                    fetched_at=live.now,
-                    mode=Mode.LIVE,
-                )
-                live.client.raw.write(raw)
+                file = replace(raw(name, content, self.source, Mode.LIVE), fetched_at=live.now)
+                live.client.raw.write(file)
                 live.ledger.record_fetched(
-                    raw.source, raw.name, url=raw.url, sha256=raw.sha256, now=live.now
+                    file.source, file.name, url=file.url, sha256=file.sha256, now=live.now
                 )
                 is_report = self.source == OPERATIONAL
-                yield from aemo_live._unpack(live, raw) if is_report else [raw]
+                yield from aemo_live._unpack(live, file) if is_report else [file]
 
         feeds = home.workspace.feeds()[self.dataset]
         feed = next(feed for feed in feeds if feed.name == self.feed)
@@ -140,12 +133,6 @@ REPORTS = World(
         "rooftop": nemweb.rooftop(DAY.replace(hour=16) + timedelta(days=1)),
     },
 )
-
-
-def unzip_all(packed):
-    """Return the files of a zip."""
-    with zipfile.ZipFile(io.BytesIO(packed)) as bundle:
-        return [(name, bundle.read(name)) for name in bundle.namelist()]
 
 
 QUARTER = datetime(2026, 7, 20, 6, tzinfo=UTC)
@@ -298,18 +285,15 @@ def answer_file(first=QUARTER - timedelta(days=1), *, seen=None):
     """Return an answer of the DOC API for a day."""
     at = seen or first + timedelta(hours=3)
     articles = [
-        {
-            "url": f"https://example.com.au/doc/{number}",
-            "title": TITLE.format(f"doc{number}"),
-            "seendate": f"{at:%Y%m%dT%H%M%SZ}",
-            "domain": "example.com.au",
-            "language": "English",
-            "sourcecountry": "Australia",
-        }
+        article(
+            url=f"https://example.com.au/doc/{number}",
+            title=TITLE.format(f"doc{number}"),
+            seendate=f"{at:%Y%m%dT%H%M%SZ}",
+        )
         for number in range(5)
     ]
     name = f"artlist_0123abcd_{first:%Y%m%d%H%M%S}_{first + timedelta(days=1):%Y%m%d%H%M%S}.json"
-    return name, json.dumps({"articles": articles}).encode()
+    return name, answer(*articles).encode()
 
 
 ANSWERS = World(

@@ -1,4 +1,4 @@
-"""The campaign: work disturbed by faults, done again, and compared with work left alone.
+"""The campaign: work disturbed by faults, done again, and compared with undisturbed work.
 
     python -m tests.faults.campaign --moments 20        # writes tests/faults/results.csv
 
@@ -88,7 +88,7 @@ class Campaign:
         return home
 
     def expect(self, name):
-        """Return how the work ends when it is left alone, and how long it takes."""
+        """Return how undisturbed work ends, and how long it takes."""
         if name not in self._expected:
             home = self.new_home()
             done = children.do(name, home)
@@ -320,7 +320,7 @@ def main(moments, names, cases, out):
             if cases and case.func.__name__ not in cases:
                 continue
             row = case()
-            # A path of this machine is nobody's business.
+            # No path of this machine belongs in the table.
             row.message = row.message.replace(folder, "...")[:200]
             sys.stdout.write(f"{time.strftime('%T')} {row}\n")
             sys.stdout.flush()

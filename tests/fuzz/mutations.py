@@ -5,11 +5,11 @@ What belongs here: one function from bytes to damaged bytes. What does not: whic
 """
 
 import gzip
-import io
 import random
 import re
-import zipfile
 import zlib
+
+from tests.support.nemweb import pack, unzip_all
 
 TOKENS = [
     *(b"", b"\x00", b"\x1b[2J", b'"', b"'", b",", b"\t", b"\n", b"\r\n"),
@@ -110,13 +110,7 @@ CHANGES = (
 
 
 def _damage_member(content, rng):
-    with zipfile.ZipFile(io.BytesIO(content)) as bundle:
-        members = [(info.filename, bundle.read(info)) for info in bundle.infolist()]
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as bundle:
-        for name, data in members:
-            bundle.writestr(name, damage(data, rng))
-    return buffer.getvalue()
+    return pack(*((name, damage(data, rng)) for name, data in unzip_all(content)))
 
 
 def seed_of(name, number):

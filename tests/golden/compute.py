@@ -373,11 +373,11 @@ def page_numbers(root: Path, results: Path, runs: list[Path], mode: str) -> list
 
 
 def freeze_timings(run: Path) -> Path:
-    """A run folder whose timings are all one second, beside the original."""
+    """A copy of a run folder, next to it, whose timings are all one second."""
     copy = run.parent / "stills" / run.name
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT_BY_EVALUATE))
     lines = (copy / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    still = dict.fromkeys(TIMINGS - {"peak_memory_gb"}, 1.0)  # which is the summary's alone
+    still = dict.fromkeys(TIMINGS - {"peak_memory_gb"}, 1.0)  # which only the summary has
     fixed = [json.dumps(json.loads(line) | still) for line in lines]
     (copy / "rounds.jsonl").write_text("".join(f"{line}\n" for line in fixed), encoding="utf-8")
     summary = read(copy / "metrics.json") | dict.fromkeys(TIMINGS, 1.0)

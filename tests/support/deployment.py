@@ -16,7 +16,7 @@ from compevo_pipeline.sources.feeds import default_feeds
 
 NOW = datetime(2026, 4, 1, 8, 0, tzinfo=UTC)
 QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
-"""Loggers of a run whose log nobody reads."""
+"""Loggers of a run whose log is not read."""
 
 
 class SetClock:

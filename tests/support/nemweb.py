@@ -44,6 +44,12 @@ def pack(*members):
     return buffer.getvalue()
 
 
+def unzip_all(packed):
+    """Return the files of a zip."""
+    with zipfile.ZipFile(io.BytesIO(packed)) as bundle:
+        return [(name, bundle.read(name)) for name in bundle.namelist()]
+
+
 def report(name, index, records, created):
     head = f"C,NEMP.WORLD,{name},AEMO,PUBLIC,{created:%Y/%m/%d,%H:%M:%S},0000000528134281,X,0"
     lines = [head, index, *records]

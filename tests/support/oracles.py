@@ -162,7 +162,7 @@ def adopt_fedformer(network):
     names |= {f"{decoder}.cross_attention.key_projection": "decoder.attention.key"}
     names |= {f"{decoder}.conv1": "decoder.inner.0", f"{decoder}.conv2": "decoder.inner.3"}
 
-    # Fourier blocks read queries alone, the attention queries and keys.
+    # Fourier blocks read only queries, the attention queries and keys.
     unread = ("key_projection", "value_projection")
     copy_weights(theirs, join_complex(read_weights(network)), names, unread=unread)
     _use_our_frequencies(theirs, network)

@@ -1,26 +1,17 @@
 """A user's own tables and their declaration, for tests: half-hourly values in Paris."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 
-from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.own.declaration import check_declaration
 from compevo_pipeline.sources.own.frames import parse_series
-
-FETCHED = datetime(2026, 1, 1, tzinfo=UTC)
+from tests.support.sources import raw
 
 
 def wrap(text, name="demand.csv"):
     """Return a table as the feed of a user's own data set reads it."""
-    return RawFile(
-        source="own-demand",
-        name=name,
-        content=text if isinstance(text, bytes) else text.encode(),
-        url=f"file:///{name}",
-        fetched_at=FETCHED,
-        mode=Mode.ARCHIVE,
-    )
+    return raw(name, text, "own-demand")
 
 
 def declare(sections=None, **series):

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.defs.dead_runs import watch_dead_runs
+from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.defs.resources import Workspace
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.work.deployment import Deployment
@@ -23,12 +23,10 @@ def pooled(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deploy
 
 
 settings = Settings(home=HOME / "home", mode=Mode.SAMPLE)
-everything = dg.define_asset_job(
-    "everything", executor_def=watch_dead_runs(dg.multiprocess_executor)
-)
 defs = dg.Definitions(
     assets=[pooled],
-    jobs=[everything],
-    executor=watch_dead_runs(dg.multiprocess_executor),
+    jobs=[dg.define_asset_job("full")],
+    executor=dg.in_process_executor,
+    loggers={"progress": progress_logger},
     resources={"workspace": Workspace(settings=settings)},
 )

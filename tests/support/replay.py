@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -42,6 +43,7 @@ class Answer:
         has_length: False ends the body by ending the connection.
         is_reset: reset the connection before anything is sent.
         raw: sent in place of everything else.
+        drip_seconds: how long to wait before each byte of the body.
     """
 
     body: bytes = b""
@@ -55,6 +57,7 @@ class Answer:
     has_length: bool = True
     is_reset: bool = False
     raw: bytes = b""
+    drip_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +197,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = answer.body[: answer.send_bytes]
         if answer.is_chunked and body:
             body = f"{len(body):x}\r\n".encode() + body + b"\r\n"
-        self.wfile.write(body)
+        size = 1 if answer.drip_seconds else len(body) or 1
+        for first in range(0, len(body), size):
+            time.sleep(answer.drip_seconds)
+            self.wfile.write(body[first : first + size])
         if answer.send_bytes is not None:
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)

@@ -28,16 +28,19 @@ def build_round_trainer(rounds=100, supervised=0, system="compevo", writer=None,
     )
     own = writer and writer(model)
     trainer = RoundTrainer(model, build_executor(model), schedule, own)
+    state = start_state(trainer, SEED_LOGICS[: config.population.agents])
+    return trainer, state, make_batch(config)
 
-    logics = list(SEED_LOGICS[: config.population.agents])
-    state = RoundState(
+
+def start_state(trainer, logics):
+    """The state before round 0."""
+    return RoundState(
         round=0,
-        logics=logics,
+        logics=list(logics),
         rewards=[0.0] * len(logics),
         previous_AD=trainer.encode_logics(logics),
-        regret=RegretTracker.start(len(logics), config.run.fixed_logics),
+        regret=RegretTracker.start(len(logics), trainer.config.run.fixed_logics),
     )
-    return trainer, state, make_batch(config)
 
 
 def run_step(trainer, state, examples):

@@ -7,9 +7,8 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.news import derive_article_id
-from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_pipeline.storage.news_store import NewsStore
-from tests.support.window_samples import HALF_HOUR, make_series
+from tests.support.window_samples import HALF_HOUR, make_articles, make_series
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 FETCHED = datetime(2020, 2, 1, tzinfo=UTC)
@@ -28,24 +27,17 @@ def series(
 
 
 def articles(*numbers, title="Heatwave {}", available=START, fetched=FETCHED):
-    rows = [
-        {
-            "article_id": derive_article_id(f"https://example.org/{n}"),
-            "url": f"https://example.org/{n}",
-            "title": title.format(n),
-            "body": "",
-            "domain": "example.org",
-            "language": "English",
-            "country": None,
-            "published_at": None,
-            "seen_at": available,
-            "available_at": available,
-            "fetched_at": fetched,
-            "source": "archive:test",
-        }
-        for n in numbers
-    ]
-    return pl.DataFrame(rows, schema=ARTICLE_SCHEMA)
+    urls = [f"https://example.org/{n}" for n in numbers]
+    frame = make_articles([available] * len(numbers), [title.format(n) for n in numbers])
+    return frame.with_columns(
+        article_id=pl.Series([derive_article_id(url) for url in urls], dtype=pl.String),
+        url=pl.Series(urls, dtype=pl.String),
+        country=pl.lit(None, pl.String),
+        published_at=pl.lit(None, frame.schema["published_at"]),
+        seen_at="available_at",
+        fetched_at=pl.lit(fetched, frame.schema["fetched_at"]),
+        source=pl.lit("archive:test"),
+    )
 
 
 def write_articles(path, worker, times):

@@ -67,7 +67,7 @@ def save_chronos_bolt(folder):
 
 
 def save_toto(folder):
-    """The files alone: Toto's library needs a newer Python than the tests do."""
+    """Only the files: Toto's library needs a newer Python than the tests do."""
     folder.mkdir(parents=True)
     config = {"patch_size": 32, "layer_group_size": 4, "num_variate_layers_per_group": 1}
     (folder / "config.json").write_text(json.dumps(config))

@@ -210,3 +210,10 @@ def make_operational_spec(first_day, last_day, **changes):
     )
     facts = {"spans": (span,), "unknown_steps": (0, 14), "published_evidence": True}
     return make_spec(**facts | {"past_evidence": True} | changes)
+
+
+def flip_a_bit(path, generator):
+    """Changes one bit of a file, as a disk does that loses what it holds."""
+    content = bytearray(path.read_bytes())
+    content[generator.integers(len(content))] ^= 1 << generator.integers(8)
+    path.write_bytes(content)

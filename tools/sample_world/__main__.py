@@ -1,7 +1,7 @@
 """Write the archive of the sample mode: ``python -m tools.sample_world``.
 
 What belongs here: which product has which invented files, and packing them with equal bytes on
-every run. What does not: the files (the modules beside this one), reading them
+every run. What does not: the files (the other modules here), reading them
 (``compevo_pipeline.sources.common.base``).
 """
 

@@ -19,7 +19,7 @@ from tools.sample_world.world import WORLD_REGIONS, SampleWorld, days_between
 HISTDEMAND_SPAN = (date(2019, 11, 1), date(2019, 12, 31))
 PRICE_MONTHS = (date(2020, 1, 1), date(2020, 12, 1), date(2021, 1, 1))
 LAST_MEASURED_DAY = date(2026, 3, 30)
-# The day after it is tomorrow: its forecast is published, and nobody has measured it.
+# The day after it is tomorrow: its forecast is published, its demand not yet measured.
 # A month of the train span, then the end of validation, and test.
 OPERATIONAL_SPANS = ((date(2025, 8, 2), date(2025, 8, 31)), (date(2026, 2, 8), date(2026, 3, 31)))
 
@@ -52,7 +52,7 @@ def make_histdemand_reports(world: SampleWorld) -> Iterator[tuple[str, bytes]]:
 def make_price_and_demand_months(world: SampleWorld) -> Iterator[tuple[str, bytes]]:
     """Yield one 30-minute month a region."""
     for first in PRICE_MONTHS:
-        # 32 days after the first is in the next month, whatever its length.
+        # 32 days after the first is always in the next month.
         next_month = (first + timedelta(days=32)).replace(day=1)
         month = list(days_between(first, next_month - timedelta(days=1)))
 
@@ -73,7 +73,7 @@ def make_price_and_demand_months(world: SampleWorld) -> Iterator[tuple[str, byte
 
 
 def make_operational_days(world: SampleWorld) -> Iterator[tuple[str, bytes]]:
-    """Yield a file a day: actuals, forecasts in three quantiles, and forecast solar power."""
+    """Yield a file per day: actuals, forecasts in three quantiles, and forecast solar power."""
     for day in (day for span in OPERATIONAL_SPANS for day in days_between(*span)):
         ends = [
             datetime.combine(day, time()) + (period + 1) * HALF_HOUR

@@ -2,7 +2,7 @@
 
 What belongs here: invented temperatures, events and demand of five regions, 2018 to 2026, from a
 fixed seed. What does not: any publisher's format (``aemo``, ``news2forecast``,
-``weather`` beside it). Nothing here is an observation.
+``weather`` in this folder). Nothing here is an observation.
 
 Demand has a daily and weekly shape, a regional scale, cooling and heating load, autocorrelated
 noise, and the effect of events that a news item announces the evening before: power outages, and

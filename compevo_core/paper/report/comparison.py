@@ -17,10 +17,10 @@ from compevo_core.paper.report.published import (
     AGENTS,
     DATASETS,
     MAIN,
+    PAPER_SUBSETS,
     PARAMETERS,
     Published,
     find_published,
-    implied_level,
     list_contradictions,
     list_subjects,
 )
@@ -43,7 +43,6 @@ from compevo_core.report.tables import (
     format_column,
     format_difference,
     format_interval,
-    format_number,
     format_p,
     format_percent,
     format_with_unit,
@@ -236,14 +235,13 @@ UNFITTED = "quick"  # budget of a few updates: what has no more is in no mean
 
 SIMPLE = (NAIVE, "calendar-ridge")
 
-LEVELS_AGREE = 2.0  # factor up to which two levels count as one unit: MAPE makes them rough
-
 RANDOM_WALK = ("exchange", "bitcoin")
 """Data sets on whose daily grid the naive forecast is a random walk."""
 
 PROTOCOL = {
-    "electricity": "The paper does not publish its test windows; the published 100-window set of "
-    "its data lineage is the nearest public one.",
+    "electricity": "317 of the 366 test windows that the paper's repository publishes. Its split "
+    "is random, so that most targets are inputs of train windows: *The paper and its code* has the "
+    "shares, and the same days by methods that know 2019 alone.",
     "exchange": "The printed errors are far below the errors of a random walk 48 days ahead on the "
     "same series, so the paper's protocol cannot be the one that it states "
     "(decision 13-baselines).",
@@ -262,7 +260,7 @@ class MethodScores(NamedTuple):
     subset: str
     scores: Mapping[str, Score]
     budget: str  # what all of the paper's methods had; empty where they had their own
-    is_first: bool  # whether it is the data set's nearest to the windows of the paper
+    is_first: bool  # whether the paper's figures are beside it: its windows, or the nearest to them
 
 
 def score_methods(inputs: ReportInputs, label: str, dataset: str) -> list[MethodScores]:
@@ -271,7 +269,12 @@ def score_methods(inputs: ReportInputs, label: str, dataset: str) -> list[Method
     Without any row there is one set without scores, under the name of the data set.
     """
     sets: list[MethodScores] = []
-    for subset in list_test_scopes(inputs.rows, dataset) or [""]:
+    subsets = list_test_scopes(inputs.rows, dataset)
+    own = PAPER_SUBSETS.get(dataset, "")
+    # Figures of windows that we have stand beside no others, though ours have no rows yet.
+    if own not in subsets and (own or not subsets):
+        subsets = [own, *subsets]
+    for subset in subsets:
         # Systems of agents are compared at one number of updates, as the paper compares them.
         sharing = list_subjects(AGENTS) if label == AGENTS else []
         scores, budget = inputs.find_scores(dataset, subset, sharing=sharing)
@@ -289,7 +292,7 @@ def build_main(inputs: ReportInputs) -> list[Table]:
     """Return table 1 of the paper by data set, each with the tests against CompEvo."""
     # What the paper lacks says how much of the gain any forecast with a calendar has.
     macro = build_macro_table(inputs, MAIN, [*list_subjects(MAIN)[1:], *SIMPLE])
-    return [*_compare_methods(inputs, MAIN), macro, build_unit_table(inputs)]
+    return [*_compare_methods(inputs, MAIN), macro]
 
 
 def build_agents(inputs: ReportInputs) -> list[Table]:
@@ -315,7 +318,7 @@ def _compare_methods(inputs: ReportInputs, label: str) -> Iterator[Table]:
             highlighted=[0],
             notes=_describe_errors(inputs, windows, shown, printed),
         )
-        if len(present) > 1:
+        if len(present) > 1 and COMPEVO in scores:
             yield _rival_table(inputs, windows, present)
 
 
@@ -331,7 +334,11 @@ def _describe_errors(
             "is among the methods."
         )
     missing = [name for name in names if name not in scores]
-    notes += [*list_missing(dataset, missing), *_list_thinned(inputs, dataset, missing)]
+    own = windows.subset in PAPER_SUBSETS.values()
+    notes += [
+        *list_missing(windows.subset if own else dataset, missing),
+        *_list_thinned(inputs, dataset, missing),
+    ]
     # Said beside each printed figure, not on a page of its own that nobody opens.
     if label == MAIN and dataset in PROTOCOL:
         notes.append(PROTOCOL[dataset])
@@ -351,12 +358,13 @@ def _describe_errors(
 def list_missing(dataset: str, methods: Sequence[str]) -> list[str]:
     """Return which methods have no row, and the commands that make them."""
     notes = []
-    if COMPEVO in methods:
+    # On the paper's own windows it is a method of the benchmark like the others.
+    if COMPEVO in methods and dataset not in PAPER_SUBSETS.values():
+        methods = [method for method in methods if method != COMPEVO]
         notes.append(f"No row of CompEvo: `compevo fit {dataset}`, `compevo evaluate {dataset}`.")
-    rest = [method for method in methods if method != COMPEVO]
-    if rest:
-        names = join_items([method_name(method) for method in rest])
-        command = f"compevo paper benchmark {dataset} --methods {','.join(rest)}"
+    if methods:
+        names = join_items([method_name(method) for method in methods])
+        command = f"compevo paper benchmark {dataset} --methods {','.join(methods)}"
         notes.append(f"No row of {names}: `{command}`.")
     return notes
 
@@ -421,9 +429,14 @@ def _rival_table(inputs: ReportInputs, windows: MethodScores, names: Sequence[st
     )
 
 
+def _find_main(sets: Sequence[MethodScores]) -> MethodScores:
+    """Return the first set that CompEvo has a row of, or the first."""
+    return next((windows for windows in sets if COMPEVO in windows.scores), sets[0])
+
+
 def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -> Table:
     """Return by how much CompEvo lowers errors, averaged over the four data sets (paper 5.2)."""
-    by_dataset = {dataset: score_methods(inputs, label, dataset)[0].scores for dataset in DATASETS}
+    by_dataset = {it: _find_main(score_methods(inputs, label, it)).scores for it in DATASETS}
     rows = []
     for rival in rivals:
         measured = [
@@ -471,49 +484,8 @@ def _pair_printed(label: str, dataset: str, rival: str, metric: str) -> tuple[fl
     return (ours.value, other.value) if ours and other else None
 
 
-def build_unit_table(inputs: ReportInputs) -> Table:
-    """Return whether MAE and RMSE of the paper are in the unit of ours."""
-    rows = []
-    for dataset in DATASETS:
-        scores = score_methods(inputs, MAIN, dataset)[0].scores
-        # Any method will do: the level is a property of the series.
-        score = next(iter(scores.values()), None)
-        mape = score.mean.get("mape_pct") if score else None
-        ours = 100 * score.mean["mae"] / mape if score and mape else None
-        theirs = implied_level(dataset)
-        levels = format_number(ours), format_number(theirs)
-        mae = scores[COMPEVO].mean.get("mae") if COMPEVO in scores else None
-        same = (
-            "unknown without rows" if ours is None else _compare_levels(ours, theirs, mae, dataset)
-        )
-        rows.append([dataset.capitalize(), score.unit if score else NO_ROW, *levels, same])
-
-    return Table(
-        header=["Data set", "Unit here", "Level here", "Level in the paper", "Same unit"],
-        rows=rows,
-        caption="Do the published units match?",
-        text_columns=(0, 1, 4),
-        notes=[
-            "Level: MAE over MAPE, roughly the size of the series that the two imply. Our level is "
-            "from the method with the least error, the paper's from CompEvo. Where the levels "
-            "differ, MAE or MAPE must be another quantity in the paper; it is not MAE where the "
-            "two MAE of CompEvo have the same size."
-        ],
-    )
-
-
-def _compare_levels(ours: float, theirs: float, mae: float | None, dataset: str) -> str:
-    factor = max(ours / theirs, theirs / ours)
-    if factor <= LEVELS_AGREE:
-        return "yes"
-    figure = find_published(MAIN, dataset, COMPEVO, "mae")
-    if mae and figure and max(mae / figure.value, figure.value / mae) <= LEVELS_AGREE:
-        return f"of MAE, it seems; MAPE then differs by a factor of {factor:,.3g}"
-    return f"no: they differ by a factor of {factor:,.3g}"
-
-
 def _parameter_table(inputs: ReportInputs) -> Table:
-    scores = score_methods(inputs, AGENTS, DATASETS[0])[0].scores
+    scores = _find_main(score_methods(inputs, AGENTS, DATASETS[0])).scores
 
     def count(method: str) -> str:
         number = scores[method].mean.get("trainable_parameters") if method in scores else None

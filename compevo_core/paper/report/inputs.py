@@ -36,6 +36,7 @@ from compevo_core.training.run_folder import RunFolder
 
 CHECK_COLUMNS = ("check", "passed", "detail")
 LUD_COLUMNS = ("table", "subject", "judge", "kappa")
+SET_COLUMNS = ("set", "published_test", "targets_in_train_inputs")
 AUDIT_COLUMNS = ("source", "news", "group_kind", "group")
 # The columns by which each kind of file, a field of ``ReportInputs``, is known; it may have more.
 _KINDS = {
@@ -48,6 +49,7 @@ _KINDS = {
     "control_rounds": tuple(ROUNDS_SCHEMA),
     "text": tuple(TEXT_SCHEMA),
     "context": tuple(CONTEXT_SCHEMA),
+    "paper_sets": SET_COLUMNS,
 }
 # A detail or a single seed may look like a number, so nothing is inferred of these.
 _TYPES = {"passed": pl.Boolean(), **dict.fromkeys(("check", "detail", "seeds"), pl.String())}
@@ -135,6 +137,7 @@ class ReportInputs:
     specialists: Sequence[Mapping[str, Any]] = ()  # rows of its ``SPECIALISTS_SCHEMA``
     text: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.worded_data.TEXT_SCHEMA``
     context: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.context_is_key.CONTEXT_SCHEMA``
+    paper_sets: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.paper_windows.describe_set``
     traces: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TRACE_SCHEMA))
     logics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LOGIC_SCHEMA))
 

@@ -21,6 +21,8 @@ VARIANTS = "tab:ablation"
 
 EFFICIENCY = "tab:efficiency_comparison_main"
 
+LEAKAGE = "tab:memorization_risk_2026"
+
 LAMBDA_PG = "tab:lambda_sensitivity"
 
 TAU = "tab:tau_impact_data"
@@ -31,6 +33,9 @@ GAIN_FIGURES = "tab:lud_error_correlation"
 
 DATASETS = ("electricity", "exchange", "traffic", "bitcoin")
 """The paper's data sets, in the order of its tables."""
+
+PAPER_SUBSETS = {"electricity": "paper-original"}
+"""The subset that has the paper's own test windows, by data set: tables print its figures there."""
 
 ROUNDING = 0.05
 """Share by which a printed MSE may differ from the square of its RMSE: both have three digits."""
@@ -78,15 +83,6 @@ def find_published(label: str, dataset: str, subject: str, metric: str) -> Publi
 def list_subjects(label: str) -> list[str]:
     """Return the subjects of a table (methods, variants, settings) in its order."""
     return list(dict.fromkeys(key[2] for key in read_published() if key[0] == label))
-
-
-def implied_level(dataset: str) -> float:
-    """Return the mean size of the series that CompEvo's MAE and MAPE imply together.
-
-    MAPE weighs small values more, so the level is rough; it tells megawatts from scaled values.
-    """
-    mae, mape = (read_published()[MAIN, dataset, "compevo", key] for key in ("mae", "mape_pct"))
-    return mae.value / (mape.value / 100)
 
 
 def list_contradictions(label: str, dataset: str) -> list[str]:

@@ -11,6 +11,7 @@ same data gives the same forecast. Scores have no partitions: every run scores a
 over by then, and scores again where the truth was revised.
 """
 
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -40,21 +41,23 @@ from compevo_core.forecast.issued import (
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.definition import (
-    DAILY_REFRESH,
-    EVENING_FORECAST,
     GPU_POOL,
     LaunchConfig,
     define_asset,
     define_by_dataset,
+    make_freshness,
+    translate_errors,
 )
 from compevo_pipeline.defs.metadata import render_sketch
 from compevo_pipeline.sources.common.base import Clock
+from compevo_pipeline.sources.registry import RegisteredDataset
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import (
     NEWS_LIMIT,
     DayForecast,
     KnownTo,
+    MissingInputError,
     NewsRule,
     StaleNews,
     forecast_day,
@@ -84,6 +87,8 @@ class NextDayConfig(LaunchConfig):
     """age of the newest article, at the time the forecast knows to, that is allowed"""
     stale_news: StaleNews = Field(default=StaleNews.WARN, strict=False)
     """where it is older: warn, and forecast; or refuse"""
+    waits: bool = False
+    """where values or a published forecast are missing: end without a forecast, for a later run"""
     supersede: bool = False
     """issue a day again that was issued before: the older forecast is kept beside the new one"""
     at: str = Field(default="", pattern=r"^(([01]\d|2[0-3]):[0-5]\d)?$")
@@ -100,9 +105,9 @@ class NextDayConfig(LaunchConfig):
         return NewsRule(limit=timedelta(hours=self.news_limit_hours), action=self.stale_news)
 
 
-def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
+def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
     """Return the asset of one data set's forecasts."""
-    dataset = spec.name
+    dataset, spec = declared.name, declared.spec
 
     @define_asset(
         keys.next_day_key(dataset),
@@ -117,29 +122,37 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
         pool=GPU_POOL,
         dataset=dataset,
         config=NextDayConfig,
-        freshness_policy=EVENING_FORECAST if dataset == keys.OPERATIONAL else DAILY_REFRESH,
+        freshness_policy=make_freshness(declared.night),
+        output_required=False,
     )
     def _next_day(
         context: dg.AssetExecutionContext,
         workspace: dg.ResourceParam[Deployment],
         clock: dg.ResourceParam[Clock],
-    ) -> dg.MaterializeResult[Any]:
-        config = NextDayConfig.read(context)
-        if not context.has_partition_key:
-            raise ConfigError(
-                "no day to forecast: launch a partition, such as --partition 2026-03-31"
-            )
-        day_forecast = forecast_day(
-            workspace,
-            dataset,
-            config.find_start(context.partition_key),
-            config.known_to,
-            clock=clock,
-            log=context.log,
-            news_rule=config.news_rule,
-            supersede=config.supersede,
-        )
-        return dg.MaterializeResult(
+    ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]  # Dagster refuses a parameter
+        with translate_errors(retry=False):
+            config = NextDayConfig.read(context)
+            if not context.has_partition_key:
+                raise ConfigError(
+                    "no day to forecast: launch a partition, such as --partition 2026-03-31"
+                )
+            try:
+                day_forecast = forecast_day(
+                    workspace,
+                    dataset,
+                    config.find_start(context.partition_key),
+                    config.known_to,
+                    clock=clock,
+                    log=context.log,
+                    news_rule=config.news_rule,
+                    supersede=config.supersede,
+                )
+            except MissingInputError as error:
+                if not config.waits:
+                    raise
+                context.log.info(f"the forecast waits: {error}")
+                return
+        yield dg.MaterializeResult(
             metadata=_describe_forecast(day_forecast) | {"mode": workspace.data_mode.value},
             data_version=dg.DataVersion(day_forecast.forecast.hash[:32]),
         )

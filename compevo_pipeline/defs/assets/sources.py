@@ -25,7 +25,14 @@ from compevo_core.errors import (
     SourceTransient,
 )
 from compevo_pipeline.defs import metadata
-from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, NEWS_EMBEDDINGS, broken_key, series_key
+from compevo_pipeline.defs.asset_keys import (
+    DEFAULT_DATASET,
+    NEWS_ARTICLES,
+    NEWS_EMBEDDINGS,
+    broken_key,
+    infers,
+    series_key,
+)
 from compevo_pipeline.defs.definition import (
     DAILY_REFRESH,
     DUCKDB_POOL,
@@ -49,6 +56,7 @@ from compevo_pipeline.work.ingest import (
     ingest_feeds,
     read_changes,
 )
+from compevo_pipeline.work.next_day import reads_news
 from compevo_pipeline.work.source_coverage import NEWS, backfill, choose_feeds
 
 _UNREACHABLE = (SourceTransient, SourceAbsent, SourceRejected, SourceBlocked)
@@ -141,6 +149,14 @@ def _define_ingest(
     ) -> dg.MaterializeResult[Any]:
         # A file on disk does not mend itself: only a live source is worth another try.
         is_live = workspace.data_mode is Mode.LIVE
+        asked_by = list_readers(context.run.tags, workspace) if is_live and dataset == NEWS else ()
+        if asked_by and not reads_news(workspace, asked_by):
+            workspace.news_store().create()
+            note = {"unread": f"no model of {', '.join(asked_by)} reads news"}
+            return dg.MaterializeResult(
+                metadata=describe(workspace, {}) | note,
+                data_version=dg.DataVersion(find_version(workspace)),
+            )
         with translate_errors(attempt=context.retry_number, retry=is_live):
             config = launch.read(context)
             selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
@@ -167,6 +183,15 @@ def _define_ingest(
         )
 
     return _ingest
+
+
+def list_readers(tags: Mapping[str, str], workspace: Deployment) -> tuple[str, ...]:
+    """Return the data sets whose models a refresh forecasts with; none for any other run."""
+    if tags.get("compevo/job") != "refresh":
+        return ()
+    dataset = tags["dataset"]
+    is_inferred = infers(dataset, workspace.layout)
+    return (dataset, DEFAULT_DATASET) if is_inferred else (dataset,)
 
 
 def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode) -> list[Feed]:
@@ -309,6 +334,8 @@ def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
         kinds={"duckdb"},
         version=code_version(*ARTICLES_CODE),
         pool=DUCKDB_POOL,
+        # Of what waits for nothing the last: values come first.
+        op_tags={"dagster/priority": "-1"},
     )
 
 

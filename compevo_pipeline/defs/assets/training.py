@@ -107,8 +107,8 @@ class TrainConfig(LaunchConfig):
     """What to train: a method, or a preset, and what differs from it."""
 
     method: str | None = None
-    """compevo: the population; auto: the simplest within one standard error of the best on
-    validation; mixture; or a name such as calendar-ridge; left out: auto for own data without a
+    """compevo: the population; auto: the mixture of those that are good on validation, or
+    the best; mixture; or a name such as calendar-ridge; left out: auto for own data without a
     preset, else compevo"""
     preset: PresetName | None = None
     """settings to start from; left out: the deployment's preset"""

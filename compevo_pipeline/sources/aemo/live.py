@@ -4,8 +4,8 @@ What belongs here: which files a refresh or a backfill needs, the folders that l
 names. What does not: requests (``common.http``), formats (the parsers that archive mode uses).
 
 A daily refresh looks two weeks back and fetches what the ledger does not have; the monthly files of
-this and the last month are asked for each time, conditionally. Older half-hours lie in weekly zips
-of zips, and before those in MMSDM's monthly tables, which hold the actuals alone.
+this and the last month are asked for each time, conditionally. Older half-hours are in weekly zips
+of zips, and before those in MMSDM's monthly tables, which hold only actual values.
 """
 
 import html
@@ -52,7 +52,7 @@ _REPORT_FOLDERS = {
     FORECAST_REPORT: "Operational_Demand/FORECAST_HH",
     ROOFTOP_REPORT: "ROOFTOP_PV/FORECAST",
 }
-"""Report -> where it lies, below ``Current`` and ``Archive``."""
+"""Report -> its folder below ``Current`` and ``Archive``."""
 
 _LINK = re.compile(r"""href\s*=\s*["']([^"'<>]+\.zip)["']""", re.IGNORECASE)
 
@@ -136,7 +136,7 @@ def _fetch_report(live: LiveContext, report: str) -> Iterator[RawFile]:
     tolerance = Tolerance(report)
 
     listed = read_listing(live.client, _spell_folder("Current", report), [report])
-    # A forecast is named by the end of its first half-hour, which lies after its issue.
+    # A forecast is named by the end of its first half-hour, which is after its issue.
     current = [file for file in listed if file.overlaps(start, end + HALF_HOUR)]
     missing = [file for file in current if live.ledger.is_due(OPERATIONAL, file.name, live.now)]
 
@@ -278,7 +278,7 @@ def read_listing(
 
 
 def _read_span(name: str, prefixes: Sequence[str]) -> tuple[datetime, datetime] | None:
-    """Return what a file name's first stamp covers: a day alone names a week of files."""
+    """Return what a file name's first stamp covers: a date without time names a week of files."""
     if not name.upper().startswith(tuple(prefix.upper() for prefix in prefixes)):
         return None
     stamp = read_stamp(name)

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.nem import HALF_HOUR, NEM_OFFSET
-from compevo_pipeline.sources.common.tables import Promise, promise_month
+from compevo_pipeline.sources.common.tables import Period, expect_month
 
 ACTUAL_REPORT = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH"
 FORECAST_REPORT = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH"
@@ -38,11 +38,11 @@ _MMSDM = re.compile(
 )
 
 
-def promises(raw: RawFile) -> list[Promise]:
-    """Return what the names of a file and of the zip around it promise of its rows."""
-    # The zip of one report bears its name; the zip of a week or month promises nothing of its own.
+def read_periods(raw: RawFile) -> list[Period]:
+    """Return the periods of rows that the names of a file and of its zip allow."""
+    # The zip of one report has its name; the zip of a week or month adds nothing.
     names = dict.fromkeys((raw.name, raw.packed_in))
-    return [promise for name in names for promise in _read_promises(unquote(unquote(name)).upper())]
+    return [period for name in names for period in _read_name(unquote(unquote(name)).upper())]
 
 
 def find_report(name: str) -> str:
@@ -68,17 +68,17 @@ def read_stamp(name: str) -> tuple[datetime, bool] | None:
     return (stamp - NEM_OFFSET).replace(tzinfo=UTC), len(match[1]) == 8
 
 
-def _read_promises(name: str) -> list[Promise]:
+def _read_name(name: str) -> list[Period]:
     try:
         if price := _PRICE.search(name):
-            return [promise_month(int(price[1]), int(price[2]), _NEM_ZONE, price[3])]
+            return [expect_month(int(price[1]), int(price[2]), _NEM_ZONE, price[3])]
         if table := _MMSDM.search(name):
-            month = promise_month(int(table[1]), int(table[2]), _NEM_ZONE)
+            month = expect_month(int(table[1]), int(table[2]), _NEM_ZONE)
             # A table holds what was recorded in a month: intervals at its ends may be of the next.
-            return [Promise(first=month.first - DAY, end=month.end + DAY)]
+            return [Period(first=month.first - DAY, end=month.end + DAY)]
         if day := _DAY_FILE.search(name):
             start = datetime.fromisoformat(day[1]).replace(tzinfo=_NEM_ZONE).astimezone(UTC)
-            return [Promise(first=start, end=start + DAY)]
+            return [Period(first=start, end=start + DAY)]
     except ValueError:
         return []  # no month or day of any calendar
 
@@ -87,16 +87,16 @@ def _read_promises(name: str) -> list[Promise]:
         return []
     stamp, is_day = named
     if name.startswith("PUBLIC_HISTDEMAND") and is_day:
-        return [Promise(first=stamp, end=stamp + DAY)]
+        return [Period(first=stamp, end=stamp + DAY)]
 
     report = "" if is_day else find_report(name)
     if report == ACTUAL_REPORT:
-        return [Promise(first=stamp - HALF_HOUR, end=stamp)]
+        return [Period(first=stamp - HALF_HOUR, end=stamp)]
     if not report:
         return []
     # A rooftop forecast's first interval begins at the issue or in the half-hour around it. A
     # forecast is issued within hours of its first interval.
     return [
-        Promise(first=stamp - HALF_HOUR, end=stamp + LONGEST_FORECAST),
-        Promise(first=stamp - LONGEST_DELAY, end=stamp + LONGEST_DELAY, column="available_at"),
+        Period(first=stamp - HALF_HOUR, end=stamp + LONGEST_FORECAST),
+        Period(first=stamp - LONGEST_DELAY, end=stamp + LONGEST_DELAY, column="available_at"),
     ]

@@ -197,7 +197,7 @@ def _read_issues(
     )
     tables.raise_if_duplicates(table, raw.name, _KEY)
 
-    # Nobody could read a row before it was loaded, whatever the first record says.
+    # No row was readable before it was loaded, even if the first record says so.
     for column in loaded:
         table = tables.to_stamp(table, raw.name, column, STAMP_FORMATS)
     stamps = (nem.interval_start_utc(pl.col(column), timedelta(0)) for column in loaded)

@@ -27,7 +27,7 @@ _FOOTER = re.compile(r'^C,"?END OF REPORT"?,(\d{1,12})$')
 _SHOWN_CHARACTERS = 60
 
 
-# By header, of which two columns tell them apart: the region, and the spellings of the stamp.
+# By header; two columns identify the collection: the region, and the spelling of the stamp.
 _COLLECTIONS: dict[tuple[str, ...], tuple[pl.Expr, tuple[str, ...]]] = {
     # The day comes first.
     ("DATETIME", "TOTALDEMAND", "REGIONID"): (pl.col("REGIONID"), ("%d/%m/%Y %H:%M",)),

@@ -16,7 +16,7 @@ from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.aemo import parse_operational, parse_tables
-from compevo_pipeline.sources.aemo.names import REPORTS, promises
+from compevo_pipeline.sources.aemo.names import REPORTS, read_periods
 from compevo_pipeline.sources.common.base import (
     Clock,
     Mode,
@@ -24,7 +24,7 @@ from compevo_pipeline.sources.common.base import (
     read_downloads,
     read_sample_files,
 )
-from compevo_pipeline.sources.common.tables import refuse_beyond
+from compevo_pipeline.sources.common.tables import check_periods
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Product:
     parse: Callable[..., pl.DataFrame]  # parses a file of it, or several, into `SERIES_SCHEMA`
     is_joint: bool = False  # whether files are parsed at once: it has many small ones
     files: tuple[str, ...]  # patterns of its file names, packed in any way
-    folder: str = ""  # where it lies in an archive, if not in a folder of its name
+    folder: str = ""  # its folder in an archive, if not a folder of its name
     may_have_gaps: bool = False  # whether a file with gaps is an error unless a run accepts them
 
 
@@ -69,7 +69,7 @@ PRODUCTS = {
 """In order of precedence: AEMO's own monthly file wins over MMSDM, and that over a collection."""
 
 _FIRST_SAMPLE_DAY = "2026-02-16.json"
-"""The sample's days of operational demand before this one belong to its own data set alone."""
+"""The sample's days of operational demand before this one belong only to its own data set."""
 
 
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
@@ -110,17 +110,17 @@ def _read_product(
 
 
 read_operational_files = functools.partial(_read_product, OPERATIONAL)
-"""Yields every file of operational demand in a mode, for the data set of this measure alone."""
+"""Yields every file of operational demand in a mode, only for the data set of this measure."""
 
 
 def parse_published(raws: Sequence[RawFile]) -> pl.DataFrame:
     """Parse AEMO's day-ahead forecasts into ``PUBLISHED_SCHEMA``; skip other products."""
     days = [raw for raw in raws if raw.source == OPERATIONAL]
-    return refuse_beyond(parse_operational.parse_published(*days), days, promises)
+    return check_periods(parse_operational.parse_published(*days), days, read_periods)
 
 
 def parse_all(raws: Sequence[RawFile], *, tolerate_gaps: bool = False) -> pl.DataFrame:
-    """Parse many files into one valid series frame with one row an interval.
+    """Parse many files into one valid series frame with one row per interval.
 
     Where two files have an interval, a value wins over none, then the product earlier in
     :data:`PRODUCTS`, then the file whose name sorts last; so the result does not depend on the
@@ -140,7 +140,7 @@ def parse_all(raws: Sequence[RawFile], *, tolerate_gaps: bool = False) -> pl.Dat
 
     # The label sorts last, so that equal ranks are decided by the name and not by input order.
     precedence = [pl.col("value").is_null(), pl.col("_rank"), pl.col("source")]
-    rows = refuse_beyond(pl.concat(frames), raws, promises).sort(
+    rows = check_periods(pl.concat(frames), raws, read_periods).sort(
         precedence, descending=[False, False, True]
     )
     once = rows.unique(["series_id", "variable", "start_utc"], keep="first", maintain_order=True)

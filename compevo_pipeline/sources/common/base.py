@@ -60,11 +60,11 @@ MODE_MEANINGS = {
     Mode.ARCHIVE: "the publishers' files",
     Mode.LIVE: "the publishers' endpoints",
 }
-"""What a mode says of its data, wherever a reader could take made-up data for real."""
+"""The data of a mode, shown wherever a reader could take synthetic data for real."""
 
 
 def describe_data(mode: Mode, dataset: str = "") -> str:
-    """Return the mode and what it says of a data set, or of all: ``[sample: synthetic data]``."""
+    """Return the mode and kind of data, for one data set or all: ``[sample: synthetic data]``."""
     # Commands that need no data set start without it.
     from compevo_core.data.datasets import DATASETS
 
@@ -115,7 +115,7 @@ def find_archive_files(
 ) -> list[Path]:
     """Return the sorted files that match one of ``patterns`` in ``archive/folder``.
 
-    With ``is_anywhere`` they may lie in any folder below it, and capitals do not count.
+    With ``is_anywhere`` they may be in any folder below it, and case does not matter.
 
     Raises:
         SourceAbsent: no archive folder was given, or nothing in it matches.

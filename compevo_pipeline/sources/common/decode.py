@@ -46,7 +46,7 @@ Moment = Annotated[
     _ISO,
     Field(gt=datetime(1900, 1, 1, tzinfo=UTC), lt=datetime(2200, 1, 1, tzinfo=UTC)),
 ]
-"""A day and a time with its offset, as ISO 8601 writes them; pydantic alone takes numbers too."""
+"""A day and a time with its offset, as ISO 8601 writes them; pydantic's own type takes numbers."""
 
 _Kind = TypeVar("_Kind")
 
@@ -75,7 +75,7 @@ _ZIP_MAGIC = b"PK\x03\x04"
 def clean_text(text: str) -> str:
     """Return text in one line, without control characters, direction marks or half characters.
 
-    A headline may hold terminal commands, marks that turn a line around, or tags that nobody sees.
+    A headline may hold terminal commands, marks that reverse a line, or invisible tags.
     Joiners that Persian or Sinhala spelling needs (U+200C, U+200D) stay.
     """
     # Nearly every headline has none of them, and this test is the quickest.
@@ -138,7 +138,7 @@ def decode_lossy(content: bytes) -> tuple[str, int]:
 
 
 def decode_line_lossy(content: bytes) -> tuple[str, int]:
-    """Decode as :func:`decode_lossy` does, but for byte-order mark and line ends."""
+    """Decode as :func:`decode_lossy` does, but keep byte-order mark and line ends."""
     try:
         return content.decode(), 0
     except UnicodeDecodeError:

@@ -4,7 +4,7 @@ What belongs here: the table of hosts and the rejection of every other address, 
 all processes of a home share, accounts and keys. What does not: paths on a host (the source's own
 module), sending requests (``common.http``), the environment (``config.settings``).
 
-A redirect is an address like any other: it is followed to a host of this table alone.
+A redirect is an address like any other: it is followed only to a host of this table.
 """
 
 import time
@@ -30,8 +30,8 @@ class Host:
 
     publisher: str  # who runs it
     pause_s: float  # least seconds between the starts of two requests, over all processes of a home
-    # How long nobody asks after it said that requests are too many, where it does not say for how
-    # long; 0 leaves that to the waits of any other failure.
+    # Pause after an answer that asks for fewer requests without stating a time; 0: wait as after
+    # any other failure.
     throttled_s: float = 0.0
 
 

@@ -11,6 +11,7 @@ than any failure.
 
 import io
 import logging
+import math
 import random
 import time
 import zipfile
@@ -35,7 +36,7 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, plan_short_wait
+from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, TooSlow, plan_short_wait
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.decode import UTF8_BOM
 from compevo_pipeline.sources.common.hosts import Pacer, QueryKey, find_host, resolve_link
@@ -44,6 +45,8 @@ from compevo_pipeline.sources.common.raw_store import RawStore
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
+BODY_TIMEOUT_S = 300.0  # for a whole body: a publisher that drips never exceeds the one above
+FEED_TIMEOUT_S = 600.0  # for all answers that a refresh asks for one feed
 
 MAX_BODY_BYTES = 128 * 2**20  # the largest file asked for is under 10 MiB
 MAX_PAGE_BYTES = 16 * 2**20
@@ -113,7 +116,7 @@ class Meaning:
 
 MEANINGS = (
     Meaning(
-        "a bot challenge or a login page, whatever the status",
+        "a bot challenge or a login page, with any status",
         lambda answer: answer.is_challenge,
         SourceBlocked,
     ),
@@ -179,11 +182,11 @@ class FileRequest:
     check_start: Callable[[bytes], None] | None = None
     key: QueryKey | None = None  # one more parameter; in no message, and neither noted nor kept
     is_versioned: bool = True  # whether earlier bytes of its name are kept
-    tail_bytes: int = 0  # asks for the last bytes alone; 0: for all
+    tail_bytes: int = 0  # asks only for the last bytes; 0: for all
 
     @property
     def address(self) -> str:
-        """The address with its parameters, but for the key."""
+        """The address with its parameters, without the key."""
         return f"{self.url}?{urlencode(self.params)}" if self.params else self.url
 
 
@@ -196,6 +199,7 @@ class Client:
     ledger: Ledger  # remembers what came, and with which validators
     raw: RawStore  # keeps the bytes
     pacer: Pacer  # gives out turns at hosts
+    deadline: float = math.inf  # of all its answers, on the clock of ``time.monotonic``
     sleep: Callable[[float], None] = time.sleep  # waits before another try
     # Returns a random number from 0 to 1, which spreads the waits of many clients.
     draw: Callable[[], float] = random.random
@@ -220,7 +224,7 @@ class Client:
         if is_stored and request.is_final:
             return None
 
-        # What is stored needs no bytes: its validators alone say whether there is something newer.
+        # A stored file needs no bytes: its validators show whether there is something newer.
         saved = None if is_stored or entry is None else self.raw.read(entry)
         fetched = None
         if saved is None or not request.is_final:
@@ -254,7 +258,7 @@ class Client:
         def send() -> bytes:
             with self._open(url, {}, form) as response:
                 body = io.BytesIO()
-                head = read_body(response, url, MAX_PAGE_BYTES, body)
+                head = read_body(response, url, MAX_PAGE_BYTES, body, self.deadline)
                 # The answer to a login may repeat it.
                 _raise_if_failed(response, head, url, self.clock(), True, shows_body=False)
                 return body.getvalue()
@@ -270,7 +274,7 @@ class Client:
         try:
             return self._try(lambda: self._receive(request, headers))
         except SourceAbsent:
-            raise  # whether a missing file is expected is known to the source alone
+            raise  # only the source knows whether a missing file is expected
         except SourceError as error:
             if not (request.may_be_absent and isinstance(error, SourceBlocked)):
                 self.ledger.record_failure(
@@ -292,7 +296,7 @@ class Client:
                 return None
 
             with part.open("wb") as sink:
-                head = read_body(response, url, request.max_bytes, sink)
+                head = read_body(response, url, request.max_bytes, sink, self.deadline)
             if key is not None:
                 # Publishers quote the rejected address.
                 head = key.hide(head)
@@ -346,9 +350,11 @@ class Client:
         form: Mapping[str, str] | None = None,
         key: QueryKey | None = None,
     ) -> Iterator[requests.Response]:
-        """Open an answer, following redirects to known hosts alone, and none with a key."""
+        """Open an answer, following redirects only to known hosts, and none with a key."""
         for _ in range(MAX_REDIRECTS + 1):
             name, host = find_host(url)
+            if time.monotonic() > self.deadline:
+                raise TooSlow(f"{url}: not asked, as the time for its feed is over")
             self.pacer.wait_for_turn(name, host.pause_s)
             if key is not None:
                 # It writes whole addresses at DEBUG.
@@ -391,19 +397,26 @@ class Client:
         raise SourceRejected(f"{url}: more than {MAX_REDIRECTS} redirects; correct the address")
 
 
-def read_body(response: requests.Response, url: str, cap: int, sink: BinaryIO) -> bytes:
+def read_body(
+    response: requests.Response, url: str, cap: int, sink: BinaryIO, deadline: float = math.inf
+) -> bytes:
     """Write a body into ``sink`` as it arrives; return its first bytes.
 
     Raises:
         SourceRejected: the body is larger than ``cap`` bytes, after decompression.
+        TooSlow: it goes on after ``deadline``, or for longer than ``BODY_TIMEOUT_S``.
         SourceTransient: it is cut or damaged.
     """
     cap = cap if response.ok else min(cap, _MAX_ERROR_BYTES)
     head = b""
     size = 0
+    deadline = min(deadline, time.monotonic() + BODY_TIMEOUT_S)
 
     try:
-        for chunk in response.raw.stream(_CHUNK_BYTES, decode_content=True):
+        # What has arrived, where stream() waits for a whole chunk.
+        while chunk := response.raw.read1(_CHUNK_BYTES, decode_content=True):
+            if time.monotonic() > deadline:
+                raise TooSlow(f"{url}: it still sends when its time is over, after {size} bytes")
             size += len(chunk)
             if size > cap:
                 raise SourceRejected(

@@ -1,6 +1,6 @@
-"""What was asked of a publisher, what came, and what is absent.
+"""The fetch log: files that were requested from publishers, that came, and that are absent.
 
-What belongs here: one SQLite file with an entry for each file that was asked for, by source and
+What belongs here: one SQLite file with an entry for each file that was requested, by source and
 name. What does not: the bytes (``common.raw_store``), requests (``common.http``), parsing.
 
 A file is ``fetched`` when its bytes are kept, and ``stored`` when its rows are in the store too: a
@@ -24,7 +24,7 @@ from compevo_pipeline.sources.common.base import RawFile
 ABSENT_PAUSES = tuple(
     timedelta(minutes=minutes) for minutes in (15, 60, 240, 24 * 60, 3 * 24 * 60, 7 * 24 * 60)
 )
-"""How long an absent or short file is left alone before it is asked for again.
+"""Pauses before an absent or short file is requested again.
 
 After the last one an absent file is frozen, and a short one final.
 """
@@ -145,7 +145,7 @@ class Ledger:
         self._of_this_run.add((source, name))
 
     def record_unchanged(self, source: str, name: str, now: datetime) -> None:
-        """Note that the publisher still has the bytes that are kept."""
+        """Note that the publisher's bytes have not changed."""
         self._update("asked_at = ?, tries = 0, note = ''", [now.isoformat()], [(source, name)])
 
     def record_failure(self, source: str, name: str, *, url: str, note: str, now: datetime) -> None:
@@ -210,7 +210,7 @@ class Ledger:
         self._of_this_run.update(keys)
 
     def reject(self, source: str, name: str, note: str) -> None:
-        """Note that a file this object fetched cannot be used: the next run fetches it anew."""
+        """Note that a file this object fetched cannot be used: the next run fetches it again."""
         for keys in [keys for keys in self._fetched if keys[0] == (source, name)]:
             self._fetched.remove(keys)
             self._of_this_run.difference_update(keys)

@@ -1,4 +1,4 @@
-"""What a source's live mode works with: client, ledger, time, span, and which failures it bears.
+"""The context of a live fetch: client, fetch log, time, span, and tolerated failures.
 
 What belongs here: these objects, and files that a person fetched by hand. What does not: what to
 ask of whom (a source's own ``live`` module), how it is asked (``common.http``).
@@ -59,7 +59,7 @@ class LiveContext:
 
 @dataclass
 class Tolerance:
-    """Bears the failure of single files of a product, and stops when there are too many."""
+    """Tolerates failures of single files of a product, and stops when there are too many."""
 
     product: str
     arrived: int = 0
@@ -69,7 +69,7 @@ class Tolerance:
     def attempt(
         self, live: LiveContext, source: str, name: str, url: str, *, is_final: bool
     ) -> Iterator[None]:
-        """Fetch one file in the block; where it fails, note it and go on with the next one.
+        """Fetch one file in the block; if that fails, note it and continue with the next one.
 
         The absence of a final file, which never changes, is remembered.
 

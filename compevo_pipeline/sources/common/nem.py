@@ -26,6 +26,7 @@ PRICE_VARIABLE = "price_aud_per_mwh"
 PRICE_UNIT = "AUD/MWh"
 INCOMPLETE = "nulled:incomplete-half-hour"
 OUTSIDE = "nulled:out-of-bounds"  # few values of a file that cannot be true
+FAULTY = ("nulled:stuck", "nulled:collapse")  # values of a meter that did not measure
 
 LOCAL_ZONES = {
     "NSW1": "Australia/Sydney",
@@ -49,7 +50,7 @@ def average_half_hours(table: pl.DataFrame, stamp: str, by: str, values: list[st
     null values and the flag :data:`INCOMPLETE`. AEMO's own trading interval was this mean until
     2021-10-01, so the two eras join.
 
-    ``stamp`` is the column of naive interval ends in NEM time; ``by`` tells series apart.
+    ``stamp`` is the column of naive interval ends in NEM time; ``by`` identifies the series.
 
     Returns:
         ``by``, ``stamp``, ``values`` and ``flag``.

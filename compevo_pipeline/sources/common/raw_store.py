@@ -174,7 +174,7 @@ def _sidecar_of(path: Path) -> Path:
 
 
 def _read_sidecar(path: Path) -> dict[str, Any]:
-    # Cut by a power failure, the content is unknown, and written anew.
+    # If a power failure cut it, the content is unknown and is written again.
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
         sidecar = json.loads(_sidecar_of(path).read_text(encoding="utf-8"))
         return sidecar if isinstance(sidecar, dict) else {}

@@ -1,9 +1,9 @@
 """Delimited text tables of publishers: read as text, converted with checks that name the line.
 
 What belongs here: header and cell-count checks, text to numbers and timestamps, gaps and
-duplicates, the last step to rows of ``SERIES_SCHEMA``, and rows held against what the name of their
-file promises. What does not: what the columns mean, series ids and units, which name promises what
-(the source modules).
+duplicates, the last step to rows of ``SERIES_SCHEMA``, and whether rows are within the periods that
+the name of their file states. What does not: what the columns mean, series ids and units, which
+name states what (the source modules).
 
 Every function takes the table (or its text) first, then the file's name for messages, then what to
 check, and raises ``SchemaDrift``, which names file, line, problem and remedy. A check is
@@ -225,8 +225,8 @@ def raise_if_gaps(
 ) -> None:
     """Reject a table whose timestamps are not exactly ``step`` apart.
 
-    Without ``by`` the rows must be in order. With it, a column that tells series apart, each series
-    is sorted first: files join regions in any order.
+    Without ``by`` the rows must be in order. With it, the column that identifies the series, each
+    series is sorted first: files join regions in any order.
     """
     if by is None:
         steps = table.with_columns(pl.col(stamp).diff().alias("_step"))
@@ -324,18 +324,18 @@ def _ragged_row(file_name: str, line: int, cells: int, width: int, text: str) ->
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """What the rows of one file may be of."""
+class Period:
+    """Time and entity that the rows of a file may have."""
 
     first: datetime  # earliest time, in UTC
     end: datetime  # the time from which on rows are beyond it, in UTC
     entity: str = ""  # the one region, station or currency; empty for any
     column: str = "start_utc"  # the rows' time
-    most_beyond: float = 0.0  # share of rows that may lie beyond
+    most_beyond: float = 0.0  # share of rows that may be outside
 
 
-Promises = Callable[[RawFile], Sequence[Promise]]
-"""Returns what a file's name promises, all of which must hold; none where it has none."""
+ReadPeriods = Callable[[RawFile], Sequence[Period]]
+"""Returns the periods that a file's name states, all of which must hold; none if it states none."""
 
 _SCHEMA: dict[str, pl.DataType] = {
     "source": pl.String(),
@@ -347,42 +347,42 @@ _SCHEMA: dict[str, pl.DataType] = {
 }
 
 
-def promise_month(year: int, month: int, zone: ZoneInfo, entity: str = "") -> Promise:
-    """Return the promise of a month on a clock.
+def expect_month(year: int, month: int, zone: ZoneInfo, entity: str = "") -> Period:
+    """Return the expected period of a month on a clock.
 
     Raises:
         ValueError: there is no such month.
     """
     first = datetime(year, month, 1, tzinfo=zone)
     end = shift(first, 1, MONTH)
-    return Promise(first=first.astimezone(UTC), end=end.astimezone(UTC), entity=entity)
+    return Period(first=first.astimezone(UTC), end=end.astimezone(UTC), entity=entity)
 
 
-def refuse_beyond(rows: pl.DataFrame, raws: Sequence[RawFile], promises: Promises) -> pl.DataFrame:
-    """Return rows of files, all of which lie within what the names of their files promise.
+def check_periods(rows: pl.DataFrame, raws: Sequence[RawFile], read: ReadPeriods) -> pl.DataFrame:
+    """Return rows of files; all must be within the periods that the names of their files state.
 
-    A publisher who puts another month, region or day under a name would change known values of a
-    time that the file has no business with, so such a file is refused as a whole.
+    A publisher who puts another month, region or day under a name would change known values of
+    another time, so such a file is rejected as a whole.
 
     The ``source`` of ``rows`` is the label of their file.
 
     Raises:
-        SchemaDrift: names the first file with rows beyond, one of them, and the remedy.
+        SchemaDrift: names the first file with rows outside, one of them, and the remedy.
     """
-    promised = pl.DataFrame(
-        [{"source": raw.label} | asdict(promise) for raw in raws for promise in promises(raw)],
+    expected = pl.DataFrame(
+        [{"source": raw.label} | asdict(period) for raw in raws for period in read(raw)],
         schema=_SCHEMA,
     )
-    by_column = promised.unique(maintain_order=True).partition_by("column", as_dict=True)
+    by_column = expected.unique(maintain_order=True).partition_by("column", as_dict=True)
     for (column,), of_column in by_column.items():
-        # A name promises when its forecasts were known; its series have no such time.
+        # A name states when its forecasts were known; its series have no such time.
         if column in rows.columns:
-            _refuse_rows(rows, of_column, str(column))
+            _validate_rows(rows, of_column, str(column))
     return rows
 
 
-def _refuse_rows(rows: pl.DataFrame, promised: pl.DataFrame, column: str) -> None:
-    # "AEMO/TOTALDEMAND/NSW1" is NSW1's; an article is of no place.
+def _validate_rows(rows: pl.DataFrame, expected: pl.DataFrame, column: str) -> None:
+    # "AEMO/TOTALDEMAND/NSW1" belongs to NSW1; an article has no place.
     names = [name for name in ("entity", "series_id") if name in rows.columns][:1]
     held = rows.select(
         "source", pl.col(column).alias("at"), *(pl.col(n).alias("of") for n in names)
@@ -392,7 +392,7 @@ def _refuse_rows(rows: pl.DataFrame, promised: pl.DataFrame, column: str) -> Non
         is_of = pl.col("of").str.split("/").list.last() == pl.col("entity")
         within &= (pl.col("entity") == "") | is_of
 
-    pairs = held.join(promised, on="source", how="inner", maintain_order="left")
+    pairs = held.join(expected, on="source", how="inner", maintain_order="left")
     pairs = pairs.with_columns(pl.len().over("source").alias("rows"), (~within).alias("is_beyond"))
     beyond = pairs.filter("is_beyond").with_columns(pl.len().over("source").alias("beyond"))
     beyond = beyond.filter(pl.col("beyond") > pl.col("most_beyond") * pl.col("rows"))
@@ -400,10 +400,10 @@ def _refuse_rows(rows: pl.DataFrame, promised: pl.DataFrame, column: str) -> Non
         return
 
     first = beyond.row(0, named=True)
-    promise = f"{first['entity']} from " if first["entity"] else "from "
+    whose = f"{first['entity']} from " if first["entity"] else "from "
     place = f"{first['of']} at " if names else ""
     raise SchemaDrift(
-        f"{first['source']}: its name promises rows {promise}{first['first']:%Y-%m-%d %H:%M} to "
+        f"{first['source']}: its name allows rows {whose}{first['first']:%Y-%m-%d %H:%M} to "
         f"{first['end']:%Y-%m-%d %H:%M} UTC, but {first['beyond']} of {first['rows']} rows are "
         f"not, the first {place}{first['at']:%Y-%m-%d %H:%M}; fetch it again, or look at what "
         "the publisher put under this name. Nothing was stored."

@@ -36,7 +36,7 @@ from compevo_pipeline.sources.common.base import (
     read_sample_files,
 )
 from compevo_pipeline.sources.common.decode import TomlSection, untar
-from compevo_pipeline.sources.common.tables import Promise, refuse_beyond
+from compevo_pipeline.sources.common.tables import Period, check_periods
 from compevo_pipeline.sources.gdelt.parse import (
     GAL_SUFFIXES,
     GKG_SUFFIXES,
@@ -181,7 +181,7 @@ def _join_query(words: Sequence[str], scope: Sequence[str]) -> str:
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the news files of a mode.
 
-    ``archive`` gives one file a stored poll of ``gdelt_doc_artlist/`` (daily tars and single
+    ``archive`` gives one file per stored poll of ``gdelt_doc_artlist/`` (daily tars and single
     answers), then bulk files put into ``gdelt_bulk/``; ``sample`` synthetic answers, one GAL and
     one GKG file.
 
@@ -225,11 +225,11 @@ def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
             f"{raw.name}: not a DOC answer (.json), a GAL file (.gal.json.gz) or a GKG file "
             "(.gkg.csv.zip); rename it"
         )
-    return refuse_beyond(frame, [raw], promises), report
+    return check_periods(frame, [raw], read_periods), report
 
 
-def promises(raw: RawFile) -> list[Promise]:
-    """Return what a file's name promises: an answer's span, and the time of a GAL file.
+def read_periods(raw: RawFile) -> list[Period]:
+    """Return the periods that a file's name states: an answer's span, and the time of a GAL file.
 
     Half of a GAL file may be older: it lists pages that were just seen, few of them old. GKG's rows
     state themselves when they were seen (``gdelt.parse``).
@@ -237,10 +237,10 @@ def promises(raw: RawFile) -> list[Promise]:
     if span := _SPAN.search(raw.name):
         first, end = (parse_utc(stamp, "%Y%m%d%H%M%S") for stamp in span.groups())
         if first and end:
-            return [Promise(first=first, end=end + QUARTER_HOUR, column="seen_at")]
+            return [Period(first=first, end=end + QUARTER_HOUR, column="seen_at")]
     if raw.name.endswith(GAL_SUFFIXES):
         at = read_file_time(raw.name)
-        return [Promise(first=at - _NEAR, end=at + _NEAR, column="published_at", most_beyond=0.5)]
+        return [Period(first=at - _NEAR, end=at + _NEAR, column="published_at", most_beyond=0.5)]
     return []
 
 

@@ -5,34 +5,40 @@ which grid, clock, split plan and news rule follow. What does not: reading the t
 (``own.frames``), writing one (``own.draft``).
 """
 
+import math
 import re
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import date, time, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from compevo_core.config.run import describe_error
 from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.news import OWN_PUBLISHER
-from compevo_core.data.splits import Span
-from compevo_core.data.steps import DAY, choose_horizon, choose_lookback, choose_stride, read_step
+from compevo_core.data.splits import Span, divide_days
+from compevo_core.data.steps import (
+    DAY,
+    FEWEST_INPUTS,
+    choose_horizon,
+    choose_lookback,
+    choose_stride,
+    read_step,
+)
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.files import read_toml
 from compevo_core.table.text_stamps import find_standard_offset, list_zones, read_zone
 from compevo_pipeline.sources.common.decode import TomlSection
 
+TimeOfDay = Annotated[time, BeforeValidator(lambda text: time.fromisoformat(str(text)))]
 SERIES_PREFIX = "OWN"
 _NO_LABEL = re.compile(r"[^\w.+]+")  # letters and digits of all scripts stay
 _PATTERN = r"^OWN/(.+)$"
-_LAST_DAY = date(2199, 12, 31)
-_FIRST_DAY = date(1900, 1, 1)
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 MOST_STEPS = 1000  # longest horizon
 _MOST_INPUTS = 10_000
-_FEWEST_INPUTS = 4
 
 
 class SeriesKeys(TomlSection):
@@ -46,7 +52,9 @@ class SeriesKeys(TomlSection):
     )
     values: list[str] = Field(min_length=1, description="columns of values, one series each")
     id: str = Field(
-        default="", description="column that names the series, where all share a value column"
+        default="",
+        description="column that names the series, where all share a value column, or two as "
+        "'store + item'",
     )
     unit: str = Field(min_length=1, description="unit of the values, in any words")
     time_zone: str = Field(
@@ -125,8 +133,8 @@ class GridKeys(TomlSection):
                 f"a season of {self.season_steps} steps is longer than the look-back of "
                 f"{self.lookback_steps}; set lookback to two seasons or more"
             )
-        if 0 < self.lookback < _FEWEST_INPUTS:
-            raise ValueError(f"a look-back of {self.lookback} steps; give {_FEWEST_INPUTS} or more")
+        if 0 < self.lookback < FEWEST_INPUTS:
+            raise ValueError(f"a look-back of {self.lookback} steps; give {FEWEST_INPUTS} or more")
 
         stride = self.stride_steps * step
         if step < DAY and stride % DAY and DAY % stride:
@@ -301,6 +309,35 @@ class EvaluationKeys(TomlSection):
     )
 
 
+class ScheduleKeys(TomlSection):
+    """When it is refreshed and forecast, where ``COMPEVO_SCHEDULES`` names it."""
+
+    at: TimeOfDay | None = Field(
+        default=None, description="time of the refresh, as 18:00; empty: after midnight"
+    )
+    zone: str = Field(default="", description="its clock; empty: place.time_zone")
+    days_ahead: int = Field(
+        default=0,
+        ge=0,
+        le=1,
+        description="1: forecast the day after, from what is known at that time",
+    )
+    deadline: TimeOfDay | None = Field(
+        default=None, description="when a missing forecast is told; empty: an hour after at"
+    )
+
+    @field_validator("zone")
+    @classmethod
+    def _check_zone(cls, name: str) -> str:
+        return PlaceKeys._check_zone(name) if name else name
+
+    @model_validator(mode="after")
+    def _check_at(self) -> "ScheduleKeys":
+        if self.at is None and (self.days_ahead or self.zone or self.deadline):
+            raise ValueError("days_ahead, zone and deadline need at, the time of the refresh")
+        return self
+
+
 class PromptKeys(TomlSection):
     """The words that agents read."""
 
@@ -324,6 +361,7 @@ class Declaration(TomlSection):
     news: NewsKeys = NewsKeys()
     evaluation: EvaluationKeys = EvaluationKeys()
     prompt: PromptKeys = PromptKeys()
+    schedule: ScheduleKeys = ScheduleKeys()
 
     @field_validator("name")
     @classmethod
@@ -389,7 +427,10 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
     """
     step = read_step(declaration.grid.step)
     is_daily = step >= DAY
-    news = declaration.news
+    news, splits = declaration.news, declaration.splits
+    spans: tuple[Span, ...] = ()
+    if splits.validation_from is not None and splits.test_from is not None:
+        spans = divide_days(_PATTERN, splits.validation_from, splits.test_from)
     place = Place(
         timezone=declaration.place.time_zone,
         country=declaration.place.country,
@@ -405,6 +446,7 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         places={},
         default_place=place,
         market_offset=find_standard_offset(declaration.series.time_zone),
+        unknown_steps=_find_unknown_steps(declaration, step),
         align_to_market_day=not is_daily,
         lookback_steps=declaration.grid.lookback_steps,
         horizon_steps=declaration.grid.horizon_steps,
@@ -416,8 +458,8 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
             )
             for total, parts in declaration.totals.items()
         },
-        spans=_make_spans(declaration.splits),
-        fractions=declaration.splits.fractions or (0.7, 0.1, 0.2),
+        spans=spans,
+        fractions=splits.fractions or (0.7, 0.1, 0.2),
         max_fill_steps=declaration.grid.max_fill_steps,
         max_filled_inputs=declaration.grid.filled_inputs,
         news_lookback=timedelta(days=news.lookback_days),
@@ -430,6 +472,18 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         or f"Predict the next {declaration.grid.horizon_steps} values of {{entity}}, "
         f"{declaration.grid.step} each",
     )
+
+
+def _find_unknown_steps(declaration: Declaration, step: timedelta) -> tuple[int, ...]:
+    """Return the steps before midnight that nobody has measured when a day is forecast.
+
+    Where it is forecast on the day before, one more than begin after that time: the newest is late.
+    """
+    at = declaration.schedule.at
+    if at is None or not declaration.schedule.days_ahead or step >= DAY:
+        return (0,)
+    into_day = timedelta(hours=at.hour, minutes=at.minute)
+    return 0, math.ceil((DAY - into_day) / step) + 1
 
 
 def name_publisher(name: str) -> str:
@@ -446,18 +500,3 @@ def name_variable(declaration: Declaration) -> str:
 def make_label(text: str) -> str:
     """Return a column's or series' name as a label that file names and prompts may hold."""
     return _NO_LABEL.sub("-", text).strip("-.")
-
-
-def _make_spans(splits: SplitKeys) -> tuple[Span, ...]:
-    if splits.validation_from is None or splits.test_from is None:
-        return ()
-
-    bounds = {
-        "train": (_FIRST_DAY, splits.validation_from - DAY),
-        "val": (splits.validation_from, splits.test_from - DAY),
-        "test": (splits.test_from, _LAST_DAY),
-    }
-    return tuple(
-        Span(split=split, series_pattern=_PATTERN, first_day=first, last_day=last)
-        for split, (first, last) in bounds.items()
-    )

@@ -19,19 +19,17 @@ import polars as pl
 from pydantic import BaseModel
 
 from compevo_core.data.content import describe_faults
-from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
-from compevo_core.data.seasons import choose_season
+from compevo_core.data.datasets import ALL_SERIES
 from compevo_core.data.series import find_calendar_step, measure_gaps
-from compevo_core.data.splits import split_chronologically
 from compevo_core.data.steps import (
     DAY,
-    choose_bridge,
     choose_horizon,
     choose_lookback,
     choose_stride,
     count_steps,
     name_step,
     read_step,
+    shift,
 )
 from compevo_core.data.view import find_season
 from compevo_core.errors import ConfigError, DataError
@@ -43,14 +41,16 @@ from compevo_core.table.cells import (
     is_numeric,
     read_numbers,
 )
+from compevo_core.table.frames import SERIES, START, VALUE, WindowPlan
 from compevo_core.table.text_stamps import (
     find_place_zone,
+    find_standard_offset,
     guess_format,
     read_stamps,
     read_zone,
 )
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.own.declaration import Declaration, check_declaration, make_spec
+from compevo_pipeline.sources.own.declaration import Declaration, check_declaration
 from compevo_pipeline.sources.own.frames import add_periods, join_clock, parse_series
 from compevo_pipeline.sources.own.guesses import (
     ALL,
@@ -60,8 +60,9 @@ from compevo_pipeline.sources.own.guesses import (
     guess_value,
     list_numbers,
     refuse_changing_clock,
+    refuse_steps_as_columns,
 )
-from compevo_pipeline.sources.own.table import FIRST_ROW, read_columns, read_text_table
+from compevo_pipeline.sources.own.table import FIRST_ROW, JOINED, read_columns, read_text_table
 
 HALF_HOUR = timedelta(minutes=30)
 _FINEST = timedelta(minutes=5)  # finer rows are averaged: a day of them is too many steps
@@ -70,13 +71,10 @@ SECTIONS = (
     *("covariates", "ahead", "news", "evaluation", "prompt"),
 )
 _OPTIONAL = {"covariates": "daily values", "ahead": "values known ahead, by step,"}
-_FRACTIONS = (0.7, 0.1, 0.2)
-_SHORT_FRACTIONS = (0.6, 0.2, 0.2)
-_HORIZONS_OF_A_FILE = 9  # at least: look-back, train, validation, test and what lies between
 _IS_END = re.compile(r"(?i)(?<![a-z])(end|ends|ending)(?![a-z])|hourending")
 _KNOWN_AT = ("known_at", "available_at", "issued_at")
 _LISTED_SERIES = 3
-_LOOKBACKS_OF_A_FILE = 5  # that a file holds at least, where windows shall be left
+_ANY_SPLITS = {"fractions": [0.7, 0.1, 0.2]}  # of a declaration that only reads its file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +97,7 @@ class Request:
     step: str = ""
     horizon: int = 0
     lookback: int = 0
+    test: float = 0.0  # share of the steps, the last ones, that neither train nor validation has
     country: str = ""
     covariates: Path | None = None
     ahead: Path | None = None
@@ -153,10 +152,6 @@ def draft_declaration(
             f"weekdays and holidays follow {place}; set place.time_zone to where people live"
         )
     step = _choose_step(request, stamps, raw.name, draft)
-    steps = count_steps(cast(datetime, stamps.min()), cast(datetime, stamps.max()), step) + 1
-    horizon = request.horizon or _fit_horizon(steps, step, draft)
-    lookback = request.lookback or _fit_lookback(steps, step, horizon, draft)
-    usable = (steps - lookback - 2 * horizon) * _FRACTIONS[1] - horizon
 
     sections: dict[str, dict[str, object]] = {
         "series": {
@@ -173,57 +168,62 @@ def draft_declaration(
             "aggregate": request.aggregate,
             "fill": request.fill,
         },
-        "grid": {"step": name_step(step), "horizon": horizon, "lookback": lookback},
-        # A short file needs more of it for validation.
-        "splits": {"fractions": list(_SHORT_FRACTIONS if usable < 0 else _FRACTIONS)},
+        "grid": {"step": name_step(step)},
         "place": {"time_zone": place, "country": request.country},
-        "covariates": _draft_covariates(request, others.get("covariates"), decimal),
+        "covariates": {},
         "ahead": _draft_ahead(request, others.get("ahead"), decimal, draft),
         "news": _draft_news(request, others.get("news")),
     }
-    raw_keys = {key: value for key, value in sections.items() if value}
 
-    # What the values show, beyond what the columns do.
-    declaration = check_declaration({"name": request.name, **raw_keys}, "the declaration")
+    if (covariates := others.get("covariates")) and request.covariates:
+        daily, known = read_text_table(covariates.content, covariates.name), {"known": "after"}
+        sections["covariates"] = _draft_values(request, request.covariates, daily, decimal, known)
+
+    # What the values show, beyond what the columns do; the plan of windows follows from them.
+    declared = {"name": request.name, **_drop_unset(sections)}
+    declaration = check_declaration(declared | {"splits": _ANY_SPLITS}, "the declaration")
     frame, repairs = parse_series(raw, declaration)
     draft.findings.append(repairs.describe())
     parts = frame.partition_by("series_id", maintain_order=True)
+    for part in parts:
+        draft.warnings += describe_faults(part["series_id"][0], part, step)
     gaps = [_describe_gaps(part, step, draft) for part in parts]
     if len(parts) > _LISTED_SERIES:
         draft.findings[-len(parts) + _LISTED_SERIES :] = [
             f"{len(parts) - _LISTED_SERIES} more series in the same way"
         ]
-    for part in parts:
-        draft.warnings += describe_faults(part["series_id"][0], part, step)
 
-    raw_keys["grid"] |= _allow_gaps(gaps, step, lookback, draft)
-    if season := choose_season(parts, step, lookback):
-        draft.guesses.append(
-            f"the values repeat after {season} steps, not after {find_season(step)}; without "
-            "grid.season_steps the step decides"
-        )
-        raw_keys["grid"] |= {"season_steps": season}
-    days = _find_days(frame, make_spec(declaration))
-    validation = (days["test_from"] - days["validation_from"]) // step
-    stride = choose_stride(step, horizon, frame.height // len(parts), len(parts), validation)
-    if stride != choose_stride(step, horizon, 0, 1):
-        draft.guesses.append(
-            f"a forecast every {stride} steps is enough to learn from; set grid.stride otherwise"
-        )
-        raw_keys["grid"] |= {"stride": stride}
-    raw_keys["splits"] = dict(days)
-    lowest = frame.filter(pl.col("start_utc").dt.date() < days["validation_from"])["value"].min()
-    raw_keys["evaluation"] = {"low": 0.0} if isinstance(lowest, float) and lowest >= 0 else {}
-    if raw_keys["evaluation"]:
-        draft.guesses.append(
-            "no value is below 0, so forecasts stay at or above 0 (evaluation.low)"
-        )
-    if "max_fill_steps" in raw_keys["grid"]:
-        raw_keys["evaluation"] |= {"max_gap_share": max(share for share, *_ in gaps)}
+    plan = _plan_windows(request, frame, step, zone)
+    _describe_plan(request, plan, gaps, draft)
+    sections["grid"] |= {
+        "horizon": plan.horizon,
+        "lookback": plan.lookback,
+        "stride": plan.stride if _is_thinned(plan) else None,
+        "season_steps": plan.season or None,
+        "max_fill_steps": plan.longest_fill,
+        "max_filled_inputs": plan.most_filled,
+    }
+    sections["splits"] = {
+        "validation_from": date.fromisoformat(plan.validation_from),
+        "test_from": date.fromisoformat(plan.later_from),
+    }
+    sections["evaluation"] = {
+        "low": plan.bounds[0],
+        "max_gap_share": max(gaps) if _bridges(plan) else None,
+    }
     # The checks of a declaration hold for the draft as well, before it is written.
-    check_declaration({"name": request.name, **raw_keys}, "the declaration")
-    draft.text = write_declaration(request.name, raw_keys, draft)
+    check_declaration({"name": request.name, **_drop_unset(sections)}, "the declaration")
+    draft.text = write_declaration(request.name, sections, draft)
     return draft
+
+
+def _drop_unset(sections: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
+    """Return the keys that are set, of the sections that have some."""
+    return {
+        title: {key: value for key, value in keys.items() if value is not None}
+        for title, keys in sections.items()
+        if keys
+    }
 
 
 def _read_instants(
@@ -236,7 +236,7 @@ def _read_instants(
         raise ConfigError(f"--zone: {error}") from error
 
     stamps, about = read_stamps(times, zone=zone, time_format=time_format, by=request.id)
-    stamps = add_periods(stamps, times, request.period, zone)
+    stamps = add_periods(stamps, times, request.period, zone, are_ends=request.stamps == "end")
     if not request.zone and about.with_offset:
         draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
     elif not request.zone and (request.period or not about.are_days):
@@ -251,6 +251,8 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
         return request
 
     table = read_text_table(raw.content, raw.name)
+    if not request.values:
+        refuse_steps_as_columns(table, raw.name)
     time = request.time or guess_time(table, raw.name)
     if not request.time:
         draft.guesses.append(f"the stamps are in {time!r}; if not, give --time")
@@ -268,7 +270,7 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
 
     values = request.values
     if not values or ALL in values:
-        numbers = list_numbers(table, raw.name, [time, period, series])
+        numbers = list_numbers(table, raw.name, [time, period, *series.split(JOINED)])
         values = tuple(numbers) if values else (guess_value(numbers),)
         others = [name for name in numbers if name not in values]
         draft.guesses.append(
@@ -315,32 +317,6 @@ def _choose_step(
     return HALF_HOUR
 
 
-def _fit_horizon(steps: int, step: timedelta, draft: DraftedDeclaration) -> int:
-    """Return the usual horizon, or a shorter one where a file is short."""
-    usual = choose_horizon(step)
-    horizon = max(1, min(usual, steps // _HORIZONS_OF_A_FILE))
-    if horizon < usual:
-        draft.guesses.append(
-            f"forecasts have {horizon} steps in place of {usual}, as the file is short; use "
-            "--horizon for another number"
-        )
-    return horizon
-
-
-def _fit_lookback(steps: int, step: timedelta, horizon: int, draft: DraftedDeclaration) -> int:
-    """Return the usual look-back, or the seasons that cover the horizon where a file is short."""
-    lookback = choose_lookback(step, horizon)
-    if _LOOKBACKS_OF_A_FILE * lookback <= steps:
-        return lookback
-
-    shorter = min(math.ceil(horizon / find_season(step)) * find_season(step), lookback)
-    draft.guesses.append(
-        f"forecasts look {shorter} steps back in place of {lookback}, as the file is short; set "
-        "grid.lookback otherwise"
-    )
-    return shorter
-
-
 def _find_step(stamps: pl.Series, name: str) -> timedelta:
     distances = stamps.unique().sort().diff().drop_nulls()
     if not len(distances):
@@ -356,72 +332,82 @@ def _find_step(stamps: pl.Series, name: str) -> timedelta:
     return step
 
 
-def _describe_gaps(
-    part: pl.DataFrame, step: timedelta, draft: DraftedDeclaration
-) -> tuple[float, int, int]:
-    """Say how long one series is; return its share of steps without a value and its gaps."""
+def _describe_gaps(part: pl.DataFrame, step: timedelta, draft: DraftedDeclaration) -> float:
+    """Say how long one series is; return its share of steps without a value, rounded up."""
     known = part.filter(pl.col("value").is_not_null())["start_utc"].sort()
     if len(known) < 2:
         raise DataError(f"{part['series_id'][0]} has {len(known)} value(s); a forecast needs more")
 
-    first, last = known[0], known[-1]
-    steps, longest, usual = measure_gaps(known, step)
+    steps, longest, _ = measure_gaps(known, step)
     draft.findings.append(
         f"{part['series_id'][0]}: {steps:,} steps of {name_step(step)} from "
-        f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {steps - len(known):,} of them "
-        f"without a value (longest gap: {longest:,} steps)"
+        f"{known[0]:%Y-%m-%d %H:%M} to {known[-1]:%Y-%m-%d %H:%M} UTC, {steps - len(known):,} of "
+        f"them without a value (longest gap: {longest:,} steps)"
     )
-    return math.ceil(100 * (steps - len(known)) / steps) / 100, longest, usual
+    return math.ceil(100 * (steps - len(known)) / steps) / 100
 
 
-def _allow_gaps(
-    gaps: Sequence[tuple[float, int, int]],
-    step: timedelta,
-    lookback: int,
-    draft: DraftedDeclaration,
-) -> dict[str, object]:
-    """Return how much an input may bridge, where gaps belong to the series, as weekends do."""
-    share, longest, usual = (max(column) for column in zip(*gaps, strict=True))
-    bridge = choose_bridge(step, share, int(longest), int(usual), lookback)
-    if bridge is None:
-        return {}
-
-    longest, filled = bridge
-    draft.guesses.append(
-        f"{share:.0%} of the steps have no value, so up to {filled} of {lookback} inputs may be "
-        f"carried over gaps of up to {longest} steps"
-    )
-    return {"max_fill_steps": longest, "max_filled_inputs": filled}
-
-
-def _find_days(frame: pl.DataFrame, spec: DatasetSpec) -> dict[str, date]:
-    """Return the days that divide the longest series; days stay where they are as a file grows."""
-    spans = frame.group_by("series_id").agg(
-        pl.col("start_utc").min().alias("first"), pl.col("start_utc").max().alias("last")
-    )
-    first, last = cast(datetime, spans["first"].min()), cast(datetime, spans["last"].max())
-    plan = split_chronologically(
-        first,
-        count_steps(first, last, spec.step) + 1,
-        spec.step,
-        spec.fractions,
-        lookback=spec.lookback_steps,
-        horizon=spec.horizon_steps,
+def _plan_windows(request: Request, frame: pl.DataFrame, step: timedelta, zone: str) -> WindowPlan:
+    """Return the plan of a frame's values, on the clock of a zone without daylight saving."""
+    rows = frame.select(
+        pl.col("series_id").alias(SERIES),
+        (pl.col("start_utc") + find_standard_offset(zone)).alias(START),
+        pl.col("value").alias(VALUE),
+    ).sort(SERIES, START)
+    if request.test:
+        first, last = cast(datetime, rows[START].min()), cast(datetime, rows[START].max())
+        kept = round((1 - request.test) * count_steps(first, last, step))
+        rows = rows.filter(pl.col(START) < shift(first, kept, step))
+    return WindowPlan.make(
+        rows, step, "UTC", horizon=request.horizon or None, lookback=request.lookback or None
     )
 
-    # The embargo is taken from the later split, so each begins one horizon before its first target.
-    starts = {
-        name: (span[0] + spec.market_offset - spec.horizon).date()
-        for name, span in plan.spans.items()
-    }
-    return {"validation_from": starts["val"], "test_from": starts["test"]}
+
+def _bridges(plan: WindowPlan) -> bool:
+    """Whether gaps belong to the series, as weekends do."""
+    return plan.most_filled > plan.lookback // 4
 
 
-def _draft_covariates(request: Request, raw: RawFile | None, decimal: str) -> dict[str, object]:
-    if raw is None or request.covariates is None:
-        return {}
-    table = read_text_table(raw.content, raw.name)
-    return _draft_values(request, request.covariates, table, decimal, {"known": "after"})
+def _is_thinned(plan: WindowPlan) -> bool:
+    """Whether windows are further apart than the step alone would have them."""
+    return plan.stride != choose_stride(plan.step, plan.horizon, 0, 1)
+
+
+def _describe_plan(
+    request: Request, plan: WindowPlan, gaps: Sequence[float], draft: DraftedDeclaration
+) -> None:
+    """Say what the values made of the plan that the step alone would not."""
+    usual = choose_horizon(plan.step)
+    if not request.horizon and plan.horizon < usual:
+        draft.guesses.append(
+            f"forecasts have {plan.horizon} steps in place of {usual}, as the file is short; use "
+            "--horizon for another number"
+        )
+    usual = choose_lookback(plan.step, plan.horizon)
+    if not request.lookback and plan.lookback < usual:
+        draft.guesses.append(
+            f"forecasts look {plan.lookback} steps back in place of {usual}, as the file is short; "
+            "set grid.lookback otherwise"
+        )
+    if _bridges(plan):
+        draft.guesses.append(
+            f"{max(gaps):.0%} of the steps have no value, so up to {plan.most_filled} of "
+            f"{plan.lookback} inputs may be carried over gaps of up to {plan.longest_fill} steps"
+        )
+    if plan.season:
+        draft.guesses.append(
+            f"the values repeat after {plan.season} steps, not after {find_season(plan.step)}; "
+            "without grid.season_steps the step decides"
+        )
+    if _is_thinned(plan):
+        draft.guesses.append(
+            f"a forecast every {plan.stride} steps is enough to learn from; set grid.stride "
+            "otherwise"
+        )
+    if plan.bounds[0] == 0:
+        draft.guesses.append(
+            "no value is below 0, so forecasts stay at or above 0 (evaluation.low)"
+        )
 
 
 def _draft_ahead(

@@ -32,8 +32,11 @@ from compevo_core.data.steps import (
 )
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn, read_numbers
+from compevo_core.table.covariates import average_days
 from compevo_core.table.stamps import settle
 from compevo_core.table.text_stamps import (
+    add_clock,
+    are_clock_times,
     find_standard_offset,
     find_summer_offset,
     read_stamps,
@@ -55,7 +58,6 @@ from compevo_pipeline.sources.own.table import read_columns
 _LISTED = 8
 _START, _STAMP = "_start", "_stamp"
 _VALUE = "_value"
-_DAY = "_day"
 _PARTS_OF_DAY = (24, 48, 96)
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
 _ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin
@@ -95,7 +97,8 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
         by=keys.id,
         repeated_hour=keys.repeated_hour,
     )
-    stamps = add_periods(stamps, times, keys.period, keys.time_zone)
+    are_ends = keys.stamps == "end"
+    stamps = add_periods(stamps, times, keys.period, keys.time_zone, are_ends=are_ends)
     starts = _find_starts(times, stamps, declaration)
     entities = _name_entities(table, raw.name, declaration)
     repairs = Repairs(repeated_hours=report.repeated)
@@ -139,13 +142,15 @@ def _fill_steps(rows: pl.DataFrame, step: timedelta, value: float) -> pl.DataFra
 
 def join_clock(times: TextColumn, period: str) -> TextColumn:
     """Return days with the clock times of another column, if that has clock times."""
-    if not period or not times.table[period].str.contains(":").all():
+    if not period or not are_clock_times(times.table[period]):
         return times
-    return times.add(**{times.name: pl.concat_str(times.text, pl.lit(" "), pl.col(period))})
+    return times.add(**{times.name: add_clock(times.text, pl.col(period))})
 
 
-def add_periods(stamps: pl.Series, times: TextColumn, period: str, zone: str) -> pl.Series:
-    """Return the starts of days moved to the part of the day that a column numbers.
+def add_periods(
+    stamps: pl.Series, times: TextColumn, period: str, zone: str, *, are_ends: bool
+) -> pl.Series:
+    """Return the starts of days moved to the start, or end, of the part that a column numbers.
 
     Parts have one length, so that a day has more or fewer of them where clocks change. Clock times
     are in the stamps already.
@@ -153,7 +158,7 @@ def add_periods(stamps: pl.Series, times: TextColumn, period: str, zone: str) ->
     Raises:
         DataError: a number is not whole, or a day has more parts than one of the clock of ``zone``.
     """
-    if not period or times.table[period].str.contains(":").all():
+    if not period or are_clock_times(times.table[period]):
         return stamps
     parts = TextColumn(times.table, times.file, period).add(
         _part=pl.col(period).str.strip_chars().cast(pl.Int64, strict=False)
@@ -167,7 +172,7 @@ def add_periods(stamps: pl.Series, times: TextColumn, period: str, zone: str) ->
             f"{times.file}: {period!r} numbers more parts of a day than {count}, as where clocks "
             "go back; say whose clock it is with --zone, such as --zone Europe/London"
         )
-    return stamps + (number - first) * (DAY // count)
+    return stamps + (number - (0 if are_ends else first)) * (DAY // count)
 
 
 def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.DataFrame:
@@ -367,10 +372,10 @@ def parse_covariates(
     )
     days = to_wall_clock(stamps, zone).dt.date()
     names = pl.col(keys.id).map_elements(make_label, pl.String) if keys.id else pl.lit("")
-    rows = table.with_columns(days.alias(_DAY), names.alias("entity"))
+    rows = table.with_columns(days.alias("valid_date"), names.alias("entity"))
     if report.are_days:
         TextColumn(rows, raw.name, keys.time).raise_if(
-            ~pl.struct(_DAY, "entity").is_first_distinct(),
+            ~pl.struct("valid_date", "entity").is_first_distinct(),
             "comes twice",
             "keep one row a day, or name the column of series as covariates.id",
         )
@@ -378,9 +383,10 @@ def parse_covariates(
     frames = []
     for column in keys.values:
         values, _ = read_numbers(TextColumn(table, raw.name, column), keys.decimal)
-        filled = rows.with_columns(values.alias(_VALUE)).drop_nulls(_VALUE)
-        frames.append(_summarise_days(filled, make_label(column), are_days=report.are_days))
-    frame = pl.concat(frames)
+        named = rows.with_columns(values.alias("value"), pl.lit(make_label(column)).alias("name"))
+        frames.append(named.drop_nulls("value"))
+    keys_of_day = ["entity", "valid_date", "name"]
+    frame = average_days(pl.concat(frames), keys_of_day, are_days=report.are_days)
     if not keys.id:
         frame = _repeat_for_all(frame, entities)
 
@@ -391,21 +397,6 @@ def parse_covariates(
     return frame.with_columns(
         moment.dt.replace_time_zone("UTC").alias("available_at"), pl.lit(raw.label).alias("source")
     ).select([pl.col(name).cast(kind) for name, kind in COVARIATE_SCHEMA.items()])
-
-
-def _summarise_days(rows: pl.DataFrame, label: str, *, are_days: bool) -> pl.DataFrame:
-    """Return the values of each day; of finer rows their mean, lowest and highest."""
-    value = pl.col(_VALUE)
-    by_name = {label: value.first()}
-    if not are_days:
-        by_name = {
-            f"{label}_mean": value.mean(),
-            f"{label}_min": value.min(),
-            f"{label}_max": value.max(),
-        }
-    days = rows.group_by("entity", pl.col(_DAY).alias("valid_date"), maintain_order=True)
-    keys = ["entity", "valid_date"]
-    return days.agg(**by_name).unpivot(index=keys, variable_name="name", value_name="value")
 
 
 def _repeat_for_all(frame: pl.DataFrame, entities: Sequence[str]) -> pl.DataFrame:

@@ -4,21 +4,25 @@ What belongs here: guesses that ``compevo init`` says and the user can overrule.
 reading cells (``compevo_core.table``), what follows from the columns (``own.draft``).
 """
 
+import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_core.table.cells import LINE, TextColumn, is_numeric
+from compevo_core.table.cells import LINE, TextColumn, is_numeric, refuse_text
 from compevo_core.table.text_stamps import (
     FORMATS,
+    are_clock_times,
     guess_format,
     parse_walls,
     spell,
     strip_offset,
 )
+from compevo_pipeline.sources.own.table import JOINED
 
 ALL = "all"  # what `--value` says for every column of numbers
 _TIMES = (
@@ -27,11 +31,10 @@ _TIMES = (
 )
 _VALUES = ("y", "value", "target", "load", "demand", "consumption", "sales", "power")
 _LOOKED_AT = 500  # rows, from the top
-_FIRST_YEAR = 1900
+_FEWEST_NUMBERED = 20  # columns of one name and a number
 _LEAST_SERIES = 1.5  # rows a stamp, in the mean, of a table of several series
 _LEAST_ROWS = 10  # of a series
 _PART_OF_DAY = r"^\d{1,3}$"  # 1 to 50 half-hours where clocks go back
-_CLOCK = r"^\d{1,2}:\d\d(:\d\d)?$"
 _PARTS_OF_DAY = (23, 24, 25, 46, 48, 50, 92, 96, 100)
 _NAMES_PART = re.compile(r"(?i)hour|period|interval|block|slot|time|\bh[er]\b")
 _HOUR = timedelta(hours=1)
@@ -64,6 +67,22 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
     return time
 
 
+def refuse_steps_as_columns(table: pl.DataFrame, name: str) -> None:
+    """Raise DataError where many columns number the steps of a series, as hours of a day do."""
+    parts = [re.fullmatch(r"(.*?)(\d+)", column) for column in _list_columns(table)]
+    numbered = Counter(match[1] for match in parts if match)
+    for prefix, count in numbered.items():
+        if count < _FEWEST_NUMBERED:
+            continue
+        steps = [m[0] for m in parts if m and m[1] == prefix]
+        others = [column for column in _list_columns(table) if column not in steps]
+        raise DataError(
+            f"{name}: the columns {steps[0]!r} to {steps[-1]!r} seem to be steps of one series: "
+            f"write a row for each with its stamp, as polars' unpivot(index={others}) does, or "
+            "name a column of values with --value"
+        )
+
+
 def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
     """Return the column that says which part of its day a row is, by clock or number; or "".
 
@@ -76,9 +95,10 @@ def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
         return ""
     for column in _list_columns(table):
         cells = table[column]
-        if cells.str.contains(_CLOCK).all():
+        is_part = cells.n_unique() in _PARTS_OF_DAY
+        if are_clock_times(cells) and (is_part or cells.str.contains(":").all()):
             return column
-        if cells.n_unique() in _PARTS_OF_DAY and cells.str.contains(_PART_OF_DAY).all():
+        if is_part and cells.str.contains(_PART_OF_DAY).all():
             if _NAMES_PART.search(column):
                 return column
             raise DataError(
@@ -89,20 +109,23 @@ def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
 
 
 def guess_series(table: pl.DataFrame, time: Sequence[str]) -> str:
-    """Return the column that names each row's series, "" without.
+    """Return the column that names each row's series, two as ``store + item``, "" without.
 
     ``time`` are the columns of stamps, of days and of parts of a day.
     """
     # An hour that comes twice as clocks go back is not a second series.
     if _LEAST_SERIES * table.select(pl.struct(time).n_unique()).item() > table.height:
         return ""
+    names = []
     for column in _list_columns(table):
         cells = table[column]
         few = _LEAST_ROWS * cells.n_unique() <= table.height
-        if column in time or cells.null_count() or not few:
-            continue
-        if not table.select(pl.struct(*time, column).is_duplicated().any()).item():
-            return column
+        if column not in time and not cells.null_count() and few:
+            names.append(column)
+    # One column, or two that name a series together, as a store and an item do.
+    for columns in (*((name,) for name in names), *itertools.combinations(names, 2)):
+        if not table.select(pl.struct(*time, *columns).is_duplicated().any()).item():
+            return JOINED.join(columns)
     return ""
 
 
@@ -113,8 +136,10 @@ def list_numbers(table: pl.DataFrame, name: str, others: Sequence[str]) -> list[
         DataError: there is none.
     """
     columns = [column for column in _list_columns(table) if column not in others]
-    numeric = [column for column in columns if is_numeric(TextColumn(table, name, column))]
+    texts = [TextColumn(table, name, column) for column in columns]
+    numeric = [text.name for text in texts if is_numeric(text)]
     if not numeric:
+        refuse_text(texts)
         raise DataError(
             f"{name}: no column of numbers beside {others[0]!r}; name the column of values with "
             "--value"
@@ -178,8 +203,7 @@ def _holds_stamps(column: TextColumn) -> bool:
         return False
     spelled = filled.select(_text=strip_offset(spell(column)))
     parsed = spelled.select(
-        parse_walls(pl.col("_text"), (form,), _FIRST_YEAR).is_not_null().all().alias(form)
-        for form in FORMATS
+        parse_walls(pl.col("_text"), (form,)).is_not_null().all().alias(form) for form in FORMATS
     )
     return bool(parsed.select(pl.any_horizontal(pl.all())).item())
 

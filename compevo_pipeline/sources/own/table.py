@@ -1,14 +1,16 @@
 """A user's file as a table of text.
 
-What belongs here: bytes (any separator, a byte-order mark, quoted cells, Parquet, Excel) to columns
-of text with the number of each row. What does not: what a cell is (``compevo_core.table.cells``,
-``text_stamps``), what the columns mean.
+What belongs here: bytes (any separator, a byte-order mark, quoted cells, Parquet, Arrow, Excel,
+JSON) to columns of text with the number of each row. What does not: what a cell is
+(``compevo_core.table.cells``, ``text_stamps``), what the columns mean.
 
 Row numbers count lines of the file: line 1 is the header of a CSV, row 1 the first of a Parquet.
 """
 
 import io
 import itertools
+import re
+from calendar import month_abbr, month_name
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -16,9 +18,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compevo_core.errors import DataError
+from compevo_core.errors import DataError, SchemaDrift
 from compevo_core.table.cells import LINE, shorten
-from compevo_pipeline.sources.common.decode import decode_text, gunzip, stream_only_member
+from compevo_pipeline.sources.common.decode import (
+    decode_text,
+    gunzip,
+    read_json,
+    stream_only_member,
+)
 from compevo_pipeline.sources.common.tables import Quoting, read_rows, split_cells
 
 SEPARATORS = (",", ";", "\t", "|")
@@ -26,17 +33,27 @@ SEPARATORS = (",", ";", "\t", "|")
 FIRST_ROW = 2
 """Line of the first row of a CSV without notes above its column names."""
 
+JOINED = " + "
+"""Between the names of columns whose cells are read as one."""
+
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_PARQUET = b"PAR1"
-_JSON_LINES = (".jsonl", ".ndjson")
+_PARQUET, _ARROW = b"PAR1", b"ARROW1"
+_JSON, _JSON_LINES = ".json", (".jsonl", ".ndjson")
+# Letters of another script look like this in Windows-1252, and so do stray bytes.
+_NO_WORDS = re.compile(r"[À-ÿ]{3}|(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])")
 _UNNAMED = "__UNNAMED__"  # what Excel columns without a name are called
+_DATE_PARTS = ("year", "quarter", "month", "week", "day", "hour", "minute")
+_MONTHS = {name.lower() for names in (month_abbr, month_name) for name in names if name}
+_MONTHS_OF_A_YEAR = 12
+_HOUR = re.compile(r"(?i)(?:h|he|hr|hour)?[ _.-]*(\d{1,2})(?::00)?")
+_HOURS_OF_A_DAY = ([*range(24)], [*range(1, 25)], [*range(1, 26)])
 _MOST_NOTES = 40  # lines in which column names are looked for
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _SHOWN_COLUMNS = 20
 
 
 def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFrame:
-    """Read columns of a table as text, with :data:`LINE`.
+    """Read columns of a table as text, with :data:`LINE`; ``store + item`` joins two.
 
     Raises:
         DataError: the file is empty, no table, or lacks a column.
@@ -44,6 +61,10 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
             cells.
     """
     table = read_text_table(content, name)
+    for joined in columns:
+        parts = joined.split(JOINED)
+        if joined not in table.columns and {*parts} <= {*table.columns}:
+            table = table.with_columns(pl.concat_str(parts, separator=" ").alias(joined))
     there = [column for column in table.columns if column != LINE]
     missing = [column for column in columns if column not in there]
     if missing:
@@ -58,31 +79,89 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
 def read_text_table(content: bytes, name: str) -> pl.DataFrame:
     """Read a whole table as text, with :data:`LINE`; errors as of :func:`read_columns`.
 
-    Notes above the line of column names are left out.
+    Notes above the line of column names are left out. Year, month and day in columns of their own
+    become one column, with hour and minute if there are any, and so do year and month, quarter or
+    week. Columns that are the hours of a day or the months of a year become rows.
     """
+    return _join_dates(_stack_steps(_read_cells(content, name)))
+
+
+def _stack_steps(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table whose columns are hours or months with a row for each of them."""
+    names = [column for column in table.columns if column != LINE]
+    months = [column for column in names if column.lower() in _MONTHS]
+    hours = {column: int(match[1]) for column in names if (match := _HOUR.fullmatch(column))}
+    if len(months) == _MONTHS_OF_A_YEAR:
+        steps, label = {month: month for month in months}, "month"
+    elif sorted(hours.values()) in _HOURS_OF_A_DAY:
+        steps = {column: str(number) for column, number in hours.items()}
+        label = "hour ending" if names[-1].lower().startswith("he") else "hour"
+    else:
+        return table
+
+    others = [column for column in table.columns if column not in steps]
+    if {label, "value"} & {*others}:
+        return table
+    rows = table.unpivot([*steps], index=others, variable_name=label, value_name="value")
+    return rows.sort(LINE, maintain_order=True).with_columns(pl.col(label).replace_strict(steps))
+
+
+def _join_dates(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table whose columns are parts of a date with one column ``date`` for them."""
+    by_small = {column.lower(): column for column in table.columns}
+    parts = [by_small[part] for part in _DATE_PARTS if part in by_small]
+    small = [part.lower() for part in parts]
+    if "date" in by_small or small[:1] != ["year"] or len(parts) < 2:
+        return table
+
+    year, second = (pl.col(part).str.strip_chars() for part in parts[:2])
+    if small[:3] == ["year", "month", "day"]:
+        date = pl.concat_str(parts[:3], separator="-")
+        if clock := parts[3:]:
+            minutes = pl.col(clock[1]).str.zfill(2) if len(clock) > 1 else pl.lit("00")
+            hours = pl.col(clock[0]).str.zfill(2)
+            date = pl.concat_str(date, pl.lit(" "), hours, pl.lit(":"), minutes)
+    elif small == ["year", "month"]:
+        is_number = second.str.contains(r"^\d+$")
+        by_number = pl.concat_str(year, pl.lit("-"), second.str.zfill(2))
+        date = (
+            pl.when(is_number).then(by_number).otherwise(pl.concat_str(second, pl.lit(" "), year))
+        )
+    elif small in (["year", "quarter"], ["year", "week"]):
+        letter = small[1][0].upper()
+        number = second.str.strip_chars_start("QqWw").str.zfill(1 if letter == "Q" else 2)
+        date = pl.concat_str(year, pl.lit(f"-{letter}"), number)
+    else:
+        return table
+    return table.with_columns(date.alias("date")).drop(parts)
+
+
+def _read_cells(content: bytes, name: str) -> pl.DataFrame:
     if name.endswith(".gz"):
         content, name = gunzip(content, name), name.removesuffix(".gz")
     if name.endswith(".zip"):
         content, name = b"".join(stream_only_member(content, name)), name.removesuffix(".zip")
     if content.startswith(_PARQUET) or PurePath(name).suffix == ".parquet":
         return _read_parquet(content, name)
+    if content.startswith(_ARROW):
+        return _convert_to_text(pl.read_ipc(io.BytesIO(content)), name)
     if PurePath(name).suffix.lower() in _EXCEL:
         return _read_excel(content, name)
     if PurePath(name).suffix in _JSON_LINES:
         return _read_json_lines(content, name)
+    if PurePath(name).suffix == _JSON:
+        return _read_json(content, name)
 
-    if content.startswith(_UTF16_MARKS):
-        raise DataError(f"{name} is UTF-16; save it as CSV in UTF-8")
-    lines = decode_text(content, name).replace("\r", "\n").split("\n")
+    lines = _decode(content, name).replace("\r", "\n").split("\n")
     notes = _count_notes(lines)
-    header, body = lines[notes], "\n".join(lines[notes + 1 :])
-    if not header.strip() or not body.strip():
+    separator, cells = _split_header(lines[notes])
+    body = "\n".join(_leave_out_notes_below(lines[notes + 1 :], separator, len(cells)))
+    if not lines[notes].strip() or not body.strip():
         raise DataError(
             f"{name} has no rows below its header; write a line of column names and one row for "
             "each value"
         )
 
-    separator, cells = _split_header(header)
     if LINE in cells:
         # The reader's own column of line numbers has this name.
         raise DataError(
@@ -90,7 +169,37 @@ def read_text_table(content: bytes, name: str) -> pl.DataFrame:
         )
 
     quoting = Quoting.LINES if '"' in body else Quoting.NONE
-    return read_rows(body, name, cells, first_line=notes + 2, separator=separator, quoting=quoting)
+    rows = read_rows(body, name, cells, first_line=notes + 2, separator=separator, quoting=quoting)
+    # Files that were joined have the names again.
+    return rows.filter(~pl.all_horizontal(pl.col(cell).str.strip_chars() == cell for cell in cells))
+
+
+def _decode(content: bytes, name: str) -> str:
+    """Return a text in UTF-8, in UTF-16 with its mark, or in Windows-1252 if that gives words."""
+    if content.startswith(_UTF16_MARKS):
+        return content.decode("utf-16", errors="replace")
+    try:
+        return decode_text(content, name)
+    except SchemaDrift:
+        try:
+            text = content.decode("cp1252")
+        except UnicodeDecodeError:
+            text = ""
+        if not text or _NO_WORDS.search(text):
+            raise
+        return text
+
+
+def _leave_out_notes_below(lines: Sequence[str], separator: str, n_cells: int) -> Sequence[str]:
+    """Return rows without remarks that follow the last one and an empty line."""
+    end = len(lines)
+    for number in range(len(lines) - 1, max(-1, len(lines) - _MOST_NOTES), -1):
+        line = lines[number].strip()
+        if not line:
+            end = number
+        elif '"' in line or line[0].isdigit() or line.count(separator) >= n_cells - 1:
+            break
+    return lines[:end]
 
 
 def _split_header(line: str) -> tuple[str, list[str]]:
@@ -173,6 +282,18 @@ def _read_json_lines(content: bytes, name: str) -> pl.DataFrame:
             f"{name} is not one JSON object a line ({error}); write it again"
         ) from error
     return _convert_to_text(table, name)
+
+
+def _read_json(content: bytes, name: str) -> pl.DataFrame:
+    """Read a list of objects: the whole text, or the only such list of its object."""
+    whole = read_json(content, name)
+    parts = [whole, *(whole.values() if isinstance(whole, dict) else [])]
+    lists = [part for part in parts if isinstance(part, list) and part]
+    if len(lists) != 1 or not all(isinstance(row, dict) for row in lists[0]):
+        raise DataError(
+            f'{name} is no list of JSON objects; write [{{"time": "2024-01-01", "value": 1}}, ...]'
+        )
+    return _convert_to_text(pl.DataFrame(lists[0], infer_schema_length=None, strict=False), name)
 
 
 def _convert_to_text(table: pl.DataFrame, name: str) -> pl.DataFrame:

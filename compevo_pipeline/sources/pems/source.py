@@ -22,7 +22,7 @@ from compevo_core.errors import SchemaDrift, SourceError
 from compevo_pipeline.sources.common import tables
 from compevo_pipeline.sources.common.base import Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import gunzip, read_text
-from compevo_pipeline.sources.common.tables import Promise, promise_month
+from compevo_pipeline.sources.common.tables import Period, expect_month
 
 SOURCE = "pems"
 FOLDER = "traffic"
@@ -85,17 +85,17 @@ read_files = functools.partial(
 downloaded, ``sample`` three synthetic station-hour months of 2016."""
 
 
-def promises(raw: RawFile) -> list[Promise]:
-    """Return what a file's name promises: its month or day on the local clock."""
+def read_periods(raw: RawFile) -> list[Period]:
+    """Return the period that a file's name states: its month or day on the local clock."""
     name = FILE_NAME.fullmatch(raw.name)
     if name is None or not is_station_file(raw.name):
         return []
     year, month, zone = int(name["year"]), int(name["month"]), ZoneInfo(LOCAL_ZONE)
     if name["day"] is None:
-        return [promise_month(year, month, zone)]
+        return [expect_month(year, month, zone)]
     midnight = datetime(year, month, int(name["day"]), tzinfo=zone)
     following = midnight + timedelta(days=1)  # a day of the clock, of 23 to 25 hours
-    return [Promise(first=midnight.astimezone(UTC), end=following.astimezone(UTC))]
+    return [Period(first=midnight.astimezone(UTC), end=following.astimezone(UTC))]
 
 
 def describe_short(raw: RawFile) -> str:
@@ -110,7 +110,7 @@ def describe_short(raw: RawFile) -> str:
     except SourceError:
         return ""  # the parser says what is wrong with it
 
-    (day,) = promises(raw)
+    (day,) = read_periods(raw)
     expected = min(_DAY_SLOTS, (day.end - day.first) // _INTERVAL)
     slots = len({match[1] for match in _SLOT.finditer(text)})
     return f"{slots} of {expected} five-minute slots" if slots < expected else ""
@@ -137,7 +137,7 @@ def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
 
 
 def parse_chosen(raw: RawFile, *, stations: Sequence[str]) -> pl.DataFrame:
-    """Parse a file as :func:`parse`; of a published station file, the chosen stations alone.
+    """Parse a file as :func:`parse`; of a published station file, only the chosen stations.
 
     No stations mean all; the benchmark table has none.
     """
@@ -306,7 +306,7 @@ def _read_station_rows(
             problem = f"district {{district}}, not {district} as the file's name says"
             tables.raise_if_rows(table, name, is_other, problem, "fetch the file again")
 
-        # The other columns are split for the cell count alone.
+        # The other columns are split only for the cell count.
         table = table.select(tables.LINE, "stamp", "station", "pct_observed", "occupancy")
         if only is not None:
             table = table.filter(pl.col("station").is_in(list(only)))
@@ -334,7 +334,7 @@ def _cut_at_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _build_hours(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
-    """Build both series from a row a station and local hour; the repeated hour once or twice."""
+    """Build both series from a row per station and local hour; the repeated hour once or twice."""
     hours = _to_utc_hours(table, raw.name)
     is_ambiguous = pl.when("is_ambiguous").then(pl.lit(_AMBIGUOUS))
     flag = (

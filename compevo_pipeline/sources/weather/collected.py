@@ -97,7 +97,7 @@ def parse_all(raw_files: Sequence[RawFile]) -> pl.DataFrame:
     months = [raw for raw in raw_files if raw.name != FORECASTS]
     if not forecasts or not months:
         raise SourceAbsent(
-            f"the collected weather needs {FORECASTS} and observed/*.parquet beside it; add the "
+            f"the collected weather needs {FORECASTS} and, next to it, observed/*.parquet; add the "
             "missing part"
         )
 
@@ -274,7 +274,7 @@ def _make_substitutes(
 
 
 def _make_rows(states: Sequence[_State], start: datetime, source: str) -> pl.DataFrame:
-    """Return the half-hours of states; a value that lies outside its limits is the limit."""
+    """Return the half-hours of states, with values clipped to their limits."""
     parts = []
     for state in states:
         for variable, value_n in zip(COLLECTED, state.values_Vn, strict=True):

@@ -35,7 +35,7 @@ from compevo_pipeline.sources.common.decode import Number, check_document, read_
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.nem import HALF_HOUR
-from compevo_pipeline.sources.common.tables import Promise, refuse_beyond
+from compevo_pipeline.sources.common.tables import Period, check_periods
 
 SOURCE = "open_meteo_runs"
 NAME_FORMAT = "ecmwf_ifs_%Y%m%dT%H%MZ.json"
@@ -115,7 +115,7 @@ _Places = Annotated[list[_Place], Field(min_length=len(PLACES), max_length=len(P
 read_files = functools.partial(
     read_product, source=SOURCE, folder=SOURCE, files=["ecmwf_ifs_*.json*"]
 )
-"""Yields the runs that lie in an archive folder; the sample's world has no forecast weather."""
+"""Yields the runs of an archive folder; the sample has no forecast weather."""
 
 
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:
@@ -155,10 +155,10 @@ def name_run(run: datetime) -> str:
     return f"{run:{NAME_FORMAT}}"
 
 
-def promises(raw: RawFile) -> list[Promise]:
-    """Return what a file's name promises of its first stamp: the day up to the run."""
+def read_periods(raw: RawFile) -> list[Period]:
+    """Return the period that a file's name states for its first stamp: the day up to the run."""
     run = _read_run_time(raw)
-    return [Promise(first=run - _DAY + _HOUR, end=run + _HOUR)]
+    return [Period(first=run - _DAY + _HOUR, end=run + _HOUR)]
 
 
 def parse(raw: RawFile) -> pl.DataFrame:
@@ -300,7 +300,7 @@ def _join_places(raw: RawFile, places: list[_Place]) -> pl.DataFrame:
         raise _drift(raw, f"hourly.time of {odd[0]} has no stamps an hour apart")
     # Hours of its day before the run are passed over, but those of another day are another run's.
     firsts = hours.group_by("entity").agg(pl.col("stamp").min())["stamp"].unique()
-    refuse_beyond(pl.DataFrame({"start_utc": firsts, "source": raw.label}), [raw], promises)
+    check_periods(pl.DataFrame({"start_utc": firsts, "source": raw.label}), [raw], read_periods)
     return hours
 
 

@@ -169,7 +169,7 @@ def test_centring_takes_the_common_part_of_the_states_out_once():
     executor.centre_readout(LOGICS, many)
     readout = model.decoder.module.readout
 
-    # The mean forecast over the same windows is then the bias alone: nothing common is left.
+    # The mean forecast over the same windows is then only the bias: nothing common is left.
     mean_AH = correct(executor, many).mean(1)
     assert torch.allclose(mean_AH, readout.bias_AH, atol=1e-4)
     assert (readout.size_A != 1.0).all()
@@ -298,9 +298,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("decoder", "prior"), CASES)
-def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
-    decoder, prior, tmp_path, monkeypatch, spy
-):
+def test_a_loaded_model_predicts_as_its_trainer(decoder, prior, tmp_path, monkeypatch, spy):
     monkeypatch.setattr(gbm.BoostedTrees, "_rounds", 5)
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     trained = spy(trainer, "write_model")
@@ -333,7 +331,7 @@ def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
     assert prediction.n_unparsed == (4 if decoder == "text" else 0)
     assert (prediction.prior is None) == (prior == "none")
 
-    # The agents say something of their own, whatever validation made of it afterwards.
+    # The agents correct the base, even if validation removed the correction afterwards.
     examples = make_view_examples(test.views(), priors.forecast(test.views()), model.scaler)
     executor = build_executor(model)
     values_ABH = executor.forecast(logics, examples).values_ABH

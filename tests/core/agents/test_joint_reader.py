@@ -165,7 +165,7 @@ def test_an_agent_that_adds_nothing_is_left_out_and_can_come_back(examples):
     scorer = LogicScorer(_read([replace(e, truth_H=e.truth_H * 0) for e in examples], 2), CONFIG)
     turns = take_turns(scorer, selection, [OUTAGES, SOLAR], [[], []], LogicRecords(), [0, 1])
     assert turns.is_idle_A.all()
-    # Where all are to weigh alike, nobody is left out either.
+    # With equal weights no agent is left out.
     alike = FitnessSelection(2, SelectionConfig(uniform=True), pays_contribution=True)
     alike.fitness_EA += torch.tensor([1.0, 0.0])
     turns = take_turns(scorer, alike, [OUTAGES, SOLAR], [[], []], LogicRecords(), [0, 1])
@@ -190,9 +190,9 @@ def test_an_agent_that_adds_nothing_is_left_out_and_can_come_back(examples):
 def test_a_generalist_reads_the_sum_of_all_and_specialists_add_to_it(examples):
     generalist = MemberConfig(reads="everything")
     reader = _read(examples, [generalist, MemberConfig()])
-    fit = reader.find(0, "whatever")
+    fit = reader.find(0, "any")
     view = examples[0].view
-    ids = reader.retriever.retrieve_for(reader.members[0], "whatever", [view])[0]
+    ids = reader.retriever.retrieve_for(reader.members[0], "any", [view])[0]
     articles = reader.retriever.resolve(ids)
     assert len(articles) == len(view.candidate_ids)
     words = fit.mean_X[:384]

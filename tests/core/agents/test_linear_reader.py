@@ -256,7 +256,7 @@ def _acts(title):
 def test_the_articles_that_act_come_first_and_what_was_read_does_not_come(examples):
     unread = UnreadNews(_fit(examples, MOST_ARTICLES))
 
-    # Windows on which one acting topic alone is in the news: it explains the whole error.
+    # Windows with news of only one acting topic: it explains the whole error.
     effects = planted_world().effects
     batch = [e for e in examples if effects[e.view.window_id]][:8]
     values_BH = torch.zeros(8, 48)

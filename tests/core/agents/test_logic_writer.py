@@ -55,9 +55,7 @@ def _states_alone(writer, kind, agent, embeds):
         return writer.population.hidden_states(packed, embeds)[0]
 
 
-def test_a_candidate_is_the_last_state_at_its_final_token_under_the_agents_own_logic_adapter(
-    written,
-):
+def test_a_candidate_is_the_state_at_its_end(written):
     writer, proposal = written
     for agent, text in enumerate(proposal.candidates):
         ids = torch.tensor([writer._tokenize(text)])
@@ -84,9 +82,7 @@ def _expected_logp(writer, proposal, row, kind, soft):
     return torch.log_softmax(logits, -1).gather(1, ids[:, None]).squeeze(1)
 
 
-def test_log_probabilities_are_those_of_the_sample_behind_soft_prompt_and_instruction_at_t_gen(
-    written,
-):
+def test_log_probabilities_are_those_of_the_sample(written):
     writer, proposal = written
     size = writer.config.grpo.group_size
     logp_AGT = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)
@@ -126,7 +122,7 @@ def test_prompts_are_read_again_only_after_a_soft_prompt(spy, update, readings):
     assert (proposal.soft_prompt_AD is None) == (update == "simplified")
     assert len(counted) == readings
 
-    # A sample leaves what it went on from as it was.
+    # A sample does not change the states that it continues.
     (packed, _) = counted[-1]
     shared, fresh = read(*packed), read(*packed)
     sampled = []
@@ -189,9 +185,7 @@ def test_an_empty_sample_is_replaced_and_none_of_its_tokens_counts(monkeypatch):
     assert (logp_AGT[~proposal.is_empty_AG].sum(-1) < 0).all()
 
 
-def test_tokens_after_the_first_line_do_not_count_and_change_no_other_tokens_probability(
-    monkeypatch,
-):
+def test_tokens_after_the_first_line_do_not_count(monkeypatch):
     writer, proposal = _write(SAMPLES, monkeypatch)
     ended = len("Watch fuel prices closely.\n")
     mask_T = proposal.mask_AGT[1, 0]

@@ -16,7 +16,7 @@ from compevo_core.agents.objective import (
 )
 from compevo_core.config.sections import MemberConfig, ObjectiveConfig
 from compevo_core.lm.frozen_linear import token_logp
-from tests.support.population import windows
+from tests.support.population import tiny, windows
 
 
 def test_diversity_sums_the_cosines_of_all_pairs():
@@ -140,31 +140,22 @@ def test_the_kl_term_is_zero_at_the_reference_and_positive_elsewhere():
 def trl(request, tmp_path_factory):
     """TRL's trainer on the tiny backbone at one temperature; only its functions are used."""
     from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOTrainer
 
+    from benchmarks.peft import build_arguments
     from compevo_core.config.sections import BackboneConfig
     from compevo_core.lm.backbone import load_backbone
 
     backbone = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
-    args = GRPOConfig(
-        output_dir=str(tmp_path_factory.mktemp("trl")),
-        loss_type="grpo",
-        beta=0.0,
-        epsilon=0.2,
-        use_bias_correction_kl=False,
-        scale_rewards="group",
-        use_cpu=True,
-        bf16=False,
-        report_to="none",
-        num_generations=4,
-        per_device_train_batch_size=4,
-        gradient_checkpointing=False,
-        max_completion_length=6,
-        temperature=request.param,
+    config = tiny(
+        evolution__max_new_tokens=6,
+        evolution__temperature=request.param,
+        grpo__group_size=4,
+        grpo__kl_coefficient=0.0,
     )
     trainer = GRPOTrainer(
         backbone.model.requires_grad_(True),
-        args=args,
+        args=build_arguments(config, str(tmp_path_factory.mktemp("trl")), steps=1),
         processing_class=backbone.tokenizer,
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
         train_dataset=Dataset.from_dict({"prompt": ["a"]}),
@@ -192,7 +183,7 @@ def test_an_empty_sample_earns_nothing_and_is_no_part_of_its_group():
     alone, _ = group_advantages(rewards[:1, 1:])
     assert advantage[0, 0] == 0.0
     assert torch.allclose(advantage[0, 1:], alone[0])
-    # Two equal samples, one alone, or none, have nothing to be compared with.
+    # Two equal samples, a single one, or none have nothing to be compared with.
     assert not advantage[1:].any()
     assert equal == 3
 

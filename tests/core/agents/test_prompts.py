@@ -191,7 +191,7 @@ def _build_llama(*, marks_spaces):
     """A byte tokenizer that opens texts as Llama's does.
 
     With ``marks_spaces`` it is of the SentencePiece kind: it puts a space before every text, and a
-    line break alone is two tokens.
+    single line break is two tokens.
     """
     vocab = {"<unk>": 0, "<s>": BOS, "</s>": EOS, "\u2581": 3, ".\n": 4}
     vocab |= {f"<0x{byte:02X}>": 5 + byte for byte in range(256)}
@@ -227,9 +227,7 @@ def test_a_prompt_does_not_end_the_sequence_and_has_one_token_at_least():
 
 @pytest.mark.parametrize("has_chat_layout", [False, True])
 @pytest.mark.parametrize("marks_spaces", [False, True])
-def test_a_prompt_begins_with_exactly_one_token_of_the_begin_of_sequence(
-    has_chat_layout, marks_spaces
-):
+def test_a_prompt_begins_with_one_token_of_it(has_chat_layout, marks_spaces):
     tokenizer = _build_llama(marks_spaces=marks_spaces)
     text = "hello"
     if has_chat_layout:

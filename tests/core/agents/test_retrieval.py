@@ -41,7 +41,7 @@ def test_the_home_region_is_that_of_the_series_and_a_named_one_is_that_one():
     assert home and all("South Australia" in title for title in home)
     assert named and all("New South Wales" in title for title in named)
     assert sorted(either) == sorted([*home, *named])
-    # Without selection all are ranked, whatever the logic names.
+    # Without selection every logic ranks all articles.
     unselected = _titles(_retriever(selects=False), LOGIC.format(place="the home region", rest=""))
     assert sorted(unselected) == sorted(either)
 
@@ -120,7 +120,7 @@ def test_an_agents_scope_limits_its_candidates():
     assert retriever.retrieve("heat", VIEW, "none") == ()
     own = replace(VIEW, entity="NSW1", dataset="electricity")
     assert retriever.retrieve("heat", own, "place") == (article_ids()[0],)
-    # The same candidates are chosen anew for another region.
+    # Another region chooses among the same candidates again.
     northern = replace(own, entity="QLD1")
     assert retriever.retrieve("heat", northern, "place") == (article_ids()[1],)
 

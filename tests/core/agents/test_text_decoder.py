@@ -73,7 +73,7 @@ def _encode_answers(decoder, examples):
 
 
 def _decode_answers(decoder, rows, examples):
-    """Forecasts of three agents whose answers are these token rows, whatever the prompt."""
+    """Forecasts of three agents whose answers to any prompt are these token rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Population, "prefill", lambda *_: None)
         patch.setattr(Population, "sample", lambda *_, **__: pad_rows(rows, agents=3))
@@ -157,7 +157,7 @@ def test_a_truth_with_a_missing_value_has_no_answer_to_learn_from(built):
         whole_A = decoder.decode(_read(examples[:1]), train=True).token_loss_A
     assert none_A.tolist() == [0.0, 0.0, 0.0]
     assert torch.allclose(half_A, whole_A, rtol=1e-5)  # the mean over the answers there are
-    none_A.sum().backward()  # a round calls it whatever the batch holds
+    none_A.sum().backward()  # a round calls it for every batch
 
 
 def test_answers_are_written_without_dropout_and_some_agents_answer_as_among_all(built):
@@ -289,9 +289,7 @@ def _history(text):
     ("agent", "points", "lookback", "count"),
     [(0, 48, 48, 48), (0, 8, 48, 8), (1, 8, 12, 2), (2, 8, 3, 1)],
 )
-def test_an_agent_is_shown_the_means_of_its_lookback_in_the_unit_of_the_series(
-    plain, agent, points, lookback, count
-):
+def test_an_agent_sees_the_means_of_its_lookback(plain, agent, points, lookback, count):
     means = [part.mean() for part in np.split(VIEW.x[-lookback:], count)]
     shown = _history(_texts(plain, _build_prompts(plain, points=points, agent=agent))[0])
     assert shown == [f"{value:.1f}" for value in means]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from compevo_core.baselines import fit_baseline, load_baseline
+from compevo_core.baselines.base import History
 from compevo_core.baselines.smoothing import Ets
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
@@ -32,8 +33,8 @@ def test_a_trend_and_a_week_go_on(values, tmp_path):
     rough = values + np.random.default_rng(0).normal(0, 0.01, 96)
     train = WindowSet([make_days(i, rough) for i in range(2)], dataset="bitcoin")
     fitted = fit_baseline("ets", train)
-    # Another level and another place in the week than the form was chosen on.
-    moved = make_days(9, np.roll(values, 3) if values.min() == 0 else values + 300, split="test")
+    # Another level and another place in the week than the form was chosen on, much later.
+    moved = make_days(400, np.roll(values, 3) if values.min() == 0 else values + 300, split="test")
     assert np.abs(fitted.predict([moved.view])[0] - moved.y).mean() < 3  # of changes up to 50
 
     fitted.save(tmp_path)
@@ -86,5 +87,24 @@ def test_a_look_back_that_is_too_short_for_a_form_is_refused_before_it_forecasts
     # Two weeks are too few for a damped trend and a week: the forms of the library need more.
     for lookback in (12, 14, 15):
         days = make(lookback)
-        damped = Ets({days[0].view.entity: "AAAD"})
+        forms = {days[0].view.entity: ("AAAD", (0.5, 0.1, 0.1, 0.9))}
+        damped = Ets(dict.fromkeys(forms, History.from_windows(days)), forms)
         assert np.isfinite(damped.predict(days.views())).all()
+
+
+def test_all_that_is_known_counts_where_the_inputs_follow_it():
+    # A level that moved once, long ago: two weeks of inputs cannot tell it from noise.
+    values = np.random.default_rng(3).normal(0, 1, 400)
+    days = [
+        make_window(i, x=values[i : i + 14], y=values[i + 14 : i + 21], horizon=7, **DAYS)
+        for i in range(0, 350, 7)
+    ]
+    train = WindowSet(days, dataset="bitcoin")
+    fitted = Ets.fit(train)
+    near, far = (
+        make_window(i, x=np.full(14, 3.0), y=values[:7], horizon=7, split="test", **DAYS).view
+        for i in (350, 900)
+    )
+    # Of the far one nothing but the inputs is known; the near one goes on from a year about zero.
+    assert fitted.predict([far])[0].mean() == pytest.approx(3.0, abs=0.1)
+    assert fitted.predict([near])[0].mean() < 2.0

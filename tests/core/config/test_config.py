@@ -1,6 +1,7 @@
 """Settings: defaults of the paper, errors that name what is wrong, presets."""
 
 import re
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from compevo_core.config.sections import MemberConfig
 from compevo_core.data.splits import FOLDS
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.score_files import read_configs
+from compevo_core.paper.changes import find_variant
+from tests.support.population import tiny
 
 PAPER = {
     "population.agents": 10,
@@ -125,6 +128,59 @@ def test_every_shipped_preset_loads_and_differs_in_hash(name):
 def test_what_is_unknown_or_out_of_bounds_is_refused_by_name(tree, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         RunConfig.from_mapping(tree)
+
+
+BASES = {
+    "tiny": tiny,
+    "specialists": partial(RunConfig.preset, "specialists"),
+    "one method": partial(
+        RunConfig.from_mapping,
+        {
+            "forecast": {"decoder": "none"},
+            "population": {"agents": 1, "members": [{"prior": "calendar-ridge"}]},
+        },
+    ),
+    **{
+        name: lambda name=name: find_variant(name).configure(tiny())
+        for name in ("mad-rl", "mae-gpt", "mael")
+    },
+}
+SERVED = {"evolution.writer": "server:m", "evolution.update": "simplified"}
+MEMBERS = "population.members"
+CONTRADICTIONS = [
+    ("tiny", SERVED | {"evolution.writer": "vllm"}, "neither 'backbone' nor 'server:NAME'"),
+    ("tiny", SERVED | {"evolution.writer": "server:"}, "neither 'backbone' nor 'server:NAME'"),
+    ("tiny", SERVED | {"evolution.update": "three-stage"}, "set update = 'simplified'"),
+    ("tiny", SERVED | {"evolution.form": "slots"}, "set form = 'free'"),
+    ("tiny", SERVED | {"evolution.selector": "endpoint:m"}, "set selector = 'backbone'"),
+    ("tiny", {"population.system": "mael"}, r"objective.lambda_pred = 0\.0, .*--variant mael"),
+    ("mael", {"evolution.every": 1}, r"needs evolution\.every = 0: choose"),
+    ("mad-rl", {"forecast.decoder": "text"}, r"set forecast\.decoder = 'head'"),
+    ("mad-rl", {"population.agents": 1}, r"set population\.agents to 2"),
+    ("mae-gpt", {"evolution.writer": "server:m"}, "no adapters that write logics"),
+    ("mae-gpt", {"evolution.selector": "gpt"}, "neither 'backbone' nor 'endpoint:NAME'"),
+    (
+        "mae-gpt",
+        {"evolution.selector": "endpoint:m", "evolution.form": "slots"},
+        "set form = 'free'",
+    ),
+    ("one method", {"evolution.every": 2}, "evolution.every need a language model"),
+    ("one method", {MEMBERS: [{"prior": "gbm", "news_scope": "none"}]}, r"\[0\].news_scope"),
+    ("one method", {"calibration.blend": True}, "calibration.blend"),
+    ("one method", {MEMBERS: [{"prior": "none"}]}, "a base model or a"),
+    ("one method", {"population.agents": 2, MEMBERS: []}, "2 members .* by 1 base models"),
+    ("specialists", {"news.linear": False}, "set news.linear = true"),
+    ("specialists", {"evolution.flat_share": 0.5}, "needs evolution.flat_share"),
+    ("specialists", {"objective.lambda_own": 1.0}, "needs objective.lambda_own"),
+    ("specialists", {"grpo.reward_windows": 10}, "too few to fit readings"),
+    ("specialists", {"selection.online": True, "selection.rule": "paper"}, "set rule = 'boa'"),
+]
+
+
+@pytest.mark.parametrize(("base", "changes", "said"), CONTRADICTIONS)
+def test_settings_that_contradict_each_other_are_refused(base, changes, said):
+    with pytest.raises(ConfigError, match=said):
+        BASES[base]().with_overrides(changes)
 
 
 @pytest.mark.parametrize("content", [b"[run", b"\xff", None])

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data.content import describe_faults
+from compevo_core.data.content import describe_faults, find_faults
 from compevo_core.data.steps import DAY
 
 HOUR = timedelta(hours=1)
@@ -66,6 +66,16 @@ def test_usual_series_are_not_described():
     assert describe(sparse, DAY) == []
     assert describe(nightly) == []
     assert describe(np.cumsum(rng.normal(size=900)), DAY) == []
+
+
+def test_a_stuck_or_collapsed_meter_is_found_value_by_value():
+    load = make_load()
+    load[300:306], load[500:505], load[700:704], load[900:] = load[300], load[500], 75.0, 75.0
+    stamps = [FIRST + i * HOUR for i in range(len(load))]
+    faults = find_faults(pl.DataFrame({"start_utc": stamps, "value": load}).head(1000), HOUR)
+    # Of a run the first value may be true, five are no run, and nothing came back from the last.
+    assert np.flatnonzero(faults["stuck"]).tolist() == [*range(301, 306), *range(901, 1000)]
+    assert np.flatnonzero(faults["collapse"]).tolist() == [*range(700, 704)]
 
 
 def test_equal_values_are_nothing_to_forecast():

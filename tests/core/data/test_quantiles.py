@@ -270,3 +270,32 @@ def test_the_day_knows_no_error_whose_window_had_not_ended():
     assert np.array_equal(estimate_day_quantiles(more, [view], at)["mean"], known["mean"])
     own = errors_of(windows[:-1], error_NH[:-1])
     assert np.array_equal(estimate_day_quantiles(own, [view], at)["peak"], known["peak"])
+
+
+def test_a_forecast_that_learnt_from_its_errors_lies_in_its_own_band():
+    # It was too low on every past day, by 20 to 40, and has learnt from these days since.
+    past = errors_of(days(MEMORY), RNG.uniform(20, 40, (MEMORY, 48)))
+    learnt = replace(past, is_learnt=True)
+    window = make_window(MEMORY, x=X)
+    low, high = LEVELS.index(0.1), LEVELS.index(0.9)
+    assert last_quantiles(past, window)[low].min() > 0  # as long as it has not, its errors go on
+    found_QH = last_quantiles(learnt, window)
+    assert (found_QH[low] < -30).all() and (found_QH[high] > 30).all()
+    for name in ("mean", "peak"):
+        zero = np.zeros((1, 48))
+        before_Q, day_Q = (
+            estimate_day_quantiles(each, [window.view], zero)[name][0] for each in (past, learnt)
+        )
+        assert before_Q[low] > 0 and day_Q[low] < 0 < day_Q[high]
+
+
+def test_errors_to_both_sides_of_what_was_learnt_keep_their_skew_and_few_have_wider_bands():
+    error_NH = np.exp(RNG.normal(0, 1, (FEWEST, 48))) - 1
+    past = errors_of(days(FEWEST), error_NH)
+    window = make_window(FEWEST, x=X)
+    plain_QH, wide_QH = (
+        last_quantiles(replace(past, is_learnt=is_learnt), window) for is_learnt in (False, True)
+    )
+    assert (wide_QH[-1] > -2 * wide_QH[0]).mean() > 0.9
+    low, high = LEVELS.index(0.1), LEVELS.index(0.9)
+    assert (wide_QH[low] <= plain_QH[low]).all() and (wide_QH[high] >= plain_QH[high]).all()

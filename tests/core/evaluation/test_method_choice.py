@@ -1,14 +1,15 @@
-"""The choice among methods: the simplest of those that validation cannot tell from the best."""
+"""The choice among methods: the mixture of those that are good on validation, or the best."""
 
 import numpy as np
 import pytest
 
 from compevo_core.baselines import SharedFits, fit_baseline
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.evaluation import method_choice
 from compevo_core.evaluation.method_choice import (
     MIXTURE,
+    choose_best,
     choose_method,
-    choose_simplest,
     configure_method,
     rank_methods,
 )
@@ -20,7 +21,10 @@ from tests.support.population import windows
 TRAIN, VAL = windows("train", 24), windows("val", 12, first_day=30)
 
 
-def test_the_simplest_within_one_standard_error_of_the_best_is_chosen():
+ALIKE = np.ones(len(VAL))
+
+
+def test_the_mixture_is_chosen_unless_a_method_is_clearly_better():
     rng = np.random.default_rng(0)
     days = np.repeat(rng.normal(100.0, 20.0, len(VAL) // 2), 2)
     noise = np.repeat(rng.normal(0.0, 5.0, len(VAL) // 2), 2)
@@ -29,11 +33,34 @@ def test_the_simplest_within_one_standard_error_of_the_best_is_chosen():
         "calendar-ridge": days + noise - noise.mean() + 0.5,  # above by less than its own doubt
         "persistence": days + 10.0,  # above on every day alike: no doubt
     }
-    scores = rank_methods(errors, VAL)
+    scores = rank_methods(errors, VAL, ALIKE)
     assert [score.name for score in scores] == ["gbm", "calendar-ridge", "persistence"]
     assert [round(score.excess, 6) for score in scores] == [0.0, 0.5, 10.0]
     assert scores[1].standard_error > 0.5 > scores[2].standard_error
-    assert choose_simplest(scores) == "calendar-ridge"
+    assert choose_best(scores) == "calendar-ridge"
+    for above, chosen in ((1.0, MIXTURE), (3.0, "calendar-ridge")):
+        assert choose_best(rank_methods(errors | {MIXTURE: days + above}, VAL, ALIKE)) == chosen
+
+
+def test_a_method_that_is_more_than_two_percent_worse_is_never_chosen_whatever_its_doubt():
+    days = np.full(len(VAL), 100.0)
+    noise = np.tile([60.0, 60.0, -50.0, -50.0], len(VAL) // 4)
+    scores = rank_methods({"gbm": days, "persistence": days + noise}, VAL, ALIKE)
+    assert scores[1].standard_error > scores[1].excess == pytest.approx(5.0)
+    assert choose_best(scores) == "gbm"
+
+
+def test_the_largest_series_does_not_choose_for_the_others():
+    scale_N = np.where([view.entity == "NSW1" for view in VAL.views()], 1000.0, 1.0)
+    assert 0 < (scale_N > 1).sum() < len(VAL)
+    errors = {"gbm": np.where(scale_N > 1, 900.0, 0.2), "persistence": scale_N * 0.8}
+    pooled = {name: error_N.mean() for name, error_N in errors.items()}
+    assert pooled["persistence"] < pooled["gbm"]
+    scores = rank_methods(errors, VAL, scale_N)
+    assert choose_best(scores) == "gbm" and scores[0].mae == pytest.approx(pooled["gbm"])
+    # A series that never changes has no scale, and no vote.
+    unknown = np.where(scale_N > 1, np.nan, 1.0)
+    assert rank_methods(errors, VAL, unknown)[0].error == pytest.approx(0.2)
 
 
 def test_series_of_a_day_are_one_piece_of_evidence():
@@ -42,31 +69,38 @@ def test_series_of_a_day_are_one_piece_of_evidence():
     alone = rng.normal(size=len(VAL))
     zero = np.zeros(len(VAL))
     same, other = (
-        rank_methods({"gbm": zero - 9.0, "persistence": errors}, VAL)[1].standard_error
+        rank_methods({"gbm": zero - 9.0, "persistence": errors}, VAL, ALIKE)[1].standard_error
         for errors in (by_day, alone / alone.std() * by_day.std())
     )
     assert same > 1.2 * other
+
+
+def test_many_windows_of_validation_are_thinned_evenly(monkeypatch):
+    monkeypatch.setattr(method_choice, "_MOST_WINDOWS", len(VAL) // 2)
+    choice = choose_method(TRAIN, VAL, names=("persistence",))
+    assert choice.windows == len(VAL) // 2 and choice.days == 12
 
 
 def test_candidates_are_scored_as_they_forecast_validation_and_said_in_a_line():
     names = ("persistence", "calendar-ridge")
     choice = choose_method(TRAIN, VAL, names=names)
     mae = {score.name: score.mae for score in choice.scores}
+    error = {score.name: score.error for score in choice.scores}
     for name in names:
         forecast_NH = fit_baseline(name, TRAIN).predict(VAL.views())
         expected = measure_window_errors(VAL.truth(), forecast_NH).mean()
         assert mae[name] == pytest.approx(expected, rel=1e-9)
-    assert set(mae) == {*names, MIXTURE} and choice.members == list(names)
-    assert choice.method == "calendar-ridge"
-    assert choice.sentence.startswith("auto: calendar-ridge, MAE ")
-    assert f"persistence {mae['persistence']:.4g}" in choice.sentence
+    assert set(mae) == {*names, MIXTURE} and choice.members == names
+    assert choice.sentence.startswith(f"auto: {choice.method}")
+    assert f"MAE {mae[choice.method]:.4g}" in choice.sentence
+    assert f"persistence {error['persistence']:.3g}" in choice.sentence
     assert "12 days of validation" in choice.sentence
 
 
 def test_the_choice_stands_in_the_manifest_and_is_trained_on_both_splits(tmp_path):
     fits = SharedFits()
     choice = choose_method(TRAIN, VAL, names=("persistence", "calendar-ridge"), fit=fits)
-    config = configure_method(choice.method)
+    config = configure_method(choice.method, choice.members)
     facts = {"method": choice.method, "choice": choice.to_json()}
     summary = train(config, TRAIN, VAL, None, tmp_path, fit=fits, facts=facts)
     manifest = read_model_manifest(tmp_path)

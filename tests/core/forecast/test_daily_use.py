@@ -5,12 +5,12 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from compevo_core.forecast.daily_state import KEPT_NIGHTS, KeptStates
+from compevo_core.forecast.daily_state import KEPT_NIGHTS, Snapshots
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from tests.core.forecast.test_forecaster import seal_population
 from tests.core.training.test_ensemble import members, train_members
 from tests.support.population import news_pool, windows
-from tests.support.window_samples import change_views
+from tests.support.window_samples import change_views, flip_a_bit
 
 DAYS = windows("test", 9, first_day=70, news=False)
 DAILY = {
@@ -147,7 +147,7 @@ class Nights:
     def __init__(self, run, folder, version="a", origins=ORIGINS):
         self.run = run
         self.origins = origins
-        self.kept = KeptStates(
+        self.snapshots = Snapshots(
             folder, CompEvoForecaster.load(run, news_pool()).artifact_hash, version
         )
         self.fits = 0
@@ -166,9 +166,9 @@ class Nights:
         known = days.with_windows(w for w in days if w.view.origin_utc < self.origins[number])
         forecaster = CompEvoForecaster.load(self.run, news_pool(), fit=self.fit)
         if resumes:
-            found = self.kept.find(known, until)
+            found = self.snapshots.find(known, until)
             self.counts.append(
-                forecaster.catch_up(known, until, self.kept, found, self.lines.append)
+                forecaster.catch_up(known, until, self.snapshots, found, self.lines.append)
             )
         else:
             forecaster.observe(forecaster.select_unobserved(known, until))
@@ -227,17 +227,50 @@ def test_another_version_of_the_code_goes_on_until_its_state_is_made_anew(sealed
     # In a run of its own, from the sealed model on; from then on it is the one that is found.
     until = ORIGINS[5] - timedelta(hours=7)
     known = EVENINGS.with_windows(w for w in EVENINGS if w.view.origin_utc < ORIGINS[5])
-    CompEvoForecaster.load(sealed, news_pool()).catch_up(known, until, upgraded.kept, None)
-    found = upgraded.kept.find(known, until)
+    CompEvoForecaster.load(sealed, news_pool()).catch_up(known, until, upgraded.snapshots, None)
+    found = upgraded.snapshots.find(known, until)
     assert found[1].facts["made_by"] == "b"
 
 
 def test_a_state_of_another_model_is_not_found(sealed, tmp_path):
     nights = Nights(sealed, tmp_path)
     nights.forecast(EVENINGS, 5)
-    other = KeptStates(tmp_path, "another", "a")
-    assert nights.kept.find(EVENINGS, ORIGINS[6]) is not None
+    other = Snapshots(tmp_path, "another", "a")
+    assert nights.snapshots.find(EVENINGS, ORIGINS[6]) is not None
     assert other.find(EVENINGS, ORIGINS[6]) is None
+
+
+DAMAGES = [pytest.param(seed, marks=pytest.mark.slow if seed >= 3 else ()) for seed in range(40)]
+
+
+@pytest.mark.parametrize("seed", DAMAGES)
+def test_a_flipped_bit_in_a_kept_state_changes_no_forecast_and_stops_no_night(
+    sealed, tmp_path, seed, caplog
+):
+    for number in (3, 4, 5):
+        Nights(sealed, tmp_path).forecast(EVENINGS, number)
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    # Every kind of file in turn: facts, arrays, levels, priors, experience.
+    flip_a_bit(files[seed % len(files)], np.random.default_rng(seed))
+    nights = Nights(sealed, tmp_path)
+    made = nights.forecast(EVENINGS, 6)
+    assert_equal(made, nights.forecast(EVENINGS, 6, resumes=False))
+    assert len(nights.snapshots.damaged) == caplog.text.count("is damaged: it is removed")
+
+
+def test_a_damaged_state_falls_back_to_an_earlier_one_or_to_the_model(sealed, tmp_path):
+    nights = Nights(sealed, tmp_path)
+    for number in (4, 5):
+        nights.forecast(EVENINGS, number)
+    newest, *_ = sorted(tmp_path.glob("a/*/state.json"), key=lambda f: -f.stat().st_mtime_ns)
+    newest.write_text("{")
+    nights.forecast(EVENINGS, 6)
+    assert nights.snapshots.damaged == [newest.parent.name] and nights.counts[-1][1] == 2 * 4
+    for part in (tmp_path / "a" / "experience").iterdir():
+        part.unlink()
+    made = nights.forecast(EVENINGS, 7)
+    assert nights.counts[-1] == (4 * 6, 4 * 6) and len(nights.snapshots.damaged) == 3
+    assert_equal(made, nights.forecast(EVENINGS, 7, resumes=False))
 
 
 @pytest.mark.slow

@@ -102,14 +102,14 @@ def test_errors_that_became_known_move_later_forecasts_and_no_file(sealed):
 
 def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed):
     forecaster = CompEvoForecaster.load(sealed, news_pool())
-    with pytest.raises(DataError, match="does not lie after"):
+    with pytest.raises(DataError, match="is not later than"):
         forecaster.observe(windows("val", 1, first_day=65))
 
     days = windows("inference", 1, first_day=70)
     forecaster.observe(days)
-    with pytest.raises(DataError, match="does not lie after"):
+    with pytest.raises(DataError, match="is not later than"):
         forecaster.observe(days)
-    with pytest.raises(LeakageError, match="ends before"):
+    with pytest.raises(LeakageError, match="is before"):
         forecaster.predict(days.views())
 
 

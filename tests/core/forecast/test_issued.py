@@ -171,7 +171,7 @@ def test_another_forecast_of_the_day_is_refused_and_nothing_is_changed(tmp_path)
         write_issued(tmp_path, issue(level=101.0))
     assert read_issued(folder).hash == issue().hash
 
-    # What was known earlier is another forecast, beside the first, without what nobody measured.
+    # An earlier cutoff is another forecast, next to the first, without unmeasured values.
     earlier = issue(views=tuple(replace(view, unknown_steps=14) for view in VIEWS))
     assert write_issued(tmp_path, earlier) != folder
     inputs = earlier.facts["series"][0]["inputs"]
@@ -204,22 +204,14 @@ def remake(folder):
         shutil.copytree(made, folder, dirs_exist_ok=True)
 
 
-def drop_line(folder):
-    lines = chain_lines(folder.parents[1])
-    write_lines(folder.parents[1], [lines[0], lines[2]])
+def edit_chain(change):
+    """Return what puts other lines in the place of the chain's."""
 
+    def corrupt(folder):
+        root = folder.parents[1]
+        write_lines(root, change(chain_lines(root)))
 
-def drop_last_line(folder):
-    write_lines(folder.parents[1], chain_lines(folder.parents[1])[:1])
-
-
-def edit_line(folder):
-    lines = chain_lines(folder.parents[1])
-    write_lines(folder.parents[1], [line.replace("07:30", "06:30") for line in lines])
-
-
-def tear_chain(folder):
-    write_lines(folder.parents[1], [*chain_lines(folder.parents[1]), '{"fol'])
+    return corrupt
 
 
 @pytest.mark.parametrize(
@@ -231,10 +223,13 @@ def tear_chain(folder):
         (remake, "was altered since it was issued"),
         (shutil.rmtree, "was removed since it was issued"),
         (lambda folder: (folder / FACTS_FILE).unlink(), "was removed since it was issued"),
-        (drop_line, "line 2 does not follow"),
-        (drop_last_line, "has no line in"),
-        (edit_line, "line 2 does not follow"),
-        (tear_chain, "line 4 does not follow"),
+        (edit_chain(lambda lines: [lines[0], lines[2]]), "line 2 does not follow"),
+        (edit_chain(lambda lines: lines[:1]), "has no line in"),
+        (
+            edit_chain(lambda lines: [line.replace("07:30", "06:30") for line in lines]),
+            "line 2 does not follow",
+        ),
+        (edit_chain(lambda lines: [*lines, '{"fol']), "line 4 does not follow"),
         (lambda folder: (folder.parents[1] / CHAIN_FILE).unlink(), "has no line in"),
     ],
 )
@@ -245,9 +240,10 @@ def test_whatever_is_changed_or_taken_out_later_is_one_clear_error(tmp_path, cor
     for check in (lambda: verify_issued(tmp_path), lambda: read_issued(folder)):
         with pytest.raises(CheckpointMismatch, match=problem):
             check()
-    # Nothing is put in the place of what was removed.
-    with pytest.raises(CheckpointMismatch):
-        write_issued(tmp_path, issue(views=small.windows("test", 1, first_day=61).views()))
+    # Nothing is put in the place of what was removed, nor a chain begun anew beside old records.
+    for day in (61, 70) if problem == "has no line in" else (61,):
+        with pytest.raises(CheckpointMismatch):
+            write_issued(tmp_path, issue(views=small.windows("test", 1, first_day=day).views()))
 
 
 def test_the_head_changes_with_every_issue_and_with_its_time(tmp_path):

@@ -17,7 +17,7 @@ LEVEL = np.array([30.0, 120.0, 60.0])  # the parts make 90
 
 
 def past_errors(days=0):
-    """Of the total alone; the parts erred by nothing."""
+    """Errors only of the total; the parts have none."""
     end_G = np.array([VIEWS[0].origin_utc.timestamp() / 60 - 1440 * day for day in range(days)])
     error_G = np.random.default_rng(0).normal(size=days)
     return PastErrors(

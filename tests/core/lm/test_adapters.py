@@ -78,9 +78,7 @@ def _backward_inside(*, checkpointing, dropout):
     ids=["frozen backbone", "other kind", "other kind and dropout", "other agents", "more dropout"],
 )
 @CONDITIONS
-def test_another_route_that_is_active_in_the_backward_pass_changes_nothing(
-    other, checkpointing, dropout
-):
+def test_another_route_in_backward_changes_nothing(other, checkpointing, dropout):
     population = build_population(checkpointing=checkpointing)
     with population.use_adapters(FORECAST, dropout=dropout):
         loss = _loss(population)
@@ -115,9 +113,7 @@ def test_a_kept_graph_is_sent_back_twice(checkpointing, dropout):
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_beside_bfloat16_products_adapters_have_that_type_and_attention_float32(
-    dropout, monkeypatch
-):
+def test_adapters_multiply_in_the_products_type(dropout, monkeypatch):
     monkeypatch.setattr(frozen_linear, "WIDENS_BFLOAT16", False)
     measured = {}
     for dtype in ("float32", "mixed"):
@@ -164,9 +160,7 @@ def test_a_route_ends_with_its_block_also_after_an_error_and_after_a_recomputati
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_that_the_population_did_not_enable_is_an_error_in_the_backward_pass(
-    reentrant,
-):
+def test_foreign_checkpointing_is_an_error_in_backward(reentrant):
     population = build_population()
     population.backbone.model.activation_checkpointing_enable({"use_reentrant": reentrant})
     with population.use_adapters(FORECAST):
@@ -205,9 +199,7 @@ def test_one_call_a_shape_and_layer(spy):
 
 @pytest.mark.parametrize("keys", [1, 8, 1 << 14])
 @pytest.mark.parametrize("build", [build_backbone, build_gemma])
-def test_states_are_those_of_prompts_read_one_by_one_however_batches_are_cut(
-    build, keys, monkeypatch
-):
+def test_states_do_not_depend_on_batches(build, keys, monkeypatch):
     monkeypatch.setattr(segment_batches, "_KEYS_PER_BATCH", keys)
     population = Population(build(), CONFIG, torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -258,7 +250,7 @@ TWO_AGENTS = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
 
 
 def _made_by_peft(folder, seed, **settings):
-    """A LoRA adapter by PEFT alone, with both factors away from zero, saved by PEFT."""
+    """A LoRA adapter made by PEFT, with both factors away from zero, saved by PEFT."""
     wanted = {
         "r": 4,
         "lora_alpha": 8,

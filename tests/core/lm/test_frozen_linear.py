@@ -42,9 +42,7 @@ def test_a_frozen_product_and_its_gradient_are_torchs_own(shape, with_bias):
 
 
 @pytest.mark.parametrize("widens", [True, False], ids=["float32", "bfloat16"])
-def test_a_bfloat16_weight_multiplies_in_bfloat16_and_answers_in_the_inputs_type(
-    widens, monkeypatch
-):
+def test_a_bfloat16_weight_answers_in_the_inputs_type(widens, monkeypatch):
     monkeypatch.setattr(module, "WIDENS_BFLOAT16", widens)
     x, weight, bias = _drawn(4, 48).requires_grad_(), _drawn(32, 48).bfloat16(), _drawn(32)
     out = frozen_linear(x, weight, bias)
@@ -60,9 +58,7 @@ def test_a_bfloat16_weight_multiplies_in_bfloat16_and_answers_in_the_inputs_type
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("tokens", [0, 64, 150])
-def test_token_log_probabilities_and_their_gradient_are_those_of_a_log_softmax_over_all_scores(
-    tokens, temperature, cap
-):
+def test_token_log_probabilities_are_a_log_softmax(tokens, temperature, cap):
     states, weight, bias = _drawn(tokens, 16).requires_grad_(), _drawn(90, 16), _drawn(90)
     ids = torch.randint(0, 90, (tokens,), generator=torch.Generator().manual_seed(0))
     scores = states @ weight.t() + bias

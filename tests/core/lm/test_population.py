@@ -384,7 +384,7 @@ def test_adapters_of_a_layer_start_alike_at_any_depth():
         assert all(torch.equal(one, other) for one, other in pairs)
 
 
-def test_layers_without_forecast_adapters_are_not_read_as_if_they_had_them():
+def test_layers_that_are_not_there_are_not_read():
     population = build_population(forecast_layers=1)
     with (
         population.use_adapters(FORECAST),
@@ -392,31 +392,23 @@ def test_layers_without_forecast_adapters_are_not_read_as_if_they_had_them():
     ):
         population.read_out(_packed_rows(population))
 
-
-def test_more_layers_than_the_backbone_has_are_refused():
     with pytest.raises(ConfigError, match=r"forecast\.layers = 3.*has 2 layers"):
         build_population(forecast_layers=3)
     with pytest.raises(ConfigError, match="at most 2"):
-        population = build_population()
         population.read_out(_packed_rows(population), layers=3)
 
 
-def test_a_backbone_that_has_adapters_already_is_refused():
-    backbone = build_backbone()
-    Population(backbone, CONFIG, torch.Generator().manual_seed(0))
-    with pytest.raises(ConfigError, match="load it anew"):
-        Population(backbone, CONFIG, torch.Generator().manual_seed(0))
+def test_blocks_of_other_linear_layers_are_refused():
+    adapted = build_population().backbone
+    with pytest.raises(ConfigError, match="load a fresh one"):
+        Population(adapted, CONFIG, torch.Generator().manual_seed(0))
 
-
-def test_blocks_of_other_linear_layers_are_refused_and_stay_as_they_were():
     backbone = _build(Phi3Config(num_hidden_layers=2, **SIZES))
     names = [name for name, _ in backbone.model.named_parameters()]
     with pytest.raises(ConfigError, match=r"missing: q_proj.*others: .*qkv_proj"):
         Population(backbone, CONFIG, torch.Generator().manual_seed(0))
     assert [name for name, _ in backbone.model.named_parameters()] == names
 
-
-def test_a_block_with_a_matrix_besides_the_seven_is_refused():
     backbone = build_backbone()
     backbone.decoder.layers[1].router = torch.nn.Linear(32, 4, bias=False)
     with pytest.raises(ConfigError, match=r"layer 1.*others: router\.weight"):

@@ -38,7 +38,7 @@ _BEGIN = [4]
 
 
 class FirstTokensForced:
-    """The prompt is followed by two tokens at any rate, then by a coin, and it may go on."""
+    """The prompt is followed by two tokens at any rate, then by a coin flip, and may continue."""
 
     def allowed(self, ids):
         return [[20], [30], [9, 5], [41, 40, 2]][min(len(ids), 3)]
@@ -171,9 +171,7 @@ def _write(population, temperature, *, samples=1):
 
 
 @pytest.mark.parametrize(("temperature", "samples"), [(0.0, 1), (0.9, 1), (0.9, 2)])
-def test_what_goes_on_writes_the_same_tokens_in_a_smaller_batch(
-    temperature, samples, monkeypatch, spy
-):
+def test_a_smaller_batch_writes_the_same_tokens(temperature, samples, monkeypatch, spy):
     population = build_population()
     read = spy(Population, "read_tokens")
 
@@ -197,9 +195,7 @@ def test_what_goes_on_writes_the_same_tokens_in_a_smaller_batch(
 
 
 @pytest.mark.parametrize(("uniform", "token"), [(0.0, 1), (0.5, 3), (1.0 - 2.0**-53, 3)])
-def test_a_token_without_probability_is_not_drawn_at_the_edges_of_the_unit_interval(
-    uniform, token, monkeypatch
-):
+def test_an_impossible_token_is_never_drawn(uniform, token, monkeypatch):
     probabilities = torch.tensor([[[0.0, 0.5, 0.0, 0.5, 0.0]]])
     is_alive = torch.ones(1, 1, dtype=torch.bool)
     monkeypatch.setattr(

@@ -67,6 +67,15 @@ def render(*days):
     return render_forecasts(days, mode="sample", generated_at=ORIGIN)
 
 
+def test_a_users_own_file_is_never_headed_sample_data():
+    day = make_day()
+    own = replace(day.issued, facts={**day.issued.facts, "dataset": "load"})
+    page = render(replace(day, issued=own))
+    assert "Data: your own files." in page and "Sample data" not in page
+    both = render(day, replace(day, issued=own))
+    assert "Sample data" in both and "Your own files: load." in both
+
+
 @cache
 def render_tomorrow():
     return render(make_day())
@@ -186,7 +195,7 @@ def make_scores():
 
 def test_every_method_is_held_against_the_forecast_over_the_last_28_days():
     table = method_table(make_day(scores=make_scores()))
-    assert [row[0] for row in table.rows] == ["agent 0 alone", "forecast", "published forecast"]
+    assert [row[0] for row in table.rows] == ["agent 0", "forecast", "published forecast"]
     published = table.rows[2]
     assert published[1:4] == ["200.0", "100.0", "+50.0 %"] and published[-2:] == ["28", "on time"]
     assert table.rows[1][5] == "75 %" and published[5] == "n/a"
@@ -227,7 +236,7 @@ def test_members_without_agents_are_named_by_their_methods_and_a_single_one_is_n
     parts = part_table(explain(mixture.issued, "NSW1"))
     assert parts.header[1:4] == ["weight", "forecast", "correction"] and parts.notes == []
     assert [row[-1] for row in parts.rows] == ["1,992", "6,008", "8,000"]
-    assert "calendar-ridge alone" in [row[0] for row in method_table(mixture).rows]
+    assert "calendar-ridge" in [row[0] for row in method_table(mixture).rows]
     assert {"calendar-ridge", "gbm"} < {line.name for line in list_legend(mixture)}
 
     single = make_day(issued=make_mixture("gbm"))

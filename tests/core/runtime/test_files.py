@@ -246,20 +246,20 @@ def test_an_error_that_hides_its_number_in_its_text_has_the_same_remedy():
             raise OSError(text)
 
 
-def test_a_torn_file_of_tensors_is_an_error_of_storage(tmp_path):
-    path = tmp_path / "x.safetensors"
-    save_file({"a": np.zeros(100)}, path)
-    path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(StorageError), translate_storage_errors():
-        load_file(path)
-
-
-def test_a_torn_parquet_file_is_an_error_of_storage_and_a_wrong_expression_is_not(tmp_path):
-    path = tmp_path / "x.parquet"
-    pl.DataFrame({"a": [1, 2]}).write_parquet(path)
+@pytest.mark.parametrize(
+    ("write", "read", "said"),
+    [
+        (lambda path: save_file({"a": np.zeros(100)}, path), load_file, ""),
+        (pl.DataFrame({"a": [1, 2]}).write_parquet, pl.read_parquet, "torn"),
+    ],
+)
+def test_a_torn_file_is_an_error_of_storage(tmp_path, write, read, said):
+    path = tmp_path / "x"
+    write(path)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(StorageError, match="torn"), translate_storage_errors():
-        pl.read_parquet(path)
+
+    with pytest.raises(StorageError, match=said), translate_storage_errors():
+        read(path)
     with pytest.raises(pl.exceptions.PolarsError), translate_storage_errors():
         pl.select(pl.lit("x").cast(pl.Int64))
 

@@ -71,9 +71,7 @@ def test_the_type_that_a_machine_chooses_stands_in_the_settings(facts, has_gpu, 
 @pytest.mark.parametrize(
     ("limit", "bytes_"), [("4096\n", 4096), ("max\n", 64 * 2**30), (None, 64 * 2**30)]
 )
-def test_a_container_may_use_its_own_limit_of_the_machines_memory(
-    limit, bytes_, tmp_path, monkeypatch
-):
+def test_a_container_has_its_own_memory_limit(limit, bytes_, tmp_path, monkeypatch):
     file = tmp_path / "memory.max"
     if limit is not None:
         file.write_text(limit)

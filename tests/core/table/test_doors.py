@@ -127,10 +127,10 @@ def test_values_that_look_wrong_and_bands_that_are_missing_are_warned_of():
     with pytest.warns(UserWarning, match="series y: 10 values in a row are 100"):
         clone(RIDGE).fit(table)
 
-    hours = pd.date_range("2024-01-01", periods=24 * 40, freq="h")
+    hours = pd.date_range("2024-01-01", periods=24 * 20, freq="h")
     short = pd.DataFrame({"ds": hours, "y": np.random.default_rng(1).normal(size=len(hours))})
     fitted = Forecaster("last-value", horizon=24).fit(short)
-    with pytest.warns(UserWarning, match="no bands: they need the errors of 14 windows"):
+    with pytest.warns(UserWarning, match="no bands of 1 series: they need the errors of 14"):
         assert fitted.predict()["q0.1"].isna().all()
 
 
@@ -203,3 +203,8 @@ def test_a_split_without_a_window_says_why():
     table = table[table.index % 20 < 6]
     with pytest.raises(DataError, match=r"no window of train can be cut .*input gap longer than"):
         Forecaster("last-value", horizon=5, lookback=28, freq="1d").fit(table)
+
+
+def test_columns_that_are_not_read_are_named():
+    with pytest.warns(UserWarning, match="columns that are not read: 'price', 'shop'; name them"):
+        clone(RIDGE).fit(make_days().assign(price=1.0, shop="a"))

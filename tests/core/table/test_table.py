@@ -201,7 +201,8 @@ def test_times_of_the_day_without_a_target_end_no_choice(kind, monkeypatch):
     if kind == "opening hours":
         table, horizon = TABLE[TABLE["ds"].dt.hour.between(8, 17)], 24
     chosen = Forecaster(horizon=horizon, lookback=168).fit(table)
-    assert {"theta", "calendar-ridge"} <= {score.name for score in chosen.choice_.scores}
+    assert {"lagged-gbm", "calendar-ridge"} <= {score.name for score in chosen.choice_.scores}
+    assert Forecaster("theta", horizon=horizon, lookback=168).fit(table).method_ == "theta"
     forecast = chosen.predict()
     assert np.isfinite(forecast["q0.9"]).all()
     assert set(forecast["ds"].dt.hour) <= set(table["ds"].dt.hour)
@@ -233,6 +234,44 @@ def test_members_add_up_and_the_choice_is_said_in_words():
     assert mixed.choice_ is not None and "<table>" in mixed._repr_html_()
     assert "mixture for 1 series, 24 steps of 1h after 2025-04-01" in repr(mixed)
     assert mixed.plot().axes[0].get_title().startswith("a: mixture")
+
+
+def test_levels_between_those_that_are_kept_are_on_the_line_between_them(fitted):
+    kept, between = fitted.predict(level=[80, 90]), fitted.predict(level=85)
+    for side in ("lo", "hi"):
+        near, far, middle = (
+            frame[f"calendar-ridge-{side}-{level}"]
+            for frame, level in ((kept, 80), (kept, 90), (between, 85))
+        )
+        np.testing.assert_allclose(middle, (near + far) / 2)
+
+
+def test_a_backtest_compares_methods_on_the_same_windows_a_step_apart():
+    days = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=300), "y": np.arange(300.0) % 9})
+    model = Forecaster("last-value", horizon=7, freq=pd.offsets.Day())
+    both = model.backtest(days, windows=5, step=2, methods=["last-value", "persistence"])
+    assert list(both.columns) == ["ds", "cutoff", "y", "last-value", "persistence"]
+    assert list(both["cutoff"].unique()) == list(pd.date_range("2024-10-12", periods=5, freq="2D"))
+    assert both.groupby("cutoff").size().tolist() == [7] * 5
+
+    one = model.backtest(days, windows=5, step=2)
+    np.testing.assert_array_equal(one["mean"], both["last-value"])
+    before = days.set_index("ds")["y"].shift(1)
+    assert (both["last-value"] == both["cutoff"].map(before)).all()
+
+
+def test_rows_that_come_again_are_one_row_and_two_of_a_stamp_are_refused():
+    again = pd.concat([TABLE, TABLE[5:6]])
+    assert clone(RIDGE).fit(again).predict().equals(clone(RIDGE).fit(TABLE).predict())
+
+    days = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=300), "y": np.arange(300.0)})
+    with pytest.raises(DataError, match="the first 2024-01-06 00:00 UTC: name the column of ser"):
+        Forecaster(horizon=7).fit(pd.concat([days, days[5:6].assign(y=0)]))
+
+
+def test_older_rows_do_not_move_a_forecast_back_in_silence(fitted):
+    with pytest.warns(UserWarning, match="before the fitted ones do: the forecast begins at"):
+        fitted.predict(TABLE[TABLE["ds"] < TABLE["ds"].max() - pd.Timedelta("30D")])
 
 
 def test_a_backtest_with_levels_is_what_utilsforecast_evaluates():
@@ -287,8 +326,12 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         Forecaster().predict()
     with pytest.raises(ConfigError, match=r"24 steps were fitted; fit again with"):
         fitted.predict(horizon=48)
-    with pytest.raises(ConfigError, match=r"level = \[85\]: give some of 95, 90, 80, 60, 40"):
-        fitted.predict(level=[80, 85])
+    with pytest.raises(ConfigError, match=r"level = \[99\]: give numbers above 0, up to 95"):
+        fitted.predict(level=[80, 99])
+    with pytest.raises(ConfigError, match=r"backtest\(methods=\[...\]\) compares several"):
+        Forecaster(["ets", "theta"]).fit(TABLE)
+    with pytest.raises(ConfigError, match="forecasts begin every 24 steps; give 24"):
+        fitted.backtest(step=7)
     with pytest.raises(ConfigError, match="no method 'ridge'; known: "):
         Forecaster("ridge").fit(TABLE)
     with pytest.raises(ConfigError, match="no parameter horizons; there are method, horizon"):

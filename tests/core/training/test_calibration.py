@@ -130,7 +130,7 @@ def test_the_blend_is_the_least_squares_share_of_the_correction_within_zero_and_
     _calibrate(population, examples, blend=True)
     blend_AH = population.calibration.blend_AH
     assert np.allclose(blend_AH[0], 0.5)
-    assert np.array_equal(blend_AH[1], np.ones(48))  # least squares alone says 4
+    assert np.array_equal(blend_AH[1], np.ones(48))  # plain least squares gives 4
     assert not blend_AH[2:].any()  # and -1 here
 
 
@@ -169,9 +169,7 @@ def test_a_correction_that_helps_at_some_hours_is_kept_at_those():
         ([_against, lambda d, r: -2.0 * r], [0.0, 0.0], "prior"),
     ],
 )
-def test_the_sealed_population_is_never_worse_than_its_prior_on_validation(
-    corrections, fitness, guard
-):
+def test_no_sealed_population_is_worse_than_its_prior(corrections, fitness, guard):
     examples = make_examples(20)
     population = MadeUpPopulation(corrections)
     population.selection.fitness_EA.copy_(torch.tensor([fitness]))

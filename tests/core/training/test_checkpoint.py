@@ -1,4 +1,4 @@
-"""What a checkpoint holds, which one a run goes on from, stages that several runs share."""
+"""Contents of a checkpoint, which one a run resumes from, stages that several runs share."""
 
 import json
 
@@ -142,9 +142,7 @@ def stages(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["no-grpo", *OTHERS])
-def test_a_variant_that_goes_on_from_the_shared_stage_is_the_one_that_trained_it(
-    variant, stages, tmp_path
-):
+def test_a_shared_stage_changes_no_variant(variant, stages, tmp_path):
     config = find_variant(variant).configure(full_method())
     played = []
     alone = run(config, tmp_path / "alone")

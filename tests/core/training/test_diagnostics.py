@@ -40,7 +40,7 @@ def test_masked_targets_do_not_enter_and_weights_by_window_weigh_their_own_switc
     gap = aggregate_best_response_gap(group, group[:, 0], [1.0], [[1.0, np.nan]])
     assert gap.tolist() == [1.0]
 
-    # The second agent counts in the second window alone: in the first it could gain nothing.
+    # The second agent counts only in the second window: in the first it could gain nothing.
     weights = [[1.0, 0.0], [0.5, 0.5]]
     gap = aggregate_best_response_gap(
         np.ones((2, 1, 2, 1)), np.zeros((2, 2, 1)), weights, [[1.0], [1.0]]
@@ -93,9 +93,7 @@ def test_opposed_gradients_conflict_by_hand():
 
 @settings(deadline=None)
 @given(arrays(float, 6, elements=numbers), arrays(float, 6, elements=numbers))
-def test_the_condition_holds_exactly_when_the_joint_step_still_descends_the_main_loss(
-    main, strategy
-):
+def test_the_margin_tells_whether_a_step_descends(main, strategy):
     progress = float(main @ (main + strategy))
     norm = float(np.linalg.norm(main))
     conflict = _conflict_of(main, strategy)
@@ -262,16 +260,24 @@ def _forecasts(*errors):
     return np.array(errors).reshape(len(errors), 2, 2)
 
 
-def test_agents_whose_errors_are_unrelated_count_as_many_and_their_mean_beats_the_best():
-    # Orthogonal errors without a mean: the correlation is 0.
-    health = measure_health(_forecasts([1, 1, -1, -1], [2, -2, 2, -2]), TRUTH)
-    assert health["error_correlation"] == pytest.approx(0.0)
-    assert health["effective_agents"] == pytest.approx(2.0)
-    # The mean's absolute errors are 1.5, 0.5, 0.5, 1.5; the best agent's are 1.
-    assert health["gain_over_best"] == pytest.approx(0.0)
+@pytest.mark.parametrize(
+    ("errors", "truth", "correlation", "agents", "gain"),
+    [
+        # The mean's absolute errors are 1.5, 0.5, 0.5, 1.5; the best agent's are 1.
+        (([1, 1, -1, -1], [2, -2, 2, -2]), TRUTH, 0.0, 2.0, 0.0),
+        (([2, 1, -1, -2], [-1, 2, -2, 1]), TRUTH, 0.0, 2.0, 100 * (1.5 - 1.0) / 1.5),
+        # Errors that cancel; what is not known does not count: the last of four targets.
+        (([1, -1, 0, 9], [-1, 1, 0, -50]), [[0.0, 0.0], [0.0, np.nan]], -1.0, 2.0, 100.0),
+        # Worse than the best agent, and one error that does not vary.
+        (([1, 1, 1, 1], [3, 3, 3, 5]), TRUTH, 0.0, 2.0, 100 * (1.0 - 2.25)),
+    ],
+)
+def test_health_is_that_of_errors_by_hand(errors, truth, correlation, agents, gain):
+    health = measure_health(_forecasts(*errors), truth)
 
-    better = measure_health(_forecasts([2, 1, -1, -2], [-1, 2, -2, 1]), TRUTH)
-    assert better["gain_over_best"] == pytest.approx(100 * (1.5 - 1.0) / 1.5)
+    assert health["error_correlation"] == pytest.approx(correlation)
+    assert health["effective_agents"] == pytest.approx(agents)
+    assert health["gain_over_best"] == pytest.approx(gain)
 
 
 def test_a_correlation_of_a_half_makes_three_agents_worth_one_and_a_half():
@@ -292,16 +298,3 @@ def test_identical_agents_and_a_lone_one_are_worth_one(agents, error):
     assert health["error_correlation"] == 1.0
     assert health["effective_agents"] == 1.0
     assert health["gain_over_best"] == pytest.approx(0.0)
-
-
-def test_errors_that_cancel_count_no_more_agents_than_there_are():
-    # What is not known does not count: here the last of four targets.
-    health = measure_health(_forecasts([1, -1, 0, 9], [-1, 1, 0, -50]), [[0.0, 0.0], [0.0, np.nan]])
-    assert health["error_correlation"] == pytest.approx(-1.0)
-    assert health["effective_agents"] == 2.0
-    assert health["gain_over_best"] == pytest.approx(100.0)
-
-    # Worse than its best agent; and one error that does not vary.
-    worse = measure_health(_forecasts([1, 1, 1, 1], [3, 3, 3, 5]), TRUTH)
-    assert worse["gain_over_best"] == pytest.approx(100 * (1.0 - 2.25))
-    assert worse["error_correlation"] == 0.0

@@ -47,7 +47,5 @@ def test_a_rewarded_logic_becomes_likelier():
 
 
 @pytest.mark.parametrize(("policy_lr", "lambda_div"), [(1e-5, 0.0), (2e-2, 0.1)])
-def test_it_does_not_at_a_small_rate_or_under_the_printed_weight_of_diversity(
-    policy_lr, lambda_div
-):
+def test_the_printed_settings_do_not_learn(policy_lr, lambda_div):
     assert _rise(_share_paid(policy_lr, lambda_div)) < 0.15

@@ -55,9 +55,7 @@ def test_a_block_is_forecast_by_a_prior_that_has_not_seen_its_truth(train, clean
     ("day", "is_in_the_fit"),
     [(BLOCK[0] - 1, False), (BLOCK[-1] + 1, False), (BLOCK[0] - 2, True), (BLOCK[-1] + 2, True)],
 )
-def test_a_window_that_shares_a_value_with_the_block_is_in_no_fit_for_it(
-    train, clean, day, is_in_the_fit
-):
+def test_overlapping_windows_are_in_no_fit(train, clean, day, is_in_the_fit):
     moved = not np.array_equal(forecast_block(poison(train, [day])), clean)
     assert moved == is_in_the_fit
 
@@ -77,13 +75,11 @@ def test_a_prior_of_the_nearest_days_has_seen_no_other_day(train):
         assert not np.array_equal(forecast_block(poison(train, [near]), key), clean)
 
 
-def test_more_blocks_than_windows_are_refused(train):
+def test_blocks_without_enough_windows_are_refused(train):
     far_apart = WindowSet([train[0], train[20], train[40]], dataset=train.dataset)
     with pytest.raises(DataError, match=r"forecast\.prior_folds"):
         forecast_out_of_fold(PriorKey("persistence"), far_apart, FOLDS)
 
-
-def test_a_series_in_one_block_alone_is_refused_with_what_to_do(train):
     # The last of five blocks holds 13 of the 65 windows, and so all five of the new region.
     newcomer = {"entity": "SA1", "series_id": "AEMO/HISTDEMAND/SA1"}
     late = [make_window(day, window_id=f"s{day}", **newcomer) for day in range(DAYS - 5, DAYS)]
@@ -170,7 +166,7 @@ def test_train_examples_carry_the_level_of_the_days_before_them_alone():
 
 
 def test_train_windows_that_end_in_validation_say_nothing_about_its_first_forecast():
-    late = windows("train", 42)  # two days more: their targets lie in validation
+    late = windows("train", 42)  # two days more: their targets are in validation
     moved_NH = late.truth()
     inside = [i for i, v in enumerate(late.views()) if v.end_utc > VAL.views()[0].origin_utc]
     assert inside

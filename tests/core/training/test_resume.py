@@ -141,9 +141,7 @@ def _unfinish(run, out):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 30, None])
-def test_a_history_whose_last_record_a_power_cut_tore_goes_on_from_the_checkpoint_before(
-    lost, tiny_run, tmp_path
-):
+def test_a_torn_history_resumes_before_its_tear(lost, tiny_run, tmp_path):
     _stop_after(tmp_path, 3)
     rounds = tmp_path / "rounds.jsonl"
     whole = rounds.read_bytes()
@@ -180,9 +178,7 @@ class _StandInGpu:
 
 
 @pytest.mark.parametrize("began_with_gpus", [True, False])
-def test_the_generators_of_gpus_are_restored_and_stay_where_a_checkpoint_has_none(
-    began_with_gpus, tmp_path, monkeypatch
-):
+def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypatch):
     trainer, state, _ = build_round_trainer()
     generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
     if began_with_gpus:

@@ -154,9 +154,7 @@ def _spoil_encode(original):
         ("encode", _spoil_encode, r"L_div .* round 0 for agent\(s\) \[1\]"),
     ],
 )
-def test_a_non_finite_policy_or_diversity_term_names_its_agent_and_moves_nothing(
-    method, spoil, message, monkeypatch
-):
+def test_a_non_finite_term_names_its_agent(method, spoil, message, monkeypatch):
     trainer, state, examples = build_round_trainer(evolution__update="simplified")
     before = {name: value.clone() for name, value in trainer.model.tensors().items()}
     monkeypatch.setattr(LogicWriter, method, spoil(getattr(LogicWriter, method)))
@@ -181,9 +179,7 @@ def _keep_proposals(monkeypatch):
     return seen
 
 
-def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_states_and_logics(
-    monkeypatch,
-):
+def test_a_round_hands_its_state_on(monkeypatch):
     trainer, state, examples = build_round_trainer(selection__ema=0.75, selection__temperature=0.5)
     selection = trainer.model.selection
     before = selection.population_fitness()
@@ -288,7 +284,7 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
     def distance(ours, theirs):
         return float(sum((a - b).square().sum() for a, b in zip(ours, theirs, strict=True)) ** 0.5)
 
-    # The candidates' part is small beside that of the samples: the error is measured against it.
+    # The candidates' part is small compared with the samples': the error is measured against it.
     assert distance(whole, cut) > 0
     assert distance(found, whole) < 0.02 * distance(whole, cut)
     shared = {id(p) for p in trainer.model.fusion_parameters()}

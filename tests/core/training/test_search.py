@@ -115,21 +115,6 @@ def test_ten_agents_that_choose_leave_room_for_a_generalist():
     assert len(set(logics)) == 11
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"news.linear": False}, "set news.linear = true"),
-        ({"evolution.flat_share": 0.5}, "needs evolution.flat_share"),
-        ({"objective.lambda_own": 1.0}, "needs objective.lambda_own"),
-        ({"grpo.reward_windows": 10}, "too few to fit readings"),
-        ({"selection.online": True, "selection.rule": "paper"}, "set rule = 'boa'"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(changes, message):
-    with pytest.raises(ConfigError, match=message):
-        configure(**changes)
-
-
 def test_online_weights_begin_with_those_of_training(tmp_path):
     run(configure(**{"selection.online": True, "selection.rule": "boa"}), tmp_path)
     world = planted_world()

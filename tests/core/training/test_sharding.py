@@ -161,7 +161,7 @@ def test_the_bytes_of_a_round_do_not_grow_with_the_layers_of_the_backbone(out):
 
 def test_the_documentation_has_the_bytes_of_ten_agents_on_the_packaged_backbone():
     config = RunConfig.preset("full").with_overrides({"population.agents": 10})
-    page = REPO / "docs" / "how-to" / "several-processes.md"
+    page = REPO / "docs" / "how-to" / "cluster.md"
     text = " ".join(page.read_text(encoding="utf-8").split())
     assert f"{expected_bytes(config, PACKAGED_WIDTH, 2):,} bytes" in text
 

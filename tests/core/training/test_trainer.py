@@ -33,7 +33,7 @@ def test_a_round_records_every_term_and_agent(tiny_run):
 
 @pytest.mark.slow
 def test_the_prediction_error_goes_down_on_the_training_windows(tmp_path):
-    changes = {"optim__forecast_lr": 3e-3, "evolution__every": 24}  # forecasts alone learn here
+    changes = {"optim__forecast_lr": 3e-3, "evolution__every": 24}  # only forecasts learn here
     config = tiny(run__rounds=24, run__epochs=6, run__validate_every=0, **changes)
     train_days(config, tmp_path)
     loss = [r["loss_pred"] for r in read_records(tmp_path)]
@@ -120,9 +120,7 @@ def read_sealed(out, agent):
         pytest.param([0.1, 0.3, 0.4], 0, marks=pytest.mark.slow),
     ],
 )
-def test_the_round_with_the_lowest_validation_error_is_sealed(
-    errors, chosen, tmp_path, monkeypatch
-):
+def test_the_best_validated_round_is_sealed(errors, chosen, tmp_path, monkeypatch):
     measured = iter(errors)
     untrained = []
     measure = loop.measure_validation
@@ -197,9 +195,7 @@ def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path):
 
 
 @pytest.mark.parametrize(("is_fitted", "windows_read"), [(True, 4), (False, 2)])
-def test_what_is_fitted_takes_all_of_validation_and_the_guard_alone_what_the_rounds_took(
-    is_fitted, windows_read, tmp_path
-):
+def test_a_fit_takes_all_of_validation(is_fitted, windows_read, tmp_path):
     changes = {"run__validation_windows": 2, "calibration__blend": is_fitted}
     summary = run_here(tmp_path, run__rounds=1, run__validate_every=1, **changes)
     assert summary["calibration"]["windows"] == windows_read

@@ -12,25 +12,15 @@ from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_pipeline.checks.content import find_days_without_news, find_jumps
 from compevo_pipeline.checks.expectations import SUITES, _deferred, run_suites
 from compevo_pipeline.sources.registry import BUILT_IN
+from tests.support.window_samples import make_series
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 ROWS = 96
 
 
 def sound():
-    return pl.DataFrame(
-        {
-            "series_id": "AEMO/TOTALDEMAND/NSW1",
-            "variable": "demand_mw",
-            "start_utc": [START + i * timedelta(minutes=30) for i in range(ROWS)],
-            "value": [7000.0 + i for i in range(ROWS)],
-            "unit": "MW",
-            "flag": "observed",
-            "source": "sample:x",
-            "fetched_at": START,
-        },
-        schema=SERIES_SCHEMA,
-    )
+    values = [7000.0 + i for i in range(ROWS)]
+    return make_series(values, first=START, series_id="AEMO/TOTALDEMAND/NSW1")
 
 
 def at(row, column, value):
@@ -104,16 +94,10 @@ def test_a_missing_column_fails_the_schema_with_its_name():
 def test_a_stretch_that_nobody_collected_is_no_gap_and_weekends_are_none_for_exchange_rates():
     later = sound().with_columns(pl.col("start_utc") + timedelta(days=90))
     assert failed(pl.concat([sound(), later])) == set()
-    days = [START + timedelta(days=i) for i in range(60)]
-    rates = pl.DataFrame({"start_utc": [d for d in days if d.weekday() < 5]}).select(
-        pl.lit("ECB/AUD").alias("series_id"),
-        pl.lit("rate_usd_per_aud").alias("variable"),
-        pl.col("start_utc").cast(SERIES_SCHEMA["start_utc"]),
-        pl.lit(0.7).alias("value"),
-        pl.lit("USD per AUD").alias("unit"),
-        pl.lit("observed").alias("flag"),
-        pl.lit("x").alias("source"),
-        pl.lit(START).alias("fetched_at"),
+    named = {"series_id": "ECB/AUD", "variable": "rate_usd_per_aud"}
+    rates = make_series([0.7] * 60, first=START, step=timedelta(days=1), **named)
+    rates = rates.filter(pl.col("start_utc").dt.weekday() < 6).with_columns(
+        unit=pl.lit("USD per AUD")
     )
     assert all(outcome.passed for outcome in run_suites(rates, BUILT_IN["exchange"].rules))
 
@@ -139,19 +123,7 @@ def demand(days=120, move=None):
     day = hours * 2 * np.pi / 24
     values = 7000 - 900 * np.cos(day) + 500 * np.sin(2 * day)
     values += np.random.default_rng(3).normal(scale=150, size=values.size)
-    return pl.DataFrame(
-        {
-            "series_id": "AEMO/TOTALDEMAND/NSW1",
-            "variable": "demand_mw",
-            "start_utc": [FIRST + HALF_HOUR * k for k in range(values.size)],
-            "value": values,
-            "unit": "MW",
-            "flag": "observed",
-            "source": "archive:test",
-            "fetched_at": FIRST,
-        },
-        schema=SERIES_SCHEMA,
-    )
+    return make_series(values, first=FIRST, series_id="AEMO/TOTALDEMAND/NSW1")
 
 
 def test_a_month_moved_by_an_hour_is_found_where_it_begins_and_where_it_ends():

@@ -26,6 +26,7 @@ def test_the_demo_beats_the_best_numeric_method_and_says_so_first(tmp_path):
     assert shown.returncode == 0, shown.stderr[-2000:]
     said = " ".join(shown.stdout.split())
     assert "all of it was found" in said
+    assert said.endswith("Dagster UI: make ui Commands: source .venv/bin/activate; compevo --help")
 
     results = tmp_path / "home" / "sample" / "results"
     is_all = (pl.col("dataset") == "electricity") & (pl.col("subset") == "aemo-2021")

@@ -60,9 +60,7 @@ NO_CONNECTION = (requests.ConnectTimeout(), requests.ReadTimeout(), requests.Con
     ],
 )
 @responses.activate
-def test_no_connection_and_what_is_no_json_object_have_their_classes(
-    monkeypatch, body, error, said
-):
+def test_faults_of_an_endpoint_have_their_classes(monkeypatch, body, error, said):
     monkeypatch.setattr(judge_transport, "MAX_REPLY_BYTES", 50)
     responses.post(URL, body=body)
     with pytest.raises(error, match=said):

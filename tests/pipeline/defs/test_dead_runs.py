@@ -1,8 +1,12 @@
 """A run that is killed for real: the next one goes on without anybody's help."""
 
+import errno
+import fcntl
 import os
+import runpy
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +18,6 @@ import pytest
 from compevo_pipeline.config.settings import REPOSITORY
 from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_dead_runs
 from compevo_pipeline.defs.jobs import run_job
-from compevo_pipeline.defs.loggers import progress_logger
 from tests.pipeline.launchers.test_launchers import is_running
 
 DEFINITIONS = REPOSITORY / "tests" / "support" / "pooled_defs.py"
@@ -137,16 +140,54 @@ def test_a_run_in_this_process_takes_back_what_a_dead_run_claimed(home, monkeypa
         dead = claim(instance)
         os.close(hold_run_lock(instance, dead))
 
-    @dg.asset(pool="gpu")
-    def pooled() -> None:
-        """Ask for the slot."""
-
-    full = dg.define_asset_job("full", executor_def=dg.in_process_executor)
-    defs = dg.Definitions(assets=[pooled], jobs=[full], loggers={"progress": progress_logger})
+    defs = runpy.run_path(str(DEFINITIONS))["defs"]
     assert run_job(defs, "full", "electricity") == []
     with dg.DagsterInstance.get() as instance:
+        (done,) = (run for run in instance.get_runs() if run.run_id != dead)
         assert instance.get_run_by_id(dead).status is dg.DagsterRunStatus.CANCELED
         assert not instance.event_log_storage.get_concurrency_run_ids()
+        # Of this process, which lives.
+        assert (home / "run_locks" / f"{done.run_id}.lock").exists()
+
+
+MACHINES = {
+    "a reboot of this machine": (socket.gethostname(), "another", True),
+    "a container made again": ("another", "{boot}", True),
+    "another machine": ("another", "another", False),
+}
+
+
+@pytest.mark.parametrize(("host", "boot", "is_ended"), MACHINES.values(), ids=list(MACHINES))
+def test_only_locks_of_this_machine_are_judged(instance, host, boot, is_ended):
+    run = claim(instance)
+    os.close(hold_run_lock(instance, run))
+    path = Path(instance.root_directory) / "run_locks" / f"{run}.lock"
+    assert path.read_text().startswith(f"{socket.gethostname()}\n")
+    path.write_text(f"{host}\n{boot.format(boot=path.read_text().split()[-1])}")
+    assert sweep_dead_runs(instance) == ([run] if is_ended else [])
+    assert path.exists() is not is_ended
+
+
+def test_pods_are_left_to_the_monitoring_that_asks_the_cluster(instance, monkeypatch):
+    run = claim(instance)
+    os.close(hold_run_lock(instance, run))
+    launcher = type(instance.run_launcher)
+    monkeypatch.setattr(launcher, "supports_check_run_worker_health", True)
+    assert sweep_dead_runs(instance) == []
+    assert instance.get_run_by_id(run).status is dg.DagsterRunStatus.STARTED
+
+
+@pytest.mark.parametrize("error", [None, OSError(errno.ENOLCK, "No locks available")])
+def test_a_volume_without_locks_is_refused_when_a_run_starts(home, monkeypatch, error):
+    def lock(*_):
+        if error is not None:
+            raise error
+
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    defs = runpy.run_path(str(DEFINITIONS))["defs"]
+    monkeypatch.setattr(fcntl, "flock", lock)
+    (failure,) = run_job(defs, "full", "electricity")
+    assert "the file system has no locks: mount it with them" in failure
 
 
 def test_runs_in_the_queue_wait_for_a_code_server_that_died(home):

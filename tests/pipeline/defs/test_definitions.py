@@ -10,7 +10,6 @@ import dagster as dg
 import pytest
 import yaml
 
-from compevo_core.data import datasets
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.errors import ConfigError
 from compevo_core.paper.changes import FULL_METHOD, list_changes
@@ -22,6 +21,7 @@ from compevo_pipeline.defs.assets.training import TrainConfig
 from compevo_pipeline.defs.jobs import build_demo_config, choose_day, run_config, run_job
 from compevo_pipeline.paper.assets import AblationConfig
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.storage import code_versions
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.storage.runs import set_current_run
@@ -119,8 +119,11 @@ def test_refresh_checks_the_2026_inference_of_a_population_that_exists(tmp_path)
 
 def test_every_job_shows_that_its_runs_live(defs):
     for job in defs.resolve_all_job_defs():
-        # A run that does not would count as started for days when its machine dies.
-        assert "watch_dead_runs" in job.executor_def.executor_creation_fn.__qualname__, job.name
+        # A run that does not would count as started for days when its machine dies: the resource
+        # shows it, in the process of the run.
+        assert job.executor_def is dg.in_process_executor, job.name
+        needed = [node.required_resource_keys for node in job.all_node_defs]
+        assert any("workspace" in names for names in needed), job.name
 
 
 def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
@@ -286,7 +289,7 @@ def test_a_refresh_is_of_the_data_set_that_was_named(dataset, job):
 
 def test_a_refresh_forecasts_tomorrow_for_the_market_and_else_the_day_that_has_begun(defs):
     evening = datetime(2026, 3, 30, 15, 0, tzinfo=UTC)
-    days = {name: choose_day(spec, evening) for name, spec in datasets.DATASETS.items()}
+    days = {name: choose_day(one, evening) for name, one in BUILT_IN.items()}
     # It is the 31st already in Brisbane.
     assert days["electricity-operational"] == "2026-04-01" and days["electricity"] == "2026-03-31"
     assert days["exchange"] == "2026-03-30" and days["traffic"] == ""

@@ -3,28 +3,25 @@
 import errno
 import json
 import logging
-import shutil
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import dagster as dg
-import polars as pl
 import pytest
 import responses
 
-from compevo_core.errors import SourceTransient
+from compevo_core.errors import ConfigError, SourceTransient
 from compevo_core.forecast.issued import FACTS_FILE, find_issued
 from compevo_core.runtime.files import write_json
-from compevo_pipeline.config.settings import Layout, Settings
+from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs.alerts import build_alert_sensors
 from compevo_pipeline.defs.asset_keys import OPERATIONAL, target_days
-from compevo_pipeline.defs.schedules import build_daily_schedule
-from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.defs.assets import forecast
+from compevo_pipeline.defs.schedules import build_refresh_schedule
+from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
-from compevo_pipeline.sources.own.declaration import make_spec
-from compevo_pipeline.storage.news_store import NewsStore
-from compevo_pipeline.storage.series_store import FrameStore
+from compevo_pipeline.sources.registry import make_dataset
 from compevo_pipeline.work import alerts
 from compevo_pipeline.work.alerts import (
     KEPT_DAYS,
@@ -35,11 +32,12 @@ from compevo_pipeline.work.alerts import (
     tell,
 )
 from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.next_day import MissingInputError
+from tests.pipeline.sources.test_registry import SOUND
+from tests.pipeline.sources.test_registry import declare as declare_file
 from tests.support import operational
-from tests.support import population as small
 from tests.support.deployment import SetClock, deploy
 from tests.support.own_tables import declare
-from tests.support.window_samples import HALF_HOUR
 
 MINUTES_45 = timedelta(minutes=45)
 DAY = date(2026, 2, 23)
@@ -66,92 +64,41 @@ def evaluate(instance, repository, name, at):
 
 
 @pytest.mark.parametrize(
-    ("name", "at", "day", "known_to"),
+    ("name", "at", "known_to", "waits"),
     [
         # 19:00 in Brisbane is 9:00 UTC of the same day, half past midnight 14:30 of the day before.
-        ("refresh_evening", datetime(2026, 3, 30, 9, 0, tzinfo=UTC), "2026-03-31", "issue-time"),
-        ("refresh_midnight", datetime(2026, 3, 30, 14, 30, tzinfo=UTC), "2026-03-31", "midnight"),
+        ("refresh_evening", datetime(2026, 3, 30, 7, 45, tzinfo=UTC), "issue-time", True),
+        ("refresh_evening", datetime(2026, 3, 30, 9, 0, tzinfo=UTC), "issue-time", False),
+        ("refresh_midnight", datetime(2026, 3, 30, 14, 30, tzinfo=UTC), "midnight", True),
     ],
 )
 def test_a_day_is_forecast_at_the_issue_time_and_again_after_midnight(
-    repository, name, at, day, known_to
+    repository, name, at, known_to, waits
 ):
+    day = "2026-03-31"
     request = tick(repository, name, at)
     assert request.partition_key == day and request.run_key.startswith(f"{name}-{day}-")
-    assert request.run_config == {"ops": {"forecast__next_day": {"config": {"known_to": known_to}}}}
-    made = request.asset_selection
-    assert made is None or dg.AssetKey(["forecast", "next_day"]) in made
+    config = {"waits": waits, "known_to": known_to}
+    assert request.run_config == {"ops": {"forecast__next_day": {"config": config}}}
 
 
-def test_an_earlier_tick_of_the_evening_only_reads_the_publishers(repository):
-    request = tick(repository, "refresh_evening", datetime(2026, 3, 30, 7, 45, tzinfo=UTC))
-    read = {key.path[0] for key in request.asset_selection}
-    assert request.partition_key == "2026-03-31" and request.run_config == {}
-    assert read == {"series", "windows", "news"}
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_forecast_that_waits_ends_without_one_and_the_last_try_fails(
+    tmp_path, monkeypatch, waits
+):
+    def refuse(*_, **__):
+        raise MissingInputError("no published forecast of the whole day for NSW1")
 
-
-class Evening:
-    """A deployment an hour after AEMO's issue time, whose ledger a test touches."""
-
-    def __init__(self, home, instance):
-        layout = Layout(root=home / "sample")
-        operational.store_until(layout, ISSUED)
-        shutil.rmtree(layout.tables)
-        NewsStore(layout.news_database).upsert_articles(small.news_pool().articles)
-        self.clock = SetClock(ISSUED + timedelta(hours=1))
-        self.deployment = deploy(home, clock=self.clock)
-        self.layout = self.deployment.layout
-        self.ledger = Ledger(self.layout.ledger)
-        self.repository = self.deployment.defs.get_repository_def()
-        self._instance, self._cursor = instance, None
-
-    def store_published(self, steps):
-        """Stores the steps of the publisher's forecast that are the first after its issue."""
-        _, published = operational.make_frames()
-        known = published.filter(pl.col("start_utc") < ISSUED + steps * HALF_HOUR)
-        FrameStore(self.layout.tables).write(OPERATIONAL, FrameKind.PUBLISHED, known)
-        self.fetch(f"{steps}.zip")
-
-    def fetch(self, name):
-        self.ledger.record_fetched("aemo", name, url="u", sha256="0", now=self.clock())
-
-    def look(self):
-        sensor = self.repository.get_sensor_def("forecast_evening")
-        with dg.build_sensor_context(
-            instance=self._instance, cursor=self._cursor, repository_def=self.repository
-        ) as context:
-            found = sensor.evaluate_tick(context)
-        self._cursor = found.cursor
-        return found
-
-
-def test_the_forecast_of_tomorrow_follows_the_one_that_it_corrects(tmp_path):
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        evening = Evening(tmp_path, instance)
-        assert "nothing can be known" in evening.look().skip_message
-        evening.store_published(steps=20)
-        assert "no published forecast of the whole day for NSW1" in evening.look().skip_message
-        assert "nothing was fetched" in evening.look().skip_message
-
-        evening.store_published(steps=80)
-        (request,) = evening.look().run_requests
-        assert request.partition_key == f"{DAY}" and request.run_key.startswith(
-            f"forecast_evening-{DAY}-"
-        )
-        made = {key.to_user_string() for key in request.asset_selection}
-        assert made == {"forecast/next_day", "forecast/scored", "report/site", "report/cleaned"}
-        assert request.run_config["ops"]["forecast__next_day"]["config"] == {
-            "known_to": "issue-time"
-        }
-
-        evening.fetch("another.zip")
-        instance.create_run_for_job(
-            evening.repository.get_job("refresh"), tags={"dagster/partition": f"{DAY}"}
-        )
-        assert "under way" in evening.look().skip_message
-        # Before the publisher's issue time nothing of tomorrow is known.
-        evening.clock.now = ISSUED - timedelta(minutes=1)
-        assert "nothing can be known" in evening.look().skip_message
+    monkeypatch.setattr(forecast, "forecast_day", refuse)
+    result = deploy(tmp_path).materialize(
+        "forecast/next_day",
+        partition="2026-03-31",
+        config={"forecast/next_day": {"waits": waits}},
+        raise_on_error=False,
+    )
+    assert result.success is waits and not result.get_asset_materialization_events()
+    (step,) = [event for event in result.all_events if event.is_step_failure] or [None]
+    assert waits or "no published forecast" in step.step_failure_data.user_failure_data.description
 
 
 @pytest.mark.parametrize(
@@ -169,31 +116,64 @@ def test_another_data_set_is_forecast_for_the_day_that_has_begun_on_its_clock(re
     request = tick(repository, f"{job}_daily", at)
     assert request.partition_key == day and request.run_key.startswith(f"{job}_daily-2026-03-3")
     schedule = repository.get_schedule_def(f"{job}_daily")
-    assert (schedule.job_name, schedule.cron_schedule) == (job, ["15 1 * * *"])
+    crons = ["15 1 * * *", "45 1 * * *", "30 2 * * *"]
+    assert (schedule.job_name, schedule.cron_schedule) == (job, crons if day else crons[:1])
     days = repository.get_job(job).partitions_def
     assert days is None if day is None else day in days.get_partition_keys(current_time=at)
 
 
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "Europe/Paris", "America/Los_Angeles", "UTC"])
 @pytest.mark.parametrize("month", [1, 7])
-def test_a_declared_data_set_is_forecast_a_quarter_past_midnight_of_its_own_clock(zone, month):
-    spec = make_spec(declare({"place": {"time_zone": zone}}, time_zone=zone))
+def test_a_declared_data_set_is_forecast_a_quarter_past_midnight_of_its_own_clock(
+    tmp_path, zone, month
+):
+    schedule, spec = build_own_schedule(tmp_path, zone)
+    assert schedule.execution_timezone == zone
+    begins = {}
+    for at, request in evaluate_night(schedule, datetime(2026, month, 15, tzinfo=ZoneInfo(zone))):
+        begins.setdefault(request.partition_key, at.astimezone(UTC) + spec.market_offset)
+    begin = begins[f"2026-{month:02}-15"]
+    assert (begin.hour, begin.minute) == (0, 15)
+
+
+def build_own_schedule(home, zone, **keys):
+    declaration = declare({"place": {"time_zone": zone}, "schedule": keys}, time_zone=zone)
+    declared = make_dataset(declaration, home / "mine.toml")
 
     @dg.job(name="refresh_own")
     def job():
         pass
 
-    schedule = build_daily_schedule(job, spec, Settings())
-    assert schedule.execution_timezone == zone
-    begins = {}
-    for cron in schedule.cron_schedule:
-        minute, hour = map(int, cron.split()[:2])
-        at = datetime(2026, month, 15, hour, minute, tzinfo=ZoneInfo(zone))
-        context = dg.build_schedule_context(scheduled_execution_time=at)
-        # A second run of one key is skipped.
-        begins.setdefault(schedule(context).run_key[-10:], at.astimezone(UTC) + spec.market_offset)
-    begin = begins[f"2026-{month:02}-15"]
-    assert (begin.hour, begin.minute) == (0, 15)
+    deployment = Deployment(settings=Settings(home=home))
+    return build_refresh_schedule(job, "own", declared, deployment), declared.spec
+
+
+def evaluate_night(schedule, day):
+    with dg.DagsterInstance.local_temp() as instance:
+        for cron in schedule.cron_schedule:
+            minute, hour = map(int, cron.split()[:2])
+            at = day.replace(hour=hour, minute=minute)
+            with dg.build_schedule_context(instance, scheduled_execution_time=at) as context:
+                yield at, schedule(context)
+
+
+@pytest.mark.parametrize("month", [1, 7])
+def test_a_declared_night_forecasts_tomorrow_in_the_places_own_evening(tmp_path, month):
+    night = {"at": "18:00", "days_ahead": 1}
+    schedule, spec = build_own_schedule(tmp_path, "Europe/Paris", **night)
+    # Half-hours: twelve begin after 18:00, and the newest is late by one.
+    assert spec.unknown_steps == (0, 13)
+    day = datetime(2026, month, 15, tzinfo=ZoneInfo("Europe/Paris"))
+    ticks = list(evaluate_night(schedule, day))
+    assert [f"{at:%H:%M}" for at, _ in ticks] == ["18:00", "18:30", "19:15"]
+    assert {request.partition_key for _, request in ticks} == {f"2026-{month:02}-16"}
+    waits = [next(iter(r.run_config["ops"].values()))["config"]["waits"] for _, r in ticks]
+    assert waits == [True, True, False]
+
+
+def test_a_declared_night_without_a_time_is_refused():
+    with pytest.raises(ConfigError, match="need at, the time of the refresh"):
+        declare({"schedule": {"days_ahead": 1}})
 
 
 def test_a_later_tick_tries_again_unless_the_forecast_is_there_or_a_run_works_on_it(tmp_path):
@@ -226,7 +206,7 @@ def test_a_later_tick_tries_again_unless_the_forecast_is_there_or_a_run_works_on
         assert evaluate_at(first).run_requests
 
 
-def test_a_run_that_makes_another_forecast_or_none_keeps_no_tick_from_it(repository, tmp_path):
+def test_a_run_that_may_wait_or_makes_another_forecast_keeps_no_tick_from_it(repository, tmp_path):
     # It waits in the queue, or a publisher is slow.
     first = datetime(2026, 3, 30, 7, 45, tzinfo=UTC)
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
@@ -234,24 +214,20 @@ def test_a_run_that_makes_another_forecast_or_none_keeps_no_tick_from_it(reposit
         def evaluate_later(minutes, name="refresh_evening"):
             return evaluate(instance, repository, name, first + timedelta(minutes=minutes))
 
-        read = frozenset(evaluate_later(0).run_requests[0].asset_selection)
-        instance.create_run_for_job(
-            repository.get_job("refresh").get_subset(asset_selection=read),
-            asset_selection=read,
-            tags={"dagster/partition": "2026-03-31"},
-        )
-        assert "under way" in evaluate_later(30).skip_message
-        (request,) = evaluate_later(75).run_requests
-        assert request.asset_selection is None
+        def start(data):
+            (request,) = data.run_requests
+            tags = {"dagster/partition": "2026-03-31"}
+            job = repository.get_job("refresh")
+            instance.create_run_for_job(job, run_config=request.run_config, tags=tags)
 
-        # At two in the morning the evening's run of the same day is not what is wanted.
-        tags = {"dagster/partition": "2026-03-31"}
-        evening, job = request.run_config, repository.get_job("refresh")
-        instance.create_run_for_job(job, run_config=evening, tags=tags)
+        start(evaluate_later(0))
+        assert "under way" in evaluate_later(30).skip_message
+        # The last one waits for none that may end without a forecast.
+        start(evaluate_later(75))
         assert "under way" in evaluate_later(75).skip_message
-        (request,) = evaluate_later(8 * 60 + 15, "refresh_midnight").run_requests
-        instance.create_run_for_job(job, run_config=request.run_config, tags=tags)
-        assert "under way" in evaluate_later(8 * 60 + 15, "refresh_midnight").skip_message
+        # At a quarter to two the evening's run of the same day is not what is wanted.
+        start(evaluate_later(8 * 60, "refresh_midnight"))
+        assert "under way" in evaluate_later(7 * 60 + 15, "refresh_midnight").skip_message
 
 
 def test_tomorrow_is_a_partition_and_the_day_after_is_not():
@@ -464,6 +440,18 @@ def test_no_forecast_by_the_deadline_is_told_although_nothing_ran(
     assert all("2026-04-02" in message for message in receiver.messages)
 
 
+@pytest.mark.parametrize(("hour", "count"), [(19, 0), (20, 1), (23, 1)])
+def test_the_deadline_of_a_declared_night_is_told_on_its_own_clock(tmp_path, receiver, hour, count):
+    (tmp_path / "datasets").mkdir()
+    schedule = 'at = "18:30"\ndays_ahead = 1\ndeadline = "19:45"'
+    declare_file(tmp_path / "datasets", f"{SOUND}\n[schedule]\n{schedule}\n")
+    settings = make_settings(tmp_path, receiver.url, schedules="demand")
+    now = datetime(2026, 7, 1, hour, tzinfo=ZoneInfo("Europe/Paris")).astimezone(UTC)
+    evaluate_sensor(settings, "tell_late_forecast", dg.DagsterInstance.ephemeral(), now)
+    assert [m for m in receiver.messages if "demand for 2026-07-02 was" in m] == receiver.messages
+    assert len(receiver.messages) == count
+
+
 def test_a_source_that_fails_three_nights_in_a_row_is_told_and_its_recovery_too(settings, receiver):
     ledger = Ledger(settings.layout(Mode.LIVE).ledger)
     instance, cursor = dg.DagsterInstance.ephemeral(), None
@@ -512,8 +500,9 @@ def test_one_switch_turns_on_what_a_deployment_needs(tmp_path):
         return list_running(Settings(home=tmp_path, **settings))
 
     assert running() == running(schedules="off") == {"dead_runs"}
-    told = {"tell_failed_runs", "tell_failed_checks", "tell_failing_sources"}
-    evening = {"refresh_evening", "refresh_midnight", "forecast_evening", "tell_late_forecast"}
+    told = {f"tell_{what}" for what in ("failed_runs", "failed_checks", "late_forecast")}
+    told.add("tell_failing_sources")
+    evening = {"refresh_evening", "refresh_midnight"}
     assert running(schedules="exchange") == {"dead_runs", "refresh_exchange_daily"} | told
     on = running(schedules="on")
     assert on >= told | evening and "refresh_traffic_daily" not in on

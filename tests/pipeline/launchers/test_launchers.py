@@ -163,14 +163,12 @@ def pod(**changes):
     )
 
 
-def test_the_pod_manifest_asks_for_gpus_mounts_the_volume_and_starts_torchrun():
-    manifest = pod(environment={"HF_HUB_OFFLINE": "1"}).manifest("train-1", ["/home/job.json"])
-    spec = manifest["spec"]
+def test_a_pod_asks_for_gpus_mounts_the_volume_and_starts_torchrun():
+    spec = pod(environment={"HF_HUB_OFFLINE": "1"}).pod_spec()
     (container,) = spec["containers"]
-    assert json.loads(json.dumps(manifest)) == manifest and manifest["kind"] == "Pod"
-    assert container["name"] == CONTAINER
+    assert json.loads(json.dumps(spec)) == spec and container["name"] == CONTAINER
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
-    assert container["command"][:3] == ["python", "-m", "torch.distributed.run"]
+    assert pod().command(["a"])[:3] == ["python", "-m", "torch.distributed.run"]
     assert container["volumeMounts"][0]["name"] == spec["volumes"][0]["name"]
     assert spec["restartPolicy"] == "Never"
     assert "nvidia.com/gpu" not in pod(gpus=0).pod_spec()["containers"][0]["resources"]["limits"]

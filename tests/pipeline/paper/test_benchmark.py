@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import polars as pl
@@ -9,6 +10,7 @@ import pytest
 
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import SourceAbsent
 from compevo_core.evaluation.result_rows import POOLED, write_rows
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.paper.method import Method, find_budget
@@ -21,6 +23,7 @@ from compevo_pipeline.paper import benchmark_runs
 from compevo_pipeline.paper.benchmark_runs import BenchmarkData, replace_rows
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.work.deployment import Deployment
+from tests.support.commands import invoke
 from tests.support.deployment import deploy
 from tests.support.round_records import round_record
 from tests.support.tiny_time_series_models import save_timesfm
@@ -155,3 +158,56 @@ def test_writers_side_by_side_lose_no_row_and_leave_one_order(deployment, tmp_pa
     write_rows(tmp_path / "at-once.csv", pl.concat(parts).sort("method", "seed"))
     assert path.read_bytes() == (tmp_path / "at-once.csv").read_bytes()
     assert {file.name for file in tmp_path.iterdir()} == {path.name, "at-once.csv"}
+
+
+@pytest.fixture
+def paper_archive(tmp_path):
+    """An archive with 20 days of one region, and the split of 18 of them."""
+    first = datetime(2020, 1, 1, tzinfo=UTC)
+    stamps = [first + timedelta(minutes=30 * (step + 1)) for step in range(20 * 48)]
+    price = tmp_path / "aemo_price_and_demand" / "PRICE_AND_DEMAND_202001_NSW1.csv"
+    price.parent.mkdir()
+    lines = [f"NSW1,{at:%Y/%m/%d %H:%M:%S},{7000 + at.day + at.hour},40,TRADE" for at in stamps]
+    price.write_text("REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\n" + "\n".join(lines))
+
+    table = tmp_path / "compevo_paper" / "paper_original_split.csv"
+    table.parent.mkdir()
+    splits = ["test" if day % 6 == 0 else "val" if day % 6 == 1 else "train" for day in range(18)]
+    days = [first.date() + timedelta(days=2 + day) for day in range(18)]
+    lines = [f"NSW1,{day},{split}" for day, split in zip(days, splits, strict=True)]
+    table.write_text("region,target_day,split\n" + "\n".join(lines))
+    return tmp_path
+
+
+def test_windows_of_the_paper_are_cut_scored_and_paired_from_an_archive(
+    paper_archive, tmp_path, monkeypatch
+):
+    home = tmp_path / "home"
+    settings = Settings(home=home, mode=Mode.ARCHIVE, archive=paper_archive)
+    workspace = Deployment(settings=settings)
+    data = BenchmarkData.read(workspace, "paper-original")
+    for name in ("persistence", "last-week", "calendar-ridge", "train-look-up"):
+        method = find_method(name)
+        if data.can_run(method):
+            data.run(method, data.prepare(workspace, method, find_budget("quick")), 0)
+
+    rows = read_result_file(workspace.layout.results / "benchmark-paper-original.csv")
+    pooled = rows.filter(pl.col("entity") == POOLED, pl.col("subset") == "paper-original")
+    # The first days have no last week.
+    assert set(pooled["method"]) >= {"persistence", "calendar-ridge", "train-look-up"}
+    assert "last-week" not in set(pooled["method"])
+    assert pooled["leaky"].all()
+    assert set(pooled["n_windows"]) == {3}
+    (row,) = pl.read_csv(workspace.layout.results / "paper-windows.csv").to_dicts()
+    assert (row["train"], row["val"], row["test"]) == (12, 3, 3)
+
+    for name, value in {"HOME": home, "MODE": "archive", "ARCHIVE": paper_archive}.items():
+        monkeypatch.setenv(f"COMPEVO_{name}", str(value))
+    invoke("paper", "pair", "paper-original", "--method", "persistence")
+    pairs = pl.read_csv(workspace.layout.results / "paired-benchmark-paper-original.csv")
+    assert set(pairs["method_a"]) == {"persistence"}
+    assert {"calendar-ridge", "train-look-up"} <= set(pairs["method_b"])
+
+    (paper_archive / "compevo_paper" / "paper_original_split.csv").unlink()
+    with pytest.raises(SourceAbsent, match=r"paper_original_split\.csv does not exist"):
+        BenchmarkData.read(workspace, "paper-original")

@@ -6,37 +6,21 @@ from datetime import UTC, datetime
 import pytest
 
 from compevo_core.data.news import validate_articles
-from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources import news2forecast
+from tests.fuzz.seeds import FILES
 from tests.support.sources import raw
 
-PROMPT = (
-    "Based on the historical load data, please predict the load consumption in the next day. "
-    "The region for prediction is QLD. The start date of historical data was on 2021-4-3 "
-    "that is Weekend, and it is a public holiday: Easter Saturday. "
-    "The data frequency is 30 minutes per point. Historical data covers 1 day. "
-    "The date of prediction is on 2021-4-4 that is Weekend, "
-    "and it is a public holiday: Easter Sunday. "
-    "Weather of the start date: the minimum temperature is 292.58; "
-    "the maximum temperature is 294.91; the humidity is 94.0; the pressure is 1019.0.  "
-    "Weather of the prediction date: the minimum temperature is 292.94; "
-    "the maximum temperature is 295.56; the humidity is 93.0; the pressure is 1016.0. "
-)
+SAMPLE = "AULF_test_data_sample.json"
+(BENCHMARK, *_) = json.loads((FILES / SAMPLE).read_bytes())
 STAMPED = "On 2021-04-03 {}:00, the news can change the time series fluctuation that {}"
 DATED = "On 2021-04-{}, in the state of {}, the news was: '{}'. Rationality behind it: {}."
 
 
-def sample(prompt=PROMPT, history=range(48), output=range(48, 96)):
-    text = news2forecast.HISTORY + ",".join(f"{value}.5" for value in history)
-    return {
-        "instruction": text,
-        "input": prompt,
-        "output": ",".join(f"{value}.5" for value in output),
-    }
-
-
-def make_raw(*samples, name="AULF_test_data_2021.json"):
-    return raw(name, json.dumps(samples), news2forecast.SOURCE)
+def parse_news_of(news):
+    """Parse the news that a prompt of the benchmark, here of a holiday, ends with."""
+    prompt = BENCHMARK["input"].replace("not a public holiday", "a public holiday: Easter Sunday")
+    content = json.dumps([BENCHMARK | {"input": f"{prompt}{news}"}])
+    return news2forecast.parse_prompt_articles(raw(SAMPLE, content, news2forecast.SOURCE))
 
 
 def test_stamped_news_is_read_in_sydney_time():
@@ -44,7 +28,7 @@ def test_stamped_news_is_read_in_sydney_time():
         STAMPED.format("11:42", "Flooding may follow."),
         STAMPED.format("23:40", "A leak. On the run."),
     )
-    frame = news2forecast.parse_prompt_articles(make_raw(sample(f"{PROMPT}{first} {second}")))
+    frame = parse_news_of(f"{first} {second}")
     assert frame["title"].to_list() == ["Flooding may follow.", "A leak. On the run."]
     assert frame["available_at"].to_list() == [
         datetime(2021, 4, 3, 0, 42, tzinfo=UTC), datetime(2021, 4, 3, 12, 40, tzinfo=UTC)
@@ -55,7 +39,7 @@ def test_dated_news_counts_from_the_end_of_its_day_and_is_not_available_on_it():
     news = DATED.format("03", "QLD", "Item 'one'.", "Because") + DATED.format(
         "04", "National", "Item two", "Since"
     )
-    frame = news2forecast.parse_prompt_articles(make_raw(sample(PROMPT + news)))
+    frame = parse_news_of(news)
     assert frame["title"].to_list() == ["Item 'one'.", "Item two"]
     assert frame["available_at"].to_list() == [
         datetime(2021, 4, 3, 13, 0, tzinfo=UTC), datetime(2021, 4, 4, 14, 0, tzinfo=UTC)
@@ -68,36 +52,7 @@ def test_saying_that_there_is_no_news_gives_no_article():
     nothing = "No relevant news available for 2021-04-03." + DATED.format(
         "04", "Unknown", "no suitable news", "none"
     )
-    assert news2forecast.parse_prompt_articles(make_raw(sample(PROMPT + nothing))).height == 0
-
-
-@pytest.mark.parametrize(
-    ("samples", "match"),
-    [
-        ([sample(history=range(47))], "sample 0: instruction has 47 numbers, not 48"),
-        ([sample() | {"output": "nan"}], "sample 0: output holds 'nan'"),
-        ([sample(PROMPT.replace("QLD", "WA"))], "sample 0: the prompt's wording changed"),
-        ([sample(PROMPT.replace("2021-4-4", "2021-4-31"))], "sample 0: '2021-4-31' is not a date"),
-        ([{"input": PROMPT}], r"at 0\.instruction: Field required"),
-        ([], "at the document: .* 1 item"),
-    ],
-)
-def test_a_changed_sample_is_named(samples, match):
-    with pytest.raises(SchemaDrift, match=match):
-        news2forecast.parse_benchmark(make_raw(*samples))
-
-
-@pytest.mark.parametrize(
-    ("news", "match"),
-    [
-        (STAMPED.format("99:57", "it is hot."), "news without day or time"),
-        (DATED.format("99", "QLD", "Heat", "hot"), "news without day or time"),
-        ("Breaking: something happened.", "news of unknown form"),
-    ],
-)
-def test_news_of_an_unknown_form_or_of_a_day_that_is_none_is_an_error(news, match):
-    with pytest.raises(SchemaDrift, match=f"sample 0: {match}"):
-        news2forecast.parse_prompt_articles(make_raw(sample(PROMPT + news)))
+    assert parse_news_of(nothing).height == 0
 
 
 HEADER = "time,news,region,rationality,date\n"
@@ -175,23 +130,3 @@ def test_a_row_that_says_in_any_wording_that_there_is_no_news_is_dropped_and_cou
 def test_repeats_are_stored_once_and_counted():
     row = "2019-01-03 17:57:00,Heat,SA,r,2019-01-03"
     assert news2forecast.parse_news(table(row, row))[1]["repeats"] == 1
-
-
-@pytest.mark.parametrize(
-    ("rows", "match"),
-    [
-        (
-            ["2019-13-03 17:57:00,Heat,SA,r,2019-01-03"],
-            "line 2: time '2019-13-03 17:57:00' is not a timestamp",
-        ),
-        (["0001-01-01 00:30:00,Heat,SA,r,2019-01-03"], "line 2: time '0001-01-01 00:30:00' is no"),
-        (["2019-01-03 17:57:00,Heat,SA,r,9999-12-31"], "line 2: date '9999-12-31' is not"),
-        (["2019-01-03 17:57:00,Heat,SA,r,3 Jan"], "line 2: date '3 Jan' is not YYYY-MM-DD"),
-        (['2019-01-03 17:57:00,"two\nlines",SA,r,2019-01-03', ",Heat,SA,r,"], "line 4: date ''"),
-        (["2019-01-03 17:57:00,Heat,SA"], "line 2: 3 cells, not 5"),
-        ([",no suitable news,,,2019-01-03"], "an empty answer is not 'no news'"),
-    ],
-)
-def test_a_bad_row_is_named_with_its_line(rows, match):
-    with pytest.raises(SchemaDrift, match=match):
-        news2forecast.parse_news(table(*rows))[0]

@@ -1,6 +1,6 @@
 """The real archive: as many rows as its provenance states, in the documented ranges.
 
-The numbers are those that the provenance beside the files states (its sections in comments).
+The numbers are stated by the provenance file in the archive (its sections in comments).
 """
 
 import json
@@ -181,9 +181,7 @@ DAY = timedelta(days=1)
         (False, {"equal": 170, "different": 0, "not covered": 30}),
     ],
 )
-def test_the_published_windows_equal_aemo_wherever_the_archive_covers_them(
-    archive_dir, demand, is_test, counts
-):
+def test_the_published_windows_equal_aemos_values(archive_dir, demand, is_test, counts):
     (file,) = [
         raw
         for raw in news2forecast.read_files(Mode.ARCHIVE, archive=archive_dir, clock=now)

@@ -1,4 +1,4 @@
-"""The data sets of a deployment: those of TOML files beside the built-in ones; broken ones."""
+"""The data sets of a deployment: built-in ones and those of TOML files; broken ones."""
 
 import pytest
 

@@ -1,16 +1,20 @@
 """What a home has lost comes back: from raw files, from a publisher, from a copy."""
 
 import errno
+import hashlib
 import json
+import pathlib
 import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
+import numpy as np
+import polars as pl
 import pytest
 
-from compevo_core.errors import ConfigError, DataError, SchemaDrift
+from compevo_core.errors import CompEvoError, ConfigError, DataError, SchemaDrift
 from compevo_core.runtime.files import StoreBusy, file_lock
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_manifest
 from compevo_pipeline.defs.dead_runs import sweep_dead_runs
@@ -19,11 +23,13 @@ from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work import backup, ingest
 from compevo_pipeline.work.ingest import mend_store, rebuild
+from compevo_pipeline.work.next_day import StoredFrames
 from tests.content_faults.worlds import NEWS, PRICES, REPORTS
 from tests.support.commands import invoke
 from tests.support.live import LOG
 from tests.support.nemweb import price_file, usual
 from tests.support.population import windows
+from tests.support.window_samples import flip_a_bit
 
 KINDS = (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES)
 
@@ -75,6 +81,55 @@ def test_the_next_refresh_notices_and_reads_raw_files_again(reports, lose, caplo
     assert_same(read(reports), before)
     assert "lacks rows that were stored" in caplog.text
     assert mend_store(reports.workspace, REPORTS.dataset, clock=reports.clock, log=LOG) == {}
+
+
+ROTTEN = ("series/**/*.parquet", "tables/*/published/*", "tables/*/step_covariates/*")
+FLIPS = [pytest.param(seed, marks=pytest.mark.slow if seed >= 2 else ()) for seed in range(40)]
+
+
+@pytest.mark.parametrize("pattern", ROTTEN)
+@pytest.mark.parametrize("seed", FLIPS)
+def test_a_flipped_bit_is_never_read_and_the_next_refresh_makes_the_file_again(
+    reports, pattern, seed, caplog, monkeypatch
+):
+    before = read(reports)
+    layout, draw = reports.workspace.layout, np.random.default_rng(seed)
+    files = sorted(path for path in layout.root.glob(pattern) if path.suffix)
+    flip_a_bit(files[draw.integers(len(files))], draw)
+    spec = reports.workspace.registry[REPORTS.dataset].spec
+    with pytest.raises(CompEvoError):
+        StoredFrames.read(reports.workspace, spec, reads_news=False)
+    monkeypatch.setenv("COMPEVO_HOME", str(reports.home))
+    monkeypatch.setenv("COMPEVO_MODE", "live")
+    with pytest.raises(DataError, match=r"not what was written: .*; run `compevo refresh`"):
+        invoke("verify")
+
+    ingest.ingest_feeds(reports.workspace, [], REPORTS.dataset, clock=reports.clock, log=LOG)
+    assert_same(read(reports), before)
+    assert "is not what was written: it is set aside and made again" in caplog.text
+    assert "no forecast was issued" in invoke("verify")
+
+
+def test_a_killed_write_of_a_series_leaves_no_file_that_passes_for_damaged(reports, monkeypatch):
+    store, rows = reports.workspace.series_store(), reports.series(REPORTS.dataset)
+    changed = rows.with_columns(
+        pl.col("fetched_at") + timedelta(days=1),
+        value=pl.int_range(pl.len()).cast(pl.Float64),
+        flag=pl.lit("observed"),
+    )
+
+    def kill(part, target):
+        if target.parent.name == REPORTS.dataset:
+            raise KeyboardInterrupt
+        part.rename(target)
+
+    for _ in range(2):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(pathlib.Path, "replace", kill)
+            store.write(REPORTS.dataset, changed)
+        assert_same([reports.series(REPORTS.dataset)], [rows])
+    store.write(REPORTS.dataset, changed)
+    assert_same([reports.series(REPORTS.dataset)], [changed])
 
 
 def test_news_comes_back_from_raw_files(stored, tmp_path):
@@ -269,6 +324,44 @@ def test_nothing_is_overwritten_and_a_damaged_copy_is_refused_before_a_file_is_w
     with pytest.raises(DataError, match="missing or altered"):
         backup.restore(copy, tmp_path / "other", tmp_path / "empty")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_copy_with_a_torn_list_is_refused_in_one_error(home, dagster, tmp_path):
+    backup.back_up(home.home, dagster, tmp_path / "copy", NOW)
+    for text in ("{", "[]", "{}", '{"files": []}', '{"files": {"home/a": 1}}'):
+        (tmp_path / "copy" / backup.LIST_FILE).write_text(text)
+        with pytest.raises(DataError, match=r"take another copy"):
+            backup.restore(tmp_path / "copy", tmp_path / "a", tmp_path / "b")
+    assert not (tmp_path / "a").exists()
+
+
+OUTSIDE = ("home/../../x", "home/a/../../../x", "home//{}/x", "../x", "x", "home", "home/\0")
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, "home/link/x", "home/loop/x"])
+@pytest.mark.parametrize("linked", ["copy/home", "homes/home"])
+def test_a_copy_cannot_write_outside_the_homes_or_through_a_link(tmp_path, name, linked):
+    copy, home, away = (tmp_path / "a" / part for part in ("copy", "homes/home", "away"))
+    # Whatever the name leads to in the copy has the content that the list names.
+    for place in (
+        away,
+        copy,
+        copy.parent,
+        *(copy / "home" / name for name in ("", "link", "loop")),
+    ):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "x").write_text("planted")
+    folder = tmp_path / "a" / linked
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "link").symlink_to(away)
+    (folder / "loop").symlink_to("loop")
+    listed = {"files": {name.format(away): hashlib.sha256(b"planted").hexdigest()}}
+    (copy / backup.LIST_FILE).write_text(json.dumps(listed))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DataError, match=r"leads out of the copy or the homes, or through a link"):
+        backup.restore(copy, home, tmp_path / "dagster")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_copy_that_filled_its_disk_leaves_nothing_there(home, dagster, tmp_path, monkeypatch):

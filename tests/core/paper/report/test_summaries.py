@@ -136,7 +136,7 @@ def test_a_part_of_compevo_that_leads_is_not_compevo():
         Table(header=["Method"], rows=[[name]], caption="") for name in ("CompEvo", "CompEvo (a)")
     ]
     assert name_leaders(led).startswith("CompEvo has the lowest error in 2 of 2 test sets")
-    parts = [replace(led[0], rows=[["CompEvo's best prior alone"]])]
+    parts = [replace(led[0], rows=[["CompEvo's best base model"]])]
     assert name_leaders(parts).startswith("CompEvo has the lowest error in 0 of 1 test sets")
 
 
@@ -311,7 +311,7 @@ def test_the_short_table_has_six_rows_and_always_compevo_and_the_naive_forecast(
     table = short_table(rows, *SCOPE)
     assert table.header == ["Method", "MAE MW", "RMSE MW", "MAPE %", "Windows", "Seeds"]
     assert names(table) == [
-        "Error models and own models, no language model",
+        "Ensemble of four regressions (no language model)",
         "Boosted trees",
         "Calendar ridge",
         "Weekly persistence",
@@ -336,13 +336,13 @@ def test_agents_have_a_table_of_their_own_in_the_order_of_their_numbers():
     assert names(headline_table(ROWS, *SCOPE)) == [
         "CompEvo",
         "CompEvo, equal weights",
-        "CompEvo's best prior alone",
+        "CompEvo's best base model",
         "Boosted trees, known errors added",
         "Ridge and trees blended",
         "Boosted trees",
     ]
     table = agent_table(ROWS, *SCOPE)
-    assert names(table) == ["Agent 0 alone", "Agent 2 alone", "Agent 10 alone"]
+    assert names(table) == ["Agent 0", "Agent 2", "Agent 10"]
     assert agent_table(make_rows(), *SCOPE) is None
     assert "Agent 0" not in str(region_table(ROWS, *SCOPE, "mae", "MAE").rows)
 

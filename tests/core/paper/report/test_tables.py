@@ -7,18 +7,21 @@ from compevo_core.errors import ConfigError
 from compevo_core.paper.report.comparison import describe_tests, pair_cells
 from compevo_core.paper.report.paper_tables import (
     ONE_FORECAST,
+    OTHER_WINDOWS,
     PAPER_TABLES,
     build_paper_tables,
     format_all_paper_tables,
+    format_paper_sets,
     format_paper_tables,
 )
 from compevo_core.paper.report.published import DATASETS
 from compevo_core.paper.report.rows import Score, empty_rows
-from tests.support.report_samples import make_frame, make_inputs, make_row
+from tests.support import report_samples
+from tests.support.report_samples import make_frame, make_inputs
 
 PAIR = {
     "dataset": "electricity",
-    "subset": "n2f-test-100",
+    "subset": "paper-original",
     "method_a": "compevo",
     "method_b": "dlinear",
     "n": 100,
@@ -31,6 +34,12 @@ PAIR = {
     "interval_high": -5.0,
     "sd_between_seeds": None,
 }
+
+OWN_SET = "Electricity, the paper's test windows, fitted on its random train part"
+
+
+def make_row(method, mae, **changes):
+    return report_samples.make_row(method, mae, **{"subset": "paper-original", **changes})
 
 
 def rows_of_two_methods():
@@ -53,7 +62,7 @@ def test_own_and_published_errors_stand_side_by_side():
 
 
 def test_a_method_of_some_windows_alone_is_told_beside_the_naive_one_on_the_same():
-    part = {"subset": "n2f-test-100-every-12", "n_windows": 9}
+    part = {"subset": "paper-original-every-12", "n_windows": 9}
     rows = make_frame(
         make_row("compevo", 200.0),
         make_row("news2forecast", 250.0, budget="quick", **part),
@@ -65,7 +74,7 @@ def test_a_method_of_some_windows_alone_is_told_beside_the_naive_one_on_the_same
     assert cells_of(errors, "News2Forecast")["MAE MW"] == "no row"
     (note,) = [note for note in errors.notes if "one window in 12" in note]
     assert note == (
-        "Electricity, published 100-window test set, 2021, one window in 12, 9 of them: MAE of "
+        f"{OWN_SET}, one window in 12, 9 of them: MAE of "
         "News2Forecast (quick budget) 250.0 MW and Persistence 280.0 MW."
     )
 
@@ -80,16 +89,47 @@ def test_a_rival_stands_with_its_test_win_rate_and_skill():
     assert cells["Skill"] == "+37.5 %"
 
 
-def test_units_are_compared_by_the_level_that_errors_imply():
-    rows = make_frame(make_row("compevo", 200.0, mape_pct=6.0))
-    units = build_paper_tables("main", make_inputs(rows=rows))[-1]
-    assert cells_of(units, "Electricity")["Same unit"] == "yes"
-    assert cells_of(units, "Bitcoin")["Unit here"] == "no row"
-    changes = {"dataset": "bitcoin", "subset": "test", "unit": "USD", "mape_pct": 5.0}
-    units = build_paper_tables(
-        "main", make_inputs(rows=make_frame(make_row("gbm", 1000.0, **changes)))
-    )[-1]
-    assert cells_of(units, "Bitcoin")["Same unit"].startswith("no: they differ by a factor of")
+def test_windows_of_2021_stand_without_the_papers_figures_or_say_that_they_are_others():
+    of_2021 = {"subset": "n2f-test-100"}
+    rows = make_frame(
+        make_row("compevo", 200.0, **of_2021),
+        make_row("tau=0.5", 190.0, experiment="experiment-tau", **of_2021),
+    )
+    inputs = make_inputs(rows=rows)
+    own, other = build_paper_tables("main", inputs)[:2]
+    assert cells_of(own, "CompEvo") | {"MAE": "no row", "MAE, paper": "220.15 ± 2.40"} == (
+        cells_of(own, "CompEvo")
+    )
+    assert "MAE, paper" not in other.header
+    assert any("compevo paper benchmark paper-original --methods compevo," in n for n in own.notes)
+    assert cells_of(other, "CompEvo")["MAE MW"] == "200.0"
+    sweep = next(t for t in build_paper_tables("sensitivity", inputs) if "temperature" in t.caption)
+    assert OTHER_WINDOWS in sweep.notes
+
+
+def test_the_windows_of_2026_stand_beside_what_the_paper_prints_of_them():
+    scope = {"dataset": "electricity-operational", "subset": "paper-2026"}
+    rows = make_frame(
+        make_row("published", 109.5, **scope), make_row("persistence", 185.7, **scope)
+    )
+    (table,) = build_paper_tables("leakage", make_inputs(rows=rows))
+    assert cells_of(table, "CompEvo")["MAE, paper"] == "225.02"
+    assert cells_of(table, "Persistence")["MAE MW"] == "185.7"
+
+
+def test_the_papers_sets_stand_with_their_shares_and_the_gain_on_yesterday():
+    counts = {"train": 2568, "val": 317, "test": 317, "published_test": 366, "leaks_found": 9}
+    shares = {"targets_in_train_inputs": 0.762, "days_in_train": 1.0}
+    pair = PAIR | {"method_a": "persistence", "mean_difference": 150.0}
+    inputs = make_inputs(
+        rows=rows_of_two_methods(),
+        paired=[pair],
+        paper_sets=[{"set": "paper-original", **counts, **shares}],
+    )
+    text = format_paper_sets(inputs)
+    assert "| paper-original | 2,568 | 317 | 317 of 366 | 76.2 % | 100.0 % | 9 |" in text
+    assert "| CompEvo, as the paper prints it | 220.15 ± 2.40 |" in text
+    assert "| DLinear | 250.0 | 387.3 | 6.25 | 150.0 | -20.00 to -5.00 |" in text
 
 
 def test_a_sweep_stands_beside_its_table_and_apart_from_the_methods():
@@ -102,7 +142,7 @@ def test_a_sweep_stands_beside_its_table_and_apart_from_the_methods():
     test = PAIR | {"method_a": "tau=5", "method_b": "tau=0.5", "mean_difference": 19.0}
     inputs = make_inputs(rows=rows, paired=[test])
     tables = {table.caption: table for table in build_paper_tables("sensitivity", inputs)}
-    name = "Electricity, published 100-window test set, 2021: temperature of the weights"
+    name = f"{OWN_SET}: temperature of the weights"
     assert cells_of(tables[name], "tau=0.5")["RMSE, paper"] == "354.18"
     assert cells_of(tables[name], "tau=0.1")["MAE MW"] == "no row"
 

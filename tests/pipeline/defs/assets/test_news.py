@@ -2,11 +2,20 @@
 
 from dataclasses import replace
 
+import dagster as dg
 import pytest
 
 from compevo_core.errors import SchemaDrift, SourceRejected
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.definitions import build_defs
+from compevo_pipeline.defs.asset_checks import DATA_AGE, _judge_articles
+from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, OPERATIONAL, series_key
+from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage.news_store import NewsStore
-from tests.support.deployment import deploy, few_feeds, read_materialization
+from compevo_pipeline.storage.runs import set_current_run
+from compevo_pipeline.work import next_day
+from compevo_pipeline.work.deployment import Deployment
+from tests.support.deployment import NOW, QUIET, deploy, few_feeds, read_materialization
 
 
 def deploy_failing(home, error):
@@ -38,3 +47,48 @@ def test_stored_news_go_on_where_a_publisher_cannot_be_reached(
     if succeeds:
         shown = read_materialization(result, "news/articles").metadata
         assert shown["unread"].value == f"SourceRejected: {error}"
+
+
+@pytest.mark.parametrize(
+    ("job", "encoder", "asked"),
+    [
+        ("refresh", "", [OPERATIONAL]),
+        ("refresh", "hashing", [OPERATIONAL, "news"]),
+        ("full_electricity_operational", "", [OPERATIONAL, "news"]),
+    ],
+)
+def test_a_refresh_asks_for_values_first_and_for_news_only_where_its_model_reads_them(
+    tmp_path, monkeypatch, job, encoder, asked
+):
+    seen = []
+
+    def record(name):
+        def fetch(live):
+            seen.append(name)
+            raise SourceRejected("nothing to fetch")
+
+        feeds = few_feeds()[name]
+        return tuple(replace(feed, fetch_live=fetch) for feed in feeds[:1])
+
+    settings = Settings(home=tmp_path, mode=Mode.LIVE)
+    set_current_run(settings.layout(Mode.LIVE), OPERATIONAL, "one")
+    monkeypatch.setattr(next_day, "find_encoder", lambda run: encoder)
+    feeds = few_feeds() | {name: record(name) for name in (OPERATIONAL, "news")}
+    result = (
+        build_defs(settings, feeds=feeds)
+        .resolve_job_def(job)
+        .execute_in_process(
+            asset_selection=[NEWS_ARTICLES, series_key(OPERATIONAL)],
+            run_config={"loggers": QUIET},
+            instance=dg.DagsterInstance.ephemeral(),
+            raise_on_error=False,
+        )
+    )
+    assert seen == asked
+    if "news" not in asked:
+        shown = read_materialization(result, "news/articles").metadata
+        assert shown["unread"].value == f"no model of {OPERATIONAL} reads news"
+    # And nobody is told of the age of what nobody reads.
+    NewsStore(settings.layout(Mode.LIVE).news_database).create()
+    (age,) = _judge_articles(Deployment(settings=settings, mode=Mode.LIVE), NOW, {DATA_AGE})
+    assert age.passed is not bool(encoder)

@@ -11,7 +11,7 @@ from compevo_core.forecast.issued import find_issued, read_issued
 from compevo_pipeline.defs.asset_checks import select_disjoint
 from compevo_pipeline.defs.asset_keys import make_target_days
 from compevo_pipeline.defs.assets.forecast import build_next_day_asset
-from compevo_pipeline.sources.registry import load_registry
+from compevo_pipeline.sources.registry import BUILT_IN, load_registry
 from compevo_pipeline.work.results import read_scored
 from tests.pipeline.sources.test_registry import SOUND
 from tests.support.deployment import QUIET, deploy, read_materialization
@@ -103,7 +103,7 @@ def test_days_begin_with_the_test_span_and_reach_to_tomorrow_on_any_clock(deploy
 
 def test_the_page_says_how_far_a_forecast_reaches():
     def describe(name):
-        (spec,) = build_next_day_asset(DATASETS[name]).specs
+        (spec,) = build_next_day_asset(BUILT_IN[name]).specs
         return str(spec.description)
 
     assert "for a day," in describe("electricity-operational")

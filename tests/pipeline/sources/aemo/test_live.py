@@ -74,9 +74,7 @@ def test_older_actuals_come_from_mmsdm_by_the_links_own_encoding(replay, tmp_pat
         "MMSDM_Historical_Data_SQLLoader/DATA/"
     )
     inner = nemweb.actual(datetime(2025, 1, 5))[1]  # noqa: DTZ001 - NEM time
-    table = nemweb.zipfile.ZipFile(nemweb.io.BytesIO(inner)).read(
-        nemweb.zipfile.ZipFile(nemweb.io.BytesIO(inner)).namelist()[0]
-    )
+    ((_, table),) = nemweb.unzip_all(inner)
     body = nemweb.pack(("PUBLIC_ARCHIVE#DEMANDOPERATIONALACTUAL#FILE01#202501010000.CSV", table))
     page = f'<pre><A HREF="{folder}{name}">{name}</A></pre>'
     replay.serve({(HOST, folder): Answer(body=page.encode(), kind="text/html")})
@@ -86,7 +84,7 @@ def test_older_actuals_come_from_mmsdm_by_the_links_own_encoding(replay, tmp_pat
     assert parse_operational.parse_operational(files[0])["start_utc"].unique().to_list() == [
         datetime(2025, 1, 4, 13, 30, tzinfo=UTC)
     ]
-    # A backfill that goes on where it was asks for nothing that it has.
+    # A backfill that resumes requests nothing that it has.
     asked = len(replay.seen)
     assert fetch_all(tmp_path, **span) == []
     assert not [seen.path for seen in replay.seen[asked:] if seen.path.endswith(".zip")]
@@ -131,9 +129,7 @@ OTHER_HOST = f'<a href="https://files.example/{REPORT}_202607190030.zip">'.encod
         (Answer(body=OTHER_HOST, kind="text/html"), SourceRejected),
     ],
 )
-def test_without_actuals_the_forecasts_are_kept_and_the_failure_is_raised(
-    replay, tmp_path, fault, error
-):
+def test_without_actuals_forecasts_are_kept(replay, tmp_path, fault, error):
     nemweb.serve_day(replay, count=1)
     replay.serve({(HOST, f"/Reports/{part}/{ACTUAL}/"): fault for part in ("Current", "CURRENT")})
     live = open_live(tmp_path)
@@ -155,9 +151,7 @@ def test_a_listed_file_that_is_gone_is_noted_as_absent_and_the_others_come(repla
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
-def test_a_broken_half_hour_is_left_out_and_fetched_anew_by_the_next_run(
-    replay, tmp_path, is_empty
-):
+def test_a_broken_half_hour_is_fetched_again(replay, tmp_path, is_empty):
     nemweb.serve_day(replay, count=4)
     name, body = nemweb.actual(DAY + timedelta(minutes=60))
     path = (HOST, f"/Reports/CURRENT/{ACTUAL}/{name}")

@@ -54,12 +54,13 @@ def test_half_a_surrogate_pair_is_replaced_and_counted_and_a_whole_one_is_kept()
     assert parse_json(text, "x") == (expected, 2)
 
 
-def tar(*members, mode="w:gz"):
+def tar(*members, mode="w:gz", link=""):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode=mode) as bundle:
         for name, content in members:
             info = tarfile.TarInfo(name)
             info.size = len(content)
+            info.type, info.linkname = tarfile.SYMTYPE if link else tarfile.REGTYPE, link
             bundle.addfile(info, io.BytesIO(content))
     return buffer.getvalue()
 
@@ -85,15 +86,6 @@ def test_a_gzip_is_unpacked_and_what_is_none_is_named(content, error, reason):
         gunzip(content, "x.csv.gz", cap=200_000)
 
 
-def link(name, target):
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as bundle:
-        info = tarfile.TarInfo(name)
-        info.type, info.linkname = tarfile.SYMTYPE, target
-        bundle.addfile(info)
-    return buffer.getvalue()
-
-
 def encrypt(packed):
     """Sets the mark of encryption in both headers of the first member."""
     marked = bytearray(packed)
@@ -111,7 +103,7 @@ ZEROS = b"0" * 15_000
     [
         *((unzip, zipped(("a", b"1"), (name, b"2")), SchemaDrift, "outside") for name in OUTSIDE),
         *((untar, tar(("a", b"1"), (name, b"2")), SchemaDrift, "outside") for name in OUTSIDE),
-        (untar, link("day.csv", "/etc/passwd"), SchemaDrift, "link or device"),
+        (untar, tar(("day.csv", b""), link="/etc/passwd"), SchemaDrift, "link or device"),
         (unzip, zipped(("a", ZEROS), ("b", ZEROS)), SchemaDrift, "more than"),
         (untar, tar(("a", ZEROS), ("b", ZEROS)), SchemaDrift, "more than"),
         (unzip, zipped(("a", ZEROS))[:-30], SourceTransient, "the zip is damaged or truncated"),
@@ -120,9 +112,7 @@ ZEROS = b"0" * 15_000
     ],
     ids=lambda value: "packed" if isinstance(value, bytes) else None,  # they hold the time of day
 )
-def test_an_archive_that_is_damaged_or_leaves_its_folder_or_its_cap_is_refused_by_name(
-    unpack, content, error, said
-):
+def test_an_unsafe_archive_is_refused(unpack, content, error, said):
     with pytest.raises(error, match=rf"x\.packed.*{said}"):
         list(unpack(content, "x.packed", cap=20_000))
 

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,7 +15,13 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_pipeline.errors import MAX_RETRY_AFTER_S, SHORT_RETRIES, Throttled
+from compevo_pipeline.errors import (
+    MAX_RETRY_AFTER_S,
+    SHORT_RETRIES,
+    Throttled,
+    TooSlow,
+    get_policy,
+)
 from compevo_pipeline.sources.common import http
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.hosts import Pacer
@@ -186,9 +193,7 @@ def test_what_is_no_archive_never_takes_an_archives_name(replay, tmp_path, name,
     check_fault(replay, tmp_path, name, answer, error)
 
 
-def test_a_certificate_of_another_host_and_one_of_an_unknown_authority_are_refused(
-    replay, tmp_path
-):
+def test_a_wrong_certificate_is_refused(replay, tmp_path):
     replay.bad_certificates.add(HOST)
     with pytest.raises(SourceBlocked, match="certificate"):
         fetch(open_live(tmp_path))
@@ -249,7 +254,7 @@ def test_an_odd_but_whole_answer_is_the_file(replay, tmp_path, answer):
 def test_a_full_disk_is_no_failure_of_the_publisher(replay, tmp_path, monkeypatch):
     replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
 
-    def fill(response, url, cap, sink):
+    def fill(response, url, cap, sink, deadline):
         sink.write(CSV[:2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -257,6 +262,33 @@ def test_a_full_disk_is_no_failure_of_the_publisher(replay, tmp_path, monkeypatc
     with pytest.raises(OSError, match="No space"):
         fetch(open_live(tmp_path))
     assert (len(replay.seen), kept_files(tmp_path)) == (1, [])
+
+
+DRIPS = [
+    Answer(body=CSV * 9, drip_seconds=0.1),
+    Answer(body=CSV * 9, drip_seconds=0.1, is_chunked=True),
+    Answer(body=CSV * 9, drip_seconds=0.1, has_length=False),
+]
+
+
+@pytest.mark.parametrize("answer", DRIPS, ids=["length", "chunks", "end"])
+def test_a_publisher_that_drips_costs_the_time_of_a_body_and_is_not_asked_again(
+    replay, tmp_path, monkeypatch, answer
+):
+    replay.serve({(HOST, "/file.csv"): answer, (HOST, "/next.csv"): Answer(body=CSV)})
+    monkeypatch.setattr(http, "BODY_TIMEOUT_S", 0.3)
+    live, started = open_live(tmp_path), time.monotonic()
+    with pytest.raises(TooSlow, match="still sends when its time is over"):
+        fetch(live)
+    assert time.monotonic() - started < 0.1 * len(answer.body)
+    assert (len(replay.seen), kept_files(tmp_path)) == (1, [])
+    assert get_policy(TooSlow("")).retries == 0
+    # Another file of the feed is asked for, until its time is over.
+    assert fetch(live, "next.csv", "n.csv").content == CSV
+    live.client.deadline = time.monotonic()
+    with pytest.raises(TooSlow, match="not asked, as the time for its feed is over"):
+        fetch(live, "next.csv", "o.csv")
+    assert len(replay.seen) == 2
 
 
 def test_a_long_pause_that_a_host_asks_for_is_kept_by_the_next_process(replay, tmp_path):
@@ -307,9 +339,7 @@ def test_a_form_is_posted_and_its_values_are_in_no_message(replay, tmp_path):
     assert "secret" not in str(caught.value)
 
 
-def test_a_fetched_file_carries_its_provenance_and_is_read_from_disk_until_it_is_stored(
-    replay, tmp_path
-):
+def test_a_fetched_file_carries_its_provenance(replay, tmp_path):
     replay.serve({(HOST, "/file.csv"): Answer(body=CSV, etag='"1"')})
     url = f"https://{HOST}/file.csv"
     for _ in range(2):

@@ -10,22 +10,13 @@ import pytest
 
 from compevo_core.errors import SchemaDrift, SourceTransient, StorageError
 from compevo_pipeline.sources.common import ledger as ledger_module
-from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.ledger import EntryState, Ledger
 from compevo_pipeline.sources.common.raw_store import RawStore
-
-FETCHED = datetime(2026, 1, 1, tzinfo=UTC)
+from tests.support.sources import raw
 
 
 def make_raw(content=b"a,b\n1,2\n", name="x.csv"):
-    return RawFile(
-        source="aemo",
-        name=name,
-        content=content,
-        url="file:x",
-        fetched_at=FETCHED,
-        mode=Mode.ARCHIVE,
-    )
+    return raw(name, content, "aemo")
 
 
 def tree(root):
@@ -43,7 +34,7 @@ def test_raw_bytes_are_kept_once_with_their_provenance(tmp_path):
     assert path.read_bytes() == b"a,b\n1,2\n"
     sidecar = json.loads((path.parent / "x.csv.json").read_text())
     assert sidecar["sha256"] == make_raw().sha256
-    assert sidecar["url"] == "file:x"
+    assert sidecar["url"] == "file:x.csv"
 
 
 def test_a_revised_raw_file_does_not_erase_the_one_before(tmp_path):

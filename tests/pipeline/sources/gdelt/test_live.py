@@ -19,13 +19,12 @@ from compevo_pipeline.defs.definition import to_dagster
 from compevo_pipeline.errors import Throttled
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.feeds import make_own_feeds
-from compevo_pipeline.sources.gdelt import live as doc_live
 from compevo_pipeline.sources.gdelt import live as gdelt_live
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.gdelt.source import PACKAGED, read_queries
 from compevo_pipeline.sources.own.declaration import NewsKeys
 from compevo_pipeline.work.source_coverage import NEWS
-from tests.pipeline.sources.gdelt.test_parse import row
+from tests.pipeline.sources.gdelt.test_parse import article, entry, row
 from tests.support.live import LiveHome
 from tests.support.nemweb import pack
 from tests.support.own_tables import declare
@@ -46,16 +45,9 @@ def gal_path(slot, offset):
 
 
 def gal(slot, *titles, domain="example.com.au", published=EVENING):
+    date, address = f"{published:%Y-%m-%dT%H:%M:%SZ}", f"https://{domain}/{slot:%H%M}"
     lines = [
-        json.dumps(
-            {
-                "date": f"{published:%Y-%m-%dT%H:%M:%SZ}",
-                "url": f"https://{domain}/{slot:%H%M}/{number}",
-                "domain": domain,
-                "title": title,
-                "lang": "en",
-            }
-        )
+        entry(date=date, url=f"{address}/{number}", domain=domain, title=title, desc="")
         for number, title in enumerate(titles)
     ]
     return Answer(body=gzip.compress("\n".join(lines).encode(), mtime=0), kind="application/gzip")
@@ -112,9 +104,7 @@ def ingest(home, span=HOUR):
     return home.ingest(NEWS, only=["gdelt"], span=span)["gdelt"]
 
 
-def test_a_quarter_hour_without_files_is_asked_for_again_after_growing_pauses_then_never(
-    home, replay, monkeypatch
-):
+def test_an_empty_quarter_hour_is_given_up(home, replay, monkeypatch):
     monkeypatch.setattr(
         "compevo_pipeline.sources.common.ledger.ABSENT_PAUSES", [timedelta(hours=1)]
     )
@@ -298,13 +288,12 @@ def answer_every(minutes):
         count = int((end - start).total_seconds() // 60)
         moments = [start + timedelta(minutes=minute) for minute in range(0, count, minutes)]
         articles = [
-            {
-                "url": f"https://example.org/{at:{STAMP}}",
-                "title": f"Power story of {at:%d %H:%M}",
-                "seendate": f"{at:%Y%m%dT%H%M%SZ}",
-                "language": "English",
-            }
-            for at in moments[: doc_live.DOC_CAP]
+            article(
+                url=f"https://example.org/{at:{STAMP}}",
+                title=f"Power story of {at:%d %H:%M}",
+                seendate=f"{at:%Y%m%dT%H%M%SZ}",
+            )
+            for at in moments[: gdelt_live.DOC_CAP]
         ]
         body = json.dumps({"articles": articles} if articles else {})
         return Answer(body=body.encode(), kind="application/json")
@@ -315,7 +304,7 @@ def answer_every(minutes):
 def ask(home, *, now=ASKED_AT, **span):
     live = open_live(home, now=now)
     lookback = timedelta(**span or {"days": 1})
-    return list(doc_live.fetch_query(live, "storm", lookback, source="gdelt_doc")), live.ledger
+    return list(gdelt_live.fetch_query(live, "storm", lookback, source="gdelt_doc")), live.ledger
 
 
 def test_a_cut_answer_is_halved_until_every_article_is_there(tmp_path, replay):
@@ -331,7 +320,7 @@ def ask_confirmed(home):
     live = open_live(home, now=START + timedelta(days=1))
     files = []
     try:
-        files.extend(doc_live.fetch_query(live, "storm", timedelta(days=1), source="gdelt_doc"))
+        files.extend(gdelt_live.fetch_query(live, "storm", timedelta(days=1), source="gdelt_doc"))
     finally:
         live.ledger.confirm()
     return files
@@ -357,7 +346,7 @@ def test_after_a_half_that_failed_the_next_refresh_asks_for_it(tmp_path, replay)
 
 
 def test_halving_ends_at_a_quarter_hour(tmp_path, replay, monkeypatch):
-    monkeypatch.setattr(doc_live, "DOC_CAP", 2)
+    monkeypatch.setattr(gdelt_live, "DOC_CAP", 2)
     replay.serve({DOC: answer_every(1)})
     assert len(ask(tmp_path, now=START + timedelta(hours=1), hours=1)[0]) == 4
 
@@ -393,9 +382,7 @@ def test_an_empty_answer_is_no_answer_and_is_asked_for_again(tmp_path, replay):
         (b'{"timeline": []}', SchemaDrift),
     ],
 )
-def test_each_fault_ends_in_its_class_and_is_not_kept_as_an_answer(
-    tmp_path, replay, body, expected
-):
+def test_no_fault_is_kept_as_an_answer(tmp_path, replay, body, expected):
     replay.serve({DOC: Answer(body=body, kind="application/json")})
     with pytest.raises(expected):
         ask(tmp_path)
@@ -412,9 +399,7 @@ THROTTLED = (
 
 
 @pytest.mark.parametrize("answer", THROTTLED)
-def test_a_throttle_that_names_no_time_is_a_pause_of_minutes_and_no_step_asks_again(
-    tmp_path, replay, answer
-):
+def test_a_throttle_without_a_time_pauses_minutes(tmp_path, replay, answer):
     replay.serve({DOC: answer})
     with pytest.raises(Throttled) as caught:
         ask(tmp_path)
@@ -443,9 +428,7 @@ def test_the_api_is_not_asked_where_the_file_of_queries_says_so(tmp_path, replay
     assert replay.seen == []
 
 
-def test_a_users_own_query_is_asked_in_the_same_way_and_its_news_is_that_data_sets_alone(
-    tmp_path, replay
-):
+def test_a_users_own_query_is_asked_alike(tmp_path, replay):
     replay.serve({DOC: answer_every(600)})
     news = NewsKeys(gdelt="strike sourcecountry:FR", lookback_days=1)
     declaration = declare().model_copy(update={"news": news})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compevo_core.data.news import derive_article_id, validate_articles
-from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
+from compevo_core.errors import SchemaDrift, SourceTransient
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer, NewsReport
 from compevo_pipeline.sources.common.base import Mode, read_sample_files
 from compevo_pipeline.sources.common.decode import decode_line_lossy, decode_lossy
@@ -129,19 +129,12 @@ def test_a_broken_gal_line_among_many_is_counted_and_many_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "error", "said"),
-    [
-        (GKG_NAME, pack(("a.csv", row()), ("b.csv", row())), SchemaDrift, "holds 2 files"),
-        (GAL_NAME, gzip.compress(entry().encode())[:-9], SourceTransient, "stream is truncated"),
-        (GAL_NAME, gzip.compress(b""), EmptyNewsAnswer, "no line in it"),
-        ("latest.gal.json", entry(), SchemaDrift, "named YYYYMMDDHHMMSS"),
-        ("notes.txt", "x", SchemaDrift, "not a DOC answer"),
-    ],
-    ids=["two files", "cut", "empty", "no stamp", "another name"],
+    ("name", "said"),
+    [("latest.gal.json", "named YYYYMMDDHHMMSS"), ("notes.txt", "not a DOC answer")],
 )
-def test_what_is_no_file_of_gdelts_is_refused_by_name(name, content, error, said):
-    with pytest.raises(error, match=f"{name}.*{said}"):
-        gdelt.parse_counted(raw(name, content, "gdelt_bulk"))
+def test_a_file_of_another_name_is_refused(name, said):
+    with pytest.raises(SchemaDrift, match=f"{name}.*{said}"):
+        gdelt.parse_counted(raw(name, entry(), "gdelt_bulk"))
 
 
 LIST = b"""297 a1b2c3d4e5f60718293a4b5c6d7e8f90 http://data.gdeltproject.org/gdeltv2/20150218230000.export.CSV.zip
@@ -202,28 +195,6 @@ def test_an_article_is_available_when_gdelt_saw_it():
 
 
 @pytest.mark.parametrize(
-    ("content", "error", "match"),
-    [
-        ("{}", EmptyNewsAnswer, "answer.json: .*not 'no news'"),
-        ('{"articles": []}', EmptyNewsAnswer, "answer.json: .*not 'no news'"),
-        ('{"fetched_at": "2026-03-18T10:50:16Z", "events": []}', EmptyNewsAnswer, "not 'no news'"),
-        ("", SourceTransient, "answer.json: an empty body"),
-        ("  \n", SourceTransient, "answer.json: an empty body"),
-        ("Please limit requests to one every 5 seconds", SourceTransient, "line 1: a throttle"),
-        ("<html>Too Many Requests</html>", SourceTransient, "answer.json, line 1: a throttle"),
-        ("Queries containing OR'd terms must be in ().", SourceRejected, "again will not help"),
-        ('{"timeline": []}', SchemaDrift, "'timeline'.* and no 'articles'"),
-        ("[1]", SchemaDrift, "a JSON list"),
-        ('{"articles": {}}', SchemaDrift, "'articles' is a dict"),
-        ('{"articles": ' + "[" * 100_000, SchemaDrift, r"answer\.json.*nested too deeply"),
-    ],
-)
-def test_what_is_no_article_list_ends_in_its_class(content, error, match):
-    with pytest.raises(error, match=match):
-        parse(content)
-
-
-@pytest.mark.parametrize(
     ("broken", "title", "repairs"),
     [
         (r'"title": "a \d road"', r"a \d road", 1),
@@ -280,9 +251,6 @@ def test_a_stored_poll_keeps_its_own_fetch_time_and_drops_the_jobs_guesses():
     row = frame.row(0, named=True)
     assert row["country"] is None
     assert row["fetched_at"] == datetime(2026, 3, 10, 6, 49, 28, 816810, tzinfo=UTC)
-    poll["fetched_at"] = "yesterday"
-    with pytest.raises(SchemaDrift, match="fetched_at is 'yesterday'"):
-        parse(json.dumps(poll))
 
 
 HOSTILE = {

@@ -13,7 +13,7 @@ from compevo_core.data.build import build_windows, find_next_origin
 from compevo_core.data.context import HOLIDAY, LAST_YEAR
 from compevo_core.data.quantiles import PastErrors, estimate_quantiles
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.seasons import find_shown_season
+from compevo_core.data.series import find_shown_season
 from compevo_core.data.steps import (
     choose_bridge,
     choose_horizon,

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import zipfile
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
@@ -30,7 +31,6 @@ from compevo_pipeline.sources.own.declaration import (
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
 from compevo_pipeline.sources.own.table import read_text_table
-from compevo_pipeline.sources.registry import load_registry
 from tests.support.own_tables import declare, wrap, write_demand
 
 
@@ -395,7 +395,10 @@ def test_values_far_from_all_others_and_constants_are_warned_of():
     [
         ("a,b\n1,2\n3,4\n", "no column holds stamps"),
         ("when,name\n2024-01-01,x\n2024-01-02,y\n", "no column of numbers beside 'when'"),
-        ("when,load\n" + "".join(f"{FIRST + timedelta(days=i)},{i}\n" for i in range(12)), "need "),
+        (
+            "when,load\n" + "".join(f"{FIRST + timedelta(days=i)},{i}\n" for i in range(8)),
+            "too few",
+        ),
     ],
 )
 def test_what_no_guess_helps_is_refused_in_words(text, message):
@@ -410,8 +413,8 @@ def test_months_and_short_files_are_guessed():
     assert "\nseason_steps" not in draft.text
     days = "when,load\n" + "".join(f"{FIRST + timedelta(days=i)},{i % 7}\n" for i in range(90))
     short = look(days)
-    assert "horizon = 10 " in short.text
-    assert any("forecasts have 10 steps in place of 48" in guess for guess in short.guesses)
+    assert "horizon = 11 " in short.text
+    assert any("forecasts have 11 steps in place of 48" in guess for guess in short.guesses)
 
 
 def test_a_season_that_the_step_does_not_suggest_is_said():
@@ -442,25 +445,13 @@ def table(tmp_path_factory):
     return path.read_text(encoding="utf-8")
 
 
-def test_what_is_written_is_a_declaration_that_is_read(table, tmp_path):
-    draft = look_at(table, zone="Europe/Paris", country="FR")
-    (tmp_path / "demand.toml").write_text(draft.text, encoding="utf-8")
-    registry = load_registry(tmp_path)
-
-    assert registry.broken == {}
-    spec = registry["demand"].spec
-    assert spec.step == timedelta(minutes=30)
-    assert [span.split for span in spec.spans] == ["train", "val", "test"]
-    assert any("2,880 steps of 30min" in line for line in draft.findings)
-    assert any("'mw', from the column's name" in line for line in draft.guesses)
-
-
-def test_what_is_assumed_for_want_of_a_name_or_a_clock_is_said_as_such():
+def test_what_is_assumed_for_want_of_a_name_or_a_clock_is_said_as_such(table):
     days = [f"{date(2024, 1, 1) + timedelta(days=n)}" for n in range(90)]
     rows = "".join(f"{day}T00:00+02:00,{n % 9}\n" for n, day in enumerate(days))
     guesses = look_at("stamp,sales\n" + rows, values=("sales",)).guesses
     assert "the unit is 'units', as nothing names one; if not, give --unit" in guesses
     assert "days and weekdays follow UTC; to follow a place, give --zone" in guesses
+    assert "the unit is 'mw', from the column's name; if not, give --unit" in look_at(table).guesses
     headless = "".join(f"{day},{n % 9}\n" for n, day in enumerate(days))
     with pytest.raises(CompEvoError, match="row 1: '2024-01-01' is a stamp and not a name"):
         look_at(headless, time="", values=())
@@ -475,7 +466,7 @@ def test_finer_rows_and_business_days_are_seen_and_said():
     draft = look_at(quarters, zone="UTC", unit="MW")
     assert 'step = "15min"' in draft.text
     assert "horizon = 96" in draft.text
-    assert any("96 steps back" in line for line in draft.guesses)
+    assert "lookback = 672" in draft.text
     assert 'step = "1h"' in look_at(quarters, zone="UTC", unit="MW", step="1h", lookback=48).text
 
     draft = look_at(write(every=1), zone="UTC", unit="MW")
@@ -560,18 +551,65 @@ def test_a_row_of_units_is_refused_by_its_number():
         look(f"{names}\n" + ",".join(["UTC", *["MW"] * names.count(",")]) + f"\n{rows}")
 
 
-def test_packed_files_and_json_lines_are_the_tables_in_them():
-    text = "stamp,load_mw\n2024-01-01,1\n2024-01-02,2\n"
-    plain = read_text_table(text.encode(), "a.csv")
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as bundle:
-        bundle.writestr("a.csv", text)
-    lines = b'{"stamp":"2024-01-01","load_mw":1}\n{"stamp":"2024-01-02","load_mw":2}\n'
-    assert read_text_table(gzip.compress(text.encode()), "a.csv.gz").equals(plain)
-    assert read_text_table(packed.getvalue(), "a.csv.zip").equals(plain)
-    assert read_text_table(lines, "a.jsonl").drop("line").equals(plain.drop("line"))
-    with pytest.raises(CompEvoError, match="is not one JSON object a line"):
-        read_text_table(b"[1, 2", "a.ndjson")
+TEXT = "stamp,load_mw\n2024-01-01,1\n2024-01-02,2\n"
+ROWS = [{"stamp": "2024-01-01", "load_mw": 1}, {"stamp": "2024-01-02", "load_mw": 2}]
+
+
+def pack(write, *arguments):
+    """Return what a call writes into a file."""
+    file = io.BytesIO()
+    write(file, *arguments)
+    return file.getvalue()
+
+
+def zip_text(file):
+    with zipfile.ZipFile(file, "w") as bundle:
+        bundle.writestr("a.csv", TEXT)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv.gz", gzip.compress(TEXT.encode())),
+        ("a.csv.zip", pack(zip_text)),
+        ("a.jsonl", "\n".join(map(json.dumps, ROWS)).encode()),
+        ("a.json", json.dumps(ROWS).encode()),
+        ("a.json", json.dumps({"status": "ok", "data": ROWS}).encode()),
+        ("a.arrow", pack(pl.DataFrame(ROWS).write_ipc)),
+        ("a.csv", TEXT.replace(",", "\t").encode("utf-16")),
+        ("a.csv", TEXT.replace("2024-01-02", "stamp,load_mw\n2024-01-02").encode()),
+        ("a.csv", f"{TEXT}\nSource: a service\nas of today\n\n".encode()),
+    ],
+)
+def test_a_table_is_read_whatever_holds_it(name, content):
+    plain = read_text_table(TEXT.encode(), "a.csv").drop("line")
+    assert read_text_table(content, name).drop("line").equals(plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.ndjson", b"[1, 2", "is not one JSON object a line"),
+        ("a.json", b'{"a": [1], "b": [2]}', "is no list of JSON objects"),
+        ("a.csv", f"{TEXT}2024-01-0".encode(), "line 4: 1 cells, not 2"),
+        ("a.csv", "Время,load\n2024-01-01,1\n".encode("cp1251"), "is not UTF-8"),
+    ],
+)
+def test_what_is_no_table_is_refused(name, content, said):
+    with pytest.raises(CompEvoError, match=said):
+        read_text_table(content, name)
+
+
+def test_names_in_windows_1252_are_read():
+    assert read_text_table("Zeit;Größe °C\n1;2\n".encode("cp1252"), "a.csv").columns == [
+        *("line", "Zeit", "Größe °C"),
+    ]
+
+
+def test_a_cell_of_text_among_numbers_is_named():
+    text = morning("00:00,1", "00:30,x", "01:00,3")
+    with pytest.raises(DataError, match=r"row 3, .*'x' is not a number; correct the cell"):
+        look(text)
 
 
 def test_an_offset_of_no_whole_hour_in_parquet_is_an_instant():
@@ -608,26 +646,3 @@ def test_the_last_or_mean_of_the_rows_of_a_step_may_be_its_value():
     last = parse_series(wrap(text), declare(**keys, aggregate="last"))[0]
     mean = parse_series(wrap(text), declare(**keys, aggregate="mean"))[0]
     assert (last["value"].to_list(), mean["value"].to_list()) == ([3.0, 8.0], [2.0, 8.0])
-
-
-METER = ["Date;Time;kW"] + [
-    f"{day}/12/2006;{hour:02}:24:00;{'?' if hour == 3 else hour}"
-    for day in range(13, 31)
-    for hour in range(24)
-]
-
-
-@pytest.mark.parametrize(
-    ("lines", "empty"),
-    [
-        (METER, 18),
-        (["Date,Close,Volume", *(f"2024-01-{d:02},${100 + d}.20,{d}000" for d in range(1, 31))], 0),
-        (["year,gdp", *(f"{1950 + i},{100 + i}" for i in range(60))], 0),
-        (["timestamp,kwh", *(f"{1704067200 + 3600 * i},{i % 24}" for i in range(96))], 0),
-    ],
-)
-def test_what_meters_exchanges_and_statistics_write_is_read(lines, empty):
-    draft = look("\n".join(lines) + "\n", horizon=1, lookback=4)
-    assert "steps of" in " ".join(draft.findings)
-    if empty:
-        assert 'period = "Time"' in draft.text and f"{empty} empty cells" in draft.findings[0]

@@ -14,7 +14,7 @@ import pytest
 from compevo_core.data.series import regularise_series, validate_series
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceError
 from compevo_core.runtime.files import StoreBusy
-from compevo_pipeline.sources.common.base import FrameKind, Mode, RawFile, read_sample_files
+from compevo_pipeline.sources.common.base import FrameKind, Mode, read_sample_files
 from compevo_pipeline.sources.common.ledger import ABSENT_PAUSES, EntryState
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.sources.pems import source as pems
@@ -71,13 +71,6 @@ def test_the_repeated_hour_of_november_is_nulled_in_both_its_utc_hours(copies):
     frame = occupancy(parse(*hours))
     assert frame["flag"].to_list() == ["observed", *["nulled:ambiguous-dst-hour"] * 2, "observed"]
     assert regularise_series(frame, HOUR)[1]["missing"] == 0
-
-
-def test_a_stamp_in_the_hour_that_is_skipped_is_an_error():
-    with pytest.raises(
-        SchemaDrift, match=r"line 2: 2016-03-13 02:00:00 does not exist in America/Los_Angeles"
-    ):
-        parse(line("03/13/2016 01:00:00"), line("03/13/2016 02:00:00"))
 
 
 def test_blank_imputed_and_impossible_occupancies_have_different_flags():
@@ -180,9 +173,8 @@ def local(*parts):
     return datetime(*parts, tzinfo=UTC)  # the wall clock: the file names no zone
 
 
-def minute(stamp, station="400001", percent="100", occupancy=".03"):
-    head = [f"{stamp:%m/%d/%Y %H:%M:%S}", station, "4", "101", "S", "ML", ".415", "80", percent]
-    return ",".join([*head, "120", occupancy, "65.1", *["10"] * 20, *[""] * 20])
+def minute(stamp, occupancy=".03", **changes):
+    return line(f"{stamp:%m/%d/%Y %H:%M:%S}", occupancy=occupancy, **changes) + "," * 10
 
 
 MORNING = local(2026, 10, 31, 8)
@@ -234,19 +226,6 @@ def test_stations_are_kept_apart_and_can_be_chosen():
     }
 
 
-@pytest.mark.parametrize(
-    ("lines", "said"),
-    [
-        (["Timestamp,Station", *hour()], "line 1: 2 cells, not 52"),
-        ([*hour(), hour()[0]], r"line 13: station 400001, .* is a duplicate"),
-        ([minute(local(2026, 10, 31, 8, 2))], "08:02:00 is not a five-minute interval"),
-    ],
-)
-def test_a_line_of_another_width_twice_or_off_the_grid_is_refused(lines, said):
-    with pytest.raises(SchemaDrift, match=said):
-        parse_minutes(*lines)
-
-
 def test_a_file_read_in_parts_is_the_same_and_faults_name_their_line(monkeypatch):
     lines = [*hour(), *hour(station="400002"), *hour(station="400003", occupancy=".09")]
     whole = parse_minutes(*lines)
@@ -278,7 +257,7 @@ META = "ID\tFwy\tDir\tDistrict\n400001\t101\tS\t4\n"
 
 
 class Site:
-    """The clearinghouse: one address for everything, told apart by the query."""
+    """The clearinghouse: one address for everything; the query selects."""
 
     def __init__(self, accepts=(USER, PASSWORD)):
         self.accepts = accepts
@@ -383,8 +362,7 @@ def minutes(day, first=0, end=288):
     """Returns a five-minute file: the slots of a day's clock from one number to another."""
     start = datetime(*map(int, day.split("-")))  # noqa: DTZ001  # naive, as in the file
     stamps = [start + slot * timedelta(minutes=5) for slot in range(first, end)]
-    lines = [line(f"{stamp:%m/%d/%Y %H:%M:%S}") + "," * 10 for stamp in stamps]
-    return gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0)
+    return gzip.compress(("\n".join(map(minute, stamps)) + "\n").encode(), mtime=0)
 
 
 @pytest.fixture
@@ -423,9 +401,7 @@ def test_a_day_that_lacks_its_last_hours_is_asked_for_again_until_it_is_whole(da
 
 
 @pytest.mark.parametrize("is_packed_anew", [False, True])
-def test_a_day_that_stays_short_is_final_after_the_last_pause_and_said_so(
-    days, site, monkeypatch, is_packed_anew
-):
+def test_a_day_that_stays_short_becomes_final(days, site, monkeypatch, is_packed_anew):
     content = gzip.decompress(site.days[DAY_FILE])
     if is_packed_anew:
         pack = functools.partial(gzip.compress, content)
@@ -479,13 +455,10 @@ def test_a_day_of_a_clock_change_is_whole_by_the_slots_of_its_clock(day, slots):
         lines = gzip.decompress(content).splitlines(keepends=True)
         content = gzip.compress(b"".join(lines[:24] + lines[36:]))
     name = f"d04_text_station_5min_{day.replace('-', '_')}.txt.gz"
-    raw = RawFile(
-        source="pems", name=name, content=content, url="u", fetched_at=NOW, mode=Mode.LIVE
-    )
     whole = 276 if day == "2026-03-08" else 288
     missing = 288 - slots
     expected = f"{whole - missing} of {whole} five-minute slots" if missing else ""
-    assert describe_short(raw) == expected
+    assert describe_short(raw(name, content, "pems", Mode.LIVE)) == expected
 
 
 def test_a_backfill_fetches_the_months_of_its_span(home, site):
@@ -519,16 +492,6 @@ def test_a_refused_log_in_names_the_variables_and_asks_for_nothing(home, site):
 def test_a_year_without_files_is_an_empty_list():
     assert parse_list(b"[]", "x") == parse_list(b'{"data": []}', "x") == []
     assert parse_list(b'{"data": {}}', "x") == []
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"{", b'{"data": ["a"]}', b'{"data": {"May": [{"url": "/"}]}}', b'{"data": {"May": [3]}}',
-     b'{"data": {"May": [{"file_name": "../../etc/passwd", "url": "/"}]}}', b"[" * 100_000],
-)  # fmt: skip
-def test_a_list_of_another_form_is_drift(content):
-    with pytest.raises(SchemaDrift):
-        parse_list(content, "d04.json")
 
 
 def test_a_list_may_send_to_no_other_host(home, site):

@@ -8,7 +8,7 @@ import pytest
 
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.aemo import names
-from compevo_pipeline.sources.common.tables import Promise, promise_month, refuse_beyond
+from compevo_pipeline.sources.common.tables import Period, check_periods, expect_month
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.sources import raw
 from tests.support.store_workers import series
@@ -24,32 +24,32 @@ def rows(*starts, region="NSW1", file="a.csv"):
     )
 
 
-def hold(frame, *promises, file="a.csv"):
-    return refuse_beyond(frame, [raw(file, "")], lambda _: promises)
+def hold(frame, *read_periods, file="a.csv"):
+    return check_periods(frame, [raw(file, "")], lambda _: read_periods)
 
 
 def test_rows_up_to_the_end_pass_and_the_end_itself_does_not():
-    month = Promise(first=FIRST, end=FIRST + timedelta(days=31), entity="NSW1")
+    month = Period(first=FIRST, end=FIRST + timedelta(days=31), entity="NSW1")
     good = rows(FIRST, month.end - timedelta(minutes=30))
     assert hold(good, month).equals(good)
     with pytest.raises(SchemaDrift, match=r"but 1 of 2 rows are not, the first .*2026-07-31 14:00"):
         hold(rows(FIRST, month.end), month)
     with pytest.raises(SchemaDrift, match="but 1 of 1 rows are not"):
         hold(rows(FIRST - timedelta(minutes=30)), month)
-    with pytest.raises(SchemaDrift, match="its name promises rows NSW1 from 2026-06-30 14:00"):
+    with pytest.raises(SchemaDrift, match="its name allows rows NSW1 from 2026-06-30 14:00"):
         hold(rows(FIRST, region="QLD1"), month)
 
 
 def test_rows_of_other_files_are_not_held_against_the_name():
-    month = Promise(first=FIRST, end=FIRST + timedelta(days=31))
+    month = Period(first=FIRST, end=FIRST + timedelta(days=31))
     hold(rows(FIRST - timedelta(days=40)), month, file="another.csv")
 
 
 def test_a_share_of_rows_may_lie_beyond_where_a_name_says_so():
-    promise = Promise(first=FIRST, end=FIRST + timedelta(days=1), most_beyond=0.5)
-    hold(rows(FIRST, FIRST + timedelta(days=3)), promise)
+    period = Period(first=FIRST, end=FIRST + timedelta(days=1), most_beyond=0.5)
+    hold(rows(FIRST, FIRST + timedelta(days=3)), period)
     with pytest.raises(SchemaDrift):
-        hold(rows(FIRST, FIRST + timedelta(days=3), FIRST + timedelta(days=4)), promise)
+        hold(rows(FIRST, FIRST + timedelta(days=3), FIRST + timedelta(days=4)), period)
 
 
 def nem(*moment):
@@ -74,12 +74,12 @@ FORECAST = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH_202607181730_20260718170104.CS
         ("PUBLIC_ROOFTOP_PV_FORECAST_20260718170000_0.CSV", nem(2026, 7, 18, 16, 30), None),
     ],
 )
-def test_aemos_names_promise_a_span(name, first, end):
-    promise, *others = names.promises(raw(name, ""))
+def test_aemos_names_state_a_span(name, first, end):
+    period, *others = names.read_periods(raw(name, ""))
     assert [one.column for one in others] == (["available_at"] if "FORECAST" in name else [])
-    assert promise.first == first
-    assert end is None or promise.end == end
-    assert promise.entity == ("NSW1" if "NSW1" in name else "")
+    assert period.first == first
+    assert end is None or period.end == end
+    assert period.entity == ("NSW1" if "NSW1" in name else "")
 
 
 @pytest.mark.parametrize(
@@ -91,15 +91,15 @@ def test_aemos_names_promise_a_span(name, first, end):
         "PRICE_AND_DEMAND_202613_NSW1.csv",
     ],
 )
-def test_other_names_promise_nothing(name):
-    assert names.promises(raw(name, "")) == []
+def test_other_names_state_nothing(name):
+    assert names.read_periods(raw(name, "")) == []
 
 
 def test_months_and_days_of_pems_are_those_of_the_local_clock():
-    (month,) = pems.promises(raw("d04_text_station_hour_2026_03.txt.gz", ""))
+    (month,) = pems.read_periods(raw("d04_text_station_hour_2026_03.txt.gz", ""))
     los_angeles = ZoneInfo("America/Los_Angeles")
-    assert month == promise_month(2026, 3, los_angeles)
+    assert month == expect_month(2026, 3, los_angeles)
     assert month.end - month.first == 31 * DAY - timedelta(hours=1)  # daylight saving begins
-    (day,) = pems.promises(raw("d04_text_station_5min_2026_03_08.txt.gz", ""))
+    (day,) = pems.read_periods(raw("d04_text_station_5min_2026_03_08.txt.gz", ""))
     assert day.end - day.first == timedelta(hours=23)
-    assert pems.promises(raw("d04_text_meta_2026_03_08.txt", "")) == []
+    assert pems.read_periods(raw("d04_text_meta_2026_03_08.txt", "")) == []

@@ -1,0 +1,63 @@
+"""The benchmark of tables: its cutoffs, its scores, and that each kind of table has a role."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks.rows import REPO, read_rows
+from benchmarks.tables import MEDIAN, OURS, TASKS, Task, list_cutoffs, score, summarise
+from benchmarks.tables import ROWS as COMMITTED
+
+TASK = Task("days", "D", 2, (7,), 2, pd.DataFrame)
+ROWS = pd.DataFrame(
+    {"unique_id": "s", "ds": pd.date_range("2024-01-01", periods=20), "y": np.arange(20.0)}
+)
+
+
+def test_the_last_forecast_ends_with_the_table_and_hours_begin_at_one_time_of_the_day():
+    assert [str(cutoff.date()) for cutoff in list_cutoffs(TASK, ROWS)] == [
+        "2024-01-17",
+        "2024-01-19",
+    ]
+    hours = pd.DataFrame(
+        {"unique_id": "s", "ds": pd.date_range("2024-01-01", periods=480, freq="h")}
+    )
+    task = Task("hours", "h", 24, (24,), 3, pd.DataFrame)
+    cutoffs = list_cutoffs(task, hours)
+    assert [cutoff.day for cutoff in cutoffs] == [10, 15, 20] and {c.hour for c in cutoffs} == {0}
+
+
+def test_a_score_is_a_share_of_the_scale_and_a_missing_forecast_is_refused():
+    after = ROWS[ROWS["ds"] >= "2024-01-17"]
+    forecast = after.assign(forecast=after["y"] + 1, low=after["y"] - [0, 0, 0, -1], high=99.0)
+    scales = pd.Series({"s": 4.0})
+    mase, coverage = score(TASK, ROWS, forecast.drop(columns="y"), scales)
+    assert mase == pytest.approx(0.25) and coverage == pytest.approx(0.75)
+    with pytest.raises(ValueError, match="3 of 4 values"):
+        score(TASK, ROWS, forecast.drop(columns="y")[:3], scales)
+
+
+def test_the_summary_compares_tables_that_both_sides_forecast():
+    def row(table, method, mase):
+        facts = {"role": "held", "coverage_80": 0.8, "cpu_seconds": 2.0}
+        return {"table": table, "method": method, "mase": mase, **facts}
+
+    rows = [row("a", OURS, 0.9), row("a", MEDIAN, 1.0), row("a", "MSTL", 0.8), row("b", OURS, 1)]
+    text = summarise(rows)
+    assert text.startswith("1 tables: MASE 0.900 of the median of peers, 1.125 of the best")
+    assert "better on 1; 80 % bands hold 80 %" in text
+
+
+def test_half_of_the_tables_were_kept_for_the_end():
+    assert len(TASKS) == 26 == len({task.name for task in TASKS})
+    assert sum(task.role == "held" for task in TASKS) == 13
+    for is_short in (True, False):
+        assert {t.role for t in TASKS if (t.freq[-1] in "hn") is is_short} == {"held", "choosing"}
+
+
+def test_the_readme_says_what_the_committed_rows_say():
+    rows = read_rows(COMMITTED)
+    assert {row["table"] for row in rows} == {task.name for task in TASKS}
+    text = " ".join((REPO / "README.md").read_text(encoding="utf-8").split())
+    assert summarise(rows) in text
+    assert summarise(rows, "held") in text

@@ -1,0 +1,86 @@
+"""Series joined from windows again, and trees that go on one step at a time."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compevo_core.baselines import fit_baseline, load_baseline
+from compevo_core.baselines.base import History
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError, LeakageError
+from tests.support.window_samples import make_window
+
+RNG = np.random.default_rng(0)
+DAYS = {"step_minutes": 1440, "dataset": "bitcoin", "horizon": 7}
+LOOKBACK = 28
+
+
+def cut(values, first, last, split="train", own=None):
+    windows = []
+    for i in range(first, last, 7):
+        targets = slice(i + LOOKBACK, i + LOOKBACK + 7)
+        known = (
+            {} if own is None else {"own_promo": own[targets], "own_promo_lag1": own[targets] * 0}
+        )
+        fields = {"x": values[i : i + LOOKBACK], "y": values[targets], "step_covariates": known}
+        windows.append(make_window(i, split=split, **fields, **DAYS))
+    return WindowSet(windows, dataset="bitcoin")
+
+
+def test_windows_are_joined_to_the_series_that_they_were_cut_from():
+    values = RNG.normal(size=100)
+    gap = values.copy()
+    gap[50:52] = np.nan
+    windows = list(cut(values, 0, 28))
+    # A target that is missing, and then carried over.
+    windows[3] = replace(windows[3], y=gap[49:56])
+    history = History.from_windows(windows)
+    np.testing.assert_array_equal(history.values_T[:50], values[:50])
+    assert history.values_T[50] == history.values_T[51] == values[49]
+    assert list(np.flatnonzero(~history.is_target_T)) == [*range(LOOKBACK), 50, 51]
+
+    view = cut(values, 35, 42, split="test")[0].view
+    np.testing.assert_array_equal(history.join(view)[-LOOKBACK:], view.x)
+    assert len(history.join(view)) == 35 + LOOKBACK
+    assert len(history.keep_newest(22).join(view)) == LOOKBACK + 1
+    assert len(history.keep_newest(20).join(view)) == LOOKBACK  # the inputs begin before
+    far = cut(values, 63, 64, split="test")[0].view
+    np.testing.assert_array_equal(history.join(far), far.x)  # days lie between
+
+
+def test_a_week_on_a_level_that_was_never_seen_goes_on(tmp_path):
+    week = np.tile([0.0, 5, 9, 4, 2, -8, -12], 60)
+    values = week + RNG.normal(0, 0.3, 420) + np.repeat(RNG.normal(0, 10, 60).cumsum(), 7)
+    fitted = fit_baseline("lagged-gbm", cut(values, 0, 380))
+    moved = cut(values + 500, 0, 7, split="test").views()
+    forecast_NH = fitted.predict(moved)
+    level = moved[0].x[-7:].mean()
+    assert np.abs(forecast_NH[0] - level - week[:7]).mean() < 3  # of a week from -12 to 9
+
+    fitted.save(tmp_path)
+    np.testing.assert_array_equal(load_baseline(tmp_path).predict(moved), forecast_NH)
+    # What else is forecast at once changes no bit.
+    both = [*moved, cut(values, 70, 77, split="test")[0].view]
+    np.testing.assert_array_equal(fitted.predict(both)[:1], forecast_NH)
+    assert fitted.predict([]).shape[0] == 0
+
+
+def test_what_is_known_ahead_is_used():
+    promo = (RNG.random(420) < 0.3).astype(float)
+    values = 100 + 20 * promo + RNG.normal(0, 1, 420)
+    fitted = fit_baseline("lagged-gbm", cut(values, 0, 380, own=promo))
+    on, off = (
+        fitted.predict(cut(values, 70, 77, "test", own=np.full(420, share)).views()).mean()
+        for share in (1.0, 0.0)
+    )
+    assert on - off > 15
+
+
+def test_no_held_out_window_is_learnt_from_and_too_few_targets_are_refused():
+    values = RNG.normal(size=200)
+    with pytest.raises(LeakageError):
+        fit_baseline("lagged-gbm", cut(values, 0, 140, split="test"))
+    unknown = cut(values, 0, 7).with_truth(np.full((1, 7), np.nan))
+    with pytest.raises(DataError, match="needs targets"):
+        fit_baseline("lagged-gbm", unknown)

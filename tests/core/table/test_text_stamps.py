@@ -1,0 +1,85 @@
+"""Stamps are read as people and programs write them."""
+
+from datetime import UTC, datetime
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from compevo_core.table.cells import LINE, TextColumn
+from compevo_core.table.text_stamps import add_clock, are_clock_times, guess_format, read_stamps
+
+HOURS = pd.date_range("2024-01-01", periods=1200, freq="h")  # more than are looked at first
+DAYS = pd.date_range("1998-12-01", periods=400, freq="D")
+MONTHS = pd.date_range("1998-01-01", periods=120, freq="MS")
+QUARTERS = pd.date_range("1998-01-01", periods=40, freq="QS")
+
+
+def read(texts):
+    """Return texts as instants in UTC, by the format that they fit."""
+    column = TextColumn(pl.DataFrame({LINE: range(1, len(texts) + 1), "t": texts}), "a.csv", "t")
+    return read_stamps(column, zone="UTC", time_format=guess_format(column))[0].to_list()
+
+
+@pytest.mark.parametrize(
+    ("stamps", "form"),
+    [
+        (HOURS, "%Y-%m-%dT%H:%MZ"),
+        (HOURS, "%Y-%m-%d %H"),
+        (HOURS, "%Y-%m-%dT%HZ"),
+        (HOURS, "%Y%m%d%H"),
+        (HOURS, "%m/%d/%y %H:%M"),
+        (HOURS, "%d/%m/%y %H:%M"),
+        (HOURS, "%y/%m/%d %H:%M"),
+        (HOURS, "%d.%m.%y %H:%M"),
+        (HOURS, "%d-%b-%Y %H:%M"),
+        (HOURS, "%a, %d %b %Y %H:%M:%S GMT"),
+        (HOURS, "%d-%b-%y %I.%M.%S.000000 %p"),
+        (DAYS, "%y/%m/%d"),
+        (DAYS, "%d-%b-%y"),
+        (DAYS, "%d %B %Y"),
+        (MONTHS, "%b-%y"),
+        (MONTHS, "%Y%m"),
+        (MONTHS, "%m/%Y"),
+        (MONTHS, "%Y %b"),
+    ],
+)
+def test_stamps_are_read_whatever_writes_them(stamps, form):
+    assert read(list(stamps.strftime(form))) == list(stamps.tz_localize("UTC"))
+
+
+@pytest.mark.parametrize("form", ["Q{q} {y}", "{q}Q{y}", "{y}q{q}", "{y}-Q{q}"])
+def test_quarters_are_read(form):
+    texts = [form.format(q=stamp.quarter, y=stamp.year) for stamp in QUARTERS]
+    assert read(texts) == list(QUARTERS.tz_localize("UTC"))
+
+
+def test_names_of_zones_are_offsets():
+    texts = ["2024-03-31 01:00 CET", "2024-03-31 03:00 CEST"]
+    assert read(texts) == [datetime(2024, 3, 31, hour, tzinfo=UTC) for hour in (0, 1)]
+
+
+def test_a_cell_that_only_the_last_row_has_is_read_too():
+    texts = [*HOURS.strftime("%Y-%m-%d %H:%M"), "2024-02-20 00:00:00+00"]
+    with pytest.raises(Exception, match="has no offset, and 1 other rows have one"):
+        read(texts)
+    assert read([*texts[:-1], "2024-02-19 24:00"])[-1] == datetime(2024, 2, 20, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["1:00", "23:30"], ["2024 1:00", "2024 23:30"]),
+        (["0000", "2330"], ["2024 00:00", "2024 23:30"]),
+        (["0", "100", "2400"], ["2024 00:00", "2024 01:00", "2024 24:00"]),
+        (["00:00-00:30", "00:30 - 01:00"], ["2024 00:00", "2024 00:30"]),
+        (["0", "1", "23"], None),  # hours by number
+        (["100", "170"], None),
+    ],
+)
+def test_a_column_of_clock_times_joins_its_days(cells, expected):
+    column = pl.Series("clock", cells)
+    assert are_clock_times(column) == (expected is not None)
+    if expected:
+        joined = column.to_frame().select(add_clock(pl.lit("2024"), pl.col("clock")))
+        assert joined.to_series().to_list() == expected

@@ -1,0 +1,146 @@
+"""Files of the forms that people have: read at the first call, or by what the refusal says."""
+
+import io
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from compevo_core.errors import CompEvoError
+from compevo_pipeline.sources.own.draft import Request, draft_declaration
+from tests.support.own_tables import wrap
+
+FIRST = datetime(2023, 1, 1)  # noqa: DTZ001 - stamps of the tables have no zone
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+HOURS = [FIRST + i * HOUR for i in range(960)]
+DAYS = [FIRST + i * DAY for i in range(200)]
+WEEKS = [date(2018, 1, 1) + timedelta(weeks=i) for i in range(260)]
+MONTHS = [date(1949 + i // 12, i % 12 + 1, 1) for i in range(144)]
+
+
+def write(head, rows):
+    return "\n".join([head, *rows, ""])
+
+
+FORMS = {
+    "household.csv": write(
+        "Date;Time;Global_active_power",
+        (f"{t:%d/%m/%Y};{t:%H:%M:%S};{'?' if t.hour == 3 else 1 + t.hour / 10}" for t in HOURS),
+    ),
+    "entsoe.csv": write(
+        '"MTU (CET/CEST)","Actual Total Load [MW]"',
+        (f'"{t:%d.%m.%Y %H:%M} - {t + HOUR:%d.%m.%Y %H:%M}","{900 + t.hour}"' for t in HOURS),
+    ),
+    "smard.csv": write(
+        "Datum von;Datum bis;Netzlast [MWh]",
+        (f"{t:%d.%m.%Y %H:%M};{t + HOUR:%d.%m.%Y %H:%M};1.{100 + t.hour},5" for t in HOURS),
+    ),
+    "german.csv": write("Zeit;Last", (f"{t:%d.%m.%Y %H:%M};{900 + t.hour},5" for t in HOURS)),
+    "parts.csv": write(
+        "year,month,day,hour,load",
+        (f"{t.year},{t.month},{t.day},{t.hour},{900 + t.hour}" for t in HOURS),
+    ),
+    "epochs.csv": write(
+        "timestamp,kwh", (f"{1704067200 + 3600 * i},{i % 24}" for i in range(len(HOURS)))
+    ),
+    "lines.jsonl": "".join(f'{{"ts":"{t}","load":{900 + t.hour}}}\n' for t in HOURS),
+    "HistoricalQuotes.csv": write(
+        "Date, Close/Last, Volume",
+        (f"{t:%m/%d/%Y}, ${100 + t.day / 10:.2f}, {t.day}000" for t in DAYS if t.weekday() < 5),
+    ),
+    "us-dates.csv": write("date,price", (f"{t.month}/{t.day}/{t.year},{t.day}" for t in DAYS)),
+    "trends.csv": "Category: All\n\n"
+    + write("Week,python: (Worldwide)", (f"{week},{50 + week.month}" for week in WEEKS)),
+    "iso-weeks.csv": write("week,calls", (f"{week:%G-W%V},{50 + week.month}" for week in WEEKS)),
+    "months.csv": write("Month,Passengers", (f"{at:%Y-%m},{99 + at.month}" for at in MONTHS)),
+    "names.csv": write("Month,Sales", (f"{at:%b %Y},{99 + at.month}" for at in MONTHS)),
+    "quarters.csv": write(
+        "quarter,beer", (f"{at.year} Q{at.month // 3 + 1},{at.month}" for at in MONTHS[::3])
+    ),
+    "parts-of-years.csv": write("year,month,sold", (f"{at.year},{at.month},7" for at in MONTHS)),
+    "months-beside.csv": write(
+        "Year,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec",
+        (f"{year}," + ",".join(map(str, range(12))) for year in range(1949, 1961)),
+    ),
+    "hours-beside.csv": write(
+        "date," + ",".join(f"H{hour}" for hour in range(24)),
+        (f"{t:%Y-%m-%d}," + ",".join(str(900 + hour) for hour in range(24)) for t in DAYS[:40]),
+    ),
+    "hour-ending.csv": write(
+        "Date,Hour Ending,MW", (f"{t:%m/%d/%Y},{t.hour + 1},{900 + t.hour}" for t in HOURS)
+    ),
+    "years.csv": write("year,flow", (f"{1871 + i},{1000 + i * 37 % 300}" for i in range(100))),
+}
+
+
+def look(name, text, **said):
+    return draft_declaration(Request(name="demand", file=Path(name), **said), wrap(text, name), {})
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_file_is_read_at_the_first_call(name):
+    draft = look(name, FORMS[name])
+    (found,) = [line for line in draft.findings if "steps of" in line]
+    steps = {"1h": 960, "1d": 199, "1w": 260, "1mo": 144, "3mo": 48, "12mo": 100}
+    ((step, count),) = [pair for pair in steps.items() if f" steps of {pair[0]} " in found]
+    assert f": {count:,} steps" in found or (step, name) == ("1d", "us-dates.csv")
+    # 40 cells of the meter are marked as missing.
+    assert ("40 empty cells" in draft.findings[0]) == (name == "household.csv")
+
+
+STRAY = [FIRST + i * timedelta(minutes=31, seconds=7 * (i % 5)) for i in range(2000)]
+PARKING = write("LastUpdated,Occupancy", (f"{t},{100 + t.hour}" for t in STRAY))
+SOLD = write("time,shop,amount", (f"{t},{'ab'[t.second % 2]},{5 + t.hour}" for t in STRAY))
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "found"),
+    [
+        (PARKING, {"step": "30min", "aggregate": "mean"}, "steps of 30min"),
+        (SOLD, {"step": "1h", "aggregate": "sum", "id": "shop", "fill": 0.0}, ", 0 of them"),
+    ],
+)
+def test_events_off_any_grid_are_read_by_what_the_refusal_names(text, said, found):
+    with pytest.raises(CompEvoError, match=r"--step.*--aggregate sum, mean or last"):
+        look("a.csv", text)
+    assert found in " ".join(look("a.csv", text, **said).findings)
+
+
+M5 = write(
+    "item,store," + ",".join(f"d_{day}" for day in range(1, 301)),
+    (",".join([item, "X", *(str(day * 7 % 5) for day in range(300))]) for item in "AB"),
+)
+
+
+def test_steps_as_columns_are_read_once_they_are_rows():
+    with pytest.raises(CompEvoError) as refused:
+        look("wide.csv", M5)
+    assert "unpivot(index=['item', 'store'])" in str(refused.value)
+
+    long = pl.read_csv(io.StringIO(M5)).unpivot(index=["item", "store"])
+    number = pl.col("variable").str.extract(r"(\d+)$").cast(pl.Int64)
+    rows = long.select("value", "item", "store", ds=pl.lit(FIRST) + number * DAY)
+    draft = look("long.csv", rows.write_csv())
+    assert len([line for line in draft.findings if "steps of" in line]) == 2
+
+
+def test_two_columns_that_name_a_series_together_are_found():
+    shops = [(store, item, t) for store in "AB" for item in (1, 2) for t in DAYS]
+    text = write("date,store,item,sales", (f"{t:%Y-%m-%d},{s},{i},{t.day}" for s, i, t in shops))
+
+    draft = look("sales.csv", text)
+
+    assert 'id = "store + item"' in draft.text
+    named = [line.partition(":")[0] for line in draft.findings[1:4]]
+    assert named == ["OWN/A-1", "OWN/A-2", "OWN/B-1"]
+    assert draft.findings[4] == "1 more series in the same way"
+
+
+def test_a_number_of_an_hour_that_ends_is_no_start():
+    (found,) = [
+        line
+        for line in look("a.csv", FORMS["hour-ending.csv"]).findings
+        if "from 2023-01-01 00:00" in line
+    ]
+    assert "960 steps of 1h" in found
