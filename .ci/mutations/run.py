@@ -31,7 +31,7 @@ REPO = Path(__file__).resolve().parents[2]
 POLL_SECONDS = 0.02
 LIMIT_SECONDS = 120.0  # of one mutation's tests; a machine under load is several times slower
 FEWEST_FOR_PRELOAD = 4  # below, importing everything takes longer than it saves
-LEAST_SHARE = 0.3  # of the changes; six in ten are noticed, and a sample of 30 may fall far below
+LEAST_SHARE = 0.2  # of the changes; over half are noticed, and a sample of 30 may fall far below
 
 KILLED, SURVIVED, TIMEOUT, ERROR = "killed", "survived", "timeout", "error"
 OUTPUT_LINES = 25
