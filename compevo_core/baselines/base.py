@@ -259,10 +259,12 @@ class History:
             for name in names:
                 if name in view.step_covariates:
                     covariates[name][targets] = view.step_covariates[name]
+        # A gap is carried over from the last value before it; the first value is known.
+        place_T = np.where(np.isfinite(values_T), np.arange(steps), 0)
         return cls(
             start_utc=start,
             step=first.step,
-            values_T=_carry_forward(values_T),
+            values_T=values_T[np.maximum.accumulate(place_T)],
             is_target_T=is_target_T,
             covariates=covariates,
         )
@@ -284,12 +286,6 @@ class History:
         if not 0 <= begin <= len(self.values_T):
             return view.x
         return np.concatenate([self.values_T[:begin], view.x])
-
-
-def _carry_forward(values_T: FloatArray) -> FloatArray:
-    """Return values with each gap as the last value before it; the first one is known."""
-    place_T = np.where(np.isfinite(values_T), np.arange(len(values_T)), 0)
-    return values_T[np.maximum.accumulate(place_T)]
 
 
 def group_by_series(windows: Sequence[Window]) -> dict[str, list[Window]]:

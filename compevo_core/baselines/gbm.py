@@ -363,19 +363,13 @@ class LaggedTrees:
         return cls(FeatureSpace.from_dict(facts["space"]), facts["names"], booster)
 
 
-def _list_lags(view: WindowView) -> list[int]:
-    """Return the lags of a step that the inputs hold, the newest first."""
-    season, week = view.shortest_season, max(1, WEEK // view.step)
-    lags = {*_NEWEST_LAGS, season, season + 1, 2 * season, week, 2 * week}
-    return sorted(lag for lag in lags if lag <= view.lookback)
-
-
 def _build_lags(view: WindowView, past_RL: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the columns (R, F) of the values before some steps, and the level (R,) they leave."""
-    season = min(view.shortest_season, view.lookback)
+    season, week = view.shortest_season, max(1, WEEK // view.step)
+    lags = sorted({*_NEWEST_LAGS, season, season + 1, 2 * season, week, 2 * week})
+    season = min(season, view.lookback)
     level_R = past_RL[:, -season:].mean(axis=1)
-    lags = _list_lags(view)
-    columns = [past_RL[:, -lag] - level_R for lag in lags]
+    columns = [past_RL[:, -lag] - level_R for lag in lags if lag <= view.lookback]
     columns += [past_RL[:, -season:].std(axis=1), past_RL.mean(axis=1) - level_R]
     # Within days the level has its own meaning: the hour of a solar plant, a load's season.
     if view.step < DAY:

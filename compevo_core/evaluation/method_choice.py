@@ -365,13 +365,10 @@ def _list_applicable(train: WindowSet, val: WindowSet) -> list[str]:
 
 
 def _measure_mixture(experience: "Experience", scaler: Scaler, windows: WindowSet) -> FloatArray:
-    rows = _find_rows(experience, windows)
-    return _unscaled_errors(experience.mixture_NH[rows], scaler, windows)
-
-
-def _unscaled_errors(values_NH: FloatArray, scaler: Scaler, windows: WindowSet) -> FloatArray:
+    """Return the errors (N,) of the mixture in the windows' unit."""
+    scaled_NH = experience.mixture_NH[_find_rows(experience, windows)]
     views = windows.views()
-    in_unit = [scaler.unscale(v, view.entity) for v, view in zip(values_NH, views, strict=True)]
+    in_unit = [scaler.unscale(z_H, view.entity) for z_H, view in zip(scaled_NH, views, strict=True)]
     return measure_window_errors(windows.truth(), np.stack(in_unit))
 
 

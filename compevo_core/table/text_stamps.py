@@ -238,9 +238,14 @@ def guess_format(column: TextColumn) -> str:
             f"{column.file}: column {column.name!r} is empty; name the column of stamps"
         )
 
-    top = replace(cells, table=cells.table.head(_LOOKED_AT))
-    possible = [form for form in _SHAPES if _count_parsed(top, form) == top.table.height]
-    counts = {form: _count_parsed(cells, form) for form in possible or _SHAPES}
+    # The first rows rule out most formats.
+    text = strip_offset(pl.col("_text"))
+    top = cells.table.head(_LOOKED_AT).select(_text=spell(cells))
+    begun = top.select(parse_walls(text, forms).alias(form) for form, forms in _SHAPES.items())
+    possible = [form for form in _SHAPES if begun[form].count() == top.height]
+
+    walls = {form: _parse_cells(cells, _SHAPES[form]).table[_WALL] for form in possible or _SHAPES}
+    counts = {form: parsed.count() for form, parsed in walls.items()}
     if counts.get("", 0) == rows:
         return ""
     fitting = [form for form, count in counts.items() if count == rows]
@@ -256,7 +261,6 @@ def guess_format(column: TextColumn) -> str:
         )
 
     # Stamps are evenly spaced: with days and months exchanged they are not.
-    walls = {form: _parse_cells(cells, _SHAPES[form]).table[_WALL] for form in fitting}
     distances = {form: walls[form].diff().n_unique() for form in fitting}
     ranked = sorted(fitting, key=lambda form: distances[form])
     if len(ranked) > 1 and distances[ranked[0]] == distances[ranked[1]]:
@@ -267,10 +271,6 @@ def guess_format(column: TextColumn) -> str:
             "pd.to_datetime)"
         )
     return ranked[0]
-
-
-def _count_parsed(cells: TextColumn, form: str) -> int:
-    return _parse_cells(cells, _SHAPES[form]).table[_WALL].count()
 
 
 def strip_offset(text: pl.Expr) -> pl.Expr:

@@ -15,12 +15,13 @@ import dagster as dg
 
 from compevo_core.forecast.issued import find_issued, is_issued
 from compevo_pipeline.defs.asset_checks import COVERAGE, DATA_AGE, DRIFT
-from compevo_pipeline.defs.asset_keys import NEM_ZONE, OPERATIONAL
+from compevo_pipeline.defs.asset_keys import OPERATIONAL
 from compevo_pipeline.defs.assets.report import FREE_SPACE
 from compevo_pipeline.defs.jobs import describe_failure
 from compevo_pipeline.defs.schedules import find_unscheduled
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.work.alerts import NIGHTS, Alert, find_answering, find_failing, tell
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import Origin

@@ -15,7 +15,7 @@ import dagster as dg
 
 from compevo_core.data.datasets import DatasetSpec
 from compevo_pipeline.config.settings import Layout
-from compevo_pipeline.sources.registry import MARKET_ZONE
+from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.storage.runs import has_current_run
 
 # The first is the default of every launch that names none.
@@ -23,7 +23,6 @@ DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "tr
 
 OPERATIONAL = "electricity-operational"  # the data set that the job `refresh` is for
 DEFAULT_DATASET = "electricity"  # the data set that the jobs `demo` and `full` are for
-NEM_ZONE = MARKET_ZONE
 
 target_days = dg.DailyPartitionsDefinition("2026-02-19", timezone=NEM_ZONE, end_offset=2)
 """Days to forecast, from the first one after the validation span to tomorrow."""

@@ -16,8 +16,9 @@ from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.steps import DAY
 from compevo_core.forecast.issued import find_issued, is_issued
 from compevo_core.table.text_stamps import find_standard_offset, find_summer_offset
-from compevo_pipeline.defs.asset_keys import NEM_ZONE, OPERATIONAL, next_day_key
+from compevo_pipeline.defs.asset_keys import OPERATIONAL, next_day_key
 from compevo_pipeline.defs.jobs import job_name, step_name
+from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.sources.registry import Night, RegisteredDataset
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import KnownTo, Origin

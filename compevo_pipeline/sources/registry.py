@@ -19,6 +19,7 @@ from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.data.steps import DAY
 from compevo_core.errors import ConfigError
 from compevo_pipeline.sources import bitinfocharts
+from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.sources.feeds import Feed, default_feeds, make_own_feeds
 from compevo_pipeline.sources.own.declaration import Declaration, make_spec, read_declaration
 
@@ -69,9 +70,6 @@ class Night:
     deadline: time | None = None  # when an alert is sent of a missing forecast; None: never
 
 
-MARKET_ZONE = "Australia/Brisbane"  # the market's clock, UTC+10 all year
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredDataset:
     """All that the pipeline knows of a data set."""
@@ -84,7 +82,7 @@ class RegisteredDataset:
     feeds: tuple[Feed, ...] = ()
     declaration: Path | None = None  # the file of a user's own data set, else None
     # After the refresh of midnight, so that they do not ask for the same news at once.
-    night: Night = Night(zone=MARKET_ZONE, at=time(1, 15))
+    night: Night = Night(zone=NEM_ZONE, at=time(1, 15))
 
     @property
     def name(self) -> str:
@@ -195,7 +193,7 @@ BUILT_IN = {
         rules=_DEMAND_RULES,
         max_age=timedelta(days=2),
         # AEMO issues its day-ahead forecast at 17:00; three quarters of an hour later it is out.
-        night=Night(zone=MARKET_ZONE, at=time(17, 45), days_ahead=1, deadline=time(18, 45)),
+        night=Night(zone=NEM_ZONE, at=time(17, 45), days_ahead=1, deadline=time(18, 45)),
     ),
     "exchange": RegisteredDataset(
         spec=DATASETS["exchange"],

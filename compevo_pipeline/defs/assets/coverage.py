@@ -12,10 +12,11 @@ from typing import Any
 import dagster as dg
 
 from compevo_pipeline.defs import metadata
-from compevo_pipeline.defs.asset_keys import NEM_ZONE, SOURCE_COVERAGE
+from compevo_pipeline.defs.asset_keys import SOURCE_COVERAGE
 from compevo_pipeline.defs.definition import define_asset
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.sources.common.ledger import EntryState
+from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.source_coverage import (

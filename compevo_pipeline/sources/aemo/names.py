@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.common.nem import HALF_HOUR, NEM_OFFSET
+from compevo_pipeline.sources.common.nem import HALF_HOUR, NEM_OFFSET, NEM_ZONE
 from compevo_pipeline.sources.common.tables import Period, expect_month
 
 ACTUAL_REPORT = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH"
@@ -28,7 +28,7 @@ LONGEST_FORECAST = timedelta(days=10)  # AEMO's reach eight days
 LONGEST_DELAY = timedelta(hours=6)  # between a forecast's issue and the first stamp of its name
 
 _FIRST_YEAR, _LAST_YEAR = 1990, 2200
-_NEM_ZONE = ZoneInfo("Australia/Brisbane")  # NEM time: no daylight saving
+_NEM_TIME = ZoneInfo(NEM_ZONE)
 _STAMP = re.compile(r"(?<!\d)(\d{14}|\d{12}|\d{8})(?!\d)")
 _STAMP_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _PRICE = re.compile(r"PRICE_AND_DEMAND_(\d{4})(\d\d)_([A-Z]+1)\.CSV")
@@ -71,13 +71,13 @@ def read_stamp(name: str) -> tuple[datetime, bool] | None:
 def _read_name(name: str) -> list[Period]:
     try:
         if price := _PRICE.search(name):
-            return [expect_month(int(price[1]), int(price[2]), _NEM_ZONE, price[3])]
+            return [expect_month(int(price[1]), int(price[2]), _NEM_TIME, price[3])]
         if table := _MMSDM.search(name):
-            month = expect_month(int(table[1]), int(table[2]), _NEM_ZONE)
+            month = expect_month(int(table[1]), int(table[2]), _NEM_TIME)
             # A table holds what was recorded in a month: intervals at its ends may be of the next.
             return [Period(first=month.first - DAY, end=month.end + DAY)]
         if day := _DAY_FILE.search(name):
-            start = datetime.fromisoformat(day[1]).replace(tzinfo=_NEM_ZONE).astimezone(UTC)
+            start = datetime.fromisoformat(day[1]).replace(tzinfo=_NEM_TIME).astimezone(UTC)
             return [Period(first=start, end=start + DAY)]
     except ValueError:
         return []  # no month or day of any calendar

@@ -15,6 +15,7 @@ from compevo_pipeline.sources.common.tables import OBSERVED
 
 REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 NEM_OFFSET = timedelta(hours=10)
+NEM_ZONE = "Australia/Brisbane"  # has that offset all year
 FIVE_MINUTES = timedelta(minutes=5)
 HALF_HOUR = timedelta(minutes=30)
 PARTS_OF_HALF_HOUR = 6

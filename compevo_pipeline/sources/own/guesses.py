@@ -68,7 +68,7 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
 
 
 def refuse_steps_as_columns(table: pl.DataFrame, name: str) -> None:
-    """Raise DataError where many columns number the steps of a series, as hours of a day do."""
+    """Raise DataError where many columns number the steps of a series, as ``d_1`` and so on do."""
     parts = [re.fullmatch(r"(.*?)(\d+)", column) for column in _list_columns(table)]
     numbered = Counter(match[1] for match in parts if match)
     for prefix, count in numbered.items():

@@ -15,12 +15,13 @@ from compevo_core.errors import ConfigError
 from compevo_core.paper.changes import FULL_METHOD, list_changes
 from compevo_pipeline.config.settings import REPOSITORY, Settings
 from compevo_pipeline.definitions import build_defs
-from compevo_pipeline.defs.asset_keys import DATASETS, NEM_ZONE
+from compevo_pipeline.defs.asset_keys import DATASETS
 from compevo_pipeline.defs.assets import windows
 from compevo_pipeline.defs.assets.training import TrainConfig
 from compevo_pipeline.defs.jobs import build_demo_config, choose_day, run_config, run_job
 from compevo_pipeline.paper.assets import AblationConfig
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.storage import code_versions
 from compevo_pipeline.storage.code_versions import code_version
