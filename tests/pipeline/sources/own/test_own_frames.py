@@ -580,6 +580,8 @@ def zip_text(file):
         ("a.csv", TEXT.replace("2024-01-02", "stamp,load_mw\n2024-01-02").encode()),
         ("a.csv", f"{TEXT}\nSource: a service\nas of today\n\n".encode()),
     ],
+    # Packed bytes hold the time, and processes must collect tests of the same names.
+    ids=["gzip", "zip", "lines", "list", "object", "arrow", "utf-16", "joined", "notes"],
 )
 def test_a_table_is_read_whatever_holds_it(name, content):
     plain = read_text_table(TEXT.encode(), "a.csv").drop("line")
