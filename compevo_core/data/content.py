@@ -59,15 +59,21 @@ def find_faults(known: pl.DataFrame, step: timedelta) -> dict[str, BoolArray]:
         (pl.len().over(run) >= _STUCK_STEPS) & (pl.int_range(pl.len()).over(run) > 0)
     ).to_series()
 
-    is_collapsed = np.zeros(known.height, dtype=bool)
     jumps = np.diff(known["value"].to_numpy())
     jumps[(known["start_utc"].diff()[1:] != step).to_numpy()] = 0.0
-    if len(jumps) >= _FEWEST_JUMPS:
-        is_high = np.abs(jumps) > _FAULTY_JUMP * np.quantile(np.abs(jumps), 0.98)
-        for first, last in itertools.pairwise(np.flatnonzero(is_high)):
-            if last - first <= _FAULTY_STEPS and jumps[first] * jumps[last] < 0:
-                is_collapsed[first + 1 : last + 1] = True
+    shows_usual = len(jumps) >= _FEWEST_JUMPS
+    least = _FAULTY_JUMP * np.quantile(np.abs(jumps), 0.98) if shows_usual else np.inf
+    is_collapsed = _find_collapses(jumps, least, _FAULTY_STEPS)
     return {"stuck": is_stuck.to_numpy(), "collapse": is_collapsed}
+
+
+def _find_collapses(jumps: FloatArray, least: float, longest: int) -> BoolArray:
+    """Return which of the values are between two jumps above ``least``, there and back."""
+    is_collapsed = np.zeros(len(jumps) + 1, dtype=bool)
+    for first, last in itertools.pairwise(np.flatnonzero(np.abs(jumps) > least)):
+        if last - first <= longest and jumps[first] * jumps[last] < 0:
+            is_collapsed[first + 1 : last + 1] = True
+    return is_collapsed
 
 
 def _describe_far(known: pl.DataFrame) -> str:
@@ -79,7 +85,10 @@ def _describe_far(known: pl.DataFrame) -> str:
     is_far = (pl.col("value") - middle).abs() > (_FAR * (high - low) or np.inf)
     for value in _find_fillers(known):
         is_far |= pl.col("value") == value
-    is_far |= pl.int_range(pl.len()).is_in(_find_collapse(known["value"].to_numpy()))
+    jumps = np.diff(known["value"].to_numpy())
+    # Any series may have two jumps there and back that are far above all of its others.
+    least = _JUMPS * np.sort(np.abs(jumps))[-3] if len(jumps) >= _FEWEST_EARLIER else np.inf
+    is_far |= pl.Series(_find_collapses(jumps, least, _LONGEST_COLLAPSE))
     far = known.filter(is_far)
     if not far.height:
         return ""
@@ -111,18 +120,6 @@ def _find_fillers(known: pl.DataFrame) -> Iterator[float]:
         is_next = len(distances) > 1 and distances[0] <= _JUMPS * (distances[1] - distances[0])
         if is_apart and not is_weekly and not is_next:
             yield edge
-
-
-def _find_collapse(values: FloatArray) -> list[int]:
-    """Return the places of a few values between two jumps, there and back, far above all others."""
-    jumps = np.diff(values)
-    if len(jumps) < _FEWEST_EARLIER:
-        return []
-    order = np.argsort(np.abs(jumps))
-    first, last = sorted(order[-2:])
-    is_back = jumps[first] * jumps[last] < 0 and last - first <= _LONGEST_COLLAPSE
-    is_high = np.abs(jumps[order[-2]]) > _JUMPS * np.abs(jumps[order[-3]])
-    return list(range(first + 1, last + 1)) if is_back and is_high else []
 
 
 def _describe_stuck(known: pl.DataFrame) -> str:
