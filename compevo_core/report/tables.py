@@ -240,7 +240,7 @@ _WITH_UNIT = frozenset({"mae", "rmse", "pinball_10_50_90", "width_80", "width_95
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Cells as plain text, which every renderer escapes."""
+    """Cells as plain text, which every output escapes: terminal, Markdown, HTML and Dagster."""
 
     header: Sequence[str]  # column titles
     rows: Sequence[Sequence[str]]  # one sequence of cells a row, as long as the header
@@ -277,6 +277,21 @@ class Table:
         ]
         align = "".join("l" if i in self.text_columns else "r" for i in range(len(self.header)))
         return "\n\n".join([markdown_table(self.header, rows, align=align), *self.notes])
+
+    def to_text(self, width: int = 80) -> str:
+        """Return lines for a terminal, without columns that are empty throughout.
+
+        Two spaces are between columns, one where the table would be wider than ``width``.
+        """
+        shown = [i for i in range(len(self.header)) if any(row[i] for row in self.rows)]
+        lines = [[line[i].strip() for i in shown] for line in (self.header, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        gap = "  " if sum(widths) + 2 * len(widths) <= width else " "
+        # Names on the left, numbers on the right.
+        aligned = [
+            [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines
+        ]
+        return "\n".join(gap.join(line).rstrip() for line in aligned)
 
     def to_titled_markdown(self, *texts: str) -> str:
         """Return caption, verdict, texts and table as Markdown, which itself has no captions."""

@@ -6,7 +6,7 @@ titles come from data: what a terminal would not print is replaced.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -39,6 +39,7 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
         name_comparisons,
         summarise_day,
     )
+    from compevo_core.report.tables import Column, build_table
 
     (near, near_words), (far, far_words) = name_comparisons(issued)
     days, level = summarise_day(issued), describe_level(issued)
@@ -69,22 +70,8 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
     if any(columns[far]):
         parts.append(f"{far}: change from {far_words}")
     notes = wrap("; ".join(parts))
-    return "\n".join([*describe_record(issued, data), *notes, "", *render_columns(columns)])
-
-
-def render_columns(columns: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return cells by title as lines, without columns that are empty throughout."""
-    shown = {title: cells for title, cells in columns.items() if any(cells)}
-    lines = [list(shown), *zip(*shown.values(), strict=True)]
-    widths = [max(len(line[i].strip()) for line in lines) for i in range(len(shown))]
-    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
-    return [
-        gap.join(
-            cell.strip().ljust(width) if i == 0 else cell.strip().rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
+    table = build_table([Column(title, cells) for title, cells in columns.items()])
+    return "\n".join([*describe_record(issued, data), *notes, "", table.to_text(WIDTH)])
 
 
 def list_news_effects(issued: "IssuedForecast", entity: str = "") -> list[str]:
@@ -482,6 +469,7 @@ def _choose_step(
 def _list_parts(why: "Explanation", read: "Read", decimals: int) -> list[str]:
     """Return a line for each member, their sum, and what was published."""
     from compevo_core.forecast.explain import list_parts
+    from compevo_core.report.tables import Column, build_table
 
     def show(value: float, sign: str = "") -> str:
         return f"{value:{sign}.{decimals}f}"
@@ -500,7 +488,8 @@ def _list_parts(why: "Explanation", read: "Read", decimals: int) -> list[str]:
     cells[""] = [clean_text(name, 28) for name in cells[""]]
     for title, column in cells.items():
         column += {"": others, "adds": others.values()}.get(title, [""] * len(others))
-    return render_columns(cells)
+    table = build_table([Column(title, column) for title, column in cells.items()])
+    return table.to_text(WIDTH).splitlines()
 
 
 def _describe_reading(issued: "IssuedForecast", part: "MemberPart") -> list[str]:

@@ -5,11 +5,12 @@ not: scoring (``compevo_core.evaluation``), the page (``compevo_core.report``).
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -98,7 +99,11 @@ def render_scores(rows: "pl.DataFrame") -> str:
     import polars as pl
 
     from compevo_core.evaluation.result_rows import POOLED
-    from compevo_core.report.tables import scope_name
+    from compevo_core.report.tables import scope_name, tabulate
+
+    def show(column: str, row: Mapping[str, Any]) -> str:
+        value = row[column]
+        return "none" if value is None else value if column == "method" else f"{value:.4g}"
 
     pooled = rows.filter(pl.col("entity") == POOLED)
     tables = []
@@ -110,15 +115,10 @@ def render_scores(rows: "pl.DataFrame") -> str:
             pl.col("n_windows").first(), *(pl.col(name).mean() for name, _ in ERRORS)
         )
         name = scope_name(dataset, subset) if subset else f"{dataset}, {split}"
-        lines = [
-            f"{name}: {means['n_windows'][0]:,} windows; MAE and RMSE in {unit}",
-            "",
-            f"{'':28}" + "".join(f"{title:>12}" for _, title in ERRORS),
-        ]
-        for row in means.sort("mae").iter_rows(named=True):
-            cells = ["none" if row[error] is None else f"{row[error]:.4g}" for error, _ in ERRORS]
-            lines.append(f"{row['method']:28}" + "".join(f"{cell:>12}" for cell in cells))
-        tables.append("\n".join(lines))
+        cells = {title: partial(show, key) for key, title in (("method", ""), *ERRORS)}
+        table = tabulate(means.sort("mae").to_dicts(), cells)
+        caption = f"{name}: {means['n_windows'][0]:,} windows; MAE and RMSE in {unit}"
+        tables.append(f"{caption}\n\n{table.to_text()}")
     return "\n\n".join(tables)
 
 

@@ -104,7 +104,6 @@ def show_results(layout: "Layout", mode: "Mode", dataset: str) -> None:
     from compevo_core.paper.report.inputs import read_inputs
     from compevo_core.paper.report.result_tables import short_table
     from compevo_core.paper.report.rows import list_scopes, select_pooled
-    from compevo_pipeline.cli.forecast import render_columns
     from compevo_pipeline.sources.common.base import Mode
 
     inputs = read_inputs(layout.results, [], mode=mode.value, generated_at=datetime.now(UTC))
@@ -112,9 +111,7 @@ def show_results(layout: "Layout", mode: "Mode", dataset: str) -> None:
     for scope in scopes[:1]:
         table = short_table(inputs.rows, *scope)
         typer.echo(f"\nErrors: {table.caption}")
-        columns = zip(*table.rows, strict=True)
-        lines = render_columns(dict(zip(table.header, columns, strict=True)))
-        typer.echo("\n".join(lines))
+        typer.echo(table.to_text())
     if mode is Mode.SAMPLE:
         typer.echo("Synthetic data (rates excepted): this shows that everything works, no more.")
     show_paths(layout)
