@@ -75,7 +75,12 @@ _TYPES = {"tuple_type": "should be a list", "model_type": "should be a table of 
 _NUMERIC: Mapping[str, tuple[str, ...]] = {
     "population": ("agents", "members"),
     "forecast": (
-        *("decoder", "prior", "zero_shot_model", "known_errors", "prior_folds", "refit_days"),
+        "decoder",
+        "prior",
+        "zero_shot_model",
+        "known_errors",
+        "prior_folds",
+        "refit_days",
     ),
     "selection": (),
     "run": ("seed", "refit", "micro_batch_size", "validate_every", "validation_windows"),

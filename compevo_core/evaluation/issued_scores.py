@@ -90,8 +90,13 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "scored_at": UTC_US,
 }
 SCORES = (
-    *("n_points", "mae", "rmse", "pinball_10_50_90", "coverage_80"),
-    *("mean_inside_80", "peak_inside_80"),
+    "n_points",
+    "mae",
+    "rmse",
+    "pinball_10_50_90",
+    "coverage_80",
+    "mean_inside_80",
+    "peak_inside_80",
 )
 
 SPANS_DAYS = (7, 28, 365)

@@ -228,8 +228,11 @@ def before_table(day: ForecastDay) -> Table | None:
 
     return Table(
         header=(
-            *("series", f"mean error, {before.unit}", f"MAE, {before.unit}"),
-            *(f"MAE of the published, {before.unit}", "measured inside the 80 % band"),
+            "series",
+            f"mean error, {before.unit}",
+            f"MAE, {before.unit}",
+            f"MAE of the published, {before.unit}",
+            "measured inside the 80 % band",
         ),
         rows=rows,
         caption=f"{before.origin:%A %d %B %Y}: the forecast against what was measured",

@@ -54,10 +54,15 @@ def run_suites(
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     source = context.data_sources.add_pandas("frames")
 
+    share = rules.max_gap_share
+    of_series = [
+        _expect("gaps", "ColumnValuesToBeBetween", column="gap_share", max_value=share),
+        _expect("units", "ColumnValuesToBeBetween", column="units", min_value=1, max_value=1),
+    ]
     # Gaps are a matter of a whole series, so they are counted first and validated a series a row.
     parts = {
         "rows": (_add_grid_offset(frame, rules), _expect_of_rows(frame, rules)),
-        "series": (_count_gaps(frame, rules), _expect_of_series(rules)),
+        "series": (_count_gaps(frame, rules), of_series),
     }
     results: dict[str, list[Any]] = {name: [] for name in suites}
     for part, (data, expectations) in parts.items():
@@ -141,14 +146,6 @@ def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
             (pl.col("missing") / (pl.col("missing") + pl.col("observed"))).alias("gap_share")
         )
     )
-
-
-def _expect_of_series(rules: Rules) -> list[Any]:
-    share = rules.max_gap_share
-    return [
-        _expect("gaps", "ColumnValuesToBeBetween", column="gap_share", max_value=share),
-        _expect("units", "ColumnValuesToBeBetween", column="units", min_value=1, max_value=1),
-    ]
 
 
 def _expect_of_rows(frame: pl.DataFrame, rules: Rules) -> list[Any]:

@@ -43,14 +43,8 @@ class TrainingError(CompEvoError):
 
 def worker_command(job_files: Sequence[str], *, python: str, processes: int) -> list[str]:
     """Return the training command; above 0, torchrun starts that many processes."""
-    if processes < 1:
-        return [python, "-m", WORKER, *job_files]
-
-    return [
-        *(python, "-m", "torch.distributed.run"),
-        *("--standalone", f"--nproc-per-node={processes}"),
-        *("-m", WORKER, *job_files),
-    ]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    return [python, *(torchrun if processes else []), "-m", WORKER, *job_files]
 
 
 def write_jobs(jobs: Sequence[TrainJob]) -> list[str]:

@@ -257,7 +257,14 @@ def _run(jobs: Sequence[TrainJob]) -> None:
 
     rank, processes, local_rank = process_rank()
     disable_progress_bars()
-    _set_up_logging(rank, processes)
+    # Libraries report only problems; progress is only this project's own lines.
+    prefix = f"process {rank}: " if processes > 1 else ""
+    logging.basicConfig(
+        level=logging.WARNING, format=f"%(asctime)s {prefix}%(message)s", stream=sys.stderr
+    )
+    # Under torchrun, the other processes would only repeat what the first one says.
+    if rank == 0:
+        logging.getLogger("compevo").setLevel(logging.INFO)
 
     with _open_pipes(rank) as pipes, process_group(rank, processes, local_rank):
         if pipes is None:
@@ -265,18 +272,6 @@ def _run(jobs: Sequence[TrainJob]) -> None:
         else:
             values = run_jobs(jobs, pipes.log)
             pipes.report_asset_materialization(metadata=values | {"processes": processes})
-
-
-def _set_up_logging(rank: int, processes: int) -> None:
-    """Write plain lines; name the process where there are several."""
-    prefix = f"process {rank}: " if processes > 1 else ""
-    # Libraries report only problems; progress is only this project's own lines.
-    logging.basicConfig(
-        level=logging.WARNING, format=f"%(asctime)s {prefix}%(message)s", stream=sys.stderr
-    )
-    # Under torchrun, the other processes would only repeat what the first one says.
-    if rank == 0:
-        logging.getLogger("compevo").setLevel(logging.INFO)
 
 
 @contextlib.contextmanager

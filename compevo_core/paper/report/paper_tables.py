@@ -113,10 +113,8 @@ OTHER_WINDOWS = "The paper's figures belong to its own test windows, not to thes
 LEAST_SPAN = 0.02
 """Height of a curve's axis as a share of the error: a thousandth of it shall look like nothing."""
 
-SENSITIVITY = (
-    *("lambda-pg", "lambda-div", "lambda-prune", "tau", "beta", "t-gen"),
-    *("agents", "epochs", "instruction"),
-)
+_WEIGHTS = ("lambda-pg", "lambda-div", "lambda-prune")
+SENSITIVITY = (*_WEIGHTS, "tau", "beta", "t-gen", "agents", "epochs", "instruction")
 
 
 def build_backbones(inputs: ReportInputs) -> list[Table]:

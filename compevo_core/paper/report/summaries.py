@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from compevo_core.evaluation.baseline_scores import RECALIBRATED_BASELINES
 from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.evaluation.scoring import COMPEVO
@@ -28,6 +29,7 @@ from compevo_core.paper.report.rows import (
     select_scope,
 )
 from compevo_core.report.tables import (
+    RECALIBRATED,
     Row,
     Table,
     find_side,
@@ -40,16 +42,25 @@ from compevo_core.report.tables import (
 
 #: Relative difference of two MAE below which they count as equal: half of the last printed digit.
 TIE = 0.0005
-#: What CompEvo is compared with first, in this order; networks and others follow by name.
-RIVALS = (
-    *("compevo-equal", "compevo-prior", "prior", "persistence", "weekly"),
-    *("calendar-ridge", "calendar-ridge-recalibrated", "gbm", "gbm-recalibrated"),
-    *("blend", "blend-recalibrated", "published"),
-    *("published-error-ridge", "published-error-gbm", "own-weather-ridge", "own-weather-gbm"),
-    *("sa", "mael", "mae-gpt", "mad-rl"),
-)
 #: Scored from the same run as the population: another configuration's are not rivals of this one.
 _PARTS = ("compevo-equal", "compevo-prior")
+#: What CompEvo is compared with first, in this order; networks and others follow by name.
+RIVALS = (
+    *_PARTS,
+    "prior",
+    "persistence",
+    "weekly",
+    *(name + end for name in RECALIBRATED_BASELINES for end in ("", RECALIBRATED)),
+    "published",
+    "published-error-ridge",
+    "published-error-gbm",
+    "own-weather-ridge",
+    "own-weather-gbm",
+    "sa",
+    "mael",
+    "mae-gpt",
+    "mad-rl",
+)
 
 IMPROVES_ON_PRIOR = "CompEvo improves on its prior here."
 #: A lower error alone does not say whether other days would have given it.

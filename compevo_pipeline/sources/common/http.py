@@ -53,8 +53,15 @@ MAX_PAGE_BYTES = 16 * 2**20
 MAX_REDIRECTS = 5
 
 CHALLENGE_SIGNS = (
-    *(b"cf-challenge", b"challenge-platform", b"just a moment", b"attention required", b"captcha"),
-    *(b"access denied", b"verify you are human", b"enable javascript and cookies", b"<title>login"),
+    b"cf-challenge",
+    b"challenge-platform",
+    b"just a moment",
+    b"attention required",
+    b"captcha",
+    b"access denied",
+    b"verify you are human",
+    b"enable javascript and cookies",
+    b"<title>login",
 )
 """Lower-case texts of a bot-challenge or login page, in the first kilobytes of an answer."""
 

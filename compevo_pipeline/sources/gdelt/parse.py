@@ -190,9 +190,11 @@ def load_json(text: str, name: str) -> tuple[object, int]:
         pass
 
     clean, dropped = _CONTROL.subn("", text)
-    clean, doubled = _double_stray_backslashes(clean)
+    # The pattern takes whole escapes first, so a lone backslash in a match is a stray one.
+    strays = sum(match[0] == "\\" for match in _ESCAPE.finditer(clean))
+    clean = _ESCAPE.sub(lambda match: match[0] if len(match[0]) > 1 else "\\\\", clean)
     document, mended = parse_json(clean, f"{name} (after repair)", strict=False)
-    return document, dropped + doubled + mended
+    return document, dropped + strays + mended
 
 
 def parse_utc(text: object, form: str) -> datetime | None:
@@ -204,13 +206,6 @@ def parse_utc(text: object, form: str) -> datetime | None:
         return datetime.strptime(text, form).replace(tzinfo=UTC)
     except ValueError:
         return None
-
-
-def _double_stray_backslashes(text: str) -> tuple[str, int]:
-    # The pattern takes whole escapes first, so a lone backslash in a match is a stray one.
-    strays = sum(match[0] == "\\" for match in _ESCAPE.finditer(text))
-    doubled = _ESCAPE.sub(lambda match: match[0] if len(match[0]) > 1 else "\\\\", text)
-    return doubled, strays
 
 
 def _raise_if_notice(text: str, name: str) -> None:

@@ -113,7 +113,11 @@ def parse_all(raw_files: Sequence[RawFile]) -> pl.DataFrame:
         observed_RVT[region][:, _count_hours(part["hour"], start)] = _stack(part)
 
     states = _list_states(table, start)
-    selected = _select_states(states)
+    # The newest state of each region before each instant by which views know.
+    newest = {(state.region, _find_cut(state.known_at)): state for state in states}
+    selected = [
+        replace(state, values_Vn=state.values_Vn[:, :_HOURS_OF_STATE]) for state in newest.values()
+    ]
     errors = _find_errors(selected, states, start, n_hours)
     substitutes = _make_substitutes(observed_RVT, errors, start)
     corrected = _correct(selected, states, observed_RVT, start)
@@ -171,14 +175,6 @@ def _list_states(table: pl.DataFrame, start: datetime) -> list[_State]:
         first = int(_count_hours(part["hour"], start)[0])
         states.append(_State(regions[str(city)], known_at, first, _stack(part)))
     return states
-
-
-def _select_states(states: Sequence[_State]) -> list[_State]:
-    """Return the newest state of each region before each instant by which views know."""
-    newest = {(state.region, _find_cut(state.known_at)): state for state in states}
-    return [
-        replace(state, values_Vn=state.values_Vn[:, :_HOURS_OF_STATE]) for state in newest.values()
-    ]
 
 
 def _find_cut(known_at: datetime) -> datetime:

@@ -214,7 +214,16 @@ def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
         url=_find_url(live),
         source=SOURCE,
         name=name,
-        params=_make_query(run),
+        params={
+            "latitude": ",".join(str(latitude) for latitude, _ in PLACES.values()),
+            "longitude": ",".join(str(longitude) for _, longitude in PLACES.values()),
+            "hourly": ",".join(variable.published for variable in VARIABLES),
+            "models": "ecmwf_ifs",
+            "run": f"{run:%Y-%m-%dT%H:%M}",
+            "forecast_days": str(_FORECAST_DAYS),
+            "wind_speed_unit": "ms",
+            "timezone": "GMT",
+        },
         is_final=True,
         key=live.open_meteo,
         check_start=raise_if_streamed_error,
@@ -239,19 +248,6 @@ def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
 
 def _find_url(live: LiveContext) -> str:
     return URL if live.open_meteo is None else CUSTOMER_URL
-
-
-def _make_query(run: datetime) -> dict[str, str]:
-    return {
-        "latitude": ",".join(str(latitude) for latitude, _ in PLACES.values()),
-        "longitude": ",".join(str(longitude) for _, longitude in PLACES.values()),
-        "hourly": ",".join(variable.published for variable in VARIABLES),
-        "models": "ecmwf_ifs",
-        "run": f"{run:%Y-%m-%dT%H:%M}",
-        "forecast_days": str(_FORECAST_DAYS),
-        "wind_speed_unit": "ms",
-        "timezone": "GMT",
-    }
 
 
 def _read_run_time(raw: RawFile) -> datetime:
