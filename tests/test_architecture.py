@@ -21,10 +21,10 @@ LAYERS = (
     # compevo_core, from the bottom up
     "compevo_core.errors",
     "compevo_core.runtime",
-    "compevo_core.config",
     "compevo_core.data",
-    "compevo_core.lm",
     "compevo_core.baselines",
+    "compevo_core.config",
+    "compevo_core.lm",
     "compevo_core.agents",
     "compevo_core.training",
     "compevo_core.forecast",

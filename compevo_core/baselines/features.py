@@ -12,6 +12,7 @@ Shapes: N windows, H horizon, C covariates, F features.
 """
 
 import math
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -274,6 +275,24 @@ class LeadSpace(TrainSpace):
     covariates: tuple[str, ...]
     weather: tuple[str, ...] = ()
 
+    @staticmethod
+    @abstractmethod
+    def knows(view: WindowView) -> bool:
+        """Return whether a view holds what the model needs."""
+
+    @classmethod
+    def covers(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
+        """Return whether train has days for all entities and leads of the windows."""
+        views = windows.views()
+        if not all(cls.knows(view) for view in views):
+            return False
+        if train is None:
+            return True
+        fitted = [view for view in train.views() if cls.knows(view)]
+        entities = {view.entity for view in fitted}
+        leads = {view.unknown_steps for view in fitted}
+        return all(view.entity in entities and view.unknown_steps in leads for view in views)
+
     @property
     def routes(self) -> tuple[int, ...]:
         """The leads of train."""
@@ -288,6 +307,10 @@ class LeadSpace(TrainSpace):
             )
         return view.unknown_steps
 
+    def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
+        """Return the train windows of a lead that hold what the model needs."""
+        return [w for w in train if w.view.unknown_steps == route and self.knows(w.view)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedErrorSpace(LeadSpace):
@@ -296,11 +319,16 @@ class PublishedErrorSpace(LeadSpace):
     quantiles: tuple[str, ...]  # names of the published quantiles besides the median
     past: tuple[str, ...] = ()  # names of the series' own values of earlier days
 
+    @staticmethod
+    def knows(view: WindowView) -> bool:
+        """Return whether a view has a published forecast, and a place for its known errors."""
+        return view.published is not None and LAST_ERROR in view.step_covariates
+
     @classmethod
     def fit(cls, train: WindowSet) -> Self:
         """Fix names and scales on the train windows whose errors are known."""
         # A day without a publication has no error to learn from.
-        windows = _select_published(train)
+        windows = [window for window in train if cls.knows(window.view)]
         if not windows:
             raise DataError(
                 f"{len(train)} train windows of {train.dataset} have no published forecast with "
@@ -346,10 +374,6 @@ class PublishedErrorSpace(LeadSpace):
         scaled = {name: column_N[:, None] / spread_N1 for name, column_N in columns.items()}
         return scaled | encode_flags(views)
 
-    def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
-        """Return the train windows of a lead whose errors are known."""
-        return [w for w in _select_published(train) if w.view.unknown_steps == route]
-
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the published medians (N, H)."""
         return stack_published(views)
@@ -393,15 +417,6 @@ def knows_past(view: WindowView) -> bool:
     """Whether a view has a mean of the last fortnight at every step."""
     mean_H = view.step_covariates.get(PAST_REFERENCE)
     return mean_H is not None and bool(np.isfinite(mean_H).all())
-
-
-def knows_published_errors(view: WindowView) -> bool:
-    """Whether a view has a published forecast, and a place for what is known of its errors."""
-    return view.published is not None and LAST_ERROR in view.step_covariates
-
-
-def _select_published(train: WindowSet) -> list[Window]:
-    return [window for window in train if knows_published_errors(window.view)]
 
 
 def _is_usual(views: Sequence[WindowView], name: str) -> bool:

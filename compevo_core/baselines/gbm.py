@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     import lightgbm as lgb
 
 BOOSTING_ROUNDS = 1000
+MOST_STEPS = 40_000  # target steps of a quick fit: seconds in place of minutes
 SETTINGS: dict[str, Any] = {
     "objective": "regression",
     "learning_rate": 0.05,
@@ -108,6 +109,9 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     of baselines must stay cheap.
     """
 
+    cost = 20.0
+    draws = True
+    most_steps = MOST_STEPS
     _settings: ClassVar[dict[str, Any]]
     _rounds: ClassVar[int]
 
@@ -179,7 +183,8 @@ class BoostedTrees(_Trees[FeatureSpace]):
     LightGBM's NaN.
     """
 
-    name: ClassVar[str] = "gbm"
+    name = "gbm"
+    title = "Boosted trees"
     _space_class = FeatureSpace
     _settings: ClassVar[dict[str, Any]] = {}
     _rounds = BOOSTING_ROUNDS
@@ -225,7 +230,8 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
     learnt from what never is.
     """
 
-    name: ClassVar[str] = "published-error-gbm"
+    name = "published-error-gbm"
+    title = "Trees on the published forecast's error"
     _space_class = PublishedErrorSpace
     _settings = ERROR_SETTINGS
     _rounds = ERROR_ROUNDS
@@ -249,7 +255,8 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
 class OwnWeatherTrees(_Trees[PastSpace]):
     """Changes from the last fortnight, by past, calendar and weather, for each lead."""
 
-    name: ClassVar[str] = "own-weather-gbm"
+    name = "own-weather-gbm"
+    title = "Trees on own past and forecast weather"
     _space_class = PastSpace
     _settings = OWN_SETTINGS
     _rounds = OWN_ROUNDS
@@ -272,20 +279,22 @@ LAGGED_SETTINGS: dict[str, Any] = {
 }
 """What the trees of one step ahead change of :data:`SETTINGS`."""
 
-_MOST_ROWS = 40_000  # newest steps of all series that they are fitted on
 _NEWEST_LAGS = (1, 2, 3)
-_FEWEST_DAYS_OF_YEAR = 500  # from which on the day of the year is more than the date itself
 _LAGGED_FILE = "lagged.txt"
 
 
-class LaggedTrees:
+class LaggedTrees(Baseline):
     """One step ahead from lags, calendar and values known ahead, again and again to the horizon.
 
     Values are counted from the mean of the last season, since trees do not follow a level beyond
     those that they have seen.
     """
 
-    name: ClassVar[str] = "lagged-gbm"
+    name = "lagged-gbm"
+    title = "Trees on lags"
+    cost = 10.0
+    draws = True
+    is_scored = False
 
     def __init__(self, space: FeatureSpace, names: Sequence[str], booster: "lgb.Booster") -> None:
         """Take a fitted model; use :meth:`fit` or :meth:`load`."""
@@ -306,7 +315,7 @@ class LaggedTrees:
         rows, targets = [], []
         for entity, windows in grouped.items():
             history = History.from_windows(windows, names)
-            history = history.keep_newest(_MOST_ROWS // len(grouped))
+            history = history.keep_newest(MOST_STEPS // len(grouped))
             view = windows[-1].view
             z_T = space.scaler.scale(history.values_T, entity)
             place_R = np.flatnonzero(history.is_target_T)
@@ -433,14 +442,17 @@ BLEND_WEIGHTS: Mapping[str, float] = {CalendarRidge.name: 0.3, BoostedTrees.name
 """Weight of each part by its name; they add up to 1."""
 
 
-class Blend:
+class Blend(Baseline):
     """The mean of calendar ridge and boosted trees, which err on different days.
 
     The weights are the argmin of validation MAE over tenths (decision 13-baselines); the optimum is
     flat.
     """
 
-    name: ClassVar[str] = "blend"
+    name = "blend"
+    title = "Ridge and trees blended"
+    draws = True
+    most_steps = MOST_STEPS
 
     def __init__(self, ridge: CalendarRidge, trees: BoostedTrees) -> None:
         """Take fitted parts, which others may use as well."""

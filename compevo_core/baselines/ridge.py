@@ -210,6 +210,7 @@ class CalendarRidge(_Ridge[FeatureSpace]):
     """
 
     name = "calendar-ridge"
+    title = "Calendar ridge"
     _space_class = FeatureSpace
 
     @staticmethod
@@ -234,6 +235,7 @@ class PublishedErrorRidge(_Ridge[PublishedErrorSpace]):
     """
 
     name = "published-error-ridge"
+    title = "Ridge on the published forecast's error"
     _space_class = PublishedErrorSpace
 
     @staticmethod
@@ -257,6 +259,7 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
     """
 
     name = "own-weather-ridge"
+    title = "Ridge on own past and forecast weather"
     _space_class = PastSpace
     _least_spread = 0.3
 

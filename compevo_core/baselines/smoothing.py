@@ -23,13 +23,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from compevo_core.baselines.base import (
+    Baseline,
     History,
     group_by_series,
     raise_if_held_out,
@@ -51,10 +52,13 @@ _LEAST_RANGE = 1e-9  # of what is left, as a share of the values: rounding
 DayStep = tuple[str, int]  # an entity, and minutes after midnight on its clock
 
 
-class Theta:
+class Theta(Baseline):
     """The theta method on what is left of the last day without its usual shape."""
 
-    name: ClassVar[str] = "theta"
+    name = "theta"
+    title = "Theta"
+    cost = 10.0
+    is_scored = is_candidate = False
 
     def __init__(self, shape: Mapping[DayStep, float]) -> None:
         """Take the usual value of each step of the day; use :meth:`fit`."""
@@ -168,14 +172,16 @@ Form = list[Any]
 """Components, as ``MNA`` and whether its trend is damped, and the rates of its states."""
 
 
-class Ets:
+class Ets(Baseline):
     """Exponential smoothing, with a form and rates for each series, on all that is known of it.
 
     Inputs that follow what was fitted are joined to it; where days lie between, a forecast goes by
     the inputs alone.
     """
 
-    name: ClassVar[str] = "ets"
+    name = "ets"
+    title = "Exponential smoothing"
+    is_scored = False
 
     def __init__(self, histories: Mapping[str, History], forms: Mapping[str, Form]) -> None:
         """Take the newest values and the form of each entity; use :meth:`fit`."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from compevo_core.baselines.base import (
+    Baseline,
     MethodFacts,
     raise_if_held_out,
     read_baseline_file,
@@ -255,17 +256,16 @@ def make_folder_name(name: str) -> str:
     return _UNSAFE.sub("-", name)
 
 
-class ZeroShot:
+class ZeroShot(Baseline):
     """A pretrained model behind the contract of a baseline."""
 
+    cost = 10.0
+
     def __init__(self, path: str) -> None:
+        # In rows: a machine's path is none of a reader's business.
+        self.name = f"zero-shot-{short_name(path)}"
         self._path = path
         self._forecast, self._weights_hash = _load_once(path)
-
-    @property
-    def name(self) -> str:
-        """The method name in result rows: a machine's path is none of a reader's business."""
-        return f"zero-shot-{short_name(self._path)}"
 
     @property
     def facts(self) -> MethodFacts:

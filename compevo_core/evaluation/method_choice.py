@@ -28,7 +28,7 @@ from compevo_core.baselines import (
     find_cost,
     is_applicable,
 )
-from compevo_core.baselines.gbm import Blend
+from compevo_core.baselines.gbm import Blend, BoostedTrees
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.baselines.naive import Persistence
 from compevo_core.baselines.zero_shot import PREFIX, find_at_hand, is_zero_shot
@@ -51,13 +51,6 @@ POPULATION = "compevo"
 
 REFIT_DAYS = 91  # days after which an issued method learns anew from all that has become known
 
-_ORDER = (
-    *("last-value", "persistence", "weekly", "seasonal-mean", "published", "ets"),
-    *("calendar-ridge", "published-error-ridge", "own-weather-ridge", "lagged-gbm", "gbm"),
-    *("published-error-gbm", "own-weather-gbm", "blend", MIXTURE, POPULATION),
-)
-"""Candidates, the simplest first: nothing fitted, a line, trees, several, agents that read."""
-
 _WORST = 1.02  # error of what is chosen, over the lowest, at most
 _CLOSE = 1.2  # error of a member of the mixture, over the lowest of one method, at most
 _MOST_WINDOWS = 500  # of validation that candidates are scored on, evenly spaced in time
@@ -65,9 +58,6 @@ _MOST_WINDOWS = 500  # of validation that candidates are scored on, evenly space
 _MOST_ZERO_SHOT = 100  # of them, where a pretrained model is a candidate: each takes it 0.1 s
 _GROWTH = 4  # a method learns anew when what it was fitted on has grown by such a part of it
 
-_TREES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
-_MOST_TREE_STEPS = 40_000
-"""Target steps that trees are fitted on at most, the nearest days: seconds in place of minutes."""
 _FEWEST_TREE_DAYS = 182  # of fewer days trees would not know a season: they are not candidates then
 
 
@@ -330,9 +320,10 @@ def _choose_refit_days(train: WindowSet | None) -> int:
 
 def _limit_days(name: str, train: WindowSet | None) -> int:
     """Return the nearest days that a method is fitted on; 0 for all of them."""
-    if name not in _TREES or train is None or not len(train):
+    most = 0 if is_zero_shot(name) else PRIORS[name].most_steps
+    if not most or train is None or not len(train):
         return 0
-    days = _MOST_TREE_STEPS // (train.horizon * len(train.entities))
+    days = most // (train.horizon * len(train.entities))
     return 0 if len(train) <= days * len(train.entities) else max(days, 1)
 
 
@@ -345,18 +336,19 @@ def _is_too_slow(name: str, train: WindowSet) -> bool:
 
 
 def _place(name: str) -> int:
-    # A method that is not listed is fitted, and no mixture.
-    return _ORDER.index(name) if name in _ORDER else _ORDER.index(Blend.name)
+    # The simplest first; a pretrained model is with the last that is fitted.
+    order = [*PRIORS, MIXTURE, POPULATION]
+    return order.index(name) if name in order else len(PRIORS) - 1
 
 
 def _list_applicable(train: WindowSet, val: WindowSet) -> list[str]:
     """Return the candidates that can forecast these windows, the simplest first."""
-    known = [name for name in _ORDER if name in PRIORS]
+    known = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
     if len(val) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
         known.append(f"{PREFIX}{at_hand}")
     if not any(view.covariates for view in train.views()):
         # Without weather by day lagged trees err less, and take a tenth of the time.
-        known = [name for name in known if name not in ("gbm", "blend")]
+        known = [name for name in known if name not in (BoostedTrees.name, Blend.name)]
     return [
         name
         for name in sorted(known, key=_place)

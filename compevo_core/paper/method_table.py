@@ -19,7 +19,6 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.baseline_scores import (
-    SEEDED_BASELINES,
     BaselineScores,
     Candidate,
     score_candidates,
@@ -55,11 +54,11 @@ def list_numeric() -> list[Method]:
             name=name,
             family="numeric",
             fit=partial(_fit_baseline, name),
-            seeds=CHEAP_SEEDS if name in SEEDED_BASELINES else 1,
+            seeds=CHEAP_SEEDS if baseline.draws else 1,
             has_budget=False,
             is_applicable=partial(is_applicable, name),
         )
-        for name in BASELINES
+        for name, baseline in BASELINES.items()
     ]
 
     # Not among the baselines that every evaluation fits: theta takes a tenth of a second a window,

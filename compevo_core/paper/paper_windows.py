@@ -241,8 +241,8 @@ class LastWeek(NaiveForecast):
 
     name = "last-week"
 
-    @staticmethod
-    def is_applicable(windows: WindowSet) -> bool:
+    @classmethod
+    def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
         """Return whether every view knows all of last week's day."""
         known = [view.step_covariates.get(_LAST_WEEK) for view in windows.views()]
         return all(week is not None and np.isfinite(week).all() for week in known)

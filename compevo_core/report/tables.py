@@ -14,12 +14,6 @@ from typing import Any, NamedTuple
 
 METHOD_NAMES = {
     "compevo": "CompEvo",
-    "last-value": "Last value",
-    "persistence": "Persistence",
-    "weekly": "Weekly persistence",
-    "calendar-ridge": "Calendar ridge",
-    "gbm": "Boosted trees",
-    "blend": "Ridge and trees blended",
     "dlinear": "DLinear",
     "itransformer": "iTransformer",
     "film": "FiLM",
@@ -27,11 +21,9 @@ METHOD_NAMES = {
     "fedformer": "FEDformer",
     "gpt4ts": "GPT4TS",
     "gpt4ts-no-lm": "GPT4TS without its language model",
-    "theta": "Theta",
     "mixture-issued": "Preset `operational`, day by day",
     "last-week": "Last week",
     "train-look-up": "Look-up in train, the measure of the leak",
-    "ets": "Exponential smoothing",
     "news2forecast": "News2Forecast",
     "gpt4mts": "GPT4MTS",
     "gpt4mts-no-news": "GPT4MTS without news",
@@ -40,12 +32,7 @@ METHOD_NAMES = {
     "mael": "MAEL",
     "mae-gpt": "MAE-GPT",
     "mad-rl": "MAD-RL",
-    "published": "Published forecast (AEMO POE50)",
-    "published-error-ridge": "Ridge on the published forecast's error",
-    "published-error-gbm": "Trees on the published forecast's error",
     "members": "Ensemble of four regressions (no language model)",
-    "own-weather-ridge": "Ridge on own past and forecast weather",
-    "own-weather-gbm": "Trees on own past and forecast weather",
     "prior": "Own base model",
     "compevo-equal": "CompEvo, equal weights",
     "compevo-prior": "CompEvo's best base model",
@@ -99,8 +86,11 @@ def method_name(method: str) -> str:
         return f"Agent {method.removeprefix(AGENT)}"
     if method.startswith(ZERO_SHOT):
         return f"{method.removeprefix(ZERO_SHOT)}, zero-shot"
+    # Imports numpy and polars, which commands that print no method never need.
+    from compevo_core.baselines import PRIORS
+
     plain = method.removesuffix(RECALIBRATED)
-    name = METHOD_NAMES.get(plain, plain)
+    name = PRIORS[plain].title if plain in PRIORS else METHOD_NAMES.get(plain, plain)
     return name if plain == method else f"{name}, known errors added"
 
 

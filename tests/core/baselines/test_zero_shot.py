@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from compevo_core.baselines import Baseline, fit_baseline, load_baseline
 from compevo_core.baselines.base import read_facts
+from compevo_core.baselines.naive import Persistence
 from compevo_core.baselines.zero_shot import find_at_hand
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
@@ -157,7 +158,7 @@ def test_a_model_is_at_hand_where_the_cache_holds_all_of_it(tmp_path, monkeypatc
 
 def test_a_model_at_hand_is_a_candidate_of_auto(timesfm, monkeypatch):
     train, val = windows("train", 8), windows("val", 6, first_day=20)
-    monkeypatch.setattr(method_choice, "PRIORS", {"persistence": None})
+    monkeypatch.setattr(method_choice, "PRIORS", {"persistence": Persistence})
     monkeypatch.setattr(method_choice, "find_at_hand", lambda: str(timesfm))
     said = []
     choice = method_choice.choose_method(train, val, on_step=said.append)

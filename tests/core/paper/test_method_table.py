@@ -74,7 +74,7 @@ def test_methods_are_selected_once_by_name_by_family_or_all_together():
 
 @pytest.mark.parametrize("names", [[], ["lstm"], ["dlinear", "lstm"]])
 def test_an_unknown_method_or_none_is_refused_with_the_names_that_are_known(names):
-    with pytest.raises(ConfigError, match=r"known: persistence, .*dlinear"):
+    with pytest.raises(ConfigError, match=r"known: last-value, .*dlinear"):
         select_methods(names)
     with pytest.raises(ConfigError, match="no method 'lstm'"):
         find_method("lstm")
