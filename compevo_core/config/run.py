@@ -289,8 +289,7 @@ class RunConfig(SettingsSection):
     def from_mapping(cls, tree: Mapping[str, Mapping[str, Any]]) -> Self:
         """Build a configuration from ``{section: {setting: value}}``.
 
-        Raises:
-            ConfigError: a section or setting is unknown, of a wrong type or out of bounds.
+        ConfigError if a section or setting is unknown, of a wrong type or out of bounds.
         """
         for name, values in tree.items():
             if name not in cls.model_fields:

@@ -104,9 +104,8 @@ def build_views(
     ``articles`` may be what reads a store part by part. Nothing in the views is known later than
     ``information_until`` (default: the origin).
 
-    Raises:
-        DataError: no series of the data set is in the frame, an instant is not a step of the grid,
-            or a frame breaks its contract.
+    DataError if no series of the data set is in the frame, an instant is not a step of the grid, or
+    a frame breaks its contract.
     """
     until = origin_utc if information_until is None else information_until
     unknown_steps, rest = divmod(origin_utc - until, spec.step)
@@ -335,8 +334,7 @@ def build_windows(
     Returns:
         The windows; their manifest counts what was dropped, filled, masked and left unused.
 
-    Raises:
-        DataError: no series of the data set is in the frame, or a frame breaks its contract.
+    DataError if no series of the data set is in the frame, or a frame breaks its contract.
     """
     if not isinstance(series, pl.DataFrame):
         raise DataError(

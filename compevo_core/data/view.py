@@ -74,8 +74,7 @@ class WindowView:
     def __post_init__(self) -> None:
         """Check shapes and values, and make the view read-only.
 
-        Raises:
-            DataError: an unknown split, an origin without time zone, a wrong shape, NaN in ``x``.
+        DataError for an unknown split, an origin without time zone, a wrong shape, NaN in ``x``.
         """
         name = f"window {self.window_id}"
         if self.split not in SPLITS:

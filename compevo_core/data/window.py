@@ -172,8 +172,7 @@ class WindowSet(Sequence[Window]):
     ) -> None:
         """Sort and check the windows; ``manifest`` says what they were built from.
 
-        Raises:
-            DataError: two windows share an id, or one belongs to another data set.
+        DataError if two windows share an id, or one belongs to another data set.
         """
         self._windows = tuple(
             sorted(windows, key=lambda w: (w.view.origin_utc, w.view.series_id, w.view.window_id))
@@ -258,8 +257,7 @@ class WindowSet(Sequence[Window]):
     def subset(self, name: str) -> "WindowSet":
         """Return the windows of one named subset.
 
-        Raises:
-            DataError: no window has the name; an empty set would score as if nothing were wrong.
+        DataError if no window has the name: an empty set would score as if nothing were wrong.
         """
         known = {subset for window in self._windows for subset in window.view.subsets}
         if name not in known:
@@ -284,8 +282,7 @@ class WindowSet(Sequence[Window]):
     def with_truth(self, y_NH: FloatArray) -> "WindowSet":
         """Return the same views with another truth, for tests that poison it.
 
-        Raises:
-            DataError: the truth is not (N, H).
+        DataError if the truth is not (N, H).
         """
         if y_NH.shape != (len(self), self.horizon):
             raise DataError(
@@ -304,8 +301,7 @@ class WindowSet(Sequence[Window]):
     def read(cls, folder: str | os.PathLike[str]) -> Self:
         """Read a folder that :meth:`write` wrote; check its hash.
 
-        Raises:
-            DataError: the folder has no manifest, or its windows are others than it describes.
+        DataError if the folder has no manifest, or its windows are others than it describes.
         """
         return read_together(
             Path(folder),

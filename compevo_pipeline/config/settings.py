@@ -320,9 +320,8 @@ class Settings(BaseSettings):
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
         """Read the variables of this project, or those that are given.
 
-        Raises:
-            ConfigError: an unknown mode, archive mode without an archive folder, an address without
-                its model, an account without its password, or a value that its use does not allow.
+        ConfigError for an unknown mode, archive mode without an archive folder, an address without
+        its model, an account without its password, or a value that its use does not allow.
         """
         source = EnvSettingsSource(cls)
         if environment is not None:

@@ -65,8 +65,7 @@ def run_training(
     ``on_round`` gets each new round while the process works; above 0, torchrun starts
     ``processes``.
 
-    Raises:
-        TrainingError: it ended with an error.
+    TrainingError if it ended with an error.
     """
     command = worker_command(write_jobs(jobs), python=sys.executable, processes=processes)
     process = subprocess.Popen(  # noqa: S603 -- our own command
@@ -195,8 +194,7 @@ class PodSpec:
     def read(cls, path: Path) -> Self:
         """Read a pod from a TOML file with the attributes of this class.
 
-        Raises:
-            ConfigError: there is no such file, or it is not a table of these attributes.
+        ConfigError if there is no such file, or it is not a table of these attributes.
         """
         try:
             return cls(**tomllib.loads(path.read_text(encoding="utf-8")))

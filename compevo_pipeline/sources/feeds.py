@@ -217,8 +217,7 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
 def read_own_file(path: Path, publisher: str, clock: Clock) -> RawFile:
     """Read a user's own file; its rows are labelled as a file's in every mode.
 
-    Raises:
-        SourceAbsent: there is no such file, or it cannot be read.
+    SourceAbsent if there is no such file, or it cannot be read.
     """
     try:
         content = path.read_bytes()

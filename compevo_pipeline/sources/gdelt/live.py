@@ -154,9 +154,8 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
 def fetch_topics(live: LiveContext) -> Iterator[RawFile]:
     """Ask for every topic, day by day; a day that is over is asked for once.
 
-    Raises:
-        SourceRejected: GDELT refused a query.
-        SourceTransient: throttled, no usable answer, or nothing but empty ones.
+    SourceRejected if GDELT refuses a query; SourceTransient if it throttles, or no answer is
+    usable.
     """
     queries = read_queries(live.news_queries)
     if not queries.fetch.doc:
@@ -199,8 +198,7 @@ def parse_list(content: bytes, name: str) -> dict[str, BulkFile]:
 def verify_file(raw: RawFile, listed: BulkFile) -> None:
     """Check a fetched file against its listing.
 
-    Raises:
-        SourceTransient: size or MD5 differ; fetch once more, then set the file aside.
+    SourceTransient if size or MD5 differ: fetch once more, then set the file aside.
     """
     # MD5 is what GDELT publishes; it guards against damage here, not against forgery.
     digest = hashlib.md5(raw.content, usedforsecurity=False).hexdigest()

@@ -174,8 +174,7 @@ def read_file_time(name: str) -> datetime:
 def raise_if_throttled(start: bytes) -> None:
     """Reject a throttle notice or a page that comes with status 200 in place of a list.
 
-    Raises:
-        Throttled: GDELT wants fewer requests.
+    Throttled if GDELT wants fewer requests.
     """
     head = start.decode("utf-8", "replace").strip()[:_HEAD_CHARACTERS]
     if _is_throttle_notice(head):

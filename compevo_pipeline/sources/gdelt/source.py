@@ -145,8 +145,7 @@ class NewsQueries(TomlSection):
 def read_queries(path: Path | None = None) -> NewsQueries:
     """Read the file of queries, the packaged one unless another is named.
 
-    Raises:
-        ConfigError: it cannot be read, is not TOML, or a key is missing, unknown or wrong.
+    ConfigError if it cannot be read, is not TOML, or a key is missing, unknown or wrong.
     """
     file = path or PACKAGED
     tables = read_toml(file, "correct COMPEVO_NEWS_QUERIES")
@@ -185,8 +184,7 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     answers), then bulk files put into ``gdelt_bulk/``; ``sample`` synthetic answers, one GAL and
     one GKG file.
 
-    Raises:
-        SourceAbsent: the archive has no stored poll.
+    SourceAbsent if the archive has no stored poll.
     """
     if mode is Mode.SAMPLE:
         yield from read_sample_files(DOC_SOURCE)
@@ -252,9 +250,8 @@ def parse_all(
     The 15-minute files hold the news of the whole world: of those fetched live only articles that
     concern a topic of ``queries`` are kept, if any are given.
 
-    Raises:
-        EmptyNewsAnswer: there was no file, or every answer was empty.
-        SourceError: any other failure of :func:`parse_counted`.
+    EmptyNewsAnswer if there was no file, or every answer was empty; other errors are those of
+    :func:`parse_counted`.
     """
     frames: list[pl.DataFrame] = []
     total = NewsReport()

@@ -138,9 +138,7 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
 def parse_list(content: bytes, name: str) -> list[ClearinghouseFile]:
     """Read a list of files, in the order of their days.
 
-    Raises:
-        SourceBlocked: a web page: the session has ended.
-        SchemaDrift: not the known form.
+    SourceBlocked for a web page, where the session has ended; SchemaDrift for an unknown form.
     """
     if content.lstrip().startswith(b"<"):
         raise _SessionLost(f"{name}: a web page in place of a list: the session has ended")

@@ -123,8 +123,7 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
 
     A run that Open-Meteo does not have is asked for again later, then given up.
 
-    Raises:
-        SourceError: any other answer than a run; the runs before it are safe.
+    SourceError for any other answer than a run; the runs before it are safe.
     """
     start, end = live.span(LOOKBACK)
     for run in list_runs(start, min(end, live.now - PUBLIC_AFTER)):
@@ -198,9 +197,7 @@ def parse(raw: RawFile) -> pl.DataFrame:
 def raise_if_streamed_error(content: bytes) -> None:
     """Reject an error that came as text with or after a status of 200.
 
-    Raises:
-        SourceAbsent: Open-Meteo does not have the run.
-        SourceTransient: the answer broke off.
+    SourceAbsent if Open-Meteo does not have the run; SourceTransient if the answer broke off.
     """
     if _NO_SUCH_RUN_TEXT in content:
         raise SourceAbsent("Open-Meteo does not have this run; ask again later")
