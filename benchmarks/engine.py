@@ -39,12 +39,11 @@ from benchmarks.rows import RESULTS as FOLDER
 from compevo_pipeline.config.settings import child_environment
 
 RESULTS = FOLDER / "engine.csv"
-COLUMNS = (
-    *("case", "agents", "backbone", "dtype", "reference", "ours_seconds", "reference_seconds"),
-    *("ratio", "tokens", "peak_memory_gb", "state_gb", "repeats", "threads", "machine"),
-    *LIBRARIES,
-    "commit",
-)
+_WHAT = ("case", "agents", "backbone", "dtype", "reference")
+_SECONDS = ("ours_seconds", "reference_seconds", "ratio")
+_SIZES = ("tokens", "peak_memory_gb", "state_gb")
+_HOW = ("repeats", "threads", "machine", *LIBRARIES, "commit")
+COLUMNS = (*_WHAT, *_SECONDS, *_SIZES, *_HOW)
 
 
 def run(

@@ -132,6 +132,16 @@ def test_every_command_of_a_page_exists_with_its_options():
     assert len(seen) > 20
 
 
+def run_python(page, names, replacements=()):
+    """Run the code of a page with these names, which then hold what it made."""
+    blocks = re.findall(r"```python\n(.*?)```", (REPO / page).read_text("utf-8"), re.DOTALL)
+    code = "\n".join(blocks)
+    for shown, here in replacements:
+        assert shown in code
+        code = code.replace(shown, here)
+    exec(compile(code, page, "exec"), names)  # noqa: S102 - the page's own code
+
+
 @pytest.mark.slow
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     days = pl.date_range(date(2024, 1, 1), date(2024, 10, 1), "1d", eager=True)
@@ -139,9 +149,7 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     rows.write_csv(tmp_path / "sales.csv")
 
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", (REPO / "README.md").read_text("utf-8"), re.DOTALL)
-    names: dict[str, object] = {}
-    exec(compile(code, "README.md", "exec"), names)  # noqa: S102 - the page's own code
+    run_python("README.md", names := {})
     assert names["forecast"].shape[0] == 28
     assert list(names["forecast"]["mean"][:7].round(6)) == [2.0, 3.0, 4.0, 5.0, 6.0, 0.0, 1.0]
 
@@ -155,17 +163,14 @@ def test_the_python_of_the_page_on_own_data_runs(tmp_path, monkeypatch):
         temperature=pl.col("y") - 5, visitors=pl.col("y") % 7
     )
 
-    (code,) = re.findall(
-        r"```python\n(.*?)```", (REPO / "docs/how-to/own-data.md").read_text("utf-8"), re.DOTALL
-    )
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {
+    names = {
         "sales": sales.head(-28),
         "newer_sales": sales.tail(28),
         "load": load.head(-24),
         "weather": load.tail(24).select("ds", "temperature"),
     }
-    exec(compile(code, "own-data.md", "exec"), names)  # noqa: S102 - the page's own code
+    run_python("docs/how-to/own-data.md", names)
     assert names["moved"]["ds"][0] == date(2024, 10, 29)
     assert names["errors"]["cutoff"].n_unique() == 4
     assert names["forecast"].shape[0] == 24 and "q0.5" not in names["forecast"].columns
@@ -173,7 +178,6 @@ def test_the_python_of_the_page_on_own_data_runs(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_python_of_the_tutorial_runs(tmp_path, monkeypatch):
-    page = "docs/tutorials/train-and-predict.md"
     windows = [
         *make_windows("train", 8),
         *make_windows("val", 2, first_day=20),
@@ -182,19 +186,13 @@ def test_the_python_of_the_tutorial_runs(tmp_path, monkeypatch):
     WindowSet(windows, dataset="electricity").write(tmp_path / "windows")
     news_pool().write(tmp_path / "news")
 
-    blocks = re.findall(r"```python\n(.*?)```", (REPO / page).read_text("utf-8"), flags=re.DOTALL)
-    code = "\n".join(blocks)
-    for shown, here in (
+    replacements = (
         (".compevo/sample/windows/electricity", str(tmp_path / "windows")),
         (".compevo/sample/news/electricity", str(tmp_path / "news")),
         ('preset("demo")', 'preset("tiny")'),
-    ):
-        assert shown in code
-        code = code.replace(shown, here)
-
+    )
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    exec(compile(code, page, "exec"), names)  # noqa: S102 - the page's own code
+    run_python("docs/tutorials/train-and-predict.md", names := {}, replacements)
     assert names["forecast_NH"].shape == (4, 48)
 
 

@@ -531,11 +531,11 @@ def month_table(rows: pl.DataFrame) -> Table:
         {
             "month": lambda row: row["month"],
             "series": lambda row: row["entity"],
-            f"published: MAE, {unit}": lambda row: f"{row['mae']:,.{decimals}f}",
-            "bias": lambda row: f"{row['bias']:+,.{decimals}f}",
+            f"published: MAE, {unit}": lambda row: _show(row["mae"], decimals),
+            "bias": lambda row: _show(row["bias"], decimals, "+"),
             "in its 80 % band": lambda row: format_percent(row["coverage_80"]),
-            f"forecast: MAE, {unit}": lambda row: f"{row['mae_own']:,.{decimals}f}",
-            "its bias": lambda row: f"{row['bias_own']:+,.{decimals}f}",
+            f"forecast: MAE, {unit}": lambda row: _show(row["mae_own"], decimals),
+            "its bias": lambda row: _show(row["bias_own"], decimals, "+"),
             "in the forecast's band": lambda row: format_percent(row["coverage_80_own"]),
             "points": lambda row: f"{row['n_points']:,}",
         },
@@ -556,12 +556,10 @@ def score_table(rows: pl.DataFrame, members: Mapping[str, str]) -> Table:
         records,
         {
             "method": lambda row: names.get(row["method"], method_name(row["method"])),
-            f"MAE, {unit}": lambda row: f"{row['mae']:,.{decimals}f}",
-            f"bias, {unit}": lambda row: f"{row['bias']:+,.{decimals}f}",
+            f"MAE, {unit}": lambda row: _show(row["mae"], decimals),
+            f"bias, {unit}": lambda row: _show(row["bias"], decimals, "+"),
             "in its 80 % band": lambda row: format_percent(row["coverage_80"]),
-            f"width of the band, {unit}": lambda row: (
-                MISSING if row["width_80"] is None else f"{row['width_80']:,.{decimals}f}"
-            ),
+            f"width of the band, {unit}": lambda row: _show(row["width_80"], decimals),
             "points": lambda row: f"{row['n_points']:,}",
         },
         caption="All methods",

@@ -251,9 +251,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(jobs: Sequence[TrainJob]) -> None:
-    from compevo_core.runtime.distributed import (
-        process_group,  # torch, only in the training process
-    )
+    # Brings torch, only into the training process.
+    from compevo_core.runtime.distributed import process_group
 
     rank, processes, local_rank = process_rank()
     disable_progress_bars()

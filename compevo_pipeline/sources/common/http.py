@@ -243,7 +243,7 @@ class Client:
     def read_page(self, request: FileRequest) -> bytes:
         """Return a page that changes, such as a folder's listing; only its newest bytes are kept.
 
-        Errors are those of :meth:`fetch`.
+        It raises what :meth:`fetch` raises.
         """
         request = replace(request, html_expected=True, max_bytes=MAX_PAGE_BYTES, is_versioned=False)
         entry = self.ledger.get(request.source, request.name)
@@ -257,7 +257,7 @@ class Client:
     def submit(self, url: str, form: Mapping[str, str]) -> bytes:
         """Send a form, such as a login, and return the page that answers; nothing of it is kept.
 
-        Errors are those of :meth:`fetch`; the form's values are in no message.
+        It raises what :meth:`fetch` raises; the form's values are in no message.
         """
 
         def send() -> bytes:

@@ -250,8 +250,8 @@ def parse_all(
     The 15-minute files hold the news of the whole world: of those fetched live only articles that
     concern a topic of ``queries`` are kept, if any are given.
 
-    EmptyNewsAnswer if there was no file, or every answer was empty; other errors are those of
-    :func:`parse_counted`.
+    EmptyNewsAnswer if there was no file, or every answer was empty; otherwise what
+    :func:`parse_counted` raises.
     """
     frames: list[pl.DataFrame] = []
     total = NewsReport()

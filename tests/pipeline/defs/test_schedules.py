@@ -35,13 +35,11 @@ from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import MissingInputError
 from tests.pipeline.sources.test_registry import SOUND
 from tests.pipeline.sources.test_registry import declare as declare_file
-from tests.support import operational
 from tests.support.deployment import SetClock, deploy
 from tests.support.own_tables import declare
 
 MINUTES_45 = timedelta(minutes=45)
 DAY = date(2026, 2, 23)
-ISSUED = operational.issue_time(DAY)
 
 
 @pytest.fixture(scope="module")

@@ -185,9 +185,6 @@ def test_forecast_weather_that_is_no_number_is_refused_and_ordinary_weather_is_n
         admit_weather(float("nan"))
 
 
-SERIES_ID = "AEMO/TOTALDEMAND/NSW1"
-
-
 def make_feed(name, kind=FrameKind.SERIES, error=None, *, mode=Mode.ARCHIVE, **options):
     """A feed of one file that holds two values, or that fails."""
 

@@ -21,9 +21,6 @@ from tests.fuzz.seeds import FILES
 from tests.support.nemweb import ACTUAL_INDEX, FORECAST_INDEX, ROOFTOP_INDEX, pack
 from tests.support.sources import clock, raw
 
-HALF_HOUR = timedelta(minutes=30)
-
-
 COLLECTED = (
     "datetime,load_act\n2016-01-01 00:00:00,1.0\n2016-01-01 00:30:00,2.0\n2016-01-01 01:00:00,3.0\n"
 )
