@@ -90,7 +90,7 @@ def method_name(method: str) -> str:
     from compevo_core.baselines import PRIORS
 
     plain = method.removesuffix(RECALIBRATED)
-    name = PRIORS[plain].title if plain in PRIORS else METHOD_NAMES.get(plain, plain)
+    name = getattr(PRIORS.get(plain), "title", METHOD_NAMES.get(plain, plain))
     return name if plain == method else f"{name}, known errors added"
 
 
