@@ -320,7 +320,7 @@ def _choose_refit_days(train: WindowSet | None) -> int:
 
 def _limit_days(name: str, train: WindowSet | None) -> int:
     """Return the nearest days that a method is fitted on; 0 for all of them."""
-    most = 0 if is_zero_shot(name) else PRIORS[name].most_steps
+    most = PRIORS[name].most_steps if name in PRIORS else 0
     if not most or train is None or not len(train):
         return 0
     days = most // (train.horizon * len(train.entities))

@@ -90,9 +90,6 @@ def default_feeds(
     ``pems_stations`` are kept, all unless given.
     """
     parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
-    news_parsers = {
-        FrameKind.ARTICLES: functools.partial(gdelt.parse_concerned, news_queries=news_queries)
-    }
     exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse, exchange.read_periods)}
     return {
         "electricity": _ELECTRICITY,
@@ -139,32 +136,38 @@ def default_feeds(
                 unpack=lambda raw: [raw] if pems.has_values(raw.name) else [],
             ),
         ),
-        "news": (
-            Feed(
-                name="gdelt",
-                read_files=gdelt.read_files,
-                parsers=news_parsers,
-                fetch_live=gdelt_live.fetch_live,
-                labels=("live:gdelt_bulk/", "archive:gdelt_"),
-                folds_titles=True,
-            ),
-            Feed(
-                name="gdelt-doc",
-                parsers=news_parsers,
-                modes=frozenset(),
-                fetch_live=gdelt_live.fetch_topics,
-                labels=("live:gdelt_doc/",),
-                is_optional=True,
-                folds_titles=True,
-            ),
-            Feed(
-                name="news2forecast",
-                read_files=news2forecast.read_files,
-                parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
-                labels=(f"archive:{news2forecast.SOURCE}/", f"archive:{news2forecast.NEWS}/"),
-            ),
-        ),
+        "news": _build_news_feeds(news_queries),
     }
+
+
+def _build_news_feeds(queries: Path | None) -> tuple[Feed, ...]:
+    """Return the sources of news; ``queries`` says which live articles are kept."""
+    parsers = {FrameKind.ARTICLES: functools.partial(gdelt.parse_concerned, news_queries=queries)}
+    return (
+        Feed(
+            name="gdelt",
+            read_files=gdelt.read_files,
+            parsers=parsers,
+            fetch_live=gdelt_live.fetch_live,
+            labels=("live:gdelt_bulk/", "archive:gdelt_"),
+            folds_titles=True,
+        ),
+        Feed(
+            name="gdelt-doc",
+            parsers=parsers,
+            modes=frozenset(),
+            fetch_live=gdelt_live.fetch_topics,
+            labels=("live:gdelt_doc/",),
+            is_optional=True,
+            folds_titles=True,
+        ),
+        Feed(
+            name="news2forecast",
+            read_files=news2forecast.read_files,
+            parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
+            labels=(f"archive:{news2forecast.SOURCE}/", f"archive:{news2forecast.NEWS}/"),
+        ),
+    )
 
 
 def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
@@ -217,7 +220,8 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
 def read_own_file(path: Path, publisher: str, clock: Clock) -> RawFile:
     """Read a user's own file; its rows are labelled as a file's in every mode.
 
-    SourceAbsent if there is no such file, or it cannot be read.
+    Raises:
+        SourceAbsent: there is no such file, or it cannot be read.
     """
     try:
         content = path.read_bytes()
