@@ -233,7 +233,7 @@ def forecast(
     """
     from compevo_core.forecast.issued import widen
     from compevo_core.runtime.files import write_atomically
-    from compevo_pipeline.config.settings import disable_progress_bars
+    from compevo_pipeline.config.settings import disable_progress_bars, has_dagster_home
     from compevo_pipeline.work.next_day import choose_dataset
 
     disable_progress_bars()
@@ -252,6 +252,10 @@ def forecast(
 
     _show_record(day_forecast, dataset)
     typer.echo(render_forecast(issued, describe_data(deployment.data_mode, dataset)))
+    if has_dagster_home():
+        from compevo_pipeline.defs.command_events import report_forecast
+
+        report_forecast(deployment, dataset, day_forecast)
 
 
 def _forecast_day(

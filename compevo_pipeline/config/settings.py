@@ -457,6 +457,11 @@ def process_rank() -> tuple[int, int, int]:
     return torchrun_rank(os.environ)
 
 
+def has_dagster_home() -> bool:
+    """Return whether there are records of Dagster that a command should tell what it made."""
+    return bool(os.environ.get("DAGSTER_HOME"))
+
+
 def ensure_dagster_home() -> Path:
     """Return ``DAGSTER_HOME``; set it to this repository's folder where it is not set."""
     return Path(os.environ.setdefault("DAGSTER_HOME", str(REPOSITORY / "dagster_home")))

@@ -206,7 +206,7 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
     steps = [node.name for node in job.nodes]
     loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
 
-    with _translate_record_errors(), dg.DagsterInstance.get() as instance:
+    with translate_record_errors(), dg.DagsterInstance.get() as instance:
         result = job.execute_in_process(
             run_config=run_config(name, dataset) | loggers,
             partition_key=day or None,
@@ -225,7 +225,7 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
 
 
 @contextmanager
-def _translate_record_errors() -> Iterator[None]:
+def translate_record_errors() -> Iterator[None]:
     """Raise StorageError where Dagster cannot keep its records, such as on a full disk."""
     what = f"Dagster's records in {ensure_dagster_home()}"
     try:

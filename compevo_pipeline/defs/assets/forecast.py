@@ -152,12 +152,17 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
                     raise
                 context.log.info(f"the forecast waits: {error}")
                 return
-        yield dg.MaterializeResult(
-            metadata=_describe_forecast(day_forecast) | {"mode": workspace.data_mode.value},
-            data_version=dg.DataVersion(day_forecast.forecast.hash[:32]),
-        )
+        yield describe_forecast(workspace, day_forecast)
 
     return _next_day
+
+
+def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.MaterializeResult[Any]:
+    """Return what the UI shows of an issued forecast."""
+    return dg.MaterializeResult(
+        metadata=_show_forecast(found) | {"mode": workspace.data_mode.value},
+        data_version=dg.DataVersion(found.forecast.hash[:32]),
+    )
 
 
 def _describe_span(spec: DatasetSpec) -> str:
@@ -165,7 +170,7 @@ def _describe_span(spec: DatasetSpec) -> str:
     return "a day" if days == 1 else f"{days:g} days"
 
 
-def _describe_forecast(found: DayForecast) -> dict[str, Any]:
+def _show_forecast(found: DayForecast) -> dict[str, Any]:
     """Return what the asset's page shows of an issued forecast: the day first, the record last."""
     # Drawing takes a second to import.
     from compevo_core.report.tomorrow import day_table, name_span
