@@ -336,6 +336,7 @@ def verify(
     """
     from compevo_core.forecast.issued import verify_issued
     from compevo_pipeline.work.ingest import find_damaged
+    from compevo_pipeline.work.next_day import list_damaged_states
 
     deployment = arguments.open_deployment()
     root = folder or deployment.layout.forecasts / "issued"
@@ -349,7 +350,11 @@ def verify(
     if not names:
         typer.echo(f"no forecast was issued in {root}")
     stored = () if folder else [dataset] if dataset else deployment.registry
-    damaged = [str(path) for name in stored for path in find_damaged(deployment, name)]
+    damaged = [
+        str(path)
+        for name in stored
+        for path in (*find_damaged(deployment, name), *list_damaged_states(deployment, name))
+    ]
     if damaged:
         raise DataError(
             f"not what was written: {', '.join(damaged)}; run `compevo refresh` of its data set, "

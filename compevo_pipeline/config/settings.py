@@ -256,6 +256,12 @@ class Settings(BaseSettings):
         "key of a paid plan at Open-Meteo; sent only to its customers' host, over TLS, and never "
         "logged or stored",
     )
+    news_domains: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = _variable(
+        (),
+        "none: any",
+        "sites whose news a forecast may read, such as `abc.net.au,reuters.com`, with those below "
+        "them; strangers' pages are indexed as news, too",
+    )
     schedules: Annotated[
         tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_check_schedules)
     ] = _variable(

@@ -69,7 +69,7 @@ def _report(
     version = result.data_version.value if result.data_version else ""
     with translate_record_errors(), dg.DagsterInstance.get() as instance:
         known = [
-            record.asset_materialization.tags[DATA_VERSION_TAG]
+            (record.asset_materialization.tags or {}).get(DATA_VERSION_TAG)
             for record in instance.fetch_materializations(of_asset, limit=1).records
             if record.asset_materialization
         ]

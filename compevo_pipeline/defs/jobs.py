@@ -235,9 +235,14 @@ def translate_record_errors() -> Iterator[None]:
         # The errors of a database server, such as Postgres, are of another kind.
         if not isinstance(error.orig, sqlite3.Error):
             raise
+        remedy = "free space on that disk, or correct the owner of the folder"
+        if "malformed" in str(error.orig) or "not a database" in str(error.orig):
+            remedy = "restore the file from a backup, or set it aside: Dagster makes a new one"
+        elif "locked" in str(error.orig):
+            remedy = "end the program that holds it, such as an open database viewer"
         raise StorageError(
-            f"{what} cannot be written ({error.orig}): free space on that disk, or correct the "
-            "owner of the folder, and run it again. It resumes where it stopped"
+            f"{what} cannot be written ({error.orig}): {remedy}, and run it again. It resumes "
+            "where it stopped"
         ) from error
 
 

@@ -102,10 +102,10 @@ def render_report_table(table: "Table") -> dg.MetadataValue[Any]:
     )
 
 
-def render_counts(numbers: Mapping[str, object]) -> dg.MetadataValue[Any]:
-    """Return named numbers as a table."""
-    records = [{"name": name, "count": _render_cell(value)} for name, value in numbers.items()]
-    return _make_table(["name", "count"], records)
+def render_counts(values: Mapping[str, object], title: str = "count") -> dg.MetadataValue[Any]:
+    """Return named numbers, or other values under a title, as a table."""
+    records = [{"name": name, title: _render_cell(value)} for name, value in values.items()]
+    return _make_table(["name", title], records)
 
 
 def _make_table(

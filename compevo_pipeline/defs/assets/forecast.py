@@ -196,7 +196,7 @@ def _show_forecast(found: DayForecast) -> dict[str, Any]:
         "by_series": metadata.render_table(_summarise(points), rows=10),
         # An evening's forecast and that of midnight are of one day, which is one partition.
         "of_this_day": metadata.render_table(_tabulate_issued(found)),
-        "newest_known": metadata.render_counts(_name_newest(forecast)),
+        "newest_known": metadata.render_counts(_name_newest(forecast), "time"),
         "issued_now": found.is_new,
         "model": str(forecast.facts["artifact_hash"])[:16],
         "chain_head": read_chain(found.folder.parents[1]).head,

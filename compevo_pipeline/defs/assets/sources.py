@@ -189,7 +189,7 @@ def describe_stored(
         else _describe_series(workspace, dataset, counts)
     )
     version = dg.DataVersion(_hash_stored(workspace, dataset))
-    return dg.MaterializeResult(metadata=shown | notes, data_version=version)
+    return dg.MaterializeResult(metadata=shown | dict(notes), data_version=version)
 
 
 def stored_key(dataset: str) -> dg.AssetKey:
