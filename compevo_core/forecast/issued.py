@@ -253,9 +253,11 @@ def measure_news_change(
     if not forecaster.logics:
         return None
     blind_NH = forecaster.predict([replace(view, candidate_ids=()) for view in views])
-    change_N = (forecast_NH - blind_NH).mean(axis=1)
     level_N = np.abs(blind_NH).mean(axis=1)
-    return np.divide(change_N, level_N, out=np.zeros_like(change_N), where=level_N > 0)
+    change_N: FloatArray = (forecast_NH - blind_NH).mean(axis=1) / np.where(
+        level_N, level_N, np.inf
+    )
+    return change_N
 
 
 def list_news_changes(issued: IssuedForecast) -> dict[str, float]:

@@ -243,7 +243,9 @@ class StoredFrames:
         if stored is not None:
             ids = set(self.series["series_id"])
             later = [
-                window if self.reads_news else window.change_view(candidate_ids=())
+                window
+                if self.reads_news or not window.view.candidate_ids
+                else window.change_view(candidate_ids=())
                 for window in stored
                 if window.view.series_id in ids
                 and (first is None or window.view.origin_utc >= first)
@@ -659,7 +661,9 @@ def _find_later(deployment: Deployment, frames: StoredFrames) -> WindowSet:
     current = (
         None
         if has_others
-        else find_current_windows(deployment, dataset, counts_news=frames.reads_news)
+        else find_current_windows(
+            deployment, dataset, _find_first_later(frames.spec), counts_news=frames.reads_news
+        )
     )
     return frames.build_later_windows(current)
 

@@ -170,9 +170,13 @@ def _name_months(dataset: str) -> str:
 
 
 def find_current_windows(
-    deployment: Deployment, dataset: str, *, counts_news: bool = True
+    deployment: Deployment,
+    dataset: str,
+    since: datetime | None = None,
+    *,
+    counts_news: bool = True,
 ) -> WindowSet | None:
-    """Return the stored windows if cutting them now would give the same ones, or None.
+    """Return the stored windows since an origin if cutting gave the same ones now, or None.
 
     Without ``counts_news`` they may name other articles, and the news store is not opened.
     """
@@ -180,7 +184,7 @@ def find_current_windows(
     made_of = hash_cut(deployment, dataset, "origin", counts_news=counts_news)
     name = name_cut(dataset, counts_news=counts_news)
     is_current = deployment.receipts().find(name, made_of) == read_hash(folder)
-    return WindowSet.read(folder) if is_current else None
+    return WindowSet.read(folder, since) if is_current else None
 
 
 def name_cut(dataset: str, *, counts_news: bool = True) -> str:
