@@ -294,15 +294,13 @@ def rebuild(
         files = sum(of_feed.get("files", 0) for of_feed in counts.values())
         typer.echo(f"{name}: {files:,} files read again")
         if files and has_dagster_home():
-            from compevo_pipeline.defs import command_events
+            from compevo_pipeline.defs.command_events import report_stored
 
-            command_events.report_stored(deployment, name, counts)
+            report_stored(deployment, name, counts)
         if name == NEWS and files:
             encoder = RunConfig.preset(deployment.preset_for()).news.encoder
             embedded = embed_nameable(deployment, encoder, log=log)
             typer.echo(f"embeddings: {embedded.newly_embedded:,} titles made again")
-            if has_dagster_home():
-                command_events.report_embeddings(deployment, encoder, embedded)
 
 
 def backup(

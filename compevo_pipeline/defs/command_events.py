@@ -14,12 +14,11 @@ from compevo_core.data.window import WindowSet
 from compevo_core.training.artifact import read_config
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs.assets.forecast import describe_forecast
-from compevo_pipeline.defs.assets.sources import describe_embeddings, describe_stored, stored_key
+from compevo_pipeline.defs.assets.sources import describe_stored, stored_key
 from compevo_pipeline.defs.assets.training import describe_model
 from compevo_pipeline.defs.assets.windows import describe_windows
 from compevo_pipeline.defs.jobs import hide_notices, translate_record_errors
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.embedded_news import EmbeddingCounts
 from compevo_pipeline.work.ingest import DATA_VERSION_TAG
 from compevo_pipeline.work.next_day import DayForecast
 
@@ -36,11 +35,6 @@ def report_stored(
 ) -> None:
     """Tell what is stored of a data set, or of the news, after files of it were read."""
     _report(stored_key(dataset), describe_stored(deployment, dataset, counts))
-
-
-def report_embeddings(deployment: Deployment, encoder: str, counts: EmbeddingCounts) -> None:
-    """Tell which titles are embedded."""
-    _report(keys.NEWS_EMBEDDINGS, describe_embeddings(deployment, encoder, counts))
 
 
 def report_model(deployment: Deployment, windows: WindowSet, run: Path) -> None:

@@ -49,7 +49,7 @@ from compevo_pipeline.sources.feeds import Feed, FeedTable
 from compevo_pipeline.sources.registry import RegisteredDataset
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.embedded_news import EmbeddingCounts, embed_nameable
+from compevo_pipeline.work.embedded_news import embed_nameable
 from compevo_pipeline.work.ingest import (
     DATA_VERSION_TAG,
     hash_news,
@@ -392,27 +392,21 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
         config = EmbeddingConfig.read(context)
         name = config.encoder or RunConfig.preset(workspace.preset_for()).news.encoder
         counts = embed_nameable(workspace, name, log=context.log) if config.ahead else None
-        return describe_embeddings(workspace, name, counts)
+        store = workspace.embedding_store(name)
+
+        return dg.MaterializeResult(
+            metadata={
+                "dagster/row_count": len(store),
+                **(asdict(counts) if counts else {}),
+                "encoder": name,
+                "folder": dg.MetadataValue.path(store.folder),
+            },
+            # Vectors of an encoder never change, and which articles a model reads is in its
+            # windows: a day of new articles marks no model that has the windows it had.
+            data_version=dg.DataVersion(name),
+        )
 
     return _embeddings
-
-
-def describe_embeddings(
-    workspace: Deployment, encoder: str, counts: EmbeddingCounts | None
-) -> dg.MaterializeResult[Any]:
-    """Return what the UI shows of an encoder's vectors, ``counts`` of which were made just now."""
-    store = workspace.embedding_store(encoder)
-    return dg.MaterializeResult(
-        metadata={
-            "dagster/row_count": len(store),
-            **(asdict(counts) if counts else {}),
-            "encoder": encoder,
-            "folder": dg.MetadataValue.path(store.folder),
-        },
-        # Vectors of an encoder never change, and which articles a model reads is in its
-        # windows: a day of new articles marks no model that has the windows it had.
-        data_version=dg.DataVersion(encoder),
-    )
 
 
 class BackfillConfig(SpanConfig):
