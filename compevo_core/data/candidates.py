@@ -117,7 +117,7 @@ class CandidateFinder:
     ) -> None:
         """Take the articles of a data set, a frame without duplicates or a store; None: no news.
 
-        With ``is_spread``, candidates are of many domains and stories (``news.spread_over``).
+        With ``is_spread``, candidates come from many domains and stories (``news.spread_over``).
         """
         if isinstance(articles, pl.DataFrame):
             articles = FrameSource(articles, spec.news_source)

@@ -142,7 +142,7 @@ def holds_word(words: Sequence[str]) -> pl.Expr:
 
 
 def is_of_domain(domains: Sequence[str]) -> pl.Expr:
-    """Return the expression of "this article's site is, or lies below, a domain"; of none, any."""
+    """Return the expression of "its site has one of these domains, or one below"; empty: any."""
     domain = pl.col("domain").fill_null("").str.to_lowercase()
     inside = [(domain == name) | domain.str.ends_with(f".{name}") for name in domains]
     return pl.any_horizontal(pl.lit(not domains), *inside)

@@ -196,8 +196,7 @@ def define_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Return ``@dg.asset`` with what all assets have in common.
 
-    An asset is in the group of its data set, research in one of its own, and what belongs to no
-    data set in that of its key's first part.
+    The group is the data set of an asset, "research", or else the first part of the key.
 
     The project's errors fail the step with what is wrong and what to do.
 

@@ -96,10 +96,12 @@ def render_table(frame: pl.DataFrame, rows: int = PREVIEW_ROWS) -> dg.MetadataVa
 
 
 def render_report_table(table: "Table") -> dg.MetadataValue[Any]:
-    """Return a table of the report."""
-    return _make_table(
-        table.header, [dict(zip(table.header, row, strict=True)) for row in table.rows]
-    )
+    """Return a table of the report; one that is wider than long lies on its side, to fit a page."""
+    lines: list[Sequence[str]] = [table.header, *table.rows]
+    if len(table.rows) < len(table.header):
+        lines = list(zip(*lines, strict=True))
+    header, *rows = lines
+    return _make_table(header, [dict(zip(header, row, strict=True)) for row in rows])
 
 
 def render_counts(values: Mapping[str, object], title: str = "count") -> dg.MetadataValue[Any]:
