@@ -327,7 +327,8 @@ class WindowSet(Sequence[Window]):
     @classmethod
     def _from_files(cls, files: FileSet, since: datetime | None) -> Self:
         path = files.paths[WINDOWS_FILE]
-        if pl.read_parquet_schema(path) != FRAME_SCHEMA:
+        is_named = {"dataset", "hash"} <= files.facts.keys()
+        if not is_named or pl.read_parquet_schema(path) != FRAME_SCHEMA:
             raise DataError(f"{path} has other columns than windows; build the windows again")
         rows = pl.scan_parquet(path)
         frame = (rows if since is None else rows.filter(pl.col("origin_utc") >= since)).collect()
@@ -367,7 +368,7 @@ def read_hash(folder: Path) -> str:
     """Return the hash of the windows of a folder that is whole; empty where it is not."""
     try:
         return read_together(
-            folder, lambda files: str(files.facts["hash"]), remedy="build the windows"
+            folder, lambda files: str(files.facts.get("hash", "")), remedy="build the windows"
         )
     except DataError:
         return ""
