@@ -116,7 +116,15 @@ def build_views(
         )
 
     chosen, _ = select_series(spec, series)
-    context = ContextBuilder(spec, covariates, articles, published, step_covariates=step_covariates)
+    context = ContextBuilder(
+        spec,
+        covariates,
+        articles,
+        published,
+        step_covariates=step_covariates,
+        # Strangers write the public news; past windows hold what was printed, as experiments do.
+        spreads_news=not spec.news_source,
+    )
     views: list[WindowView] = []
     left_out: dict[str, str] = {}
 

@@ -274,14 +274,16 @@ class ContextBuilder:
         published: pl.DataFrame | None,
         news_cutoff: NewsCutoff = "origin",
         step_covariates: pl.DataFrame | None = None,
+        *,
+        spreads_news: bool = False,
     ) -> None:
-        """Index every frame once."""
+        """Index every frame once; with ``spreads_news`` no domain or story crowds others out."""
         self._spec = spec
         self._covariates = CovariateIndex(covariates, spec.covariate_days)
         self._published = StepValues.from_published(published, spec.step, spec.horizon_steps)
         self._step_covariates = StepValues(step_covariates, spec.step, spec.horizon_steps)
 
-        self._candidates = CandidateFinder(spec, articles, news_cutoff)
+        self._candidates = CandidateFinder(spec, articles, news_cutoff, is_spread=spreads_news)
         self._cutoff = news_cutoff
         self._holidays: dict[tuple[Place, datetime], FloatArray] = {}  # which series share
 

@@ -196,6 +196,20 @@ class Snapshots:
 
     def _read_facts(self, path: Path) -> dict[str, Any] | None:
         """Return the facts of a state; None where it is damaged, and then it is removed."""
+        facts = self._verify(path)
+        if facts is None:
+            log.warning("%s is damaged: it is removed, and learnt again", path.parent)
+            shutil.rmtree(path.parent, ignore_errors=True)
+            self.damaged.append(path.parent.name)
+        return facts
+
+    def list_damaged(self) -> list[Path]:
+        """Return the states that are not what was kept, of any model; nothing is removed."""
+        files = self._folder.glob(f"*/[!.]*/{_FACTS_FILE}")
+        return sorted(file.parent for file in files if self._verify(file) is None)
+
+    def _verify(self, path: Path) -> dict[str, Any] | None:
+        """Return the facts of a state, None where any file of it is not what was kept."""
         try:
             verify_manifest(path.parent)
             facts = read_json(path, "it is made again")
@@ -203,9 +217,6 @@ class Snapshots:
                 if hash_file(self._part(path.parents[1], name)) != digest:
                     raise DataError(f"{name} is altered")
         except (CompEvoError, OSError, KeyError, ValueError):
-            log.warning("%s is damaged: it is removed, and learnt again", path.parent)
-            shutil.rmtree(path.parent, ignore_errors=True)
-            self.damaged.append(path.parent.name)
             return None
         return facts
 

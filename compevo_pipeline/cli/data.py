@@ -273,6 +273,7 @@ def rebuild(
     """
     from compevo_core.config.run import RunConfig
     from compevo_core.errors import ConfigError
+    from compevo_pipeline.config.settings import has_dagster_home
     from compevo_pipeline.sources.common.base import Mode
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.embedded_news import embed_nameable
@@ -292,6 +293,10 @@ def rebuild(
         counts = read_again(deployment, name, clock=utc_now, log=log)
         files = sum(of_feed.get("files", 0) for of_feed in counts.values())
         typer.echo(f"{name}: {files:,} files read again")
+        if files and has_dagster_home():
+            from compevo_pipeline.defs.command_events import report_stored
+
+            report_stored(deployment, name, counts)
         if name == NEWS and files:
             encoder = RunConfig.preset(deployment.preset_for()).news.encoder
             embedded = embed_nameable(deployment, encoder, log=log)

@@ -220,7 +220,7 @@ def forecast(
     """
     from compevo_core.forecast.issued import widen
     from compevo_core.runtime.files import write_atomically
-    from compevo_pipeline.config.settings import disable_progress_bars
+    from compevo_pipeline.config.settings import disable_progress_bars, has_dagster_home
     from compevo_pipeline.work.next_day import choose_dataset
 
     disable_progress_bars()
@@ -239,6 +239,10 @@ def forecast(
 
     _show_record(day_forecast, dataset)
     typer.echo(render_forecast(issued, describe_data(deployment.data_mode, dataset)))
+    if has_dagster_home():
+        from compevo_pipeline.defs.command_events import report_forecast
+
+        report_forecast(deployment, dataset, day_forecast)
 
 
 def _forecast_day(
@@ -319,6 +323,7 @@ def verify(
     """
     from compevo_core.forecast.issued import verify_issued
     from compevo_pipeline.work.ingest import find_damaged
+    from compevo_pipeline.work.next_day import list_damaged_states
 
     deployment = arguments.open_deployment()
     root = folder or deployment.layout.forecasts / "issued"
@@ -332,7 +337,11 @@ def verify(
     if not names:
         typer.echo(f"no forecast was issued in {root}")
     stored = () if folder else [dataset] if dataset else deployment.registry
-    damaged = [str(path) for name in stored for path in find_damaged(deployment, name)]
+    damaged = [
+        str(path)
+        for name in stored
+        for path in (*find_damaged(deployment, name), *list_damaged_states(deployment, name))
+    ]
     if damaged:
         raise DataError(
             f"not what was written: {', '.join(damaged)}; run `compevo refresh` of its data set, "

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from compevo_core.forecast.issued import find_issued, is_issued
-from compevo_pipeline.defs.asset_checks import COVERAGE, DATA_AGE, DRIFT
+from compevo_pipeline.defs.asset_checks import COVERAGE, DATA_AGE, DRIFT, NEWS_CHANGE
 from compevo_pipeline.defs.asset_keys import OPERATIONAL
 from compevo_pipeline.defs.assets.report import FREE_SPACE
 from compevo_pipeline.defs.jobs import describe_failure
@@ -26,7 +26,7 @@ from compevo_pipeline.work.alerts import NIGHTS, Alert, find_answering, find_fai
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import Origin
 
-TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE, FREE_SPACE})
+TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE, NEWS_CHANGE, FREE_SPACE})
 """Checks that only warn, but whose failures are worth an alert."""
 
 _SECONDS = 60
@@ -58,7 +58,8 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
         minimum_interval_seconds=_SECONDS,
         default_status=status,
         description=(
-            "Tells of asset checks that failed as errors, drift, coverage, old data, a full disk."
+            "Tells of asset checks that failed as errors, drift, coverage, old data, news that "
+            "moves a forecast far, a full disk."
         ),
     )
     def failed_checks(context: dg.SensorEvaluationContext) -> dg.SkipReason:

@@ -206,7 +206,7 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
     steps = [node.name for node in job.nodes]
     loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
 
-    with _translate_record_errors(), dg.DagsterInstance.get() as instance:
+    with translate_record_errors(), dg.DagsterInstance.get() as instance:
         result = job.execute_in_process(
             run_config=run_config(name, dataset) | loggers,
             partition_key=day or None,
@@ -225,7 +225,7 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
 
 
 @contextmanager
-def _translate_record_errors() -> Iterator[None]:
+def translate_record_errors() -> Iterator[None]:
     """Raise StorageError where Dagster cannot keep its records, such as on a full disk."""
     what = f"Dagster's records in {ensure_dagster_home()}"
     try:
@@ -235,9 +235,14 @@ def _translate_record_errors() -> Iterator[None]:
         # The errors of a database server, such as Postgres, are of another kind.
         if not isinstance(error.orig, sqlite3.Error):
             raise
+        remedy = "free space on that disk, or correct the owner of the folder"
+        if "malformed" in str(error.orig) or "not a database" in str(error.orig):
+            remedy = "restore the file from a backup, or set it aside: Dagster makes a new one"
+        elif "locked" in str(error.orig):
+            remedy = "end the program that holds it, such as an open database viewer"
         raise StorageError(
-            f"{what} cannot be written ({error.orig}): free space on that disk, or correct the "
-            "owner of the folder, and run it again. It resumes where it stopped"
+            f"{what} cannot be written ({error.orig}): {remedy}, and run it again. It resumes "
+            "where it stopped"
         ) from error
 
 

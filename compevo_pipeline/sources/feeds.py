@@ -9,6 +9,7 @@ AEMO's day-ahead forecast (published). A user's own files are the same in every 
 """
 
 import functools
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import polars as pl
 
 from compevo_core.data.news import deduplicate_articles
 from compevo_core.data.steps import DAY
-from compevo_core.errors import SourceAbsent
+from compevo_core.errors import SourceAbsent, SourceRejected
 from compevo_pipeline.sources import bitinfocharts, exchange, news2forecast
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo import names, parse_operational
@@ -39,6 +40,7 @@ Parsed = pl.DataFrame | tuple[pl.DataFrame, Mapping[str, int]]
 """A frame of one contract, of news with the counts of what was left out or repaired."""
 
 Parser = Callable[[Sequence[RawFile]], Parsed]  # turns a feed's files into one frame
+MOST_BYTES = 1 << 30  # of a user's own file, which is held in memory
 FILE_MODES = frozenset({Mode.SAMPLE, Mode.ARCHIVE})
 """Modes of a publisher's files; live mode asks the publisher instead."""
 
@@ -222,8 +224,15 @@ def read_own_file(path: Path, publisher: str, clock: Clock) -> RawFile:
 
     Raises:
         SourceAbsent: there is no such file, or it cannot be read.
+        SourceRejected: it is a pipe or a device, or larger than ``MOST_BYTES``.
     """
     try:
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > MOST_BYTES:
+            raise SourceRejected(
+                f"{path} is no regular file of at most {MOST_BYTES >> 30} GiB: name a file of "
+                "rows, of a larger one its newest years"
+            )
         content = path.read_bytes()
     except OSError as error:
         raise SourceAbsent(

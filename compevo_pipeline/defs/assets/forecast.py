@@ -152,12 +152,17 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
                     raise
                 context.log.info(f"the forecast waits: {error}")
                 return
-        yield dg.MaterializeResult(
-            metadata=_describe_forecast(day_forecast) | {"mode": workspace.data_mode.value},
-            data_version=dg.DataVersion(day_forecast.forecast.hash[:32]),
-        )
+        yield describe_forecast(workspace, day_forecast)
 
     return _next_day
+
+
+def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.MaterializeResult[Any]:
+    """Return what the UI shows of an issued forecast."""
+    return dg.MaterializeResult(
+        metadata=_show_forecast(found) | {"mode": workspace.data_mode.value},
+        data_version=dg.DataVersion(found.forecast.hash[:32]),
+    )
 
 
 def _describe_span(spec: DatasetSpec) -> str:
@@ -165,7 +170,7 @@ def _describe_span(spec: DatasetSpec) -> str:
     return "a day" if days == 1 else f"{days:g} days"
 
 
-def _describe_forecast(found: DayForecast) -> dict[str, Any]:
+def _show_forecast(found: DayForecast) -> dict[str, Any]:
     """Return what the asset's page shows of an issued forecast: the day first, the record last."""
     # Drawing takes a second to import.
     from compevo_core.report.tomorrow import day_table, name_span
@@ -191,7 +196,7 @@ def _describe_forecast(found: DayForecast) -> dict[str, Any]:
         "by_series": metadata.render_table(_summarise(points), rows=10),
         # An evening's forecast and that of midnight are of one day, which is one partition.
         "of_this_day": metadata.render_table(_tabulate_issued(found)),
-        "newest_known": metadata.render_counts(_name_newest(forecast)),
+        "newest_known": metadata.render_counts(_name_newest(forecast), "time"),
         "issued_now": found.is_new,
         "model": str(forecast.facts["artifact_hash"])[:16],
         "chain_head": read_chain(found.folder.parents[1]).head,

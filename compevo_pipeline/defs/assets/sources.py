@@ -6,9 +6,10 @@ not: parsing (``sources``), SQL and files (``storage``), storing and the months 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import dagster as dg
@@ -120,22 +121,15 @@ def make_ingest_config(feeds: Sequence[Feed]) -> type[IngestConfig]:
 
 
 def _define_ingest(
-    key: dg.AssetKey,
     dataset: str,
     own_feeds: Sequence[Feed],
-    describe: Callable[[Deployment, Mapping[str, Mapping[str, int]]], dict[str, Any]],
-    find_version: Callable[[Deployment], str],
     **arguments: Any,  # noqa: ANN401 - of define_asset
 ) -> dg.AssetsDefinition:
-    """Return the asset that reads the feeds of a launch, and stores what they give.
-
-    ``find_version`` tells what is stored, and not that it was read again: equal data keep windows
-    fresh.
-    """
+    """Return the asset that reads the feeds of a launch, and stores what they give."""
     launch = make_ingest_config(own_feeds)
 
     @define_asset(
-        key,
+        stored_key(dataset),
         freshness_policy=DAILY_REFRESH,
         dataset="" if dataset == NEWS else dataset,
         config=launch,
@@ -152,17 +146,14 @@ def _define_ingest(
         asked_by = list_readers(context.run.tags, workspace) if is_live and dataset == NEWS else ()
         if asked_by and not reads_news(workspace, asked_by):
             workspace.news_store().create()
-            note = {"unread": f"no model of {', '.join(asked_by)} reads news"}
-            return dg.MaterializeResult(
-                metadata=describe(workspace, {}) | note,
-                data_version=dg.DataVersion(find_version(workspace)),
-            )
+            unread = {"unread": f"no model of {', '.join(asked_by)} reads news"}
+            return describe_stored(workspace, dataset, {}, unread)
         with translate_errors(attempt=context.retry_number, retry=is_live):
             config = launch.read(context)
             selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
             if config.tolerate_gaps:
                 selected = [feed.accept_gaps() for feed in selected]
-            unread: dict[str, str] = {}
+            unread = {}
             try:
                 counts = ingest_feeds(
                     workspace,
@@ -177,12 +168,37 @@ def _define_ingest(
                     raise
                 counts, unread = {}, {"unread": f"{type(error).__name__}: {error}"}
                 context.log.error(f"articles stay as they were stored: {unread['unread']}")
-        return dg.MaterializeResult(
-            metadata=describe(workspace, counts) | unread,
-            data_version=dg.DataVersion(find_version(workspace)),
-        )
+        return describe_stored(workspace, dataset, counts, unread)
 
     return _ingest
+
+
+def describe_stored(
+    workspace: Deployment,
+    dataset: str,
+    counts: Mapping[str, Mapping[str, int]],
+    notes: Mapping[str, str] = MappingProxyType({}),
+) -> dg.MaterializeResult[Any]:
+    """Return what the UI shows of a data set or of the news after ``counts`` were read by feed.
+
+    The version tells what is stored, and not that it was read again: equal data keep windows fresh.
+    """
+    shown = (
+        _describe_articles(workspace, counts)
+        if dataset == NEWS
+        else _describe_series(workspace, dataset, counts)
+    )
+    version = dg.DataVersion(_hash_stored(workspace, dataset))
+    return dg.MaterializeResult(metadata=shown | dict(notes), data_version=version)
+
+
+def stored_key(dataset: str) -> dg.AssetKey:
+    """Return the key of what is stored of a data set, or of the news."""
+    return NEWS_ARTICLES if dataset == NEWS else series_key(dataset)
+
+
+def _hash_stored(workspace: Deployment, dataset: str) -> str:
+    return hash_news(workspace) if dataset == NEWS else hash_series(workspace, dataset)
 
 
 def list_readers(tags: Mapping[str, str], workspace: Deployment) -> tuple[str, ...]:
@@ -241,11 +257,8 @@ def build_series_asset(
     # News of a data set's own goes into the one news file, whose writers wait for each other.
     writes_news = any(FrameKind.ARTICLES in feed.parsers for feed in declared.feeds)
     return _define_ingest(
-        series_key(dataset),
         dataset,
         own_feeds,
-        lambda workspace, counts: _describe_series(workspace, dataset, counts),
-        lambda workspace: hash_series(workspace, dataset),
         description=escape_markdown(declared.description),
         kinds={"polars", "parquet"},
         version=code_version(*SERIES_CODE),
@@ -322,11 +335,8 @@ class EmbeddingConfig(LaunchConfig):
 def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
     """Return the asset that reads the news feeds that a launch chooses, and stores what is new."""
     return _define_ingest(
-        NEWS_ARTICLES,
         NEWS,
         own_feeds,
-        _describe_articles,
-        hash_news,
         description=(
             "Articles with the time from which each was available; one row an article, however "
             "many feeds carried it."
@@ -447,13 +457,11 @@ def _describe_backfill(
     workspace: Deployment, config: BackfillConfig, counts: dict[str, Counter[str]]
 ) -> dg.AssetMaterialization:
     """Return what the catalog shows of the series, or of the news, that have changed."""
-    is_news = config.dataset == NEWS
-    version = hash_news(workspace) if is_news else hash_series(workspace, config.dataset)
     shown: dict[str, Any] = {feed: metadata.render_counts(kinds) for feed, kinds in counts.items()}
     return dg.AssetMaterialization(
-        NEWS_ARTICLES if is_news else series_key(config.dataset),
+        stored_key(config.dataset),
         metadata={"backfill_since": config.since, "mode": workspace.data_mode.value, **shown},
-        tags={DATA_VERSION_TAG: version},
+        tags={DATA_VERSION_TAG: _hash_stored(workspace, config.dataset)},
     )
 
 

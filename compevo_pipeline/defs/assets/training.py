@@ -215,10 +215,7 @@ def build_model_asset(
     context.log.info(plan.sentence)
     if plan.trained is not None:
         set_current_run(layout, dataset, plan.trained.name)
-        return dg.MaterializeResult(
-            metadata={"choice": plan.sentence, **_describe(plan.trained, plan.config)},
-            data_version=dg.DataVersion(hash_model(plan.trained)),
-        )
+        return describe_model(workspace, plan.trained, plan.config, choice=plan.sentence)
     resolved = plan.config
     # Named by configuration and data: the same training finds its own checkpoints.
     name = make_run_name(plan.label, resolved, windows)
@@ -243,16 +240,10 @@ def build_model_asset(
     reported = launcher.launch(context, [job])
     if is_trained_now:
         write_code_version(run, version)
-    model_hash = hash_model(run)
 
     # Only a finished run becomes the one that is scored: a failed launch raises above.
     set_current_run(layout, dataset, name)
-    return dg.MaterializeResult(
-        # What the folder shows, and what the process reported (hashes, seconds, memory).
-        metadata=_describe(run, resolved) | {"mode": workspace.data_mode.value} | dict(reported),
-        # Another training is another model, whatever it was made of: its scores are stale then.
-        data_version=dg.DataVersion(model_hash),
-    )
+    return describe_model(workspace, run, resolved, **reported)
 
 
 def _refuse_other_code(
@@ -269,6 +260,20 @@ def _refuse_other_code(
         "trained anew"
     )
     return config.model_copy(update={"resume": False})
+
+
+def describe_model(
+    workspace: Deployment,
+    run: Path,
+    config: RunConfig,
+    **reported: Any,  # noqa: ANN401 - metadata
+) -> dg.MaterializeResult[Any]:
+    """Return what the UI shows of a finished run: its folder, and what the process reported."""
+    return dg.MaterializeResult(
+        metadata=_describe(run, config) | {"mode": workspace.data_mode.value} | reported,
+        # Another training is another model, whatever it was made of: its scores are stale then.
+        data_version=dg.DataVersion(hash_model(run)),
+    )
 
 
 def _describe(run: Path, config: RunConfig) -> dict[str, Any]:

@@ -81,22 +81,22 @@ def build_windows_asset(
             "trained anew when they are materialized next"
         )
     context.log.info(f"{len(windows)} windows of {dataset}, hash {windows.hash[:16]}")
-    return dg.MaterializeResult(
-        metadata=_describe(workspace, windows)
-        | {"changed_holidays": metadata.render_table(changes, rows=_MAX_COVERAGE_ROWS)},
-        # Equal windows are equal data, whenever they were cut: assets downstream stay fresh.
-        data_version=dg.DataVersion(windows.hash[:32]),
-    )
+    shown = metadata.render_table(changes, rows=_MAX_COVERAGE_ROWS)
+    return describe_windows(workspace, windows, changed_holidays=shown)
 
 
-def _describe(workspace: Deployment, windows: WindowSet) -> dict[str, Any]:
+def describe_windows(
+    workspace: Deployment,
+    windows: WindowSet,
+    **further: Any,  # noqa: ANN401 - metadata
+) -> dg.MaterializeResult[Any]:
     """Return counts by split and subset, what was left out, a preview and one window drawn."""
     manifest = windows.manifest
     folder = workspace.layout.windows(windows.dataset)
     # The mean number of candidates, and the shares of windows with a choice.
     by_split = manifest.get("news_choice", {})
     choice = [{"split": split, **numbers} for split, numbers in by_split.items()]
-    return {
+    shown = {
         "middle_window": _sketch_window(windows),
         "dagster/row_count": len(windows),
         "dagster/column_schema": metadata.make_column_schema(FRAME_SCHEMA),
@@ -116,6 +116,11 @@ def _describe(workspace: Deployment, windows: WindowSet) -> dict[str, Any]:
         "folder": dg.MetadataValue.path(folder),
         "preview": metadata.render_table(_preview_windows(windows)),
     }
+    return dg.MaterializeResult(
+        metadata=shown | further,
+        # Equal windows are equal data, whenever they were cut: assets downstream stay fresh.
+        data_version=dg.DataVersion(windows.hash[:32]),
+    )
 
 
 def _tabulate_coverage(manifest: Mapping[str, Any]) -> pl.DataFrame:

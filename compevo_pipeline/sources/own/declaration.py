@@ -56,7 +56,12 @@ class SeriesKeys(TomlSection):
         description="column that names the series, where all share a value column, or two as "
         "'store + item'",
     )
-    unit: str = Field(min_length=1, description="unit of the values, in any words")
+    unit: str = Field(
+        min_length=1,
+        # A spreadsheet would run a cell that begins like a formula.
+        pattern=r"^(-|[^=+@\x00-\x1f-][^\x00-\x1f]*)$",
+        description="unit of the values, in any words",
+    )
     time_zone: str = Field(
         default="UTC", description="clock of stamps without an offset: Europe/Paris, UTC or +01:00"
     )

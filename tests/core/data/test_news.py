@@ -31,8 +31,10 @@ from compevo_core.data.news import (
     derive_article_id,
     drop_near_identical,
     is_of_country,
+    is_of_domain,
     names_region,
     split_words,
+    spread_over,
     validate_articles,
 )
 from compevo_core.data.news_pool import NewsPool
@@ -308,6 +310,34 @@ def test_a_known_headline_takes_the_place_of_a_later_one_and_of_no_earlier_one()
 
 
 ADELAIDE = Place(timezone="Australia/Adelaide", country="AU", subdivision="SA")
+
+
+def test_no_domain_and_no_story_takes_the_place_of_others():
+    """Of 150 false headlines of one site a quarter of the places, of one text three of them."""
+    true = make_articles([ORIGIN - 2 * HOUR] * 40).with_columns(
+        article_id=pl.format("true-{}", pl.col("article_id")),
+        domain=pl.format("paper-{}.example", pl.int_range(40)),
+        title=pl.format("story{0} of{0} town{0} told{0}", pl.int_range(40)),
+    )
+    sites = pl.format("site-{}.example", pl.int_range(150))
+    varied = pl.format("heat{0} wave{0} black{0} out{0}", pl.int_range(150))
+    false = make_articles([ORIGIN - HOUR] * 150, ["Extreme heatwave, blackout feared"] * 150)
+
+    for attack in (false.with_columns(domain=sites), false.with_columns(title=varied)):
+        index = ArticleIndex(pl.concat([true, attack]))
+        assert len(index.find_before(ORIGIN, WEEK, 32)) == 32
+        named = index.find_before(ORIGIN, WEEK, 32, is_spread=True)
+        n_false = sum(not name.startswith("true") for name in named)
+        assert (len(named), n_false) == (32, 3 if attack["title"].n_unique() == 1 else 8)
+    # An article of no known site is of a site of its own, and what is not crowded stays as it was.
+    assert spread_over(true.with_columns(domain=None), 99) == true["article_id"].to_list()
+
+
+def test_a_site_is_of_a_domain_or_below_it():
+    sites = ["abc.net.au", "news.ABC.net.au", "notabc.net.au", None]
+    frame = pl.DataFrame({"domain": sites}, schema={"domain": pl.String()})
+    assert frame.filter(is_of_domain(["abc.net.au"]))["domain"].to_list() == sites[:2]
+    assert frame.filter(is_of_domain([]))["domain"].to_list() == sites
 
 
 def holds(expression, title, **columns):

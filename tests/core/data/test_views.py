@@ -60,7 +60,11 @@ def make_step_covariates(first, n_days):
 
 FRAMES = {
     "covariates": make_covariates([date(2025, 6, 1) + i * DAY for i in range(DAYS)]),
-    "articles": make_articles([FIRST + i * timedelta(hours=5) for i in range(55)]),
+    # Of many sites and stories: what crowds others out is in no view of a day to come.
+    "articles": make_articles([FIRST + i * timedelta(hours=5) for i in range(55)]).with_columns(
+        domain=pl.format("paper-{}.example", pl.int_range(55)),
+        title=pl.format("story{0} of{0} town{0} told{0}", pl.int_range(55)),
+    ),
     "published": make_published(FIRST, DAYS),
     "step_covariates": make_step_covariates(FIRST, DAYS),
 }

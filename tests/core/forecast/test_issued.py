@@ -26,6 +26,7 @@ from compevo_core.forecast.issued import (
     issue_forecast,
     list_earlier,
     list_issued,
+    list_news_changes,
     read_chain,
     read_issued,
     verify_issued,
@@ -62,6 +63,10 @@ class FakePopulation:
             "mean": forecast_NH.mean(axis=1)[:, None] + 10 * (levels - 0.5),
             "peak": np.full((len(views), len(LEVELS)), np.nan),
         }
+
+    def predict(self, views):
+        assert not any(view.candidate_ids for view in views)
+        return np.full((len(views), 48), 80.0)
 
     def predict_by_agent(self, views):
         shape = (len(views), 48)
@@ -117,6 +122,8 @@ def test_a_forecast_holds_the_population_its_parts_and_what_it_was_made_of():
     assert facts["series"][0]["chosen_news"] == [[ARTICLE], []]
     # What was read is named in the record itself: the store of news moves on.
     assert facts["articles"][ARTICLE]["title"] == NEWS.get_title(ARTICLE)
+    # Without its articles it would be 80 and not 100.
+    assert list_news_changes(forecast) == {view.entity: 0.25 for view in VIEWS}
     assert facts["newest_candidate"] == max(NEWS.articles["available_at"]).isoformat()
 
 

@@ -1,13 +1,15 @@
 import shutil
+import sqlite3
 
 import dagster as dg
 import pytest
 from sqlalchemy import Engine, event
+from sqlalchemy.exc import OperationalError
 
 from compevo_core import errors
 from compevo_pipeline.config.settings import REPOSITORY
 from compevo_pipeline.defs.definition import to_dagster, translate_errors
-from compevo_pipeline.defs.jobs import run_job
+from compevo_pipeline.defs.jobs import run_job, translate_record_errors
 from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.errors import (
     MAX_RETRY_AFTER_S,
@@ -108,6 +110,20 @@ def full_disk():
     yield lambda: event.listen(Engine, "connect", stop_growth)
     if event.contains(Engine, "connect", stop_growth):
         event.remove(Engine, "connect", stop_growth)
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("database disk image is malformed", "restore the file from a backup"),
+        ("file is not a database", "restore the file from a backup"),
+        ("database is locked", "end the program that holds it"),
+        ("attempt to write a readonly database", "correct the owner"),
+    ],
+)
+def test_each_fault_of_dagsters_records_has_its_own_remedy(message, remedy):
+    with pytest.raises(errors.StorageError, match=remedy), translate_record_errors():
+        raise OperationalError("INSERT", {}, sqlite3.OperationalError(message))
 
 
 @pytest.mark.parametrize("is_full_at_once", [True, False])

@@ -14,15 +14,17 @@ from compevo_core.data.build import grid_chosen
 from compevo_core.data.coverage import find_newest_known
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.forecast.issued import FACTS_FILE, find_issued, is_issued
+from compevo_core.forecast.issued import FACTS_FILE, find_issued, is_issued, write_issued
 from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.defs.asset_checks import judge_news_change
 from compevo_pipeline.defs.assets.forecast import NextDayConfig
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import BUILT_IN
-from compevo_pipeline.storage.news_store import DuckDBFile
+from compevo_pipeline.storage.news_store import DuckDBFile, NewsStore
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 from compevo_pipeline.work import next_day
+from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import (
     KnownTo,
     NewsRule,
@@ -104,6 +106,49 @@ def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input_and_read_back(
     again = issue(layout)
     assert (again.is_new, again.notes) == (False, ())
     assert again.forecast.hash == found.forecast.hash
+
+
+def test_what_a_site_crowds_in_is_told_and_sites_can_be_chosen(fresh):
+    """150 headlines of the evening before: a quarter of the places, a note, or none at all."""
+    seen = ORIGIN - timedelta(hours=9)
+    titles = [f"heat{n} wave{n} black{n} out{n} in Sydney" for n in range(150)]
+    false = make_articles([seen] * 150, titles).with_columns(domain=pl.lit("strangers.example"))
+    NewsStore(fresh.news_database).upsert_articles(false)
+    shutil.rmtree(fresh.issued(DATASET), ignore_errors=True)
+
+    workspace = operational.open_workspace(fresh)
+    found = issue(fresh)
+    (told,) = found.notes
+    assert told.startswith("150 articles of strangers.example on 2026-02-23: 16 of a site are read")
+    frames = StoredFrames.read(workspace, ELECTRICITY_OPERATIONAL, reads_news=True)
+    (view,) = frames.build_views(Origin.of(frames.spec, DAY, KnownTo.ISSUE_TIME)).views
+    assert len(view.candidate_ids) == 16
+    assert issue(fresh).forecast.hash == found.forecast.hash
+
+    settings = workspace.settings.model_copy(update={"news_domains": ("example.org",)})
+    chosen = StoredFrames.read(Deployment(settings=settings), frames.spec, reads_news=True)
+    assert set(chosen.articles["domain"]) <= {"example.org"}
+
+
+def test_news_that_moves_a_forecast_more_than_usual_is_an_alarm(tmp_path):
+    def issue_moved(day, **changes):
+        issued = make_issued(origin=ORIGIN + timedelta(days=day))
+        series = [
+            entry | ({"news_change": changes[entry["entity"]]} if changes else {})
+            for entry in issued.facts["series"]
+        ]
+        moved = replace(issued, facts=issued.facts | {"series": series})
+        write_issued(tmp_path, moved)
+        return judge_news_change(tmp_path), list(next_day._describe_news(moved))
+
+    assert judge_news_change(tmp_path).passed
+    assert issue_moved(0)[0].passed  # it reads no news
+    outcome, notes = issue_moved(1, NSW1=0.004, SA1=0.028)
+    assert not outcome.passed and "SA1 +2.8%" in outcome.text
+    assert notes[0].startswith("news moves SA1 by +2.8% against the same forecast without it")
+    # Where news moves by as much every day, twice as much is told.
+    assert issue_moved(2, NSW1=0.0, SA1=-0.05)[0].passed
+    assert not issue_moved(3, NSW1=0.08, SA1=0.0)[0].passed
 
 
 def test_what_comes_out_later_is_no_newest_thing_of_an_earlier_forecast(layout):
