@@ -338,23 +338,17 @@ def _read_forecasts(folder: Path) -> Titles:
         # One word beside each number: a ridge reads no more than 32 of them by region.
         numbers = f"{lowest} {of_day['temp_max_c']}, chance of rain {of_day['rain_chance']}."
         # What a degree does changes with the season, what a warmer day than the last does less so.
-        region, origin = key
-        before = newest.get((region, origin - timedelta(days=1)))
-        changes = [] if before is None else _describe_changes(before[1], of_day)
+        _, before = newest.get((key[0], key[1] - timedelta(days=1)), (known, {}))
+        changes = [
+            f"{word} {float(of_day[column]) - float(before[column]):g}"
+            for word, column in (("lowest", "temp_min_c"), ("highest", "temp_max_c"))
+            if before.get(column) and of_day[column]
+        ]
+        changed = [f"Change from the day before: {', '.join(changes)}."] if changes else []
         text = f"{of_day['precis']} {of_day['forecast']}".strip()
-        sentences = [numbers, *changes, *(part for part in _SENTENCE_END.split(text) if part)]
+        sentences = [numbers, *changed, *(part for part in _SENTENCE_END.split(text) if part)]
         titles[key] = [(sentence, known) for sentence in sentences]
     return titles
-
-
-def _describe_changes(before: Mapping[str, str], of_day: Mapping[str, str]) -> list[str]:
-    """Return a sentence of how the temperatures differ from the day before's forecast."""
-    changes = [
-        f"{word} {float(of_day[column]) - float(before[column]):g}"
-        for word, column in (("lowest", "temp_min_c"), ("highest", "temp_max_c"))
-        if before[column] and of_day[column]
-    ]
-    return [f"Change from the day before: {', '.join(changes)}."] if changes else []
 
 
 def _strip_weather(windows: WindowSet) -> WindowSet:
