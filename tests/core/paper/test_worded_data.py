@@ -136,7 +136,7 @@ def test_a_worded_forecast_is_the_newest_that_was_known_before_the_origin(tmp_pa
     )
     assert given.view.window_id == view.window_id
     assert [data.news.get_title(name) for name in given.view.candidate_ids] == [
-        "Minimum 10, maximum 21 degrees, chance of rain 60%.",
+        "Minimum 10, maximum 21, chance of rain 60%.",
         "Change from the day before: lowest 2, highest -3.",
         "Showers.",
         "Windy.",
