@@ -56,9 +56,10 @@ MOST_NUMBERS = 32  # most columns of numbers that a fit reads: the ones that occ
 
 _SYNONYMS = {"overnight": "night", "noon": "afternoon", "midday": "afternoon", "tonight": "night"}
 _PART = re.compile(rf"\b({'|'.join([*PARTS[1:], *_SYNONYMS])})\b")
-# A number and the words around it, of the same sentence: "chance of rain: 60 % in the east".
+# A number and the words around it, of the same sentence: "chance of rain: 60 % in the east". A
+# hyphen within a word is no minus.
 _NUMBER = re.compile(
-    r"(?:([a-z]+)[^a-z0-9.;]*)?(?<![\d.,])(-?\d+(?:\.\d+)?)(?:\s*[%°]?\s*([a-z]+))?"
+    r"(?:([a-z]+)[^a-z0-9.;]*?)?(?<![\d.,])((?:(?<!\S)-)?\d+(?:\.\d+)?)(?:\s*[%°]?\s*([a-z]+))?"
 )
 
 _KEPT_FITS = 128

@@ -118,7 +118,8 @@ ALL_TRIALS = "one-agent-all-trials"  # one agent that samples as many logics as 
 
 PAPER_METHOD = "full"
 """The preset whose rewriting, policy steps, diversity and pruning are the paper's, as a control on
-the same priors, for at most as many rounds, or an eighth of those without a language model."""
+the same priors, for at most as many rounds. Beside a run without a language model it is a sample of
+that: an eighth of the rounds, with forecasts that are read through one layer."""
 
 MOST_SAMPLES = 64  # that a group may have
 
@@ -146,12 +147,13 @@ def _take_paper_method(config: RunConfig) -> Settings:
     preset = RunConfig.preset(PAPER_METHOD)
     settings = {name: attrgetter(name)(preset) for name, _ in iterate_settings()}
     # A round without a language model takes a second or two, one of the preset half a minute.
-    divisor = 8 if config.forecast.decoder == "linear" else 1
-    rounds = min(preset.run.rounds, math.ceil(config.run.rounds / divisor))
+    is_sample = config.forecast.decoder == "linear"
+    rounds = min(preset.run.rounds, math.ceil(config.run.rounds / (8 if is_sample else 1)))
     kept = ("population.agents", "population.members", "forecast.prior", "forecast.prior_folds")
     return {
         **settings,
         **{name: attrgetter(name)(config) for name in (*kept, "run.seed")},
+        "forecast.layers": 1 if is_sample else preset.forecast.layers,
         "run.rounds": rounds,
         "run.supervised_rounds": min(preset.run.supervised_rounds, rounds),
     }

@@ -54,7 +54,7 @@ def build_demo_config(dataset: str) -> dict[str, Any]:
         keys.ablation_key(dataset): {
             "preset": "demo",
             "scopes": None,
-            "variants": ["compevo", "fixed-logics", "one-agent-all-trials", "paper-method"],
+            "variants": ["compevo", "one-agent-all-trials", "paper-method"],
         },
         # Every step embeds what its own windows name: two thirds of the titles.
         keys.NEWS_EMBEDDINGS: {"ahead": False},
@@ -140,15 +140,12 @@ def _build_refresh(registry: Registry, dataset: str, layout: Layout) -> Any:  # 
 
 def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:
     """Return what is trained and scored for one data set, all that it is made of, the report."""
-    is_default = dataset == keys.DEFAULT_DATASET
-    # The first thing that anybody runs: it also shows the data of the others, and the check of
-    # 2026, which concerns the population of electricity.
-    read = keys.DATASETS if is_default else (dataset,)
     return [
-        *_list_data(registry, read),
+        *_list_data(registry, (dataset,)),
         keys.model_key(dataset),
         *keys.score_keys(dataset),
-        *([keys.INFERENCE_2026] if is_default else []),
+        # The check of 2026 concerns the population of electricity.
+        *([keys.INFERENCE_2026] if dataset == keys.DEFAULT_DATASET else []),
         *_REPORT,
     ]
 

@@ -88,9 +88,7 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
     named = {topic for _, logic in logics for topic in find_topics(logic)}
     planted = sorted({topic for _, _, topic in read_planted()})
     found = [topic for topic in planted if topic in named]
-    verdict = f"found: {join_items(found) or 'none'}"
-    if found == planted:
-        verdict = "all of it was found"
+    verdict = "all of it was found" if found == planted else f"found: {join_items(found) or 'none'}"
     return [
         *wrap(f"Of logics drawn by chance, the agents kept: {'; '.join(looked_for)}."),
         *wrap(f"Planted in this invented world: {join_items(planted)}; {verdict}."),

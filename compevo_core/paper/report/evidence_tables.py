@@ -698,6 +698,28 @@ def text_table(rows: Sequence[Row]) -> Table:
     )
 
 
+def format_worth(specialists: Sequence[Row], text: Sequence[Row], audit: Sequence[Row]) -> str:
+    """Return what news adds as a short Markdown table: planted, captions, real headlines."""
+    planted = [row for row in specialists if (row["world"], row["agents"]) == ("niches-wide", 5)]
+    lines: list[tuple[str, ...]] = []
+    for arm in (EVOLVED, "independent", "generalist"):
+        if rows := _select(planted, 2.0, arm):
+            title = f"Planted news, {_WORLD_TITLES['niches-wide']} act"
+            recovered = f"{format_percent(_mean(rows, 'recovered'))} of its cost recovered"
+            share = _format_with_spread("effect_r2", rows)
+            lines.append((title, SPECIALIST_TITLES[arm], share, recovered))
+
+    if captions := [row for row in text if row["foresight"] and row["arm"] == EVOLVED]:
+        title = "Captions of the day's own weather (perfect foresight)"
+        lines.append((title, ARM_TITLES[EVOLVED], MISSING, _format_share(captions)))
+    for rows in list_audits([r for r in audit if (r["source"], r["split"]) == ("run", "test")]):
+        news = _group_rows(rows)[ALL, ALL]
+        title = f"Real headlines: {scope_name(rows[0]['dataset'], rows[0]['subset'])}"
+        lines.append((title, _READERS["run"], MISSING, _judge(news[NONE], news[SWAPPED])))
+    header = ("What is read", "By", "Share of the effect's variance", "Error")
+    return markdown_table(header, lines, align="llrl")
+
+
 def format_context(rows: Sequence[Row]) -> str:
     """Return Context-is-Key as Markdown: our scores among the published ones."""
     if not rows:

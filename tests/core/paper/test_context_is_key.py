@@ -119,21 +119,16 @@ def test_an_answer_is_its_first_numbers_or_none(text, expected):
     assert (None if answer is None else answer.tolist()) == expected
 
 
-def make_writer(*answers):
-    def write(prompts, count, horizon):
-        return [list(answers[:count]) for _ in prompts]
-
-    return write
-
-
 def test_rows_give_each_arm_by_source_and_replace_answers_that_hold_no_forecast(tmp_path):
     tasks = [
         make_task(past_T=np.tile([3.0, 3.0, 3.0], 5), season=3),
         make_task(name="outage", sources=("c_h", "c_f"), weight=3.0),
     ]
-    rows = run_context(
-        tasks, make_writer("1, 2, 4, 1", "no"), model="m", samples=2, facts=FACTS, log=LOG
-    )
+
+    def write(prompts, count, horizon):
+        return [["1, 2, 4, 1", "no"][:count] for _ in prompts]
+
+    rows = run_context(tasks, write, model="m", samples=2, facts=FACTS, log=LOG)
     by_key = {(row["arm"], row["source"]): row for row in rows.to_dicts()}
     assert by_key[NUMBERS, ALL]["n_tasks"] == 2 and by_key[NUMBERS, ALL]["unread"] is None
     assert by_key[READER, ALL]["unread"] == 0.5

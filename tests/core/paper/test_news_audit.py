@@ -60,14 +60,14 @@ def with_article(windows, chosen=0):
     return WindowSet(owned, dataset=windows.dataset)
 
 
-def measure_first_topic(views):
-    """The first signal where a window has an article, the others nowhere."""
-    return np.array([[float(bool(view.candidate_ids))] + [0.0] * 10 for view in views])
-
-
 def audit(windows, forecast):
     relevance = Relevance(news_pool(), HashingEncoder().encode(TOPICS))
-    signals = SimpleNamespace(measure=measure_first_topic, find_topics=find_topics)
+
+    # The first signal where a window has an article, the others nowhere.
+    def measure(views):
+        return np.array([[float(bool(view.candidate_ids))] + [0.0] * 10 for view in views])
+
+    signals = SimpleNamespace(measure=measure, find_topics=find_topics)
 
     def predict(scope):
         read = [view.candidate_ids[:1] for view in scope.windows.views()]
@@ -328,19 +328,13 @@ def with_own_news(*parts):
     return change_views(itertools.chain(*parts), lambda view: {"candidate_ids": (view.window_id,)})
 
 
-def lenders_of(windows, swapped):
-    """Each window with the one whose article it was given."""
-    by_id = {window.view.window_id: window for window in windows}
-    return [
-        (by_id[new.view.window_id], by_id[article])
-        for new in swapped
-        for article in new.view.candidate_ids
-    ]
-
-
 def test_the_lending_day_is_of_the_same_series_and_split_and_thirty_days_earlier():
     windows = with_own_news(make_windows("train", 70), make_windows("test", 50, first_day=70))
-    pairs = lenders_of(windows, swap_news(windows, 0))
+    by_id = {window.view.window_id: window for window in windows}
+    swapped = [new.view for new in swap_news(windows, 0)]
+    pairs = [
+        (by_id[view.window_id], by_id[name]) for view in swapped for name in view.candidate_ids
+    ]
     assert len(pairs) == 2 * (40 + 20)
 
     for window, lender in pairs:

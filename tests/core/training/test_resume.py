@@ -133,12 +133,6 @@ def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(tiny_ru
     _assert_same_end(tmp_path, tiny_run)
 
 
-def _unfinish(run, out):
-    """Copy a run as if it had been killed after its last round; return its newest checkpoint."""
-    shutil.copytree(run, out, ignore=shutil.ignore_patterns("model", "metrics.json"))
-    return out / "checkpoints" / f"round_{ROUNDS:06d}"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 30, None])
 def test_a_torn_history_resumes_before_its_tear(lost, tiny_run, tmp_path):
@@ -154,7 +148,10 @@ def test_a_torn_history_resumes_before_its_tear(lost, tiny_run, tmp_path):
 
 
 def test_a_checkpoint_of_another_version_is_an_error(tiny_run, tmp_path):
-    newest = _unfinish(tiny_run, tmp_path / "run")
+    # As if it had been killed after its last round.
+    unfinished = shutil.ignore_patterns("model", "metrics.json")
+    shutil.copytree(tiny_run, tmp_path / "run", ignore=unfinished)
+    newest = tmp_path / "run" / "checkpoints" / f"round_{ROUNDS:06d}"
     state = json.loads((newest / "state.json").read_text()) | {"version": STATE_VERSION + 1}
     (newest / "state.json").write_text(json.dumps(state))
     write_manifest(newest, {"round": ROUNDS, "start": 0})

@@ -231,14 +231,6 @@ def test_an_agent_sees_the_stated_number_of_others():
     assert len({str(drawn) for drawn in sampled}) > 1
 
 
-def _set_apart(trainer, seed=0):
-    """Give gates, scores and fusion values of their own, so that no path is weak by symmetry."""
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in trainer.model.shared_parameters():
-        noise = torch.randn(parameter.shape, generator=generator)
-        parameter.data.add_(0.1 * noise)
-
-
 def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_through_all(monkeypatch):
     trainer, state, examples = build_round_trainer(
         objective__lambda_pg=1.0,
@@ -246,7 +238,10 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
         objective__lambda_prune=0.0,
         grpo__reward_windows=0,
     )
-    _set_apart(trainer)
+    # Gates, scores and fusion get values of their own, so that no path is weak by symmetry.
+    generator = torch.Generator().manual_seed(0)
+    for parameter in trainer.model.shared_parameters():
+        parameter.data.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     proposals = _keep_proposals(monkeypatch)
     monkeypatch.setattr(trainer.update, "_take_step", lambda *_: 0.0)
     previous_AD = state.previous_AD

@@ -106,12 +106,6 @@ def run_here(out, on_round=None, **overrides):
     return train_days(config, out, days=2, val_days=2, on_round=on_round)
 
 
-def read_sealed(out, agent):
-    """One adapter tensor of a sealed model, as it is stored in a checkpoint too."""
-    (file,) = (out / "model" / "adapters" / f"agent_{agent:02d}" / "forecast").glob("*.safetensors")
-    return next(value for name, value in sorted(load_file(file).items()) if "lora_B" in name)
-
-
 @pytest.mark.parametrize(
     ("errors", "chosen"),
     [
@@ -143,7 +137,9 @@ def test_the_best_validated_round_is_sealed(errors, chosen, tmp_path, monkeypatc
     assert json.loads((tmp_path / "model" / "logics.json").read_text()) == state["logics"]
     for agent in range(3):
         stored = load_file(best / f"agent_{agent:02d}.safetensors")
-        sealed = read_sealed(tmp_path, agent)
+        adapters = tmp_path / "model" / "adapters" / f"agent_{agent:02d}" / "forecast"
+        tensors = load_file(next(adapters.glob("*.safetensors")))
+        sealed = next(value for name, value in sorted(tensors.items()) if "lora_B" in name)
         assert any(
             sealed.shape == value.shape and torch.equal(sealed, value)
             for name, value in stored.items()
