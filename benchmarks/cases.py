@@ -38,19 +38,17 @@ from benchmarks.world import (
     build_compared_config,
     build_config,
 )
-from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.decoders import LOGIC, ForecastExample
 from compevo_core.agents.logics import build_slots
 from compevo_core.agents.objective import group_advantages
 from compevo_core.agents.observation import fit_logic_prompt
 from compevo_core.agents.prompts import list_stop_tokens
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.lm.adapters import LOGIC
-from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.frozen_linear import WIDENS_BFLOAT16, linear_without_grad
-from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.sampling import SamplingSettings, sample_under_grammar
+from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
+from compevo_core.lora.backbone import WIDENS_BFLOAT16, Backbone, linear_without_grad
+from compevo_core.lora.batch import PromptGroup
+from compevo_core.lora.sampling import SamplingSettings
 from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.round import RoundTrainer
 from compevo_core.training.schedule import RunGenerators, seed_agent_generators
@@ -76,7 +74,6 @@ _OWN_TYPES = ("mixed", "float32")
 PEFT_BY_AGENT = "PEFT, an adapter set once an agent, padded batch"
 PEFT_MIXED = "PEFT, mixed batch by adapter_names"
 PEFT_SHARED = "PEFT, agent by agent, each group's prompt read once"
-TRL_BY_AGENT = "TRL's trainer, agent by agent"
 
 _CALLS_A_REPEAT = 5  # of one product, which takes milliseconds
 _PRODUCT_ROWS = (3, 24, 768)  # decoding for 3 agents, for their groups of 8, and a prefill
@@ -163,20 +160,13 @@ def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
 
 
 def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Row]:
-    """Measure candidates, group, rewards and policy update, against PEFT and TRL's trainer.
-
-    TRL's step is measured for one agent and counted once per agent.
-    """
+    """Measure candidates, group, rewards and policy update, against PEFT agent by agent."""
 
     def time_steps(world: World) -> list[tuple[float, Replay]]:
         return [_time_policy_step(world, day) for day in range(repeats)]
 
-    measured = _measure_types(agents, repeats, quick, time_steps)
-
-    from benchmarks.peft import time_trl_steps
-
     rows = []
-    for dtype, (timed, columns) in measured.items():
+    for dtype, (timed, columns) in _measure_types(agents, repeats, quick, time_steps).items():
         ours = [seconds for seconds, _ in timed]
         world, reference = _prepare_reference(agents, repeats, quick, dtype)
         shared = []
@@ -184,11 +174,6 @@ def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Row]:
             reference.reset()
             shared.append(time_call(partial(reference.step_policy, replay))[0])
         rows.append(build_row("policy-peft", world, ours, shared, **columns, reference=PEFT_SHARED))
-
-        examples = _select_reward_examples(world, 0)
-        steps = time_trl_steps(reference, world.observe(), examples, repeats)
-        trl = [agents * step for step in steps]
-        rows.append(build_row("policy", world, ours, trl, **columns, reference=TRL_BY_AGENT))
     return rows
 
 

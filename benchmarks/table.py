@@ -29,7 +29,6 @@ SYSTEM_FIGURES = (
 #: What a row measures, in the order of the table; a case without a text is not shown.
 TEXTS = {
     "round": "a round",
-    "policy": "candidates, group and policy step",
     "policy-peft": "candidates, group and policy step",
     "inference": "one batch's forecasts",
     "inference-mixed": "one batch's forecasts",

@@ -4,9 +4,12 @@ The defaults are the paper's (table "Main implementation hyperparameters" of D.2
 """
 
 import math
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    from compevo_core.lora.adapters import LoraShape
 
 PriorName = Literal[
     "none",
@@ -150,6 +153,15 @@ class PopulationConfig(SettingsSection):
     def member(self, agent: int) -> MemberConfig:
         """Return what sets an agent apart."""
         return self.members[agent] if self.members else MemberConfig()
+
+    @property
+    def shape(self) -> "LoraShape":
+        """Number and size of the adapters of each kind."""
+        from compevo_core.lora.adapters import LoraShape  # settings are read without torch
+
+        return LoraShape(
+            adapters=self.agents, rank=self.rank, alpha=self.alpha, dropout=self.dropout
+        )
 
     @property
     def first_weights(self) -> tuple[float, ...]:

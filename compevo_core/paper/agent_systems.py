@@ -19,7 +19,8 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import hash_without_seed
-from compevo_core.lm.model_sources import LORA_TARGETS, SIZES, Architecture, load_architecture
+from compevo_core.lm.model_sources import SIZES, Architecture, load_architecture
+from compevo_core.lora.backbone import LORA_TARGETS
 from compevo_core.paper.changes import find_variant
 from compevo_core.paper.method import LANGUAGE_MODEL_SEEDS, Budget, FitInputs, Method, TrainingPlan
 
@@ -224,7 +225,7 @@ def count_built(architecture: Architecture, system: str, *, agents: int, rank: i
     """
     import torch
 
-    from compevo_core.lm.backbone import Backbone
+    from compevo_core.lora.backbone import Backbone
     from compevo_core.runtime.distributed import AgentShards
     from compevo_core.training.model import build_modules
 

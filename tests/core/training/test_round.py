@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from compevo_core.agents.decoders import LOGIC
 from compevo_core.agents.logic_writer import LogicWriter
 from compevo_core.agents.objective import diversity_loss, group_advantages, policy_loss
 from compevo_core.agents.observation import sample_peers
 from compevo_core.agents.selection import forecast_error
 from compevo_core.errors import NonFiniteLoss
-from compevo_core.lm.adapters import LOGIC
 from compevo_core.training import update
 from compevo_core.training.diagnostics import RegretTracker, gradient_conflict
 from compevo_core.training.schedule import RunGenerators
