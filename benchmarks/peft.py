@@ -261,12 +261,6 @@ class PeftRound:
             "group_rewards": reward_AG.tolist(),
         }
 
-    def step_policy(self, replay: Replay) -> None:
-        """Do the policy's part of a round: candidates, groups, their rewards, one update."""
-        _, soft_prompt_AD, reward_AG = self._sample(replay)
-        self._backward_policy(replay, soft_prompt_AD, reward_AG)
-        self._take_step()
-
     def _sample(self, replay: Replay) -> tuple[Tensor, Tensor | None, Tensor]:
         """Generate candidates and groups; return candidate states, soft prompts and rewards."""
         self.generate_candidates(replay)

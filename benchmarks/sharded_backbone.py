@@ -31,8 +31,7 @@ from benchmarks.rows import (
 )
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.lora.adapters import LoraShape
-from compevo_core.lora.batch import PromptGroup
+from compevo_core.lora import LoraShape, PromptGroup
 from compevo_core.lora.population import DEFAULT, Population
 from compevo_core.runtime.distributed import process_group
 

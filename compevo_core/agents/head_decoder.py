@@ -48,8 +48,7 @@ from compevo_core.agents.prompts import (
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError
-from compevo_core.lora.batch import PromptGroup
-from compevo_core.lora.population import Population
+from compevo_core.lora import Population, PromptGroup
 from compevo_core.runtime.seeding import derive_seed
 
 _KEPT_TEXTS = 4096  # whose tokens are kept

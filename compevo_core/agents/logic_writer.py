@@ -27,10 +27,8 @@ from compevo_core.agents.observation import Observation, fit_logic_prompt
 from compevo_core.agents.prompts import count_first_line, list_stop_tokens, tokenize_prompt
 from compevo_core.config.run import RunConfig
 from compevo_core.lm.grammar import SlotGrammar, restricted_token_logp, sample_under_grammar
+from compevo_core.lora import Batch, Population, PromptGroup, SamplingSettings
 from compevo_core.lora.attention import PrefillCache
-from compevo_core.lora.batch import Batch, PromptGroup
-from compevo_core.lora.population import Population
-from compevo_core.lora.sampling import SamplingSettings
 from compevo_core.runtime.distributed import AgentShards
 
 Draw = Callable[[int], tuple[Tensor, Tensor]]

@@ -42,9 +42,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, WindowView, find_horizon
 from compevo_core.errors import ConfigError, ForecastParseError
-from compevo_core.lora.batch import PromptGroup
-from compevo_core.lora.population import Population
-from compevo_core.lora.sampling import SamplingSettings
+from compevo_core.lora import Population, PromptGroup, SamplingSettings
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _SEPARATOR = re.compile(r"[\s,;]+")

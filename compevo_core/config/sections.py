@@ -159,9 +159,7 @@ class PopulationConfig(SettingsSection):
         """Number and size of the adapters of each kind."""
         from compevo_core.lora.adapters import LoraShape  # settings are read without torch
 
-        return LoraShape(
-            adapters=self.agents, rank=self.rank, alpha=self.alpha, dropout=self.dropout
-        )
+        return LoraShape(self.agents, self.rank, self.alpha, self.dropout)
 
     @property
     def first_weights(self) -> tuple[float, ...]:

@@ -1,8 +1,8 @@
 """Many LoRA adapters on one frozen language model: trained, sampled from and saved together.
 
 Three nouns: a :class:`Population` holds the adapters, a :class:`Batch` the prompts of each of them,
-an :class:`Optimizer` moves all of them in one step. Every adapter computes what PEFT computes for
-it alone, and is saved as a folder that PEFT loads.
+an :class:`Optimizer` moves all of them in one step. Every adapter computes what it computes under
+PEFT, and is saved as a folder that PEFT loads.
 
     population = Population(Backbone(model, tokenizer), LoraShape(adapters=10), generator)
     optimizer = Optimizer(population.parameters(), lr=1e-3)

@@ -27,9 +27,9 @@ _NO_BACKWARD = -1  # what torch answers outside a backward pass
 NORM_FLOOR = 1e-6  # as in torch's clip_grad_norm_
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class LoraShape:
-    """How many adapters there are of each kind, and their size; the terms are PEFT's."""
+    """Number and size of the adapters of a kind, in PEFT's terms."""
 
     adapters: int
     rank: int = 16
@@ -120,14 +120,9 @@ class StackedLoraLinear(nn.Module):
     even over a bfloat16 weight, since their updates are too small for bfloat16; products run in the
     weight's type (:func:`product_type`), and the output has the type of the input.
 
-    Args:
-        base: the frozen layer.
-        shape: of all adapters.
-        local: numbers of those that this process holds.
-        router: says which are in use.
-        generator: draws the start of all, so that each starts alike on one and n processes.
-        kinds: whether this layer has adapters of a kind. Those that it has not are drawn all the
-            same: the others start alike with and without them.
+    All adapters are drawn and ``local`` ones kept, so that each starts alike on one and n
+    processes. ``kinds`` says whether the layer has adapters of a kind; where it has not,
+    they are drawn all the same.
     """
 
     def __init__(
@@ -249,10 +244,10 @@ class _FrozenPlusLora(torch.autograd.Function):
 
 
 class Optimizer(torch.optim.AdamW):
-    """AdamW whose one step moves every adapter as it would move alone.
+    """AdamW whose one step moves every adapter as if it trained by itself.
 
-    AdamW works number by number. Only clipping joins the numbers of an adapter, so that each is
-    clipped by its own norm. Parameters have the adapters along their first dimension.
+    AdamW works number by number, and each adapter is clipped by its own norm. Parameters have the
+    adapters along their first dimension.
     """
 
     def clip(self, max_norm: float) -> Tensor:

@@ -10,13 +10,12 @@ compiler's own code calls, is 1.1 to 1.6 times faster on AMD's processors. On In
 fast with many rows and two to four times faster with the three of a decoding step
 (``benchmarks/results/engine.csv``, rows ``products``, measures the one that is used).
 
-A processor without instructions for bfloat16 multiplies such matrices one number at a time, at an
-eighth of its speed in float32. There the same rounded numbers are multiplied in float32.
+A processor without instructions for bfloat16 multiplies such matrices at an eighth of its speed in
+float32. There the same rounded numbers are multiplied in float32.
 
 Of a split weight each process holds a slice of the rows. It multiplies the same tokens by it and
 gathers the columns of the others; in the backward pass each multiplies its columns of the gradient
-by its rows, and the parts are summed. Embeddings, norms and the vocabulary projection stay whole
-(decision 12-engine).
+by its rows, and the parts are summed (decision 12-engine).
 
 Shapes: N tokens, D hidden, V vocabulary.
 """

@@ -52,18 +52,10 @@ _PREFIX = "base_model.model."  # under which PEFT saves the layers of the model 
 class Population(nn.Module):
     """Adapters of one or several kinds on one backbone, whose linear layers are replaced.
 
-    ``layers`` holds the layers with adapters by their name in the backbone.
-
-    Args:
-        backbone: the frozen model.
-        shape: number and size of the adapters of each kind.
-        generator: draws their start.
-        local: numbers of the adapters that this process holds; all of them unless given.
-        depths: for each kind how many of the first layers have it; None is all, 0 none.
-
-    Raises:
-        ConfigError: the backbone has adapters already, is built in a way that adapters would cover
-            in part, or has fewer layers than a depth.
+    ``depths`` says for each kind how many of the first layers have it: None is all, 0 none. This
+    process holds the adapters with the numbers ``local``, or all. ``layers`` holds the layers with
+    adapters by their name in the backbone. ConfigError if the backbone has adapters already, is
+    built in a way that adapters would cover in part, or has fewer layers than a depth.
     """
 
     def __init__(
@@ -404,7 +396,7 @@ class Population(nn.Module):
             attention_backend=attention,
             attention_dtype=attention_type(next(iter(self.layers.values())).base.weight),
         )
-        # Whatever follows works in float32 at least.
+        # All that follows works in float32 at least.
         return widen(out.last_hidden_state)
 
 

@@ -283,10 +283,7 @@ def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
     import torch
 
     from compevo_core.lm.grammar import sample_under_grammar
-    from compevo_core.lora.adapters import LoraShape
-    from compevo_core.lora.batch import PromptGroup
-    from compevo_core.lora.population import Population
-    from compevo_core.lora.sampling import SamplingSettings
+    from compevo_core.lora import LoraShape, Population, PromptGroup, SamplingSettings
 
     reader = Population(backbone, LoraShape(adapters=1), torch.Generator())
 

@@ -56,10 +56,7 @@ from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.lm.backbone import PACKAGED
 from compevo_core.lm.encoder import Encoder
 from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
-from compevo_core.lora.backbone import Backbone
-from compevo_core.lora.batch import PromptGroup
-from compevo_core.lora.population import Population
-from compevo_core.lora.sampling import SamplingSettings
+from compevo_core.lora import Backbone, Population, PromptGroup, SamplingSettings
 from compevo_core.runtime.seeding import derive_seed, use_seed
 
 log = logging.getLogger(__name__)

@@ -38,8 +38,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError
 from compevo_core.lm.model_sources import SERVER, Server, Transport
-from compevo_core.lora.backbone import Backbone
-from compevo_core.lora.population import Population
+from compevo_core.lora import Backbone, Population
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
 from compevo_core.training.ensemble import AgentEnsemble, add_prefix, name_agent

@@ -6,8 +6,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM
 from compevo_core.agents.decoders import FORECAST, KINDS, LOGIC
 from compevo_core.config.sections import BackboneConfig, PopulationConfig
 from compevo_core.lm.backbone import load_backbone
-from compevo_core.lora.backbone import Backbone
-from compevo_core.lora.population import Population
+from compevo_core.lora import Backbone, Population
 
 CONFIG = PopulationConfig(agents=3, rank=4, alpha=8.0, dropout=0.0)
 _ADAPTER_SPREAD = 0.1

@@ -15,10 +15,8 @@ from torch.distributed.tensor import DTensor
 
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import load_backbone
-from compevo_core.lora.adapters import LoraShape
-from compevo_core.lora.batch import PromptGroup
+from compevo_core.lora import LoraShape, PromptGroup, SamplingSettings
 from compevo_core.lora.population import DEFAULT, Population
-from compevo_core.lora.sampling import SamplingSettings
 from compevo_core.runtime.distributed import AgentShards, process_group
 
 PROMPTS = [[PromptGroup([5, 6, 7], [[9, 10], [11]])], [PromptGroup([12, 13], [[14], [15]])]]

@@ -14,8 +14,7 @@ from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lora.batch import PromptGroup
-from compevo_core.lora.population import Population
+from compevo_core.lora import Population, PromptGroup
 from tests.support.answers import pad_rows
 from tests.support.population import TITLES, tiny
 from tests.support.rounds import build_round_trainer

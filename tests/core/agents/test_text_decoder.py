@@ -22,8 +22,7 @@ from compevo_core.agents.text_decoder import (
     parse_answer,
 )
 from compevo_core.errors import ConfigError, ForecastParseError
-from compevo_core.lora.batch import PromptGroup
-from compevo_core.lora.population import Population
+from compevo_core.lora import Population, PromptGroup
 from tests.support.answers import answer_in_numbers, pad_rows
 from tests.support.models import build_model, fill_with_noise, make_batch
 from tests.support.population import tiny, windows

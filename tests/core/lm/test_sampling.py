@@ -13,9 +13,7 @@ from benchmarks.dense_sampling import sample_every_token
 from compevo_core.agents.decoders import LOGIC
 from compevo_core.errors import ConfigError
 from compevo_core.lm.grammar import SlotGrammar, restricted_token_logp, sample_under_grammar
-from compevo_core.lora import sampling
-from compevo_core.lora.batch import PromptGroup
-from compevo_core.lora.population import Population
+from compevo_core.lora import Population, PromptGroup, sampling
 from compevo_core.lora.sampling import SamplingSettings, choose_tokens
 from tests.support.tiny_backbone import (
     build_backbone,
