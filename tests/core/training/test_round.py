@@ -117,7 +117,7 @@ def test_both_rates_rise_over_three_percent_of_the_rounds_and_fall_along_a_cosin
     trainer, state, examples = build_round_trainer(
         rounds=100, evolution__every=0, optim__forecast_lr=1e-4, optim__policy_lr=1e-6
     )
-    assert type(trainer.optimizer) is torch.optim.AdamW
+    assert type(trainer.optimizer) is update.Optimizer
 
     def rates():
         return [group["lr"] for group in trainer.optimizer.param_groups]
