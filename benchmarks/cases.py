@@ -14,7 +14,6 @@ Tokens are those that pass through the backbone's first layer, read or written.
 Shapes: A agents, G samples of an agent, B windows, H horizon.
 """
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -38,23 +37,17 @@ from benchmarks.world import (
     build_compared_config,
     build_config,
 )
-from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.decoders import LOGIC, ForecastExample
 from compevo_core.agents.logics import build_slots
-from compevo_core.agents.objective import group_advantages
 from compevo_core.agents.observation import fit_logic_prompt
 from compevo_core.agents.prompts import list_stop_tokens
-from compevo_core.agents.selection import aggregate_forecasts, forecast_error
+from compevo_core.agents.selection import aggregate_forecasts
 from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.lm.adapters import LOGIC
-from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.frozen_linear import WIDENS_BFLOAT16, linear_without_grad
-from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.sampling import SamplingSettings, sample_under_grammar
-from compevo_core.training.forecast_step import stack_truths
+from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
+from compevo_core.lora import PromptGroup, SamplingSettings
+from compevo_core.lora.backbone import WIDENS_BFLOAT16, Backbone, linear_without_grad
 from compevo_core.training.round import RoundTrainer
 from compevo_core.training.schedule import RunGenerators, seed_agent_generators
-from compevo_core.training.update import PolicyStep
 from tests.support.rounds import start_state
 
 if TYPE_CHECKING:
@@ -76,14 +69,11 @@ _OWN_TYPES = ("mixed", "float32")
 PEFT_BY_AGENT = "PEFT, an adapter set once an agent, padded batch"
 PEFT_MIXED = "PEFT, mixed batch by adapter_names"
 PEFT_SHARED = "PEFT, agent by agent, each group's prompt read once"
-TRL_BY_AGENT = "TRL's trainer, agent by agent"
 
 _CALLS_A_REPEAT = 5  # of one product, which takes milliseconds
 _PRODUCT_ROWS = (3, 24, 768)  # decoding for 3 agents, for their groups of 8, and a prefill
 _MATRIX_SIDE, _QUICK_MATRIX_SIDE = 2048, 128
 _PROMPT_TOKENS, _QUICK_PROMPT_TOKENS = 512, 64
-_INFERENCE_WINDOWS = 100
-_QUICK_WINDOWS = 6
 _SAMPLES = 4
 _ENTITIES = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 
@@ -159,36 +149,6 @@ def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         check_gap(parity["loss_pred"], dtype, f"round with {agents} agents")
         columns |= {"reference": PEFT_SHARED, "parity": parity}
         rows.append(build_row("round", world, seconds, their_seconds, **columns))
-    return rows
-
-
-def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Row]:
-    """Measure candidates, group, rewards and policy update, against PEFT and TRL's trainer.
-
-    TRL's step is measured for one agent and counted once per agent.
-    """
-
-    def time_steps(world: World) -> list[tuple[float, Replay]]:
-        return [_time_policy_step(world, day) for day in range(repeats)]
-
-    measured = _measure_types(agents, repeats, quick, time_steps)
-
-    from benchmarks.peft import time_trl_steps
-
-    rows = []
-    for dtype, (timed, columns) in measured.items():
-        ours = [seconds for seconds, _ in timed]
-        world, reference = _prepare_reference(agents, repeats, quick, dtype)
-        shared = []
-        for _, replay in timed:
-            reference.reset()
-            shared.append(time_call(partial(reference.step_policy, replay))[0])
-        rows.append(build_row("policy-peft", world, ours, shared, **columns, reference=PEFT_SHARED))
-
-        examples = _select_reward_examples(world, 0)
-        steps = time_trl_steps(reference, world.observe(), examples, repeats)
-        trl = [agents * step for step in steps]
-        rows.append(build_row("policy", world, ours, trl, **columns, reference=TRL_BY_AGENT))
     return rows
 
 
@@ -325,37 +285,6 @@ def _run_rounds(world: World) -> list[tuple[float, Row, Replay]]:
 def _list_rounds(repeats: int) -> list[int]:
     """Return the days of the rounds to do; on a GPU the first one, which warms up, twice."""
     return [*range(1 if torch.cuda.is_available() else 0), *range(repeats)]
-
-
-def _select_reward_examples(world: World, day: int) -> list[ForecastExample]:
-    count = world.config.grpo.reward_windows or len(world.days[day])
-    return world.days[day][:count]
-
-
-def _time_policy_step(world: World, day: int) -> tuple[float, Replay]:
-    """Return the seconds of one policy step of all agents, and what it sampled."""
-    config = world.config
-    trainer = world.build_replay_trainer()
-    examples = _select_reward_examples(world, day)
-    truth_BH = stack_truths(examples, world.model.backbone.device)
-    previous_AD = trainer.writer.encode_logics(world.logics)
-    generators = seed_agent_generators(
-        day, world.model.shards.local_agents, world.model.backbone.device
-    )
-
-    def step() -> None:
-        proposal = trainer.writer.propose(world.observe(), previous_AD, generators)
-
-        forecasts = trainer.executor.forecast_groups(proposal.group_logics, examples)
-        error_AGB = forecast_error(forecasts.values_AGBH, truth_BH)
-        advantage_AG, _ = group_advantages(-error_AGB.mean(-1), proposal.is_empty_AG)
-
-        PolicyStep(trainer.writer, proposal, advantage_AG, config).backward(0)
-        nn.utils.clip_grad_norm_(trainer.model.policy_parameters(), config.optim.max_grad_norm)
-        trainer.optimizer.step()
-
-    seconds, _ = time_call(step)
-    return seconds, world.replay
 
 
 @torch.no_grad()
@@ -558,28 +487,6 @@ def _time_rounds(world: World, *, rewrites: bool) -> tuple[list[float], list[int
 
 
 @torch.no_grad()
-def measure_preset_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
-    """Measure forecasts of 100 windows by all agents, retrieval included."""
-    windows = _QUICK_WINDOWS if quick else _INFERENCE_WINDOWS
-    config = build_config(agents, quick=quick)
-    world = World(config, math.ceil(windows / config.run.batch_size))
-    counter = TokenCounter(world.model.backbone)
-    executor = world.model.build_executor(world.news_retriever)
-    examples = [example for day in world.days for example in day][:windows]
-    size = config.run.micro_batch_size
-
-    def forecast() -> None:
-        for start in range(0, windows, size):
-            executor.forecast(world.logics, examples[start : start + size])
-
-    executor.forecast(world.logics, examples[:size])  # warms up
-    counter.take()
-    seconds = [time_call(forecast)[0] for _ in range(repeats)]
-    tokens = counter.take() // repeats
-    return [build_row(f"preset-inference-{windows}", world, seconds, tokens=tokens)]
-
-
-@torch.no_grad()
 def measure_sampling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure four logics with slots for each agent, the prompts read before.
 
@@ -640,10 +547,8 @@ CASES: dict[str, tuple[Callable[..., list[Row]], tuple[int, ...]]] = {
     "inference": (measure_inference, (1, 3, 10)),
     "memory-by-agent": (partial(measure_memory, "by-agent"), (1, 3, 10)),
     "memory-joint": (partial(measure_memory, "joint"), (1, 3, 10)),
-    "preset-inference": (measure_preset_inference, (3,)),
     "preset-rewriting": (partial(measure_rounds, "preset-rewriting"), (3,)),
     "preset-round": (partial(measure_rounds, "preset-round"), (3,)),
-    "policy": (measure_policy, (1, 3, 10)),
     "round": (measure_round, (1, 3, 10)),
     "sampling": (measure_sampling, (3,)),
 }

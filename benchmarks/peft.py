@@ -1,7 +1,7 @@
-"""A round of agents as a competent user of PEFT and TRL would write it.
+"""A round of agents as a competent user of PEFT would write it.
 
 What belongs here: agents as named adapters, windows in padded batches, the prompt of a group read
-once and its cache repeated, the order of a round and its update, TRL's trainer. What does not:
+once and its cache repeated, the order of a round and its update. What does not:
 timing (``cases``), the layout of prompts, numeric tokens, read-out and losses, which are the core's
 own modules both ways.
 
@@ -15,27 +15,22 @@ the longest prompt, L = R P, T sampled tokens, C last tokens of a prompt, S soft
 import contextlib
 import dataclasses
 import functools
-import tempfile
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from transformers import DynamicCache
 from trl.trainer.utils import selective_log_softmax
 
-from benchmarks.clock import read_clock
 from benchmarks.world import Replay, World
-from compevo_core.agents.decoders import ForecastExample, ForecastRequest
+from compevo_core.agents.decoders import FORECAST, LOGIC, ForecastExample, ForecastRequest
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.logics import clean_logic
 from compevo_core.agents.objective import (
     diversity_loss,
     group_advantages,
@@ -44,16 +39,15 @@ from compevo_core.agents.objective import (
     prediction_loss,
     pruning_loss,
 )
-from compevo_core.agents.observation import Observation, fit_logic_prompt
-from compevo_core.agents.prompts import render_logic_prompt, tokenize_prompt
+from compevo_core.agents.observation import fit_logic_prompt
+from compevo_core.agents.prompts import tokenize_prompt
 from compevo_core.agents.selection import FitnessSelection, aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import BackboneConfig
-from compevo_core.lm.adapters import FORECAST, LOGIC
-from compevo_core.lm.backbone import Backbone, load_backbone
-from compevo_core.lm.model_sources import LORA_TARGETS
-from compevo_core.lm.packing import PromptGroup
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.lora.backbone import LORA_TARGETS, Backbone
+from compevo_core.lora.batch import PromptGroup
 from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.update import group_parameters
 
@@ -267,12 +261,6 @@ class PeftRound:
             "group_rewards": reward_AG.tolist(),
         }
 
-    def step_policy(self, replay: Replay) -> None:
-        """Do the policy's part of a round: candidates, groups, their rewards, one update."""
-        _, soft_prompt_AD, reward_AG = self._sample(replay)
-        self._backward_policy(replay, soft_prompt_AD, reward_AG)
-        self._take_step()
-
     def _sample(self, replay: Replay) -> tuple[Tensor, Tensor | None, Tensor]:
         """Generate candidates and groups; return candidate states, soft prompts and rewards."""
         self.generate_candidates(replay)
@@ -339,7 +327,7 @@ class PeftRound:
         ]
 
         chosen = slice(agent, agent + 1)
-        with self.forecasts.use_adapters(FORECAST, agents=chosen):
+        with self.forecasts.use_adapters(FORECAST, rows=chosen):
             decoded = self.decoder.decode([readings], train=False, agents=chosen)
         values_BGH = decoded.values_ABH[0].unflatten(0, (len(examples), len(logics)))
         truth_BH = stack_truths(examples, self.backbone.device)
@@ -515,92 +503,6 @@ class PeftRound:
             return embeds
         soft_11D = soft_prompt_AD[agent][None, None].to(embeds.dtype)
         return torch.cat([soft_11D, embeds], dim=1)
-
-
-class _StepTimer(TrainerCallback):
-    """Measure the seconds from the start of a step to the end of its update."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._began = 0.0
-
-    def on_step_begin(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - TRL's arguments
-        """Start the clock."""
-        self._began = read_clock()
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - TRL's arguments
-        """Stop the clock."""
-        self.seconds.append(read_clock() - self._began)
-
-
-def time_trl_steps(
-    reference: PeftRound, observation: Observation, examples: Sequence[ForecastExample], steps: int
-) -> list[float]:
-    """Return the seconds of policy steps of agent 0 under TRL's own trainer.
-
-    A step is TRL's: generation, reward, reference, loss, backward and optimiser. It has no
-    candidate stage and no soft prompt, which our step has. The reward of a completion is the
-    agent's forecast of ``examples`` by ``reference``, from its whole prompt.
-    """
-    config = reference.config
-    backbone = load_reference(config.backbone)
-
-    def score_completions(completions: list[str], **_: Any) -> list[float]:  # noqa: ANN401
-        logics = [clean_logic(text, observation.logics[0])[0] for text in completions]
-        with torch.no_grad():
-            return reference.score_group(0, logics, examples).tolist()
-
-    prompt = render_logic_prompt(
-        observation.of(0),
-        paraphrased=config.evolution.instruction == "paraphrased",
-        tokenizer=backbone.tokenizer,
-    )
-    timer = _StepTimer()
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = GRPOTrainer(
-            backbone.model,
-            reward_funcs=score_completions,
-            args=build_arguments(config, folder, steps),
-            train_dataset=Dataset.from_dict({"prompt": [prompt] * steps}),
-            processing_class=backbone.tokenizer,
-            callbacks=[timer],
-            peft_config=_build_lora(config, dropout=0.0, task_type="CAUSAL_LM"),
-        )
-        trainer.train()
-    return timer.seconds
-
-
-def build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
-    """Return the arguments of TRL's trainer for a run."""
-    tokens = config.evolution.max_new_tokens
-    return GRPOConfig(
-        output_dir=folder,
-        max_steps=steps,
-        learning_rate=config.optim.policy_lr,
-        # The classic objective, which the core uses, too.
-        loss_type="grpo",
-        beta=config.grpo.kl_coefficient,
-        epsilon=config.grpo.clip_range,
-        use_bias_correction_kl=False,
-        scale_rewards="group",
-        # One group a step, of completions that all have the same length.
-        num_generations=config.grpo.group_size,
-        per_device_train_batch_size=config.grpo.group_size,
-        gradient_accumulation_steps=1,
-        temperature=config.evolution.temperature,
-        top_k=0,
-        top_p=1.0,
-        max_completion_length=tokens,
-        generation_kwargs={"min_new_tokens": tokens},
-        # The same device as ours, the backbone's own type, and only the step is timed.
-        use_cpu=not torch.cuda.is_available(),
-        bf16=False,
-        gradient_checkpointing=False,
-        report_to="none",
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
-    )
 
 
 def load_reference(config: BackboneConfig) -> Backbone:

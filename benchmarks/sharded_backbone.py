@@ -29,11 +29,10 @@ from benchmarks.rows import (
     run_processes,
     write_rows,
 )
-from compevo_core.config.sections import BackboneConfig, PopulationConfig
-from compevo_core.lm.adapters import FORECAST
+from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
+from compevo_core.lora import LoraShape, PromptGroup
+from compevo_core.lora.population import DEFAULT, Population
 from compevo_core.runtime.distributed import process_group
 
 PROCESSES = (1, 2, 4)
@@ -65,8 +64,8 @@ def measure(folder: str, *, shard: bool) -> Row:
     loaded = time.perf_counter()
 
     generator = torch.Generator().manual_seed(0)
-    population = Population(backbone, PopulationConfig(agents=2, rank=8), generator)
-    for parameter in population.adapter_parameters(FORECAST):
+    population = Population(backbone, LoraShape(adapters=2, rank=8), generator)
+    for parameter in population.adapter_parameters(DEFAULT):
         torch.nn.init.normal_(parameter, std=0.02, generator=generator)
     prompt = [3 + number % 250 for number in range(_PROMPT)]
     packed = population.pack([[PromptGroup(prompt)], [PromptGroup(prompt[::-1])]])
@@ -77,12 +76,12 @@ def measure(folder: str, *, shard: bool) -> Row:
     for _ in range(3):
         population.zero_grad()
         started = time.perf_counter()
-        with population.use_adapters(FORECAST):
+        with population.use_adapters():
             states = population.hidden_states(packed)
             (states * direction).sum().backward()  # type: ignore[no-untyped-call]
         seconds.append(time.perf_counter() - started)
 
-    first = population.adapter_parameters(FORECAST)[0].grad
+    first = population.adapter_parameters(DEFAULT)[0].grad
     assert first is not None  # noqa: S101 - backward has just run
     held = [
         each.to_local() if isinstance(each, DTensor) else each

@@ -29,15 +29,12 @@ SYSTEM_FIGURES = (
 #: What a row measures, in the order of the table; a case without a text is not shown.
 TEXTS = {
     "round": "a round",
-    "policy": "candidates, group and policy step",
-    "policy-peft": "candidates, group and policy step",
     "inference": "one batch's forecasts",
     "inference-mixed": "one batch's forecasts",
     "backward": "one batch's forecasts and their gradient",
     "round-exponent": "exponent of a round's seconds in the agents",
     "preset-round": "the preset's round without rewriting",
     "preset-rewriting": "the preset's round with rewriting",
-    "preset-inference-100": "the preset's forecasts of 100 windows",
     "gradient": "forecast phase, agent by agent",
     "gradient-difference": "difference of the gradients over their norm",
     "memory-joint": "peak of a round without rewriting, gradient joint",

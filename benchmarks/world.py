@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.decoders import KINDS, ForecastExample
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import MOST_READ, Observation
@@ -28,7 +28,6 @@ from compevo_core.agents.prompts import SEED_LOGICS, describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.strategy import GroupForecasts, StrategyExecutor
 from compevo_core.config.run import RunConfig
-from compevo_core.lm.adapters import KINDS
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.model import PopulationModel

@@ -21,6 +21,7 @@ LAYERS = (
     # compevo_core, from the bottom up
     "compevo_core.errors",
     "compevo_core.runtime",
+    "compevo_core.lora",
     "compevo_core.data",
     "compevo_core.baselines",
     "compevo_core.config",

@@ -2,7 +2,7 @@
 
 What belongs here: the layout of the prompt, the trained maps from numbers to tokens and from hidden
 states to scaled corrections. What does not: which numbers (``agents.numeric_inputs``), wording
-(``agents.prompts``), packed forward passes (``lm.population``).
+(``agents.prompts``), packed forward passes (``lora.population``).
 
 A prompt is, in this order (decision 01-decoder):
 
@@ -48,8 +48,7 @@ from compevo_core.agents.prompts import (
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
+from compevo_core.lora import Population, PromptGroup
 from compevo_core.runtime.seeding import derive_seed
 
 _KEPT_TEXTS = 4096  # whose tokens are kept
@@ -214,7 +213,7 @@ class HeadDecoder:
         self._reads_tokens = config.news.form == "token"
 
         device = population.backbone.device
-        local_agents = population.local_agents
+        local_agents = population.local
         self.mix_AP = mix_AP
         # 1 where an agent sees an input step; the last step is one step old.
         age_H = inputs.lookback - torch.arange(inputs.lookback)

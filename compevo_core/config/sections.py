@@ -5,7 +5,7 @@ The defaults are the paper's (table "Main implementation hyperparameters" of D.2
 
 import math
 from functools import partial
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +16,9 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
+
+if TYPE_CHECKING:
+    from compevo_core.lora.adapters import LoraShape
 
 
 def _check_prior(name: str, others: tuple[str, ...] = ()) -> str:
@@ -152,6 +155,13 @@ class PopulationConfig(SettingsSection):
     def member(self, agent: int) -> MemberConfig:
         """Return what sets an agent apart."""
         return self.members[agent] if self.members else MemberConfig()
+
+    @property
+    def shape(self) -> "LoraShape":
+        """Number and size of the adapters of each kind."""
+        from compevo_core.lora.adapters import LoraShape  # settings are read without torch
+
+        return LoraShape(self.agents, self.rank, self.alpha, self.dropout)
 
     @property
     def first_weights(self) -> tuple[float, ...]:

@@ -58,7 +58,7 @@ from compevo_core.training.prior import (
 from compevo_core.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from compevo_core.lm.backbone import Backbone
+    from compevo_core.lora.backbone import Backbone
     from compevo_core.training.model import PopulationModel
     from compevo_core.training.search import ReadingModel
 

@@ -27,13 +27,13 @@ import polars as pl
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError, SourceAbsent
 from compevo_core.evaluation.score_files import replace_own_rows
-from compevo_core.lm.grammar import GrammarTokenizer
 from compevo_core.lm.model_sources import Transport, read_content
 from compevo_core.runtime.files import hash_text, write_text
 from compevo_core.runtime.seeding import derive_seed
 
 if TYPE_CHECKING:
-    from compevo_core.lm.backbone import Backbone
+    from compevo_core.lm.grammar import GrammarTokenizer
+    from compevo_core.lora.backbone import Backbone
 
 FILE = "context_is_key/all_tasks.json.gz"
 
@@ -245,7 +245,7 @@ def read_answer(text: str, horizon: int) -> FloatArray | None:
 class NumberGrammar:
     """A line of numbers with a comma after each, and the end of the text after the last."""
 
-    def __init__(self, tokenizer: GrammarTokenizer, count: int, end: int) -> None:
+    def __init__(self, tokenizer: "GrammarTokenizer", count: int, end: int) -> None:
         self._count = count
         self._end = end
         # Whatever longer tokens a vocabulary has, it has these signs.
@@ -282,11 +282,10 @@ def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
     # Torch comes with them: the names of this module are read without it.
     import torch
 
-    from compevo_core.config.sections import PopulationConfig
-    from compevo_core.lm.packing import PromptGroup
-    from compevo_core.lm.population import Population
+    from compevo_core.lm.grammar import sample_under_grammar
+    from compevo_core.lora import LoraShape, Population, PromptGroup, SamplingSettings
 
-    reader = Population(backbone, PopulationConfig(agents=1), torch.Generator())
+    reader = Population(backbone, LoraShape(adapters=1), torch.Generator())
 
     def write(prompts: Sequence[str], count: int, horizon: int) -> list[list[str]]:
         tokenizer = backbone.tokenizer
@@ -295,14 +294,17 @@ def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
         generator = torch.Generator(backbone.device)
         generator.manual_seed(derive_seed(seed, "context", *prompts))
         with torch.no_grad(), reader.use_adapters(None):
-            ids_1MT, mask_1MT = reader.sample(
+            ids_1MT, mask_1MT = sample_under_grammar(
+                reader,
                 reader.prefill(reader.pack([groups])),
-                samples=count,
-                max_new_tokens=_TOKENS_PER_VALUE * horizon,
-                temperature=1.0,
-                stop_tokens=[tokenizer.eos_token_id],
-                generators=[generator],
-                grammar=NumberGrammar(tokenizer, horizon, tokenizer.eos_token_id),
+                NumberGrammar(tokenizer, horizon, tokenizer.eos_token_id),
+                SamplingSettings(
+                    samples=count,
+                    max_new_tokens=_TOKENS_PER_VALUE * horizon,
+                    temperature=1.0,
+                    stop_tokens=[tokenizer.eos_token_id],
+                    generators=[generator],
+                ),
             )
         texts = [
             tokenizer.decode(ids_T[mask_T.bool()], skip_special_tokens=True)

@@ -2,8 +2,8 @@
 
 What belongs here: fine-tuning, validation, reflection on missed news and refinement, forecasts.
 Source: Wang et al., "From News to Forecast: Integrating Event Analysis in LLM-Based Time Series
-Forecasting with Reflection", NeurIPS 2024, with public code. LoRA is computed by ``lm.adapters`` as
-in PEFT; the template comes from the paper's appendix (``agents.prompts``).
+Forecasting with Reflection", NeurIPS 2024, with public code. LoRA is computed by ``lora.adapters``
+as in PEFT; the template comes from the paper's appendix (``agents.prompts``).
 
 As published: instruction with the history, input with task, day, weather and selected news, output
 of 48 numbers; LoRA of rank 8 on all linear layers; forecasts of validation days are compared with
@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import ForecastExample, ForecastRequest
+from compevo_core.agents.decoders import FORECAST, LOGIC, ForecastExample, ForecastRequest
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots
 from compevo_core.agents.prompts import (
     LOGIC_CHARACTERS,
@@ -53,12 +53,10 @@ from compevo_core.data.view import Window, WindowView, find_horizon, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.evaluation.leakage import raise_if_later_news
-from compevo_core.lm.adapters import FORECAST
-from compevo_core.lm.backbone import PACKAGED, Backbone
+from compevo_core.lm.backbone import PACKAGED
 from compevo_core.lm.encoder import Encoder
-from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
+from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
+from compevo_core.lora import Backbone, Population, PromptGroup, SamplingSettings
 from compevo_core.runtime.seeding import derive_seed, use_seed
 
 log = logging.getLogger(__name__)
@@ -147,13 +145,16 @@ class Reflector:
         group = PromptGroup(tokenize_prompt(self._tokenizer, prompt))
 
         with self._population.use_adapters(None):
-            ids_AMT, mask_AMT = self._population.sample(
+            ids_AMT, mask_AMT = sample_under_grammar(
+                self._population,
                 self._population.prefill(self._population.pack([[group]])),
-                max_new_tokens=self._grammar.max_tokens,
-                temperature=self._temperature,
-                stop_tokens=self._stop_tokens,
-                generators=[self._generator],
-                grammar=self._grammar,
+                self._grammar,
+                SamplingSettings(
+                    max_new_tokens=self._grammar.max_tokens,
+                    temperature=self._temperature,
+                    stop_tokens=self._stop_tokens,
+                    generators=[self._generator],
+                ),
             )
         ids = ids_AMT[0, 0][mask_AMT[0, 0].bool()].tolist()
         return str(self._tokenizer.decode(ids, skip_special_tokens=True)).strip()
@@ -208,7 +209,9 @@ class News2Forecast:
         self._unreadable, self._answers = 0, 0
 
         generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "weights"))
-        self.population = Population(backbone, config.population, generator)
+        self.population = Population(
+            backbone, config.population.shape, generator, depths={FORECAST: None, LOGIC: 0}
+        )
         self.retriever = NewsRetriever(
             news, encoder, config.news.top_k, selects=config.news.selects
         )

@@ -59,8 +59,8 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, WindowView
 from compevo_core.evaluation.leakage import raise_if_later_news
-from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.encoder import Encoder, Vectors
+from compevo_core.lora.backbone import Backbone
 from compevo_core.paper.networks.forecaster import NetworkKind
 from compevo_core.paper.networks.gpt4ts import (
     GPT4TS,

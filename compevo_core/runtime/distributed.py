@@ -6,7 +6,7 @@ are exchanged. The backbone's other activations, the adapters and the gradients 
 not. Everything is gathered in rank order, so that all processes compute the same values from it,
 bit for bit.
 
-A backbone that one device cannot hold is split instead (``lm.frozen_linear``). Each process then
+A backbone that one device cannot hold is split instead (``lora.backbone``). Each process then
 holds all agents and computes what the others compute; of this module's exchanges only the first
 process's gradients are left, as a GPU's sums differ in their last bits from run to run.
 

@@ -25,11 +25,10 @@ from compevo_core.agents.debate import (
     standardise_advantages,
     weigh_by_score,
 )
-from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.decoders import VALUE, ForecastExample
 from compevo_core.agents.objective import policy_loss, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent
-from compevo_core.lm.adapters import VALUE
 from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts, stack_truths
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.schedule import RunGenerators, RunSchedule

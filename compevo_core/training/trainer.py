@@ -44,8 +44,8 @@ from compevo_core.training.training_data import (
 )
 
 if TYPE_CHECKING:
-    from compevo_core.lm.backbone import Backbone
     from compevo_core.lm.model_sources import Server, Transport
+    from compevo_core.lora.backbone import Backbone
     from compevo_core.training.checkpoint import SharedStages
     from compevo_core.training.loop import TrainingLoop
     from compevo_core.training.search import SearchTraining
@@ -145,7 +145,7 @@ def train(
 def _share_work(config: RunConfig, *, shard_backbone: bool) -> AgentShards:
     """Return this process's part of the work: some agents, or some layers of the backbone."""
     if shard_backbone:
-        from compevo_core.lm.frozen_linear import require_processes
+        from compevo_core.lm.backbone import require_processes
 
         require_processes(config.backbone)
     return AgentShards.from_process_group(

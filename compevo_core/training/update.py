@@ -25,11 +25,10 @@ from compevo_core.agents.objective import (
 )
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import OptimConfig
+from compevo_core.lora.adapters import NORM_FLOOR, Optimizer, clip_each
 from compevo_core.training.diagnostics import GradientConflict, gradient_conflict
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.schedule import EVOLUTION, RunSchedule
-
-_NORM_FLOOR = 1e-6  # as in torch's clip_grad_norm_
 
 
 class JointUpdate:
@@ -43,7 +42,7 @@ class JointUpdate:
         self.schedule = schedule
         self.config = model.config
         self.gradients = Gradients(model)
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer = Optimizer(
             group_parameters(model, self.config.optim), weight_decay=self.config.optim.weight_decay
         )
 
@@ -313,12 +312,9 @@ class Gradients:
 
             if by_agent:
                 norm_A = self.shards.local(square_A[:, 0]).sqrt()
-                scale_A = (max_norm / (norm_A + _NORM_FLOOR)).clamp(max=1.0)
-                for _, gradient in gradients:
-                    scales = scale_A.to(gradient.dtype).view(-1, *[1] * (gradient.dim() - 1))
-                    gradient.mul_(scales)
+                clip_each((gradient for _, gradient in gradients), norm_A, max_norm)
             else:
-                scale = min(1.0, max_norm / (norm + _NORM_FLOOR))
+                scale = min(1.0, max_norm / (norm + NORM_FLOOR))
                 for _, gradient in gradients:
                     gradient.mul_(scale)
         return math.sqrt(sum(norm * norm for norm in norms))

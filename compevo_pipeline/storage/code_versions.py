@@ -22,7 +22,7 @@ from compevo_core.runtime.files import hash_text, write_json
 from compevo_pipeline.config.settings import REPOSITORY, Layout, Settings
 
 TRAINING_CODE = (
-    *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
+    *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data", "compevo_core/lora"),
     *("compevo_core/config", "compevo_core/lm", "compevo_core/runtime", "compevo_core/training"),
 )
 """What decides a trained population; priors and their levels are a part of it."""

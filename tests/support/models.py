@@ -8,9 +8,9 @@ not: the windows and articles themselves (``tests.support.population``), a whole
 import numpy as np
 import torch
 
+from compevo_core.agents.decoders import KINDS
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.lm.adapters import KINDS
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.training.model import PopulationModel

@@ -66,7 +66,7 @@ POPULATION_CODE = (
     "compevo_core/agents",
     "compevo_core/evaluation",
     "compevo_core/forecast/forecaster.py",
-    "compevo_core/lm",
+    *("compevo_core/lm", "compevo_core/lora"),
     "compevo_core/data/quantiles.py",
 )
 AUDIT_CODE = ("compevo_core/paper/news_audit.py", "compevo_core/paper/news_changes.py")

@@ -71,7 +71,7 @@ NEXT_DAY_CODE = (
     "compevo_core/forecast/forecaster.py",
     "compevo_core/forecast/issued.py",
     "compevo_core/forecast/prediction.py",
-    "compevo_core/lm",
+    *("compevo_core/lm", "compevo_core/lora"),
     "compevo_core/data/quantiles.py",
     "compevo_pipeline/work/next_day.py",
 )

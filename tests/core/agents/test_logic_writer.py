@@ -5,18 +5,16 @@ import itertools
 import pytest
 import torch
 
-from compevo_core.agents.decoders import RetrievedArticle
+from compevo_core.agents.decoders import LOGIC, RetrievedArticle
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
 from compevo_core.agents.observation import Observation, fit_logic_prompt, list_most_read
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
+from compevo_core.lora import Population, PromptGroup
 from tests.support.answers import pad_rows
 from tests.support.population import TITLES, tiny
 from tests.support.rounds import build_round_trainer
@@ -50,7 +48,7 @@ def _sampled_mask(proposal, row):
 
 def _states_alone(writer, kind, agent, embeds):
     """Last hidden states (T, D) of one unpadded row under one agent."""
-    with writer.population.use_adapters(kind, agents=slice(agent, agent + 1)):
+    with writer.population.use_adapters(kind, rows=slice(agent, agent + 1)):
         packed = writer.population.pack([[PromptGroup([0] * embeds.shape[1])]])
         return writer.population.hidden_states(packed, embeds)[0]
 
@@ -151,8 +149,8 @@ def _write(texts, monkeypatch, **overrides):
         for group in texts
     ]
 
-    def sample(*_, samples, **__):
-        return pad_rows([ids for group in rows for ids in group[:samples]], agents=3)
+    def sample(_, cache, settings):
+        return pad_rows([ids for group in rows for ids in group[: settings.samples]], agents=3)
 
     monkeypatch.setattr(Population, "sample", sample)
     return trainer.writer, _propose(trainer, state)

@@ -15,7 +15,7 @@ from compevo_core.agents.objective import (
     prediction_loss,
 )
 from compevo_core.config.sections import MemberConfig, ObjectiveConfig
-from compevo_core.lm.frozen_linear import token_logp
+from compevo_core.lora.backbone import token_logp
 from tests.support.population import tiny, windows
 
 
@@ -140,22 +140,28 @@ def test_the_kl_term_is_zero_at_the_reference_and_positive_elsewhere():
 def trl(request, tmp_path_factory):
     """TRL's trainer on the tiny backbone at one temperature; only its functions are used."""
     from datasets import Dataset
-    from trl import GRPOTrainer
+    from trl import GRPOConfig, GRPOTrainer
 
-    from benchmarks.peft import build_arguments
     from compevo_core.config.sections import BackboneConfig
     from compevo_core.lm.backbone import load_backbone
 
     backbone = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
-    config = tiny(
-        evolution__max_new_tokens=6,
-        evolution__temperature=request.param,
-        grpo__group_size=4,
-        grpo__kl_coefficient=0.0,
+    arguments = GRPOConfig(
+        output_dir=str(tmp_path_factory.mktemp("trl")),
+        # The classic objective, which the core uses, too.
+        loss_type="grpo",
+        epsilon=tiny().grpo.clip_range,
+        use_bias_correction_kl=False,
+        num_generations=4,
+        per_device_train_batch_size=4,
+        temperature=request.param,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
     )
     trainer = GRPOTrainer(
         backbone.model.requires_grad_(True),
-        args=build_arguments(config, str(tmp_path_factory.mktemp("trl")), steps=1),
+        args=arguments,
         processing_class=backbone.tokenizer,
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
         train_dataset=Dataset.from_dict({"prompt": ["a"]}),

@@ -6,11 +6,11 @@ import shutil
 import pytest
 import torch
 
+from compevo_core.agents.decoders import LOGIC
 from compevo_core.agents.observation import Observation
 from compevo_core.agents.remote_writers import EndpointWriter, ServerWriter
 from compevo_core.errors import ConfigError, DataError, SourceBlocked, SourceTransient
 from compevo_core.forecast.forecaster import CompEvoForecaster
-from compevo_core.lm.adapters import LOGIC
 from compevo_core.paper.changes import find_variant
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed

@@ -12,12 +12,8 @@ from peft import LoraConfig, get_peft_model
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone
-from compevo_core.lm.model_sources import (
-    LORA_TARGETS,
-    Architecture,
-    known_architectures,
-    load_architecture,
-)
+from compevo_core.lm.model_sources import Architecture, known_architectures, load_architecture
+from compevo_core.lora.backbone import LORA_TARGETS
 from compevo_core.paper import agent_systems
 from compevo_core.paper.agent_systems import (
     build_meta_model,

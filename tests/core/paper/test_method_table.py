@@ -17,7 +17,7 @@ from compevo_core.evaluation.scopes import Scope
 from compevo_core.lm import backbone, encoder, model_sources
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.lm.population import Population
+from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
 from compevo_core.paper.method import (
     BUDGETS,

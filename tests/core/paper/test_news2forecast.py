@@ -16,7 +16,7 @@ from compevo_core.errors import DataError, LeakageError, NonFiniteLoss
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.model_sources import load_architecture
-from compevo_core.lm.population import Population
+from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
 from compevo_core.paper.networks.fitting import FitBudget
 from compevo_core.paper.networks.forecaster import NetworkBaseline
@@ -42,7 +42,7 @@ from compevo_core.paper.text_networks import (
 )
 from tests.support.answers import answer_in_numbers
 from tests.support.population import TITLES, news_pool, tiny, windows
-from tests.support.tiny_backbone import build_backbone
+from tests.support.tiny_backbone import build_backbone, insert_adapters
 
 POOL = news_pool()
 TRAIN = windows("train", 2)
@@ -189,7 +189,7 @@ VIEWS = windows("val", 3, entities=("NSW1",)).views()
 @pytest.fixture(scope="module")
 def reflector():
     config = tiny(population__agents=1, population__exposed_peers=0)
-    population = Population(build_backbone(), config.population, torch.Generator())
+    population = insert_adapters(build_backbone(), config.population)
     retriever = NewsRetriever(POOL, HashingEncoder(), top_k=2)
     return Reflector(population, retriever, ("NSW1",), temperature=3.0, seed=0)
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from compevo_core.agents.decoders import LOGIC
 from compevo_core.agents.logic_writer import LogicWriter
 from compevo_core.agents.objective import diversity_loss, group_advantages, policy_loss
 from compevo_core.agents.observation import sample_peers
 from compevo_core.agents.selection import forecast_error
 from compevo_core.errors import NonFiniteLoss
-from compevo_core.lm.adapters import LOGIC
 from compevo_core.training import update
 from compevo_core.training.diagnostics import RegretTracker, gradient_conflict
 from compevo_core.training.schedule import RunGenerators
@@ -117,7 +117,7 @@ def test_both_rates_rise_over_three_percent_of_the_rounds_and_fall_along_a_cosin
     trainer, state, examples = build_round_trainer(
         rounds=100, evolution__every=0, optim__forecast_lr=1e-4, optim__policy_lr=1e-6
     )
-    assert type(trainer.optimizer) is torch.optim.AdamW
+    assert type(trainer.optimizer) is update.Optimizer
 
     def rates():
         return [group["lr"] for group in trainer.optimizer.param_groups]

@@ -1,26 +1,26 @@
 """The population is exact: against PEFT one adapter at a time, across prefixes and agents."""
 
 import copy
+import re
+from pathlib import Path
 
 import pytest
 import torch
-from peft import PeftModel
-from transformers import AutoModelForCausalLM, Phi3Config, Qwen2Config
+from peft import PeftModel, get_peft_model_state_dict
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, LlamaForCausalLM, Phi3Config, Qwen2Config
 
+from compevo_core.agents.decoders import FORECAST, LOGIC
 from compevo_core.config.sections import PopulationConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lm.adapters import (
-    FORECAST,
-    KINDS,
-    LOGIC,
-    AdapterRoute,
-    AdapterRouter,
-    StackedLoraLinear,
+from compevo_core.lora import Backbone, PromptGroup, SamplingSettings
+from compevo_core.lora.adapters import AdapterRoute, AdapterRouter, LoraShape, StackedLoraLinear
+from tests.support.tiny_backbone import (
+    build_backbone,
+    build_gemma,
+    build_population,
+    insert_adapters,
 )
-from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population, save_adapter
-from tests.support.tiny_backbone import CONFIG, build_backbone, build_gemma, build_population
 
 ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [20, 21, 22, 23], [30, 31, 32], [40]]
 
@@ -41,10 +41,6 @@ def _states_alone(decoder, row):
     return decoder(input_ids=torch.tensor([row])).last_hidden_state[0]
 
 
-def _segments(packed, states_ALD):
-    return [states_ALD[a, s.begin : s.end] for a, row in enumerate(packed.segments) for s in row]
-
-
 def test_the_backbone_of_a_population_can_still_be_called_as_usual():
     population, plain = build_population(), build_backbone()
     ids, mask = (
@@ -56,45 +52,6 @@ def test_the_backbone_of_a_population_can_still_be_called_as_usual():
         for model in (population.backbone, plain)
     )
     assert torch.allclose(ours[mask.bool()], theirs[mask.bool()], atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_agent_equals_its_saved_adapter_under_plain_peft(kind, tmp_path):
-    population = build_population()
-    packed = _packed(population)
-    with population.use_adapters(kind):
-        ours = _segments(packed, population.hidden_states(packed))
-    for agent in range(3):
-        save_adapter(population, agent, kind, tmp_path / str(agent))
-        model = PeftModel.from_pretrained(build_backbone().model, tmp_path / str(agent)).eval()
-        for row in (2 * agent, 2 * agent + 1):
-            assert torch.allclose(
-                ours[row], _states_alone(model.base_model.model.model, ROWS[row]), atol=1e-5
-            )
-
-
-def test_gradients_of_every_agent_equal_those_under_plain_peft(tmp_path):
-    population = build_population()
-    with population.use_adapters(FORECAST):
-        population.last_token_states(_packed(population)).square().sum().backward()
-    for agent in range(3):
-        save_adapter(population, agent, FORECAST, tmp_path / str(agent))
-        model = PeftModel.from_pretrained(
-            build_backbone().model, tmp_path / str(agent), is_trainable=True
-        ).eval()
-        decoder = model.base_model.model.model
-        sum(
-            _states_alone(decoder, row)[-1].square().sum()
-            for row in ROWS[2 * agent : 2 * agent + 2]
-        ).backward()
-        for name, layer in population.layers.items():
-            theirs = model.base_model.model.get_submodule(name)
-            for ours, other in ((layer.lora_a, theirs.lora_A), (layer.lora_b, theirs.lora_B)):
-                expected = other["default"].weight.grad
-                size = float(expected.abs().max())
-                assert torch.allclose(
-                    ours[FORECAST].grad[agent], expected, rtol=1e-3, atol=1e-3 * size
-                )
 
 
 PREFIXES = [[5, 6, 7], [9, 10], [11, 12, 13, 14]]
@@ -111,7 +68,7 @@ def _write(population, tokens, **options):
     """The likeliest continuations of the groups, ids and mask (A, R, T)."""
     cache = population.prefill(_packed_groups(population))
     settings = {"temperature": 0.0, "stop_tokens": []} | options
-    return population.sample(cache, max_new_tokens=tokens, **settings)
+    return population.sample(cache, SamplingSettings(max_new_tokens=tokens, **settings))
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -147,11 +104,10 @@ def test_identical_suffixes_are_computed_once_and_an_empty_suffix_is_its_prefix(
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_the_fused_layer_has_the_gradients_of_its_formula(dropout):
-    config = PopulationConfig(agents=3, rank=2, alpha=6.0)
+    shape = LoraShape(adapters=3, rank=2, alpha=6.0)
     router = AdapterRouter(AdapterRoute(kind=LOGIC, dropout=dropout))
-    layer = StackedLoraLinear(
-        torch.nn.Linear(5, 4).requires_grad_(False), config, range(3), router, torch.Generator()
-    )
+    base = torch.nn.Linear(5, 4).requires_grad_(False)
+    layer = StackedLoraLinear(base, shape, range(3), router, torch.Generator(), {LOGIC: True})
     layer.lora_b[LOGIC].data.normal_()
     x = torch.randn(3, 7, 5, requires_grad=True)
     parameters = [x, layer.lora_a[LOGIC], layer.lora_b[LOGIC]]
@@ -174,7 +130,7 @@ def test_greedy_decoding_in_one_batch_equals_reading_everything_again_for_each_t
             agent, path = row // 2, PREFIXES[row // 2] + SUFFIXES[row]
             tokens = ids[agent, row % 2][mask[agent, row % 2].bool()].tolist()
             for token in tokens:
-                with population.use_adapters(LOGIC, agents=slice(agent, agent + 1)):
+                with population.use_adapters(LOGIC, rows=slice(agent, agent + 1)):
                     state = population.last_token_states(population.pack([[PromptGroup(path)]]))
                 assert int(population.logits(state)[0, 0].argmax()) == token
                 path = [*path, token]
@@ -200,7 +156,7 @@ def test_sampled_tokens_have_the_probabilities_of_the_whole_sequence_before_them
 
     def largest_deviation(drawn, agent, path):
         """Largest difference of a token's share from its probability, in standard errors."""
-        with population.use_adapters(LOGIC, agents=slice(agent, agent + 1)), torch.no_grad():
+        with population.use_adapters(LOGIC, rows=slice(agent, agent + 1)), torch.no_grad():
             state = population.last_token_states(population.pack([[PromptGroup(path)]]))
             probability = torch.softmax(population.logits(state)[0, 0] / temperature, -1)
         assert (
@@ -216,14 +172,14 @@ def test_sampled_tokens_have_the_probabilities_of_the_whole_sequence_before_them
 
     with population.use_adapters(LOGIC), torch.no_grad():
         cache = population.prefill(population.pack([[PromptGroup(row)] for row in PREFIXES]))
-        ids, _ = population.sample(
-            cache,
+        settings = SamplingSettings(
             samples=samples,
             max_new_tokens=2,
             temperature=temperature,
             stop_tokens=[],
             generators=_generators(),
         )
+        ids, _ = population.sample(cache, settings)
     for agent, path in enumerate(PREFIXES):
         first = ids[agent, :, 0]
         mode = int(first.mode().values)
@@ -234,7 +190,7 @@ def test_sampled_tokens_have_the_probabilities_of_the_whole_sequence_before_them
 def test_capped_scores_are_those_of_the_backbones_own_attention_in_prefill_and_decoding():
     plain, population = (
         build_gemma(),
-        Population(build_gemma(), CONFIG, torch.Generator().manual_seed(0)),
+        insert_adapters(build_gemma()),
     )
     with population.use_adapters(None), torch.no_grad():
         states = population.last_token_states(_packed_groups(population))
@@ -250,7 +206,7 @@ def test_capped_scores_are_those_of_the_backbones_own_attention_in_prefill_and_d
 
 
 def test_a_prompt_longer_than_a_sliding_window_is_refused_with_the_remedy():
-    population = Population(build_gemma(), CONFIG, torch.Generator().manual_seed(0))
+    population = insert_adapters(build_gemma())
     with pytest.raises(ConfigError, match="context_length"):
         population.hidden_states(population.pack([[PromptGroup(list(range(3, 12)))]] * 3))
 
@@ -275,7 +231,7 @@ def _prompts(population, *, soft):
 
 @pytest.mark.parametrize("build", [build_backbone, build_gemma])
 def test_soft_tokens_that_equal_embeddings_give_the_states_of_the_words(build):
-    population = Population(build(), CONFIG, torch.Generator().manual_seed(0))
+    population = insert_adapters(build())
     packed = _prompts(population, soft=True)
 
     table = population.embed(torch.tensor(WORDS)).detach()
@@ -347,7 +303,7 @@ def _qwen():
 @pytest.mark.parametrize("build", [build_backbone, build_gemma, _qwen])
 def test_the_state_after_the_first_layer_is_the_backbones_own(build):
     plain = build()
-    population = Population(build(), CONFIG, torch.Generator().manual_seed(0))
+    population = insert_adapters(build())
 
     with torch.no_grad():
         states = population.read_out(_packed_rows(population), layers=1)
@@ -371,12 +327,7 @@ def test_reading_fewer_layers_changes_nothing_that_another_forward_pass_sees():
 
 
 def test_adapters_of_a_layer_start_alike_at_any_depth():
-    whole, first = (
-        Population(
-            build_backbone(), CONFIG, torch.Generator().manual_seed(1), forecast_layers=layers
-        )
-        for layers in (0, 1)
-    )
+    whole, first = (insert_adapters(build_backbone(), forecast_layers=layers) for layers in (0, 1))
     for kind, count in ((LOGIC, 28), (FORECAST, 14)):
         pairs = zip(
             whole.adapter_parameters(kind)[:count], first.adapter_parameters(kind), strict=True
@@ -401,15 +352,56 @@ def test_layers_that_are_not_there_are_not_read():
 def test_blocks_of_other_linear_layers_are_refused():
     adapted = build_population().backbone
     with pytest.raises(ConfigError, match="load a fresh one"):
-        Population(adapted, CONFIG, torch.Generator().manual_seed(0))
+        insert_adapters(adapted)
 
     backbone = _build(Phi3Config(num_hidden_layers=2, **SIZES))
     names = [name for name, _ in backbone.model.named_parameters()]
     with pytest.raises(ConfigError, match=r"missing: q_proj.*others: .*qkv_proj"):
-        Population(backbone, CONFIG, torch.Generator().manual_seed(0))
+        insert_adapters(backbone)
     assert [name for name, _ in backbone.model.named_parameters()] == names
 
     backbone = build_backbone()
     backbone.decoder.layers[1].router = torch.nn.Linear(32, 4, bias=False)
     with pytest.raises(ConfigError, match=r"layer 1.*others: router\.weight"):
-        Population(backbone, PopulationConfig(agents=1), torch.Generator())
+        insert_adapters(backbone)
+
+
+TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorials" / "train-many-adapters.md"
+
+
+def _train_by_peft(model, start, prompt, answer):
+    """One adapter alone, as PEFT's user trains it; return its loss and weights."""
+    adapted = PeftModel.from_pretrained(model, start, is_trainable=True)
+    weights = [each for each in adapted.parameters() if each.requires_grad]
+    optimizer = torch.optim.AdamW(weights, lr=1e-2, weight_decay=0.0)
+    for _ in range(30):
+        optimizer.zero_grad()
+        # The model's own loss would round to float32.
+        logits_TV = adapted(input_ids=torch.tensor([prompt + answer])).logits[0]
+        scores_TV = logits_TV[len(prompt) - 1 : -1]
+        loss = torch.nn.functional.cross_entropy(scores_TV, torch.tensor(answer))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        optimizer.step()
+    return loss.item(), get_peft_model_state_dict(adapted)
+
+
+def test_ten_adapters_of_the_tutorial_equal_peft_alone(tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(.*?)```", TUTORIAL.read_text("utf-8"), flags=re.DOTALL)
+    before, after = code.split("# Task n")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(before, TUTORIAL, "exec"), names)  # noqa: S102 - the page's own code
+    for number in range(10):
+        names["population"].save_adapter(number, "default", tmp_path / f"start-{number}")
+    exec(compile("#" + after, TUTORIAL, "exec"), names)  # noqa: S102 - the page's own code
+
+    assert names["ids"].tolist() == [[answer] for _, answer in names["tasks"]]
+    for number, task in enumerate(names["tasks"]):
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(names["config"]).double().eval()
+        loss, weights = _train_by_peft(model, tmp_path / f"start-{number}", *task)
+        assert names["losses"][number].item() == pytest.approx(loss, abs=1e-6)
+        saved = load_file(tmp_path / f"adapters/{number}" / "adapter_model.safetensors")
+        assert saved.keys() == weights.keys()
+        assert max(float((saved[name] - weights[name]).abs().max()) for name in saved) < 1e-6

@@ -1,30 +1,27 @@
-"""All agents on one frozen backbone: stacked LoRA adapters, applied in one forward pass.
+"""All adapters on one frozen backbone, applied in one forward pass.
 
 What belongs here: putting the adapters into the backbone, choosing the active ones, hidden states
-of packed prompts and of tokens behind them, and adapters as PEFT folders, each of which loads with
-plain ``PeftModel.from_pretrained`` to the same outputs. What does not: prompts, losses, what the
-text means, the adapters' arithmetic (``lm.adapters``), layouts (``lm.packing``), attention over
-them (``lm.attention``, ``lm.decode``), the loops that sample (``lm.sampling``).
-Paper: section 5.1 and D.2.
+and losses of packed prompts and of tokens behind them, and adapters as PEFT folders, each of which
+loads with plain ``PeftModel.from_pretrained`` to the same outputs. What does not: the adapters'
+arithmetic (``lora.adapters``), layouts (``lora.batch``), attention (``lora.attention``), the loop
+that samples (``lora.sampling``), where prompts come from.
 
-Shapes: A agents, R prompts of an agent, N = A R, n samples of a prompt, M = R n, L packed length,
-T tokens, C last tokens of a prompt, D hidden, V vocabulary, S soft tokens of an agent.
+Shapes: A adapters, R prompts of an adapter, N = A R, n samples of a prompt, M = R n, L packed
+length, T tokens, C last tokens of a prompt, D hidden, V vocabulary, S soft tokens of an adapter.
 """
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from compevo_core.config.sections import PopulationConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError
-from compevo_core.lm.adapters import KINDS, LOGIC, AdapterRoute, AdapterRouter, StackedLoraLinear
-from compevo_core.lm.attention import (
+from compevo_core.lora.adapters import AdapterRoute, AdapterRouter, LoraShape, StackedLoraLinear
+from compevo_core.lora.attention import (
     ATTENTION_NAME,
     AttentionBackend,
     PrefillAttention,
@@ -32,48 +29,50 @@ from compevo_core.lm.attention import (
     apply_softcap,
     register_attention,
 )
-from compevo_core.lm.backbone import Backbone, find_adapter_targets, select_first_layers
-from compevo_core.lm.frozen_linear import (
+from compevo_core.lora.backbone import (
+    LORA_TARGETS,
+    Backbone,
     attention_type,
+    find_adapter_targets,
     frozen_linear,
-    restricted_token_logp,
+    select_first_layers,
     token_logp,
+    widen,
 )
-from compevo_core.lm.grammar import TokenGrammar
-from compevo_core.lm.model_sources import LORA_TARGETS
-from compevo_core.lm.packing import PackedPrompts, PromptGroup, pack
-from compevo_core.lm.sampling import SamplingSettings, sample_tokens, sample_under_grammar
+from compevo_core.lora.batch import Batch, PromptGroup, pack
+from compevo_core.lora.sampling import SamplingSettings, sample_tokens
 
 TENSOR_FILE = "adapter_model.safetensors"
 """File of a folder that holds the adapter's weights."""
+DEFAULT = "default"
+"""Kind of adapters where there is but one; PEFT's word."""
 _PREFIX = "base_model.model."  # under which PEFT saves the layers of the model that it wraps
 
 
 class Population(nn.Module):
-    """The adapters of some or all agents on one backbone.
+    """Adapters of one or several kinds on one backbone, whose linear layers are replaced.
 
-    The first ``forecast_layers`` layers, or all if it is 0, have all kinds of adapters, the others
-    only logic adapters. ``layers`` holds the layers with adapters by their name in the backbone.
-    ConfigError if the backbone has adapters already, is built in a way that adapters would cover in
-    part, or has fewer layers than ``forecast_layers``.
+    ``depths`` says for each kind how many of the first layers have it: None is all, 0 none. This
+    process holds the adapters with the numbers ``local``, or all. ``layers`` holds the layers with
+    adapters by their name in the backbone. ConfigError if the backbone has adapters already, is
+    built in a way that adapters would cover in part, or has fewer layers than a depth.
     """
 
     def __init__(
         self,
         backbone: Backbone,
-        config: PopulationConfig,
+        shape: LoraShape,
         generator: torch.Generator,
-        local_agents: range | None = None,
+        local: range | None = None,
         *,
-        forecast_layers: int = 0,
-        kinds: Sequence[str] = KINDS,
+        depths: Mapping[str, int | None] | None = None,
     ) -> None:
         super().__init__()
-        self.kinds = tuple(kinds)
+        self.depths = dict(depths or {DEFAULT: None})
+        self.kinds = tuple(kind for kind, depth in self.depths.items() if depth != 0)
         self.backbone = backbone
-        self.config = config
-        self.local_agents = range(config.agents) if local_agents is None else local_agents
-        self.forecast_layers = forecast_layers
+        self.shape = shape
+        self.local = range(shape.adapters) if local is None else local
 
         # One router for all layers: a route is a property of a whole forward pass.
         self._router = AdapterRouter()
@@ -101,18 +100,18 @@ class Population(nn.Module):
         ]
 
     def use_adapters(
-        self, kind: str | None, *, agents: slice = slice(None), dropout: float = 0.0
+        self, kind: str | None = DEFAULT, *, rows: slice = slice(None), dropout: float = 0.0
     ) -> contextlib.AbstractContextManager[None]:
-        """Route rows to some agents' adapters of one kind within the ``with`` block, or to none.
+        """Read with the adapters of one kind within the ``with`` block, or some of them, or none.
 
         Only forward passes need the block. A backward pass uses the adapters of its forward pass
         wherever it is called, with gradient checkpointing too, which replays dropout's draws.
         """
-        return self._router.use(AdapterRoute(kind=kind, agents=agents, dropout=dropout))
+        return self._router.use(AdapterRoute(kind=kind, rows=rows, dropout=dropout))
 
-    def pack(self, groups: Sequence[Sequence[PromptGroup]]) -> PackedPrompts:
-        """Pack each agent's prompt groups for this backbone."""
-        return pack(groups, self.backbone.tokenizer.pad_token_id, self.backbone.device)
+    def pack(self, groups: Sequence[Sequence[PromptGroup]]) -> Batch:
+        """Pack the prompt groups of each adapter for this backbone."""
+        return pack(groups, self.backbone.pad_token_id, self.backbone.device)
 
     def soft_token_id(self, row: int) -> int:
         """Return the id that stands for a row of the soft tokens given to :meth:`embed`."""
@@ -140,14 +139,14 @@ class Population(nn.Module):
 
         is_soft_AT = ids >= self.vocabulary_size
         embeds_ATD: Tensor = embedding(ids.masked_fill(is_soft_AT, 0))
-        agents_N, positions_N = is_soft_AT.nonzero(as_tuple=True)
+        owners_N, positions_N = is_soft_AT.nonzero(as_tuple=True)
 
         # One flat table, so that the gradient is one sum over its rows.
-        rows_N = agents_N * soft_ASD.shape[1] + ids[agents_N, positions_N] - self.vocabulary_size
+        rows_N = owners_N * soft_ASD.shape[1] + ids[owners_N, positions_N] - self.vocabulary_size
         soft_ND = soft_ASD.flatten(0, 1).index_select(0, rows_N).to(embeds_ATD.dtype)
-        return embeds_ATD.index_put((agents_N, positions_N), soft_ND)
+        return embeds_ATD.index_put((owners_N, positions_N), soft_ND)
 
-    def hidden_states(self, packed: PackedPrompts, embeds_ALD: Tensor | None = None) -> Tensor:
+    def hidden_states(self, packed: Batch, embeds_ALD: Tensor | None = None) -> Tensor:
         """Return the final hidden states (A, L, D) in float32.
 
         Embeddings may be given to replace the embeddings of the packed tokens (soft prompts).
@@ -157,7 +156,7 @@ class Population(nn.Module):
 
     def read_out(
         self,
-        packed: PackedPrompts,
+        packed: Batch,
         embeds_ALD: Tensor | None = None,
         *,
         count: int = 1,
@@ -169,17 +168,17 @@ class Population(nn.Module):
         Embeddings replace the embeddings of the packed tokens, as for soft tokens. ConfigError if
         the backbone has fewer layers; ValueError if a prompt has fewer tokens than ``count``.
         """
-        self._check_layers(layers)
+        self._check_depth(layers)
         attention = PrefillAttention(packed)
         states_ALD = self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD, layers)
         return _select_tokens(states_ALD, packed.last_token_indices(count))
 
-    def last_token_states(self, packed: PackedPrompts) -> Tensor:
+    def last_token_states(self, packed: Batch) -> Tensor:
         """Return the final hidden state at the last token of every prompt, (A, R, D)."""
         return self.read_out(packed)[:, :, 0]
 
     @torch.no_grad()
-    def prefill(self, packed: PackedPrompts, embeds_ALD: Tensor | None = None) -> PrefillCache:
+    def prefill(self, packed: Batch, embeds_ALD: Tensor | None = None) -> PrefillCache:
         """Read prompts once, so that all that follows them can share their keys and values."""
         attention = PrefillAttention(packed, keeps_cache=True)
         states_ALD = self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD)
@@ -193,7 +192,9 @@ class Population(nn.Module):
 
         Positions are counted from the beginning of the prompt.
         """
-        return self._read(ids_AL, positions_AL, attention)
+        # Not through embed(): that a token is in the vocabulary is known, and asking would wait.
+        embeds_ALD = self.backbone.model.get_input_embeddings()(ids_AL)
+        return self._read(ids_AL, positions_AL, attention, embeds_ALD)
 
     def logits(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
         """Return logits in float32 of all or of some tokens, states (..., D) to (..., V)."""
@@ -201,25 +202,37 @@ class Population(nn.Module):
         weight, bias = head.weight, head.bias
         if tokens is not None:
             weight, bias = weight[tokens], None if bias is None else bias[tokens]
-        scores = frozen_linear(states, weight, bias).float()
+        scores = widen(frozen_linear(states, weight, bias))
         return apply_softcap(scores, self._logit_softcap)
 
-    def token_logp(
-        self,
-        states_ND: Tensor,
-        ids_N: Tensor,
-        temperature: float = 1.0,
-        allowed: Sequence[Sequence[int]] | None = None,
-    ) -> Tensor:
-        """Return the log-probability (N,) of each id under ``softmax(logits / temperature)``.
+    def answer_loss(self, packed: Batch) -> Tensor:
+        """Return the mean negative log-likelihood of each adapter's answers (A,), with gradient.
 
-        The softmax goes over the tokens that a grammar allows for each id, if ``allowed`` is given,
-        otherwise over the whole vocabulary.
+        A prompt without an answer counts for nothing.
         """
+        states_ALD = self.hidden_states(packed)
+
+        losses = []
+        for row, answers in enumerate(packed.answers):
+            # Without any answer: a zero that still has a gradient path, so that the caller can go
+            # backward as from any other.
+            terms = [states_ALD[row].sum() * 0.0]
+            for prompt, answer in enumerate(answers):
+                if not answer:
+                    continue
+
+                # The state at a token scores the token after it, so the states start one earlier.
+                before = packed.token_indices(row, prompt)[-len(answer) - 1 : -1]
+                target_T = torch.tensor(answer, device=states_ALD.device)
+                terms.append(-self.token_logp(states_ALD[row, before], target_T).mean())
+            losses.append(torch.stack(terms).sum() / max(len(terms) - 1, 1))
+        return torch.stack(losses)
+
+    def token_logp(self, states_ND: Tensor, ids_N: Tensor, temperature: float = 1.0) -> Tensor:
+        """Return the log-probability (N,) of each id under ``softmax(logits / temperature)``."""
         head = self.backbone.model.get_output_embeddings()
         # Not through logits(): those of all tokens at once would not fit in memory.
-        score = token_logp if allowed is None else partial(restricted_token_logp, allowed=allowed)
-        return score(
+        return token_logp(
             states_ND,
             ids_N,
             weight_VD=head.weight,
@@ -228,37 +241,89 @@ class Population(nn.Module):
             cap=self._logit_softcap,
         )
 
-    def sample(
-        self,
-        cache: PrefillCache,
-        *,
-        samples: int = 1,
-        max_new_tokens: int,
-        temperature: float,
-        stop_tokens: Sequence[int],
-        generators: Sequence[torch.Generator] = (),
-        grammar: TokenGrammar | None = None,
-        is_complete: Callable[[Sequence[int]], bool] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Sample continuations of every prompt, all at once; see :class:`SamplingSettings`.
+    def sample(self, cache: PrefillCache, settings: SamplingSettings) -> tuple[Tensor, Tensor]:
+        """Sample continuations of every prompt, all at once.
 
-        Probabilities under a grammar come from the softmax over the tokens that it allows;
-        ``max_new_tokens`` still cuts a text off. The cache is from :meth:`prefill` under the same
-        adapters. Of ids (A, M, T) and mask (A, M, T) the last token is part of a continuation, what
-        follows it is masked.
+        The cache is from :meth:`prefill` under the same adapters. Of ids (A, M, T) and mask
+        (A, M, T) the last token is part of a continuation, what follows it is masked.
         """
-        settings = SamplingSettings(
-            samples=samples,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            stop_tokens=stop_tokens,
-            pad_token=self.backbone.tokenizer.pad_token_id,
-            generators=generators,
-            is_complete=is_complete,
+        return sample_tokens(self, cache, settings)
+
+    def save_adapter(self, number: int, kind: str, folder: str | Path) -> None:
+        """Write one adapter of those that this process holds as a PEFT LoRA folder."""
+        from peft import LoraConfig
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+
+        config = LoraConfig(
+            r=self.shape.rank,
+            lora_alpha=self.shape.alpha,
+            bias="none",
+            lora_dropout=self.shape.dropout,
+            target_modules=list(LORA_TARGETS),
+            task_type="CAUSAL_LM",
+            base_model_name_or_path=self.backbone.name_or_path,
+            inference_mode=True,
         )
-        if grammar is None:
-            return sample_tokens(self, cache, settings)
-        return sample_under_grammar(self, cache, grammar, settings)
+        # Only where PEFT would otherwise look for adapters that are not there.
+        if depth := self.depths[kind]:
+            config.layers_to_transform = list(range(depth))
+        # PEFT keeps a set, whose order would change the file from run to run.
+        config.target_modules = sorted(LORA_TARGETS)
+        config.save_pretrained(folder)
+
+        tensors = {
+            # safetensors takes contiguous tensors only.
+            name: parameter.detach().cpu().contiguous()
+            for name, parameter in self._named_tensors(number, kind)
+        }
+        save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt"})
+
+    @torch.no_grad()
+    def load_adapter(self, number: int, kind: str, folder: Path) -> None:
+        """Set one adapter of one kind from a PEFT LoRA folder.
+
+        CheckpointMismatch if the folder's rank, scaling, layers or kind of update are not this
+        population's.
+        """
+        from peft import LoraConfig
+
+        # The folder must hold the plain LoRA update that the population computes.
+        config = LoraConfig.from_pretrained(folder)
+        rank, alpha = self.shape.rank, self.shape.alpha
+        # Rank-stabilised LoRA scales by alpha / sqrt(r) in place of alpha / r.
+        if (config.r, config.lora_alpha) != (rank, alpha) or config.use_rslora:
+            raise CheckpointMismatch(
+                f"{folder} has rank {config.r} and alpha {config.lora_alpha}, the population "
+                f"{rank} and {alpha}; set population.rank and population.alpha to match"
+            )
+        if config.rank_pattern or config.alpha_pattern or config.use_dora:
+            raise CheckpointMismatch(
+                f"{folder} is not one plain LoRA update of equal rank and scale in every layer; "
+                "train it without rank_pattern, alpha_pattern and use_dora"
+            )
+
+        tensors = load_file(folder / TENSOR_FILE)
+        targets = dict(self._named_tensors(number, kind))
+        # In either direction: a tensor too many would be ignored in silence.
+        if differing := sorted(targets.keys() ^ tensors.keys()):
+            raise CheckpointMismatch(
+                f"{folder} and the backbone differ in {len(differing)} tensor(s), first "
+                f"{differing[0]}"
+            )
+
+        for name, target in targets.items():
+            target.copy_(tensors[name])
+
+    def _named_tensors(self, number: int, kind: str) -> Iterator[tuple[str, Tensor]]:
+        """Yield PEFT's name and the stacked tensors' row of every tensor of one adapter."""
+        row = self.local.index(number)
+        for name, layer in self.layers.items():
+            if kind not in layer.lora_a:
+                continue
+            yield f"{_PREFIX}{name}.lora_A.weight", layer.lora_a[kind][row]
+            yield f"{_PREFIX}{name}.lora_B.weight", layer.lora_b[kind][row]
 
     @property
     def _logit_softcap(self) -> float | None:
@@ -271,20 +336,20 @@ class Population(nn.Module):
         # Of the matrix, which may have more rows than the tokenizer has tokens.
         return int(self.backbone.model.get_input_embeddings().weight.shape[0])
 
-    def _check_layers(self, layers: int) -> None:
+    def _check_depth(self, layers: int) -> None:
         available = len(self.backbone.decoder.layers)
         if not 0 <= layers <= available:
             raise ConfigError(
                 f"forecast.layers = {layers}, and backbone {self.backbone.name_or_path} has "
-                f"{available} layers; set forecast.layers to at most {available}, or 0 for all"
+                f"{available} layers; name at most {available}, or all"
             )
 
     def _insert_adapters(self, generator: torch.Generator) -> dict[str, StackedLoraLinear]:
         """Replace every layer that gets adapters by one that has them."""
         model = self.backbone.model
         targets = find_adapter_targets(self.backbone)
-        self._check_layers(self.forecast_layers)
-        depth = self.forecast_layers or len(self.backbone.decoder.layers)
+        for depth in self.depths.values():
+            self._check_depth(depth or 0)
 
         inserted: dict[str, StackedLoraLinear] = {}
         # The order of the layers is the order of the draws from the generator.
@@ -292,13 +357,9 @@ class Population(nn.Module):
             # Converted here, so that embeddings and norms stay in the model's own type.
             weight = module.weight
             weight.data = weight.data.to(self.backbone.matmul_dtype or weight.dtype)
+            kinds = {kind: depth is None or number < depth for kind, depth in self.depths.items()}
             layer = StackedLoraLinear(
-                module,
-                self.config,
-                self.local_agents,
-                self._router,
-                generator,
-                kinds=[kind for kind in self.kinds if number < depth or kind == LOGIC],
+                module, self.shape, self.local, self._router, generator, kinds
             ).to(weight.device)
 
             parent_name, _, target = name.rpartition(".")
@@ -335,9 +396,8 @@ class Population(nn.Module):
             attention_backend=attention,
             attention_dtype=attention_type(next(iter(self.layers.values())).base.weight),
         )
-        # Heads and losses always work in float32.
-        states_ALD: Tensor = out.last_hidden_state.float()
-        return states_ALD
+        # All that follows works in float32 at least.
+        return widen(out.last_hidden_state)
 
 
 def _select_tokens(states_ALD: Tensor, index_ARC: Tensor) -> Tensor:
@@ -348,80 +408,3 @@ def _select_tokens(states_ALD: Tensor, index_ARC: Tensor) -> Tensor:
             for states, index in zip(states_ALD, index_ARC, strict=True)
         ]
     )
-
-
-def save_adapter(population: Population, agent: int, kind: str, folder: Path) -> None:
-    """Write one adapter of one of the population's local agents as a PEFT LoRA folder."""
-    from peft import LoraConfig
-
-    folder.mkdir(parents=True, exist_ok=True)
-
-    config = LoraConfig(
-        r=population.config.rank,
-        lora_alpha=population.config.alpha,
-        bias="none",
-        lora_dropout=population.config.dropout,
-        target_modules=list(LORA_TARGETS),
-        task_type="CAUSAL_LM",
-        base_model_name_or_path=population.backbone.name_or_path,
-        inference_mode=True,
-    )
-    # Only where PEFT would otherwise look for adapters that are not there.
-    if kind != LOGIC and population.forecast_layers:
-        config.layers_to_transform = list(range(population.forecast_layers))
-    # PEFT keeps a set, whose order would change the file from run to run.
-    config.target_modules = sorted(LORA_TARGETS)
-    config.save_pretrained(folder)
-
-    tensors = {
-        # safetensors takes contiguous tensors only.
-        name: parameter.detach().cpu().contiguous()
-        for name, parameter in _named_tensors(population, agent, kind)
-    }
-    save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt"})
-
-
-@torch.no_grad()
-def load_adapter(population: Population, agent: int, kind: str, folder: Path) -> None:
-    """Set one agent's adapter of one kind from a PEFT LoRA folder.
-
-    CheckpointMismatch if the folder's rank, scaling, layers or kind of update are not this
-    population's.
-    """
-    from peft import LoraConfig
-
-    # The folder must hold the plain LoRA update that the population computes.
-    config = LoraConfig.from_pretrained(folder)
-    rank, alpha = population.config.rank, population.config.alpha
-    # Rank-stabilised LoRA scales by alpha / sqrt(r) in place of alpha / r.
-    if (config.r, config.lora_alpha) != (rank, alpha) or config.use_rslora:
-        raise CheckpointMismatch(
-            f"{folder} has rank {config.r} and alpha {config.lora_alpha}, the population {rank} "
-            f"and {alpha}; set population.rank and population.alpha to match"
-        )
-    if config.rank_pattern or config.alpha_pattern or config.use_dora:
-        raise CheckpointMismatch(
-            f"{folder} is not one plain LoRA update of equal rank and scale in every layer; "
-            "train it without rank_pattern, alpha_pattern and use_dora"
-        )
-
-    tensors = load_file(folder / TENSOR_FILE)
-    targets = dict(_named_tensors(population, agent, kind))
-    # In either direction: a tensor too many would be ignored in silence.
-    if differing := sorted(targets.keys() ^ tensors.keys()):
-        raise CheckpointMismatch(
-            f"{folder} and the backbone differ in {len(differing)} tensor(s), first {differing[0]}"
-        )
-
-    for name, target in targets.items():
-        target.copy_(tensors[name])
-
-
-def _named_tensors(population: Population, agent: int, kind: str) -> Iterator[tuple[str, Tensor]]:
-    """Yield PEFT's name and the stacked tensors' row of every tensor of one adapter."""
-    row = population.local_agents.index(agent)
-    for name, layer in population.layers.items():
-        if kind not in layer.lora_a:
-            continue
-        yield f"{_PREFIX}{name}.lora_A.weight", layer.lora_a[kind][row]
-        yield f"{_PREFIX}{name}.lora_B.weight", layer.lora_b[kind][row]

@@ -1,17 +1,17 @@
-"""Prompts of several agents packed without padding between them, shared prefixes stored once.
+"""Prompts of several adapters packed without padding between them, shared prefixes stored once.
 
 What belongs here: the layout of token rows in one batch and the indices into it. What does not:
-attention over the layout (``lm.attention``), what the tokens mean (``agents.prompts``).
+attention over the layout (``lora.attention``), what the tokens mean.
 
 A prompt group is a prefix and the suffixes that continue it; every suffix ends one prompt. All
-groups of an agent follow one another in one row, in segments: the prefix, then each distinct
-suffix once. Rows of different agents are padded to the longest.
+groups of an adapter follow one another in one row, in segments: the prefix, then each distinct
+suffix once. Rows of different adapters are padded to the longest.
 
 Ids are opaque here. Those from the vocabulary size on name rows of a table of embeddings
 (``Population.soft_token_id``). Suffixes are folded by their ids, so equal soft ids must mean equal
 embeddings, and prompts whose embeddings differ need ids that differ.
 
-Shapes: A agents, R prompts of an agent, L packed length, P tokens of the longest prompt, C last
+Shapes: A adapters, R prompts of an adapter, L packed length, P tokens of the longest prompt, C last
 tokens of each prompt.
 """
 
@@ -27,11 +27,13 @@ from torch.nn.utils.rnn import pad_sequence
 class PromptGroup:
     """Token ids of prompts that begin alike: a prefix, and what continues it in each prompt.
 
-    Without suffixes the prefix itself is the one prompt. Equal suffixes are read once.
+    Without suffixes the prefix itself is the one prompt. Equal suffixes are read once. An answer
+    follows each of the prompts, and is what a loss scores.
     """
 
     prefix: Sequence[int]
     suffixes: Sequence[Sequence[int]] = ()
+    answer: Sequence[int] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +46,14 @@ class Segment:
 
 
 @dataclasses.dataclass(frozen=True)
-class PackedPrompts:
-    """A batch of prompt groups, a row per agent."""
+class Batch:
+    """A batch of prompt groups, a row per adapter; a prompt ends with its answer, if it has one."""
 
     ids_AL: Tensor
     positions_AL: Tensor  # of each token in its own prompt
     segments: list[list[Segment]]
-    prompt_segments: list[list[int]]  # for each agent, the segment that ends each prompt
+    prompt_segments: list[list[int]]  # of each adapter, the segment that ends each prompt
+    answers: list[list[Sequence[int]]]  # of each adapter, the answer to each prompt
 
     def last_token_indices(self, count: int = 1) -> Tensor:
         """Return the packed indices of the last C tokens of every prompt, in order, (A, R, C).
@@ -58,8 +61,8 @@ class PackedPrompts:
         ValueError if a prompt has fewer tokens, or none is asked for.
         """
         last = [
-            [self.token_indices(agent, prompt)[-count:] for prompt in range(len(numbers))]
-            for agent, numbers in enumerate(self.prompt_segments)
+            [self.token_indices(row, prompt)[-count:] for prompt in range(len(numbers))]
+            for row, numbers in enumerate(self.prompt_segments)
         ]
 
         shortest = min(len(indices) for row in last for indices in row)
@@ -70,68 +73,71 @@ class PackedPrompts:
             )
         return torch.tensor(last, device=self.ids_AL.device)
 
-    def token_indices(self, agent: int, prompt: int) -> list[int]:
+    def token_indices(self, row: int, prompt: int) -> list[int]:
         """Return the packed indices of all tokens of one prompt, prefix first."""
-        segments = self.segments[agent]
-        segment = segments[self.prompt_segments[agent][prompt]]
+        segments = self.segments[row]
+        segment = segments[self.prompt_segments[row][prompt]]
         prefix = [] if segment.parent is None else _indices(segments[segment.parent])
         return prefix + _indices(segment)
 
 
-def pack(
-    groups: Sequence[Sequence[PromptGroup]], pad_id: int, device: torch.device
-) -> PackedPrompts:
-    """Pack each agent's prompt groups into one row per agent; ``pad_id`` fills shorter rows.
+def pack(groups: Sequence[Sequence[PromptGroup]], pad_id: int, device: torch.device) -> Batch:
+    """Pack the prompt groups of each adapter into one row; ``pad_id`` fills shorter rows.
 
-    ValueError if agents differ in their number of prompts, or a prefix is empty.
+    ValueError if adapters differ in their number of prompts, or a prefix is empty.
     """
     rows = [_PackedRow() for _ in groups]
-    for row, agent_groups in zip(rows, groups, strict=True):
-        for group in agent_groups:
-            row.append(_fold_single_suffix(group))
+    for row, row_groups in zip(rows, groups, strict=True):
+        for group in row_groups:
+            row.append(group)
 
-    # The agents' states are stacked into one tensor (A, R, D).
+    # The states of all rows are stacked into one tensor (A, R, D).
     counts = sorted({len(row.prompt_segments) for row in rows})
     if len(counts) > 1:
-        raise ValueError(f"agents have {counts} prompts; give every agent the same number")
+        raise ValueError(f"the rows have {counts} prompts; give every one the same number")
 
-    return PackedPrompts(
+    return Batch(
         _pad_rows([row.ids for row in rows], pad_id, device),
         _pad_rows([row.positions for row in rows], 0, device),
         [row.segments for row in rows],
         [row.prompt_segments for row in rows],
+        [row.answers for row in rows],
     )
 
 
 class _PackedRow:
-    """The row of one agent while it grows."""
+    """The row of one adapter while it grows."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.positions: list[int] = []
         self.segments: list[Segment] = []
         self.prompt_segments: list[int] = []
+        self.answers: list[Sequence[int]] = []
 
     def append(self, group: PromptGroup) -> None:
-        """Append a prefix and its distinct suffixes."""
-        if not group.prefix:
+        """Append a prefix and its distinct suffixes, each with the answer behind it."""
+        suffixes = [(*suffix, *group.answer) for suffix in group.suffixes or [()]]
+        prefix_ids = group.prefix
+        if len(set(suffixes)) == 1:
+            # Nothing is shared: one segment does.
+            prefix_ids, suffixes = [*prefix_ids, *suffixes[0]], [()] * len(suffixes)
+        if not prefix_ids:
             raise ValueError(
                 "a prompt group has an empty prefix; every prompt needs at least one token"
             )
 
-        prefix = self._append_segment(group.prefix, first_position=0, parent=None)
+        prefix = self._append_segment(prefix_ids, first_position=0, parent=None)
         # Greedy samples and equal logics repeat suffixes: each is computed once.
         segment_of: dict[tuple[int, ...], int] = {(): prefix}
 
-        for suffix in map(tuple, group.suffixes):
+        for suffix in suffixes:
             if suffix not in segment_of:
                 segment_of[suffix] = self._append_segment(
-                    suffix, first_position=len(group.prefix), parent=prefix
+                    suffix, first_position=len(prefix_ids), parent=prefix
                 )
             self.prompt_segments.append(segment_of[suffix])
-
-        if not group.suffixes:
-            self.prompt_segments.append(prefix)
+            self.answers.append(group.answer)
 
     def _append_segment(
         self, ids: Sequence[int], *, first_position: int, parent: int | None
@@ -142,15 +148,6 @@ class _PackedRow:
         self.positions += range(first_position, first_position + len(ids))
         self.segments.append(Segment(begin, len(self.ids), parent))
         return len(self.segments) - 1
-
-
-def _fold_single_suffix(group: PromptGroup) -> PromptGroup:
-    """Fold a single distinct suffix into the prefix: nothing is shared, so one segment does."""
-    distinct = {tuple(suffix) for suffix in group.suffixes}
-    if len(distinct) != 1:
-        return group
-
-    return PromptGroup([*group.prefix, *distinct.pop()], [()] * len(group.suffixes))
 
 
 def _pad_rows(rows: Sequence[Sequence[int]], fill: int, device: torch.device) -> Tensor:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from compevo_core.lm import frozen_linear as module
-from compevo_core.lm.frozen_linear import frozen_linear, is_onednn_faster, token_logp
+from compevo_core.lora import backbone as module
+from compevo_core.lora.backbone import frozen_linear, is_onednn_faster, token_logp
 
 
 @pytest.fixture(params=[True, False], ids=["onednn", "torch"])

@@ -7,15 +7,20 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
+from compevo_core.agents.decoders import FORECAST, LOGIC
 from compevo_core.config.sections import PopulationConfig
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.lm import attention as segment_batches
-from compevo_core.lm import frozen_linear
-from compevo_core.lm.adapters import FORECAST, LOGIC, AdapterRoute
-from compevo_core.lm.model_sources import LORA_TARGETS
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population, load_adapter, save_adapter
-from tests.support.tiny_backbone import CONFIG, build_backbone, build_gemma, build_population
+from compevo_core.lora import attention as segment_batches
+from compevo_core.lora import backbone as backbones
+from compevo_core.lora.adapters import AdapterRoute
+from compevo_core.lora.backbone import LORA_TARGETS
+from compevo_core.lora.batch import PromptGroup
+from tests.support.tiny_backbone import (
+    build_backbone,
+    build_gemma,
+    build_population,
+    insert_adapters,
+)
 
 PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
 CONDITIONS = pytest.mark.parametrize(
@@ -72,7 +77,7 @@ def _backward_inside(*, checkpointing, dropout):
         AdapterRoute(),
         AdapterRoute(kind=LOGIC),
         AdapterRoute(kind=LOGIC, dropout=0.9),
-        AdapterRoute(kind=FORECAST, agents=slice(0, 1)),
+        AdapterRoute(kind=FORECAST, rows=slice(0, 1)),
         AdapterRoute(kind=FORECAST, dropout=0.9),
     ],
     ids=["frozen backbone", "other kind", "other kind and dropout", "other agents", "more dropout"],
@@ -82,7 +87,7 @@ def test_another_route_in_backward_changes_nothing(other, checkpointing, dropout
     population = build_population(checkpointing=checkpointing)
     with population.use_adapters(FORECAST, dropout=dropout):
         loss = _loss(population)
-        with population.use_adapters(other.kind, agents=other.agents, dropout=other.dropout):
+        with population.use_adapters(other.kind, rows=other.rows, dropout=other.dropout):
             loss.backward()
 
     _assert_equal(
@@ -114,7 +119,7 @@ def test_a_kept_graph_is_sent_back_twice(checkpointing, dropout):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_adapters_multiply_in_the_products_type(dropout, monkeypatch):
-    monkeypatch.setattr(frozen_linear, "WIDENS_BFLOAT16", False)
+    monkeypatch.setattr(backbones, "WIDENS_BFLOAT16", False)
     measured = {}
     for dtype in ("float32", "mixed"):
         population = build_population(dtype=dtype)
@@ -138,8 +143,8 @@ def test_adapters_multiply_in_the_products_type(dropout, monkeypatch):
 
 def test_attention_has_the_type_of_the_products_on_an_accelerator_alone():
     weight = torch.empty(2, 2, dtype=torch.bfloat16)
-    assert frozen_linear.attention_type(weight) == torch.float32
-    assert frozen_linear.attention_type(weight.to("meta")) == torch.bfloat16
+    assert backbones.attention_type(weight) == torch.float32
+    assert backbones.attention_type(weight.to("meta")) == torch.bfloat16
 
 
 def test_a_route_ends_with_its_block_also_after_an_error_and_after_a_recomputation():
@@ -201,7 +206,7 @@ def test_one_call_a_shape_and_layer(spy):
 @pytest.mark.parametrize("build", [build_backbone, build_gemma])
 def test_states_do_not_depend_on_batches(build, keys, monkeypatch):
     monkeypatch.setattr(segment_batches, "_KEYS_PER_BATCH", keys)
-    population = Population(build(), CONFIG, torch.Generator().manual_seed(0))
+    population = insert_adapters(build())
     with torch.no_grad():
         together = population.last_token_states(_pack(population))
         alone = [
@@ -267,13 +272,13 @@ def _made_by_peft(folder, seed, **settings):
 
 
 def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_stay(tmp_path):
-    population = Population(build_backbone(), TWO_AGENTS, torch.Generator().manual_seed(1))
+    population = insert_adapters(build_backbone(), TWO_AGENTS)
     frozen = {
         n: p.clone() for n, p in population.backbone.model.named_parameters() if "lora_" not in n
     }
     _made_by_peft(tmp_path / "in", seed=3)
-    load_adapter(population, 1, LOGIC, tmp_path / "in")
-    save_adapter(population, 1, LOGIC, tmp_path / "out")
+    population.load_adapter(1, LOGIC, tmp_path / "in")
+    population.save_adapter(1, LOGIC, tmp_path / "out")
     before, after = (
         load_file(tmp_path / side / "adapter_model.safetensors") for side in ("in", "out")
     )
@@ -303,24 +308,19 @@ def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_s
 def test_adapters_of_another_shape_are_refused(settings, says, tmp_path):
     _made_by_peft(tmp_path, seed=0, **settings)
     with pytest.raises(CheckpointMismatch, match=says):
-        load_adapter(
-            Population(build_backbone(), TWO_AGENTS, torch.Generator().manual_seed(1)),
-            0,
-            LOGIC,
-            tmp_path,
-        )
+        insert_adapters(build_backbone(), TWO_AGENTS).load_adapter(0, LOGIC, tmp_path)
 
 
 @pytest.mark.parametrize("agent", [1, 2])
 def test_an_adapter_goes_through_a_process_that_holds_the_later_agents(agent, tmp_path):
-    save_adapter(build_population(), agent, FORECAST, tmp_path / "whole")
+    build_population().save_adapter(agent, FORECAST, tmp_path / "whole")
 
-    later = Population(build_backbone(), CONFIG, torch.Generator(), local_agents=range(1, 3))
-    load_adapter(later, agent, FORECAST, tmp_path / "whole")
+    later = insert_adapters(build_backbone(), local=range(1, 3))
+    later.load_adapter(agent, FORECAST, tmp_path / "whole")
     rows = [layer.lora_b[FORECAST].abs().sum((1, 2)) for layer in later.layers.values()]
     assert all(bool(row[agent - 1] > 0) and bool(row[2 - agent] == 0) for row in rows)
 
-    save_adapter(later, agent, FORECAST, tmp_path / "part")
+    later.save_adapter(agent, FORECAST, tmp_path / "part")
     files = [load_file(tmp_path / name / "adapter_model.safetensors") for name in ("whole", "part")]
     assert files[0].keys() == files[1].keys()
     assert all(torch.equal(files[0][name], files[1][name]) for name in files[0])

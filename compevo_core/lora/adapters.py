@@ -1,37 +1,40 @@
-"""LoRA adapters of all agents on frozen linear layers, and which of them a forward pass uses.
+"""Stacked LoRA adapters on frozen linear layers, which a forward pass uses, and their optimiser.
 
-What belongs here: the kinds of adapters, the active route, the layer with its fused forward and
-backward pass. What does not: which layers get adapters, adapters in PEFT's format
-(``lm.population``). Paper 5.1, D.2: an adapter of rank 16 for forecasts and one for logics.
+What belongs here: the size of adapters, the active route, the layer with its fused forward and
+backward pass, one step for all adapters. What does not: which layers get adapters
+(``lora.backbone``), adapters in PEFT's format (``lora.population``).
 
 Autograd keeps the adapters that a forward pass used. Gradient checkpointing runs a layer again in
 the backward pass, when another route may be active, so :meth:`AdapterRouter.checkpoint_contexts`
 binds the route of the forward pass to the recomputation.
 
-Shapes: A agents, M tokens of an agent, r rank.
+Shapes: A adapters, M tokens of an adapter, r rank.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from compevo_core.config.sections import PopulationConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lm.frozen_linear import frozen_linear, linear_without_grad, product_type
-
-FORECAST = "forecast"
-LOGIC = "logic"
-KINDS = (FORECAST, LOGIC)  # paper 5.1: two adapters an agent
-VALUE = "value"
-VERIFIER = "verifier"
-DEBATE_KINDS = (FORECAST, VALUE, VERIFIER)  # paper D.4: three in a debate, the first its policy
+from compevo_core.lora.backbone import frozen_linear, linear_without_grad, product_type
 
 _NO_BACKWARD = -1  # what torch answers outside a backward pass
+NORM_FLOOR = 1e-6  # as in torch's clip_grad_norm_
+
+
+@dataclasses.dataclass(frozen=True)
+class LoraShape:
+    """Number and size of the adapters of a kind, in PEFT's terms."""
+
+    adapters: int
+    rank: int = 16
+    alpha: float = 32.0
+    dropout: float = 0.0  # what saved folders state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +45,7 @@ class AdapterRoute:
     """
 
     kind: str | None = None
-    agents: slice = dataclasses.field(default_factory=lambda: slice(None))  # of the batch's rows
+    rows: slice = dataclasses.field(default_factory=lambda: slice(None))  # whose the batch's are
     dropout: float = 0.0
 
 
@@ -110,46 +113,48 @@ class _ActiveRoute(contextlib.AbstractContextManager[None]):
 
 
 class StackedLoraLinear(nn.Module):
-    """A frozen linear layer plus one low-rank update per agent and kind.
+    """A frozen linear layer plus the low-rank updates of every adapter.
 
-    ``lora_a[kind]`` is (A, r, in), ``lora_b[kind]`` is (A, out, r); agent i's output is
+    ``lora_a[kind]`` is (A, r, in), ``lora_b[kind]`` is (A, out, r); the output of adapter i is
     ``W x + (alpha / r) B_i A_i x``, as PEFT computes it one adapter at a time. Adapters are float32
     even over a bfloat16 weight, since their updates are too small for bfloat16; products run in the
     weight's type (:func:`product_type`), and the output has the type of the input.
+
+    All adapters are drawn and ``local`` ones kept, so that each starts alike on one and n
+    processes. ``kinds`` says whether the layer has adapters of a kind; where it has not,
+    they are drawn all the same.
     """
 
     def __init__(
         self,
         base: nn.Linear,
-        config: PopulationConfig,
-        local_agents: range,
+        shape: LoraShape,
+        local: range,
         router: AdapterRouter,
         generator: torch.Generator,
-        kinds: Sequence[str] = KINDS,
+        kinds: Mapping[str, bool],
     ) -> None:
         super().__init__()
         self.base = base
         self.router = router
-        self.scale = config.alpha / config.rank
+        self.scale = shape.alpha / shape.rank
+        # float32 or wider.
+        dtype = torch.promote_types(base.weight.dtype, torch.float32)
         self.lora_a = nn.ParameterDict()
         self.lora_b = nn.ParameterDict()
 
         bound = base.in_features**-0.5  # PEFT's start: kaiming uniform with a = sqrt(5)
-        for kind in (*KINDS, *(kind for kind in kinds if kind not in KINDS)):
-            # Drawn for all agents, then sliced: a run gives the same adapters on 1 and n processes.
-            all_agents = torch.empty(config.agents, config.rank, base.in_features)
-            all_agents.uniform_(-bound, bound, generator=generator)
-            if kind not in kinds:
-                continue  # drawn all the same: the logic adapters start alike at any depth
+        for kind, is_here in kinds.items():
+            everyone = torch.empty(shape.adapters, shape.rank, base.in_features)
+            everyone.uniform_(-bound, bound, generator=generator)
+            if not is_here:
+                continue
 
-            self.lora_a[kind] = nn.Parameter(
-                all_agents[local_agents.start : local_agents.stop].clone()
-            )
-
-            # Zero, so that every agent starts as the frozen backbone (Hu et al., LoRA, 2022).
-            self.lora_b[kind] = nn.Parameter(
-                torch.zeros(len(local_agents), base.out_features, config.rank)
-            )
+            mine = everyone[local.start : local.stop]
+            self.lora_a[kind] = nn.Parameter(mine.to(dtype, copy=True))
+            # Zero, so that every adapter starts as the frozen backbone (Hu et al., LoRA, 2022).
+            zeros = torch.zeros(len(local), base.out_features, shape.rank, dtype=dtype)
+            self.lora_b[kind] = nn.Parameter(zeros)
 
     def forward(self, x_AMD: Tensor) -> Tensor:
         """Map (A, M, in) to (A, M, out) with the active adapters, if any."""
@@ -160,14 +165,14 @@ class StackedLoraLinear(nn.Module):
         if route.kind not in self.lora_a:
             raise ConfigError(
                 f"a layer without {route.kind} adapters was read with them: only the first layers "
-                "have them. Read only through those, read_out(layers=n), or set "
+                "have them. Read only through those, read_out(layers=n), or give them to all: "
                 "forecast.layers = 0"
             )
         a = self.lora_a[route.kind]
         b = self.lora_b[route.kind]
-        if x_AMD.shape[0] != a.shape[0]:  # a slice of all agents would copy their gradients
-            a = a[route.agents]
-            b = b[route.agents]
+        if x_AMD.shape[0] != a.shape[0]:  # a slice of all adapters would copy their gradients
+            a = a[route.rows]
+            b = b[route.rows]
 
         # As in PEFT, dropout reaches only the adapter's input, not the frozen layer's.
         dropped = nn.functional.dropout(x_AMD, route.dropout) if route.dropout else None
@@ -236,3 +241,31 @@ class _FrozenPlusLora(torch.autograd.Function):
             grad_x = grad_x.to(ctx.dtype)
 
         return grad_x, grad_dropped, None, None, grad_a, grad_b, None
+
+
+class Optimizer(torch.optim.AdamW):
+    """AdamW whose one step moves every adapter as if it trained by itself.
+
+    AdamW works number by number, and each adapter is clipped by its own norm. Parameters have the
+    adapters along their first dimension.
+    """
+
+    def clip(self, max_norm: float) -> Tensor:
+        """Scale each adapter's gradient down to ``max_norm``; return the norms before, (A,)."""
+        gradients = [
+            parameter.grad
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        squares_A = torch.stack([gradient.square().flatten(1).sum(1) for gradient in gradients])
+        norm_A = squares_A.sum(0).sqrt()
+        clip_each(gradients, norm_A, max_norm)
+        return norm_A
+
+
+def clip_each(gradients: Iterable[Tensor], norm_A: Tensor, max_norm: float) -> None:
+    """Scale the gradients of each adapter, whose norm over all of them is given, in place."""
+    scale_A = (max_norm / (norm_A + NORM_FLOOR)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(scale_A.to(gradient.dtype).view(-1, *[1] * (gradient.dim() - 1)))

@@ -1,91 +1,143 @@
-"""Products with frozen weights: the part of the work that all agents and adapters share.
+"""The frozen model that all adapters share: its layers, and products with their weights.
 
-What belongs here: ``x W' + bias`` with a weight that never learns, its gradient for ``x``, which
-kernel computes it, weights that several processes hold together, log-probabilities under a frozen
-vocabulary. What does not: adapters (``lm.adapters``), loading (``lm.backbone``), the split of the
-agents (``runtime.distributed``).
+What belongs here: what is known of a backbone, which of its linear layers get adapters,
+``x W' + bias`` with a weight that never learns, its gradient for ``x``, which kernel computes it,
+weights that several processes hold together, log-probabilities under a frozen vocabulary. What does
+not: adapters (``lora.adapters``), where a model comes from.
 
 torch multiplies float32 matrices on a processor by MKL. oneDNN, which torch ships too and which its
 compiler's own code calls, is 1.1 to 1.6 times faster on AMD's processors. On Intel's own, MKL is as
 fast with many rows and two to four times faster with the three of a decoding step
 (``benchmarks/results/engine.csv``, rows ``products``, measures the one that is used).
 
-A processor without instructions for bfloat16 multiplies such matrices one number at a time, at an
-eighth of its speed in float32. There the same rounded numbers are multiplied in float32.
+A processor without instructions for bfloat16 multiplies such matrices at an eighth of its speed in
+float32. There the same rounded numbers are multiplied in float32.
 
 Of a split weight each process holds a slice of the rows. It multiplies the same tokens by it and
 gathers the columns of the others; in the backward pass each multiplies its columns of the gradient
-by its rows, and the parts are summed. Embeddings, norms and the vocabulary projection stay whole.
-Splitting and exchange are torch's DTensor; loading is transformers' tensor-parallel plan, which
-reads each process's rows from the file and nothing else (decision 12-engine).
+by its rows, and the parts are summed (decision 12-engine).
 
-Shapes: A agents, N tokens, M tokens of an agent or of one choice, K tokens to choose from,
-D hidden, V vocabulary.
+Shapes: N tokens, D hidden, V vocabulary.
 """
 
-from collections.abc import Sequence
+import copy
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch import distributed as dist
 
-from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lm.attention import apply_softcap
-from compevo_core.lm.model_sources import LORA_TARGETS
 from compevo_core.runtime.usage import lacks_bfloat16, read_cpu_facts
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
-    from transformers.distributed import DistributedConfig
 
-_BLOCKS = "model.layers.*"  # as transformers names the blocks of Llama, Mistral, Qwen2 and Gemma
-_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""The linear layers of one block, all of which get adapters."""
 
 
-def require_processes(config: BackboneConfig) -> int:
-    """Return how many processes share the backbone; ConfigError for one, or for random layers."""
-    processes = dist.get_world_size() if dist.is_initialized() else 1
-    if config.weights == "random":
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+    """A frozen causal language model of transformers, its tokenizer and what is known about it.
+
+    A population multiplies by the frozen layers in ``matmul_dtype`` (None: their own), and enables
+    gradient checkpointing, as recomputed layers must use the adapters of their forward pass.
+    """
+
+    model: Any
+    tokenizer: Any = None
+    name_or_path: str = ""
+    knowledge_cutoff: str = "unknown"
+    matmul_dtype: torch.dtype | None = None
+    gradient_checkpointing: bool = False
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        device: torch.device = self.model.device
+        return device
+
+    @property
+    def pad_token_id(self) -> int:
+        """Id of padding, which is masked: any token will do."""
+        return 0 if self.tokenizer is None else int(self.tokenizer.pad_token_id)
+
+    @property
+    def hidden_size(self) -> int:
+        """Width D of the hidden states."""
+        return int(self.model.config.hidden_size)
+
+    @property
+    def decoder(self) -> Any:  # noqa: ANN401 - a module with transformers' own signature
+        """The stack of layers without the vocabulary projection."""
+        return getattr(self.model, self.model.base_model_prefix)
+
+
+def find_adapter_targets(backbone: Backbone) -> list[tuple[int, str, nn.Linear]]:
+    """List the layers that get adapters: number of the block, name in the model, layer.
+
+    ConfigError if the backbone has adapters already, or its blocks are not made of these layers.
+    """
+    model = backbone.model
+    # A second population on one model would find no plain layer, and train nothing.
+    if any("lora_" in name for name, _ in model.named_parameters()):
         raise ConfigError(
-            "the control backbone.weights = 'random' draws whole layers, which no process would "
-            "hold: leave shard_backbone out"
+            f"backbone {backbone.name_or_path} has adapters already; load a fresh one for each "
+            "population"
         )
-    if processes < 2:
+
+    blocks = getattr(backbone.decoder, "layers", None)
+    if not isinstance(blocks, nn.ModuleList) or not hasattr(backbone.decoder, "norm"):
         raise ConfigError(
-            f"backbone {config.name_or_path} is to be split over processes, and there is one: "
-            "start several (launcher torchrun with processes = 2, or a pod with 2 GPUs), or leave "
-            "shard_backbone out"
+            f"backbone {backbone.name_or_path} ({type(model).__name__}) is not a stack of layers "
+            "with a norm at its end; name a model built like Llama, Mistral, Qwen2 or Gemma"
         )
-    return processes
+
+    return [
+        (number, f"{model.base_model_prefix}.layers.{number}.{name}", layer)
+        for number, block in enumerate(blocks)
+        for name, layer in _find_linear_layers(block, number, backbone.name_or_path)
+    ]
 
 
-def build_sharding_plan(processes: int) -> "DistributedConfig":
-    """Return what ``from_pretrained`` needs in order to load only this process's rows."""
-    from transformers.distributed import DistributedConfig
+def select_first_layers(decoder: Any, count: int) -> Any:  # noqa: ANN401 - transformers' own module
+    """Return a decoder with only the first layers, and without the final norm.
 
-    plan = {
-        f"{_BLOCKS}.{'self_attn' if target in _ATTENTION else 'mlp'}.{target}": (
-            "colwise_gather_output"
+    A second shell around the same modules: the given decoder, its settings and its weights stay as
+    they are, and gradients and recomputation reach the shared layers as usual.
+    """
+    shell = copy.copy(decoder)
+    # copy.copy shares the dictionary of submodules, which is about to differ.
+    shell._modules = dict(decoder._modules)
+    shell.layers = decoder.layers[:count]
+    shell.norm = nn.Identity()
+    return shell
+
+
+def _find_linear_layers(
+    block: nn.Module, number: int, name_or_path: str
+) -> list[tuple[str, nn.Linear]]:
+    """Find the targets of one block; each must occur once, and there may be no other matrix."""
+    linear_layers = [
+        (name, module)
+        for name, module in block.named_modules()
+        if name.rpartition(".")[2] in LORA_TARGETS and isinstance(module, nn.Linear)
+    ]
+
+    targets = [name.rpartition(".")[2] for name, _ in linear_layers]
+    matrices = {name for name, parameter in block.named_parameters() if parameter.dim() > 1}
+    # Fused projections lack targets; experts are extra matrices. Both would train only in part.
+    others = matrices - {f"{name}.weight" for name, _ in linear_layers}
+    if sorted(targets) != sorted(LORA_TARGETS) or others:
+        missing = [target for target in LORA_TARGETS if target not in targets]
+        raise ConfigError(
+            f"backbone {name_or_path}: layer {number} has not just the linear layers "
+            f"{', '.join(LORA_TARGETS)} (missing: {', '.join(missing) or 'none'}; others: "
+            f"{', '.join(sorted(others)) or 'none'}), and adapters would cover a part of it; name "
+            "a model built like Llama, Mistral, Qwen2 or Gemma"
         )
-        for target in LORA_TARGETS
-    }
-    # Whole: a grammar picks the rows that it allows, and it may be tied to the embeddings.
-    return DistributedConfig(tp_size=processes, tp_plan=plan | {"lm_head": "replicate"})
-
-
-@torch.no_grad()
-def split_loaded_layers(model: nn.Module, processes: int, device_type: str) -> None:
-    """Split the layers of a model that was built in memory; the same model on every process."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_tensor
-
-    mesh = init_device_mesh(device_type, (processes,))
-    for name, module in model.named_modules():
-        if name.rpartition(".")[2] in LORA_TARGETS and isinstance(module, nn.Linear):
-            rows = distribute_tensor(module.weight, mesh, [Shard(0)], src_data_rank=None)
-            module.weight = nn.Parameter(rows, requires_grad=False)
+    return linear_layers
 
 
 def multiply_sharded(x: Tensor, weight: "DTensor", bias: Tensor | None = None) -> Tensor:
@@ -131,13 +183,19 @@ def product_type(weight: Tensor) -> torch.dtype:
     return torch.float32 if is_widened else weight.dtype
 
 
+def widen(x: Tensor) -> Tensor:
+    """Return float32, in which losses and states are held, or float64 as it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def attention_type(weight: Tensor) -> torch.dtype:
     """Return the type of attention for products with a frozen weight.
 
     On every processor torch's fused kernel takes longer in bfloat16 than in float32: three to four
     times as long in its backward pass.
     """
-    return torch.float32 if weight.device.type == "cpu" else product_type(weight)
+    is_cpu = weight.device.type == "cpu"
+    return torch.promote_types(weight.dtype, torch.float32) if is_cpu else product_type(weight)
 
 
 def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -179,54 +237,10 @@ def token_logp(
     The scores ``s = W h + bias`` (``cap tanh(s / cap)`` where there is a cap) go through
     ``softmax(s / temperature)``. They are never held for more than a few tokens: the gradient of
     each log-probability in its state, (N, D), is computed on the way, and the backward pass needs
-    nothing else. ``cap`` works as in :func:`compevo_core.lm.attention.apply_softcap`.
+    nothing else. ``cap`` works as in :func:`compevo_core.lora.attention.apply_softcap`.
     """
     out: Tensor = _TokenLogp.apply(states_ND, ids_N, weight_VD, bias_V, temperature, cap)  # type: ignore[no-untyped-call]
     return out
-
-
-def restricted_token_logp(
-    states_ND: Tensor,
-    ids_N: Tensor,
-    allowed: Sequence[Sequence[int]],
-    weight_VD: Tensor,
-    bias_V: Tensor | None = None,
-    *,
-    temperature: float = 1.0,
-    cap: float | None = None,
-) -> Tensor:
-    """Return the log-probability (N,) of each id among the tokens that are allowed in its place.
-
-    ``allowed`` holds for each id the tokens that the softmax goes over, the id among them. Only
-    these rows of the vocabulary are ever read; see :func:`token_logp` for the other arguments.
-    ValueError if an id is not among its allowed tokens.
-    """
-    ids = ids_N.tolist()
-    # Samples of one grammar meet the same choices: one product for each of them.
-    places_of: dict[tuple[int, ...], list[int]] = {}
-    for place, tokens in enumerate(allowed):
-        if ids[place] not in tokens:
-            raise ValueError(
-                f"token {ids[place]} is not among the {len(tokens)} allowed in its place; score a "
-                "text under the grammar that it was written with"
-            )
-        places_of.setdefault(tuple(tokens), []).append(place)
-
-    # A token without a choice has probability one; the product keeps the graph where all have none.
-    logp_N = states_ND.float().sum(-1) * 0.0
-    for tokens, places in places_of.items():
-        if len(tokens) == 1:
-            continue
-        rows = torch.tensor(tokens, device=weight_VD.device)
-        numbers_M = torch.tensor([tokens.index(ids[place]) for place in places], device=rows.device)
-        places_M = torch.tensor(places, device=rows.device)
-
-        bias = None if bias_V is None else bias_V[rows]
-        scores_MK = frozen_linear(states_ND.index_select(0, places_M), weight_VD[rows], bias)
-        scores_MK = apply_softcap(scores_MK.float(), cap) / temperature
-        logp_MK = torch.log_softmax(scores_MK, -1)
-        logp_N = logp_N.index_add(0, places_M, logp_MK.gather(1, numbers_M[:, None]).squeeze(1))
-    return logp_N
 
 
 class _FrozenLinear(torch.autograd.Function):
@@ -265,7 +279,7 @@ class _TokenLogp(torch.autograd.Function):
         )
         for states, ids in blocks:
             # In place from here on: a block of scores has the width of the vocabulary.
-            scores = linear_without_grad(states, weight_VD, bias_V).float()
+            scores = widen(linear_without_grad(states, weight_VD, bias_V))
             tanh_grad = None
             if cap is not None:
                 scores.div_(cap).tanh_()
@@ -284,7 +298,7 @@ class _TokenLogp(torch.autograd.Function):
                 )
                 if tanh_grad is not None:
                     softmax_minus_onehot.mul_(tanh_grad)
-                grad = linear_without_grad(softmax_minus_onehot, weight_VD.t()).float()
+                grad = widen(linear_without_grad(softmax_minus_onehot, weight_VD.t()))
                 grad_states.append(grad.div_(-temperature))
 
         # One vector of width D a token, where the scores would be V wide.
