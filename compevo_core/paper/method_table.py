@@ -235,7 +235,7 @@ def list_as_published() -> list[Method]:
 def _configure_as_published(inputs: FitInputs) -> RunConfig:
     from compevo_core.paper.as_published import configure_as_published
 
-    return configure_as_published(inputs.seed, inputs.learning_rate)
+    return configure_as_published(inputs.seed)
 
 
 def _fit_as_published(form: "Form", inputs: FitInputs) -> ViewForecaster:

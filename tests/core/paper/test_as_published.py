@@ -141,6 +141,6 @@ def test_held_out_windows_and_diverging_fits_are_refused():
 
 
 def test_the_settings_are_those_of_the_code():
-    config = configure_as_published(3, 1e-3)
+    config = configure_as_published(3)
     assert (config.population.agents, config.population.rank, config.news.top_k) == (3, 16, 6)
     assert config.run.seed == 3 and SETTINGS["forecast.prior"] == "none"
