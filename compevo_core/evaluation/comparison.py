@@ -367,7 +367,8 @@ def pair_stored(
         others = _read(largest, scope)
         tests += compare_with_opponents(scope, {method: of_runs, **others}, method)
 
-    for budget in files.get(method, {}):
+    # Trainings without a budget are the runs themselves, and were paired above.
+    for budget in filter(None, files.get(method, {})):
         # What spends nothing had no less than the others.
         equal = [path for of in files.values() for path in of.get(budget, of.get(None, ()))]
         for scope in scopes:
