@@ -311,8 +311,8 @@ def pair(
     import polars as pl
 
     from compevo_core.evaluation.comparison import pair_stored
-    from compevo_core.evaluation.score_files import replace_own_rows
     from compevo_core.evaluation.scopes import select_test_scopes
+    from compevo_core.evaluation.score_files import replace_own_rows
     from compevo_core.evaluation.scoring import COMPEVO, read_seeds
     from compevo_core.paper.paper_windows import PAPER_SETS
     from compevo_core.training.run_folder import RunFolder
