@@ -198,8 +198,8 @@ def measure_gains(rounds: Sequence[RoundRecord]) -> pl.DataFrame:
 def summarize_gains(table: pl.DataFrame, gains: pl.DataFrame) -> dict[str, Any]:
     """Return how the LUD of one judge goes with gains, as plain values for ``lud.json``.
 
-    A regime is [its edge, the next edge); an empty one has no means. The correlation is of the
-    updates that changed the text.
+    A regime is [its edge, the next edge); an empty one has no means. Updates that
+    left the text as it was do not enter the correlation.
     """
     # By round and agent, not by position: a judge has not scored every update.
     both = table.drop_nulls("lud").join(gains, on=["round", "agent"], maintain_order="left")

@@ -305,7 +305,7 @@ def pair(
     """Pair the population, or another method, with every method of the benchmark.
 
     Trains nothing: it reads the stored forecasts of `compevo evaluate` and `compevo paper
-    benchmark`. The tests replace those of the same method in paired-benchmark-DATASET.csv, and
+    benchmark`. The tests replace earlier tests of the method in paired-benchmark-DATASET.csv, and
     `compevo paper table main` shows them.
     """
     import polars as pl
