@@ -305,7 +305,7 @@ def pair(
     """Pair the population, or another method, with every method of the benchmark.
 
     Trains nothing: it reads the stored forecasts of `compevo evaluate` and `compevo paper
-    benchmark`. The tests replace earlier tests of the method in paired-benchmark-DATASET.csv, and
+    benchmark`. The tests replace earlier ones of the pair in paired-benchmark-DATASET.csv, and
     `compevo paper table main` shows them.
     """
     import polars as pl
@@ -335,7 +335,8 @@ def pair(
     path = (results or layout.results) / f"paired-benchmark-{name}.csv"
     # No seeds and no budget in common are nulls, and not empty texts.
     unknown = pl.col("seeds", "budget").replace("", None)
-    replace_own_rows(path, tests, ["method_a"], arrange=lambda rows: rows.with_columns(unknown))
+    key = ["dataset", "subset", "method_a", "method_b"]
+    replace_own_rows(path, tests, key, arrange=lambda rows: rows.with_columns(unknown))
     typer.echo(f"{tests.height} pairs: {path}")
 
 

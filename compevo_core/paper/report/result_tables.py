@@ -83,7 +83,7 @@ _PAIRED: dict[str, Callable[[Row], str]] = {
 }
 
 _INTERVAL = (
-    "The interval treats blocks of days as one, and says which is better. It leaves out the variation "
+    "The interval is by blocks of days, and says which is better. It leaves out the variation "
     "between trainings, which one training cannot show; SD is the deviation between trainings of"
 )
 _LAYOUT: dict[str, Any] = {"text_columns": (0, 1, 2), "wrap_columns": (5, 6)}
