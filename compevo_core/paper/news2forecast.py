@@ -378,7 +378,7 @@ class _Teacher:
             weight_decay=fitted.config.optim.weight_decay,
         )
         self._update_windows = update_windows
-        self._windows = _shuffle_forever(train, derive_seed(fitted.config.run.seed, "windows"))
+        self._windows = shuffle_forever(train, derive_seed(fitted.config.run.seed, "windows"))
 
     def teach(self, updates: int) -> None:
         """Make some updates; NonFiniteLoss if a loss is not finite."""
@@ -403,7 +403,8 @@ class _Teacher:
         self._optimizer.step()
 
 
-def _shuffle_forever(train: WindowSet, seed: int) -> Iterator[Window]:
+def shuffle_forever(train: WindowSet, seed: int) -> Iterator[Window]:
+    """Yield train windows, pass after pass, each in another order."""
     generator = np.random.default_rng(seed)
     while True:
         # Every window comes once before any comes again.

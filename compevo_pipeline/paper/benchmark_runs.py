@@ -157,7 +157,8 @@ class BenchmarkData:
                     self.rows.parent,
                     run,
                     config,
-                    dataset=self.windows.dataset,
+                    # The name of the set: two sets of the paper are cut from one data set.
+                    dataset=self._label.removeprefix("benchmark-"),
                     method=method.name,
                     budget=inputs.budget.name,
                 )

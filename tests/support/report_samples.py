@@ -229,6 +229,7 @@ def make_judge(name, failures):
 #: What updates saved by LUD regime, as ``lud.json`` holds it of one judge.
 GAINS = {
     "n": 18,
+    "n_changed": 18,
     "pearson_r": 0.46,
     "pearson_p": 0.052,
     "regimes": ["low", "medium", "high"],

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from compevo_core.evaluation.comparison import FEWEST_BLOCKS
+from compevo_core.evaluation.comparison import FEWEST_BLOCKS, USUAL_BLOCKS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.report.inputs import ReportInputs
@@ -208,6 +208,8 @@ def describe_tests(
         notes.append(
             f"{MISSING}: {FEWEST_BLOCKS} blocks of days are the fewest for an interval or a test."
         )
+    if any(t["block_days"] == 1 and t["n_blocks"] >= 2 * USUAL_BLOCKS for t in tests):
+        notes.append("Blocks of one day: older intervals, too narrow where days are correlated.")
     if None in blocks:
         notes.append("Number of blocks unknown: p was of single windows, and is left out.")
 

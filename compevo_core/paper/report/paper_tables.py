@@ -62,7 +62,7 @@ from compevo_core.report.tables import (
 )
 
 READING = (
-    "Interval: 95 %, blocks of days resampled; one in twenty misses zero by chance alone. p: "
+    "Interval: 95 %, by blocks of days; one in twenty misses zero by chance alone. p: "
     "Wilcoxon's test of block "
     "means, two-sided; variation between trainings is in neither. SD: the deviation between "
     "trainings of CompEvo or of the reference. Differences are means over windows, "

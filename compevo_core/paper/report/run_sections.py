@@ -351,7 +351,7 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         "correlations": join_items(
             [
                 f"{format_number(gains['pearson_r'])} by {name} "
-                f"(p {format_number(gains['pearson_p'])}, {gains['n']} updates)"
+                f"(p {format_number(gains['pearson_p'])}, {gains['n_changed']} updates)"
                 for name, gains in ((judge["name"], judge["gains"]) for judge in scored)
             ]
         ),

@@ -76,7 +76,7 @@ NO_BETTER_THAN_PRIOR = (
 #: Where the paired test says that chance alone may have made the difference.
 NOT_SIGNIFICANT = (
     "The difference to its prior is not significant here: it lies between {bounds} (95 %, "
-    "blocks of days resampled)."
+    "by blocks of days)."
 )
 TOO_FEW_DAYS = (
     "The difference to its prior is not significant here: {n} block(s) of days are too few for a "

@@ -7,18 +7,18 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from benchmarks.intervals import measure_coverage
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY, ELECTRICITY_OPERATIONAL
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.evaluation import comparison
 from compevo_core.evaluation.comparison import (
     PAIRED_TEST_SCHEMA,
-    bootstrap_interval,
+    choose_block_days,
     compare_with_opponents,
     compare_with_reference,
-    label_blocks,
+    measure_interval,
     pair_stored,
     paired_test,
 )
@@ -91,8 +91,7 @@ def test_a_few_spans_of_overlapping_windows_give_a_difference_and_no_more():
         scope, {"a": [truth_NH], "b": [truth_NH + by_block[:, None]]}, "a"
     )
 
-    assert label_blocks(scope.windows.views()) == [0] * 4 * DEFAULT_STEPS + [1] * 8
-    assert (test["n"], test["n_blocks"]) == (200, 2)
+    assert (test["n"], test["n_blocks"], test["block_days"]) == (200, 2, 4 * DEFAULT_STEPS)
     # The mean of windows, as in a table of errors: the short block does not weigh as the long one.
     assert test["mean_difference"] == pytest.approx(-(192 * 1.0 + 8 * 3.0) / 200)
     unknown = ("p_value", "p_two_sided", "rank_sign", "interval_low", "interval_high")
@@ -112,7 +111,6 @@ def test_series_of_one_day_are_one_piece_of_evidence():
     (both,) = compare_with_opponents(scope, of_all, "a")
     (single,) = compare_with_opponents(of_one, by_window, "a")
 
-    assert label_blocks(scope.windows.views()) == sorted([*range(12), *range(12)])
     assert (both["n"], single["n"], both["n_blocks"], single["n_blocks"]) == (24, 12, 12, 12)
     # A second series that errs alike says nothing new.
     for name in ("mean_difference", "p_two_sided", "interval_low", "interval_high"):
@@ -142,21 +140,33 @@ def test_few_differences_with_ties_or_zeros_have_the_very_p_values_of_scipy():
         assert test.rank_sign == np.sign(one.statistic - n * (n + 1) / 4)
 
 
-def test_the_interval_holds_the_mean_and_repeats_with_its_seed(monkeypatch):
+def test_blocks_of_independent_days_give_students_t():
     errors = make_rng().exponential(100, 200)
-    low, high = bootstrap_interval(errors, make_rng(), range(200))
-    assert low < errors.mean() < high
-    assert bootstrap_interval(errors, make_rng(), range(200)) == (low, high)
-    monkeypatch.setattr(comparison, "LEVEL", 0.5)
-    narrow = bootstrap_interval(errors, make_rng(), range(200))
-    assert low < narrow[0] < narrow[1] < high
+    days = np.arange(200)
+    low, high = measure_interval(errors, 10 * days, days)
+    assert (low, high) == pytest.approx(
+        stats.t.interval(0.95, 199, errors.mean(), stats.sem(errors)), rel=1e-12
+    )
 
 
-def test_days_that_move_together_make_the_interval_wider():
+def test_series_that_move_together_make_the_interval_wider():
     day = np.repeat(make_rng().normal(100, 20, 20), 5)
-    alone = bootstrap_interval(day, make_rng(), range(100))
-    together = bootstrap_interval(day, make_rng(), np.repeat(np.arange(20), 5).tolist())
+    alone = measure_interval(day, 10 * np.arange(100), range(100))
+    together = measure_interval(day, *2 * [10 * np.repeat(np.arange(20), 5)])
     assert together[1] - together[0] > 1.5 * (alone[1] - alone[0])
+
+
+@pytest.mark.parametrize(("days", "length"), [(12, 1), (100, 5), (365, 14)])
+def test_a_block_is_two_weeks_where_enough_of_them_remain(days, length):
+    views = small.windows("test", days, entities=("NSW1",)).views()
+    assert choose_block_days(views) == length
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
+def test_the_interval_of_correlated_days_holds_the_mean_as_often_as_it_says(correlation):
+    coverage = measure_coverage(days=100, correlation=correlation, block_days=5, runs=600)
+    # Of 600 the share has a standard error of 0.9 points; by single days it would be 65 % at 0.6.
+    assert 0.93 <= coverage <= 0.975
 
 
 PAIRING_SCOPE = Scope(subset="test", windows=make_windows("test", 20))

@@ -179,6 +179,19 @@ def test_the_summary_joins_each_update_with_its_own_gain_and_leaves_out_unjudged
     )
 
 
+def test_of_equally_good_logics_few_runs_have_a_significant_correlation():
+    # An agent keeps its logic where none of three others earns more on the same windows.
+    rng, significant = np.random.default_rng(0), 0
+    for _ in range(200):
+        earned = rng.normal(size=(24, 4))
+        gain = earned.max(1) - earned[:, 0]
+        lud = np.where(gain > 0, rng.uniform(0.2, 0.6, 24), 0.0)
+        rows = lud_rows(lud.tolist()).with_columns(unchanged_text=pl.Series(gain == 0))
+        gains = pl.DataFrame({"round": range(1, 25), "agent": [0] * 24, "gain": gain})
+        significant += summarize_gains(rows, gains)["pearson_p"] < 0.05
+    assert significant <= 20, "one run in twenty by chance; with the unchanged ones it is most"
+
+
 @settings(deadline=None)
 @given(arrays(float, 30, elements=st.one_of(st.floats(0, 2), st.sampled_from(REGIME_EDGES))))
 def test_every_update_falls_into_exactly_one_regime(lud):
@@ -283,6 +296,7 @@ SUMMARY = {
             "name": "x",
             "gains": {
                 "n": 4,
+                "n_changed": 4,
                 "pearson_r": 0.3,
                 "pearson_p": 0.2,
                 "regimes": ["low", "high"],
@@ -297,7 +311,7 @@ SUMMARY = {
 
 def test_a_run_has_a_row_a_pair_of_judges_a_regime_and_one_over_all_updates():
     rows = tabulate_lud(SUMMARY, "electricity")
-    assert rows["subject"].to_list() == ["x / y", "low", "high", "all"]
+    assert rows["subject"].to_list() == ["x / y", "low", "high", "changed"]
     assert rows["kappa"].to_list() == [0.5, None, None, None]
     assert rows["pearson_r"].to_list() == [0.6, None, None, 0.3]
 

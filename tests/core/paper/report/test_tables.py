@@ -26,6 +26,7 @@ PAIR = {
     "method_b": "dlinear",
     "n": 100,
     "n_blocks": 20,
+    "block_days": 14,
     "p_value": 0.01,
     "mean_difference": -12.5,
     "p_two_sided": 0.02,
@@ -279,6 +280,7 @@ WINDOWED = {
     "method_a": "compevo",
     "method_b": "gbm",
     "n_blocks": 92,
+    "block_days": 4,
     "mean_difference": -2.0,
     "p_two_sided": 0.03,
     "interval_low": -3.5,
@@ -297,6 +299,7 @@ WINDOWED = {
         ({"n_blocks": 3, "p_two_sided": None}, 2, ["-2.00 (SD 0.3600)", "-3.50 to -0.5000", "n/a"]),
         ({"n_blocks": None}, 1, ["-2.00 (SD 0.3600)", "-3.50 to -0.5000", "n/a"]),
         ({"seeds_a": 1, "sd_between_seeds": None}, 2, ["-2.00", "-3.50 to -0.5000", "0.0300"]),
+        ({"block_days": 1}, 2, ["-2.00 (SD 0.3600)", "-3.50 to -0.5000", "0.0300"]),
         ({"seeds_b": 1}, 2, ["-2.00 (SD 0.3600)", "-3.50 to -0.5000", "0.0300"]),
     ],
 )
