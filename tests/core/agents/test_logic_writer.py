@@ -319,7 +319,9 @@ def test_a_prompt_that_fits_is_whole_and_one_token_less_cuts_it():
 
 def test_news_is_cut_first_then_history_then_peers_and_never_what_is_the_agents_own():
     shown = set()
-    shortest = _shortest_length()
+    with pytest.raises(ConfigError, match=r"needs (\d+) tokens") as caught:
+        _fit(64)
+    shortest = int(str(caught.value).partition("needs ")[2].split()[0])
     longest = _fit(4096)[1] + 1
     # A piece that is cut has more characters, and so tokens, than a step.
     for length in (*range(shortest, longest, 7), longest):
@@ -335,12 +337,6 @@ def test_news_is_cut_first_then_history_then_peers_and_never_what_is_the_agents_
     # Nothing goes before what comes earlier in the order, and each piece is cut at some length.
     expected = {tuple(place >= cut for place in range(len(CUT))) for cut in range(len(CUT) + 1)}
     assert shown == expected
-
-
-def _shortest_length():
-    with pytest.raises(ConfigError, match=r"needs (\d+) tokens") as caught:
-        _fit(64)
-    return int(str(caught.value).partition("needs ")[2].split()[0])
 
 
 def test_the_titles_read_in_most_windows_come_first_and_better_matches_before_others():

@@ -130,12 +130,9 @@ def test_a_spread_below_the_floor_is_not_blown_up_and_no_spread_gives_equal_weig
         assert equal.tolist() == pytest.approx([0.5, 0.5])
 
 
-def _selection_by_series():
-    return FitnessSelection(2, SelectionConfig(scope="series", ema=0.5), ["NSW", "VIC"])
-
-
 def test_by_series_a_window_is_weighted_by_the_fitness_of_its_own_series_alone():
-    selection = _selection_by_series()
+    config = SelectionConfig(scope="series", ema=0.5)
+    selection = FitnessSelection(2, config, ["NSW", "VIC"])
     selection.update_fitness(torch.tensor([[-2.0, -8.0], [-4.0, -2.0]]), ["NSW", "VIC"])
     assert selection.fitness_EA.tolist() == [[-1.0, -2.0], [-4.0, -1.0]]
 

@@ -41,10 +41,6 @@ def _states_alone(decoder, row):
     return decoder(input_ids=torch.tensor([row])).last_hidden_state[0]
 
 
-def _segments(packed, states_ALD):
-    return [states_ALD[a, s.begin : s.end] for a, row in enumerate(packed.segments) for s in row]
-
-
 def test_the_backbone_of_a_population_can_still_be_called_as_usual():
     population, plain = build_population(), build_backbone()
     ids, mask = (
@@ -63,7 +59,9 @@ def test_every_agent_equals_its_saved_adapter_under_plain_peft(kind, tmp_path):
     population = build_population()
     packed = _packed(population)
     with population.use_adapters(kind):
-        ours = _segments(packed, population.hidden_states(packed))
+        states_ALD = population.hidden_states(packed)
+    segments = [(a, it.begin, it.end) for a, row in enumerate(packed.segments) for it in row]
+    ours = [states_ALD[a, begin:end] for a, begin, end in segments]
     for agent in range(3):
         save_adapter(population, agent, kind, tmp_path / str(agent))
         model = PeftModel.from_pretrained(build_backbone().model, tmp_path / str(agent)).eval()
@@ -340,11 +338,10 @@ def _build(config):
     return Backbone(model.eval().requires_grad_(False), build_backbone().tokenizer, "test", "none")
 
 
-def _qwen():
-    return _build(Qwen2Config(num_hidden_layers=2, use_sliding_window=False, **SIZES))
+QWEN = Qwen2Config(num_hidden_layers=2, use_sliding_window=False, **SIZES)
 
 
-@pytest.mark.parametrize("build", [build_backbone, build_gemma, _qwen])
+@pytest.mark.parametrize("build", [build_backbone, build_gemma, lambda: _build(QWEN)])
 def test_the_state_after_the_first_layer_is_the_backbones_own(build):
     plain = build()
     population = Population(build(), CONFIG, torch.Generator().manual_seed(0))

@@ -123,11 +123,6 @@ def test_unusable_input_is_refused(call):
         call()
 
 
-def _regret_of_history(played_T, fixed_TK):
-    """Regret after each round, from the definition: best fixed logic in hindsight minus played."""
-    return np.cumsum(fixed_TK, axis=0).max(axis=1) - np.cumsum(played_T)
-
-
 def test_an_agent_is_compared_with_its_own_seed_logic_and_the_ones_after_it():
     assert assign_fixed_logics(2, 3) == [list(SEED_LOGICS[:3]), list(SEED_LOGICS[1:4])]
     assert assign_fixed_logics(10, 2)[9] == [SEED_LOGICS[9], SEED_LOGICS[0]]
@@ -165,8 +160,10 @@ def test_sums_restored_before_every_round_give_the_regret_of_the_whole_history(s
         tracker = RegretTracker(**json.loads(json.dumps(dataclasses.asdict(tracker))))
         measured.append(tracker.add_round(scores_AK, np.zeros(2))["regret"])
 
-    expected = [_regret_of_history(scores_TAK[:, a, 0], scores_TAK[:, a, 1:]) for a in range(2)]
-    np.testing.assert_allclose(np.array(measured).T, expected, atol=1e-9)
+    # Regret after each round, from the definition: best fixed logic in hindsight minus played.
+    played_TA, fixed_TAK = scores_TAK[:, :, 0], scores_TAK[:, :, 1:]
+    expected_TA = fixed_TAK.cumsum(axis=0).max(axis=2) - played_TA.cumsum(axis=0)
+    np.testing.assert_allclose(np.array(measured), expected_TA, atol=1e-9)
 
 
 def test_without_fixed_logics_regret_is_absent_and_the_groups_is_measured():

@@ -84,19 +84,15 @@ def test_k_rounds_and_the_rest_equal_all_rounds_in_both_stages(number, tiny_run,
     _assert_same_end(tmp_path, tiny_run)
 
 
-def _add_unseen_article():
-    """Return the pool with one more article, the first of its rows, that no window names."""
-    pool = news_pool()
-    unseen = pool.articles[:1].with_columns(article_id=pl.lit("0" * 32), title=pl.lit("Unseen"))
-    embeddings = np.concatenate([pool.embeddings[1:2], pool.embeddings])
-    return NewsPool(pl.concat([unseen, pool.articles]), embeddings, pool.encoder_name)
-
-
 @pytest.mark.slow
 def test_an_article_that_no_window_names_stops_no_training_and_changes_none(tiny_run, tmp_path):
     _stop_after(tmp_path, 2)
     torch.manual_seed(999)
-    more = _add_unseen_article()
+    # One more article, the first of the pool's rows.
+    pool = news_pool()
+    unseen = pool.articles[:1].with_columns(article_id=pl.lit("0" * 32), title=pl.lit("Unseen"))
+    embeddings = np.concatenate([pool.embeddings[1:2], pool.embeddings])
+    more = NewsPool(pl.concat([unseen, pool.articles]), embeddings, pool.encoder_name)
     train_tiny(tmp_path, news=more)
     _assert_same_end(tmp_path, tiny_run)
 
@@ -133,12 +129,6 @@ def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(tiny_ru
     _assert_same_end(tmp_path, tiny_run)
 
 
-def _unfinish(run, out):
-    """Copy a run as if it had been killed after its last round; return its newest checkpoint."""
-    shutil.copytree(run, out, ignore=shutil.ignore_patterns("model", "metrics.json"))
-    return out / "checkpoints" / f"round_{ROUNDS:06d}"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 30, None])
 def test_a_torn_history_resumes_before_its_tear(lost, tiny_run, tmp_path):
@@ -154,7 +144,10 @@ def test_a_torn_history_resumes_before_its_tear(lost, tiny_run, tmp_path):
 
 
 def test_a_checkpoint_of_another_version_is_an_error(tiny_run, tmp_path):
-    newest = _unfinish(tiny_run, tmp_path / "run")
+    # As if it had been killed after its last round.
+    unfinished = shutil.ignore_patterns("model", "metrics.json")
+    shutil.copytree(tiny_run, tmp_path / "run", ignore=unfinished)
+    newest = tmp_path / "run" / "checkpoints" / f"round_{ROUNDS:06d}"
     state = json.loads((newest / "state.json").read_text()) | {"version": STATE_VERSION + 1}
     (newest / "state.json").write_text(json.dumps(state))
     write_manifest(newest, {"round": ROUNDS, "start": 0})
