@@ -16,6 +16,7 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -32,7 +33,7 @@ from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.steps import name_step, shift
 from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError, DataError
+from compevo_core.errors import ConfigError, DataError, import_package
 from compevo_core.evaluation.method_choice import (
     AUTO,
     POPULATION,
@@ -254,6 +255,11 @@ class Forecaster:
         fits = SharedFits()
         facts: dict[str, Any] = {"method": self.method}
         if config is None:
+            if find_spec("lightgbm") is None:
+                warnings.warn(
+                    "trees are no candidates without lightgbm: pip install 'compevo[table]'",
+                    stacklevel=3,
+                )
             choice = choose_method(train_windows, val_windows, fit=fits, on_step=on_step)
             method = choice.method if self.method == AUTO else MIXTURE
             facts = {"method": method, "choice": choice.to_json()}
@@ -279,6 +285,7 @@ class Forecaster:
         if self.method in (AUTO, MIXTURE):
             return None
         if self.method == POPULATION:
+            import_package("torch")
             return RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
         return configure_method(self.method, seed=self.seed)
 
@@ -505,8 +512,9 @@ class Forecaster:
         news: Any = None,  # noqa: ANN401 - pandas or polars
     ) -> "Figure":
         """Draw the forecast of a series, the first unless named, with its bands and its past."""
-        from matplotlib.figure import Figure
-
+        figure: Figure = import_package("matplotlib.figure").Figure(
+            figsize=(9, 4), layout="constrained"
+        )
         fit = self._extend(df, future, news)
         _, views, prediction = self._forecast(fit, fit.plan.horizon)
         names = [view.entity for view in views]
@@ -519,7 +527,6 @@ class Forecaster:
             pl.col(SERIES) == name,
             pl.col(START) >= shift(fit.end, -_SHOWN_HORIZONS * fit.plan.horizon, fit.plan.step),
         )
-        figure = Figure(figsize=(9, 4), layout="constrained")
         axes = figure.add_subplot()
         axes.plot(fit.form.clock.read_local(shown[START].to_list()), shown[VALUE], color="#666666")
         is_open = fit.form.is_open(starts).to_numpy()

@@ -36,7 +36,7 @@ from compevo_core.data.steps import (
     name_step,
     shift,
 )
-from compevo_core.errors import DataError
+from compevo_core.errors import DataError, import_package
 from compevo_core.table.cells import LINE, TextColumn, guess_decimal
 from compevo_core.table.cells import read_numbers as read_cells
 from compevo_core.table.stamps import Clock, DateOffset, read_stamps
@@ -262,6 +262,7 @@ def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN40
         for name, kind in table.dtypes.items():
             if getattr(kind, "tz", None) is not None and str(kind.tz) not in list_zones():
                 table = table.assign(**{name: table[name].dt.tz_convert("UTC")})
+        import_package("pyarrow")
         return "pandas", pl.from_pandas(table)
 
     raise DataError(
