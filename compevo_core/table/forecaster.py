@@ -50,6 +50,7 @@ from compevo_core.table.fitted import (
     gather_news,
     list_frames,
     make_folder,
+    read_ahead,
     read_files,
     read_params,
 )
@@ -60,6 +61,8 @@ from compevo_core.table.frames import (
     TableForm,
     WindowPlan,
     find_current_ends,
+    join_rows,
+    keep_values,
     name_series,
     read_table,
     to_polars,
@@ -178,11 +181,20 @@ class Forecaster:
 
     # ---- fit and forecast ----
 
-    def fit(self, df: Any, *, news: Any = None, on_step: OnStep = lambda _: None) -> Self:  # noqa: ANN401 - pandas or polars
+    def fit(
+        self,
+        df: Any,  # noqa: ANN401 - pandas or polars
+        *,
+        future: Any = None,  # noqa: ANN401 - pandas or polars
+        news: Any = None,  # noqa: ANN401 - pandas or polars
+        on_step: OnStep = lambda _: None,
+    ) -> Self:
         """Fit on a table; see the class for its columns.
 
         Args:
             df: the table. Rows without a value, after those with one, may hold columns known ahead.
+            future: the columns known ahead as a table of their own, which may hold several rows of
+                a stamp, each known at another time (``known_at``), as weather forecasts are.
             news: a table of stamps and words (column ``title``, or as ``text`` says), each known at
                 its stamp; for the method ``compevo``.
             on_step: gets a line before each step that takes time, with the time left, as ``print``.
@@ -191,7 +203,7 @@ class Forecaster:
             DataError: the table cannot be read, or is too short.
             ConfigError: there is no such method, or it reads no news.
         """
-        rows, form = read_table(df, self, self.freq)
+        rows, form = self._read(df, future)
         read = {
             form.series,
             form.time,
@@ -208,6 +220,25 @@ class Forecaster:
                 stacklevel=2,
             )
         return self._fit_rows(rows, form, self._read_news(df, news, form.clock), on_step)
+
+    def _read(self, df: Any, future: Any) -> tuple[pl.DataFrame, TableForm]:  # noqa: ANN401 - pandas or polars
+        """Return the rows of a table, and of another with the columns known ahead, and the form."""
+        if future is None:
+            return read_table(df, self, self.freq)
+        if not (self.ahead and self.known_at):
+            raise ConfigError(
+                "future in a fit needs Forecaster(ahead=[...], known_at=...): the columns, and the "
+                "one of the time at which each row was known"
+            )
+        plain = type(self)(**{**self.get_params(), "ahead": (), "known_at": ""})
+        rows, form = read_table(df, plain, self.freq)
+        form = dataclasses.replace(
+            form, ahead=tuple(self.ahead), known_at=self.known_at, ahead_apart=True
+        )
+        added = read_ahead(future, rows, form, self.series)
+        first = rows.group_by(SERIES).agg(first=pl.col(START).min())
+        added = added.join(first, on=SERIES).filter(pl.col(START) >= pl.col("first")).drop("first")
+        return join_rows(rows, added), form
 
     def _read_news(self, df: Any, news: Any, clock: Clock) -> pl.DataFrame:  # noqa: ANN401 - pandas or polars
         """Return the articles of a table's own words and of news beside it."""
@@ -239,7 +270,7 @@ class Forecaster:
         config = self._configure()
 
         plan = self._plan(rows, form)
-        for (name,), part in rows.group_by(SERIES, maintain_order=True):
+        for (name,), part in keep_values(rows).group_by(SERIES, maintain_order=True):
             for fault in describe_faults(f"series {name}", part, plan.step):
                 warnings.warn(fault, stacklevel=3)
         frames = list_frames(rows, form, plan, articles)
@@ -380,6 +411,14 @@ class Forecaster:
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
 
+    def update(self, df: Any, *, future: Any = None, news: Any = None) -> Self:  # noqa: ANN401 - pandas or polars
+        """Add newer rows to what is known, without a fit; arguments as in :meth:`predict`.
+
+        Weights and bands learn from the windows that are over, as they do in ``predict(df)``.
+        """
+        self._fit = self._extend(df, future, news)
+        return self
+
     def explain(self, df: Any = None, *, future: Any = None, news: Any = None) -> Any:  # noqa: ANN401 - pandas or polars
         """Return what each member of the method adds to the forecast.
 
@@ -406,6 +445,7 @@ class Forecaster:
         windows: int = 4,
         step: int | None = None,
         methods: Sequence[str] = (),
+        future: Any = None,  # noqa: ANN401 - pandas or polars
         news: Any = None,  # noqa: ANN401 - pandas or polars
         level: Sequence[float] | float | None = None,
         on_step: OnStep = lambda _: None,
@@ -420,6 +460,7 @@ class Forecaster:
             windows: how many.
             step: steps from one window to the next; a horizon unless given.
             methods: names of methods to compare on the same windows, each fitted by itself.
+            future: as in :meth:`fit`; a window reads what was known when it begins.
             news: as in :meth:`fit`.
             level: bands in percent, as in :meth:`predict`.
             on_step: as in :meth:`fit`.
@@ -439,7 +480,7 @@ class Forecaster:
         if df is None:
             rows, form, articles = self._fitted.rows, self._fitted.form, self._fitted.articles
         else:
-            rows, form = read_table(df, self, self.freq)
+            rows, form = self._read(df, future)
             articles = self._read_news(df, news, form.clock)
         plan = self._plan(rows, form)
         # Windows begin when forecasts may, and share no step unless asked to.
