@@ -56,7 +56,7 @@ from compevo_core.data.view import (
     stack_rows,
 )
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.errors import CheckpointMismatch, DataError, import_package
 from compevo_core.runtime.files import write_text
 from compevo_core.runtime.usage import count_cores
 
@@ -130,7 +130,7 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     def _fit_model(
         cls, space: SpaceT, windows: Sequence[Window], route: int, seed: int
     ) -> "lgb.Booster":
-        import lightgbm as lgb
+        lgb = import_package("lightgbm")
 
         # One row per step, so a masked target costs that row and not its window.
         target = space.scale_targets(windows).reshape(-1)
@@ -164,7 +164,7 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
-        import lightgbm as lgb
+        lgb = import_package("lightgbm")
 
         facts = read_baseline_file(folder, cls.name)
         space = cls._space_class.from_dict(facts["space"])
@@ -305,7 +305,7 @@ class LaggedTrees(Baseline):
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Fit one step ahead on the measured targets of train windows."""
-        import lightgbm as lgb
+        lgb = import_package("lightgbm")
 
         raise_if_held_out(train, cls.name)
         space = FeatureSpace(scaler=Scaler.fit(train), entities=train.entities, covariates=())
@@ -365,7 +365,7 @@ class LaggedTrees(Baseline):
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote."""
-        import lightgbm as lgb
+        lgb = import_package("lightgbm")
 
         facts = read_baseline_file(folder, cls.name)
         booster = lgb.Booster(model_str=(folder / _LAGGED_FILE).read_text("utf-8"))

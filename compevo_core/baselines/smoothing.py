@@ -41,7 +41,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.steps import DAY, WEEK
 from compevo_core.data.view import WindowView, keep_bounds, stack_rows
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError, DataError
+from compevo_core.errors import DataError, import_package
 from compevo_core.runtime.files import write_atomically, write_json
 
 THETA = 2.0  # the theta line whose forecast is averaged with the trend; 2 is the authors' own
@@ -109,8 +109,7 @@ class Theta(Baseline):
 
     def _forecast(self, view: WindowView) -> FloatArray:
         # Takes a second to import, and most users of this package never ask for it.
-        from statsmodels.tsa.forecasting.theta import ThetaModel
-
+        library = import_package("statsmodels.tsa.forecasting.theta")
         if view.season_steps == 1:
             past_L, future_H = np.zeros(view.lookback), np.zeros(view.horizon)
         else:
@@ -122,7 +121,7 @@ class Theta(Baseline):
         if np.ptp(left_L) <= _LEAST_RANGE * np.abs(view.x).max():
             return np.asarray(left_L[-1] + future_H, dtype=np.float64)
 
-        model = ThetaModel(left_L, period=1, deseasonalize=False)
+        model = library.ThetaModel(left_L, period=1, deseasonalize=False)
         forecast = model.fit(disp=False).forecast(view.horizon, theta=THETA)
         return np.asarray(forecast, dtype=np.float64) + future_H
 
@@ -201,7 +200,7 @@ class Ets(Baseline):
             raise DataError(
                 f"{cls.name} needs a look-back of {_FEWEST_INPUTS} steps or more, not {shortest}"
             )
-        _import_library()
+        import_package("statsforecast.ets")  # takes three seconds
         histories, forms = {}, {}
         for entity, windows in group_by_series(train).items():
             histories[entity] = History.from_windows(windows).keep_newest(_MOST_STEPS)
@@ -258,7 +257,7 @@ def _choose_form(known_T: FloatArray, season: int) -> Form:
     """Return what is estimated on a series: its components, and the rates of their states."""
     is_long = len(known_T) >= max(2 * season, season + _SPARE_INPUTS)
     is_seasonal = is_long and _explain(known_T, season)
-    model = _import_library().ets_f(
+    model = import_package("statsforecast.ets").ets_f(
         known_T,
         m=season if is_seasonal else 1,
         model=_SEASONAL if is_seasonal else _NOT_SEASONAL,
@@ -275,7 +274,7 @@ def _go_on(known_T: FloatArray, season: int, horizon: int, form: Form) -> FloatA
         components = components.replace("M", "A")
     if len(known_T) < max(2 * season, season + _SPARE_INPUTS):
         components = components[:2] + "N" + components[3:]
-    library = _import_library()
+    library = import_package("statsforecast.ets")
     _, trend, seasonal = components[:3]
     season = 1 if seasonal == "N" else season
     state = library.initstate(known_T, season, trend, seasonal)
@@ -317,14 +316,3 @@ def _explain(known_L: FloatArray, season: int) -> bool:
     # As many seasons of noise have a mean as well, which explains one part of as many.
     left = float((within - within.mean(axis=0)).var()) * seasons / (seasons - 1)
     return left < (1 - _LEAST_EXPLAINED) * float(within.var())
-
-
-def _import_library() -> Any:  # noqa: ANN401 - a module without types
-    # Takes three seconds to import.
-    try:
-        from statsforecast import ets
-    except ImportError as error:
-        raise ConfigError(
-            "exponential smoothing needs an extra: pip install 'compevo[statsforecast]'"
-        ) from error
-    return ets

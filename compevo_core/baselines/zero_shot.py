@@ -28,7 +28,7 @@ from compevo_core.baselines.base import (
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView, find_horizon, stack_rows
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import CheckpointMismatch, ConfigError
+from compevo_core.errors import CheckpointMismatch, ConfigError, import_package
 from compevo_core.runtime.files import hash_file, hash_text
 
 if TYPE_CHECKING:
@@ -196,14 +196,10 @@ def _load_toto(folder: Path) -> MedianForecast:
 
 
 def _load_fracast(folder: Path) -> MedianForecast:
-    try:
-        from fracast.inference import FracastModel, load_fracast
-    except ImportError as error:
-        raise ConfigError(f"{folder} needs its library: pip install 'compevo[fracast]'") from error
-
+    library = import_package("fracast.inference")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    core, head = load_fracast(folder, weights="fp32")  # reads safetensors
-    model = FracastModel(core, head, config)
+    core, head = library.load_fracast(folder, weights="fp32")  # reads safetensors
+    model = library.FracastModel(core, head, config)
     median = model.quantiles.index(_MEDIAN)
 
     def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
@@ -237,12 +233,13 @@ def find_at_hand() -> str:
 
     They are in the local cache, or came with a package. Nothing is fetched.
     """
-    from huggingface_hub import try_to_load_from_cache
-
     for model, library in _AT_HAND.items():
-        files = [try_to_load_from_cache(model, name) for name in FILES_AT_HAND]
-        if find_spec(library) and all(isinstance(path, str) for path in files):
-            return model
+        if find_spec(library):
+            from huggingface_hub import try_to_load_from_cache
+
+            files = [try_to_load_from_cache(model, name) for name in FILES_AT_HAND]
+            if all(isinstance(path, str) for path in files):
+                return model
     return FRACAST if find_spec(FRACAST) else ""
 
 

@@ -25,6 +25,7 @@ _LONGEST_COLLAPSE = 24  # values
 _HIGHEST_JUMP = 1.75  # times the highest step before, into the last values
 _BEYOND = 0.25  # of the range of all earlier values, from which on the last ones are beyond it
 _FEWEST_EARLIER = 60  # values that show a range
+_SPARSE = 0.1  # share of zeros from which on they are counts of nothing, as of sales
 _SHORTEST_STUCK = 6  # values
 _LONGER_STUCK = 2.0  # times the longest run before that a sensor is stuck from
 # In AEMO's archive no run but that of the stuck meters of April 2019 is longer than 4, and no jump
@@ -83,12 +84,14 @@ def _describe_far(known: pl.DataFrame) -> str:
     )
     # Where most values are one, as zeros are at night, nothing is far from them.
     is_far = (pl.col("value") - middle).abs() > (_FAR * (high - low) or np.inf)
-    for value in _find_fillers(known):
-        is_far |= pl.col("value") == value
     jumps = np.diff(known["value"].to_numpy())
     # Any series may have two jumps there and back that are far above all of its others.
     least = _JUMPS * np.sort(np.abs(jumps))[-3] if len(jumps) >= _FEWEST_EARLIER else np.inf
     is_far |= pl.Series(_find_collapses(jumps, least, _LONGEST_COLLAPSE))
+    if _is_sparse(known["value"]):
+        is_far = pl.lit(value=False)
+    for value in _find_fillers(known):
+        is_far |= pl.col("value") == value
     far = known.filter(is_far)
     if not far.height:
         return ""
@@ -97,6 +100,13 @@ def _describe_far(known: pl.DataFrame) -> str:
         f"{_say(far, 0)}, where half of all lie between {below:,g} and {above:,g}; if they are not "
         "measurements, empty their cells"
     )
+
+
+def _is_sparse(values: pl.Series) -> bool:
+    """Whether many values are zero, and the others begin beside it: a filler is far from them."""
+    lowest = values.unique().sort().head(3).to_list()
+    is_beside = len(lowest) == 3 and lowest[1] <= _JUMPS * (lowest[2] - lowest[1])
+    return lowest[0] == 0 and is_beside and cast(float, (values == 0).mean()) >= _SPARSE
 
 
 def _find_fillers(known: pl.DataFrame) -> Iterator[float]:
@@ -124,14 +134,18 @@ def _find_fillers(known: pl.DataFrame) -> Iterator[float]:
 
 def _describe_stuck(known: pl.DataFrame) -> str:
     """Describe a run of one value that is longer than all others."""
-    runs = known["value"].rle().struct.unnest()
+    values = known["value"]
+    runs = values.rle().struct.unnest()
+    runs = runs.with_columns(first=pl.col("len").cum_sum() - pl.col("len"))
+    if _is_sparse(values):
+        runs = runs.filter(pl.col("value") != 0)
     if runs.height < 2:
         return ""
     longest = int(runs["len"].arg_max() or 0)
     length, others = runs["len"][longest], runs["len"].sort()[-2]
     if length < _SHORTEST_STUCK or length <= _LONGER_STUCK * others:
         return ""
-    first = int(runs["len"][:longest].sum())
+    first = runs["first"][longest]
     return (
         f"{length:,} values in a row are {known['value'][first]:,.10g}, from {_say(known, first)}, "
         f"and no more than {others:,} are equal anywhere else; if a sensor was stuck, empty their "

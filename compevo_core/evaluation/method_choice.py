@@ -122,12 +122,16 @@ def configure_method(
     models = {each.removeprefix(PREFIX) for each in names if is_zero_shot(each)}
     if len(models) > 1:
         raise ConfigError(f"a mixture takes one pretrained model, not {', '.join(sorted(models))}")
+    refit_days = REFIT_DAYS
+    if train is not None and len(train):
+        learnt = train[-1].view.end_utc - train[0].view.origin_utc
+        refit_days = max(1, learnt.days // _GROWTH)
     weights = {"selection.online": True, "selection.rule": "boa", "selection.scope": "series"}
     return RunConfig().with_overrides(
         {
             "forecast.decoder": "none",
             "forecast.zero_shot_model": next(iter(models), ""),
-            "forecast.refit_days": _choose_refit_days(train),
+            "forecast.refit_days": refit_days,
             "population.agents": len(names),
             "population.members": [
                 {
@@ -180,8 +184,12 @@ def choose_method(
     fit = fit or SharedFits()
     left_out: dict[str, str] = {}
     candidates = []
+    origins = sorted({view.origin_utc for view in train.views()})
+    apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
     for name in names or _list_applicable(train, known):
-        if _is_too_slow(name, train):
+        # The nearest days that it would be fitted on may be too few to be worth it.
+        nearest = _limit_days(name, train)
+        if nearest and nearest * apart < timedelta(days=_FEWEST_TREE_DAYS):
             left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
         else:
             candidates.append(name)
@@ -194,7 +202,9 @@ def choose_method(
         for name, forecaster in fitted.items()
     }
     scale_N = _measure_scales(train, known)
-    members = _choose_members(rank_methods(errors, known, scale_N))
+    ranked = rank_methods(errors, known, scale_N)
+    close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
+    members = sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
     if len(members) > 1:
         experience, scaler = validate_members(
             # Fits stay as they were on train: to fit all anew would take most of the time.
@@ -245,13 +255,6 @@ def _measure_scales(train: WindowSet, windows: WindowSet) -> FloatArray:
     scale_N = np.array([scales[view.entity] for view in windows.views()])
     scale_N[~(scale_N > 0)] = np.nan
     return scale_N if np.isfinite(scale_N).any() else np.ones(len(scale_N))
-
-
-def _choose_members(scores: Sequence[MethodScore]) -> list[str]:
-    """Return the methods with close errors, at least two where there are two."""
-    close = [s.name for s in scores if s.error <= _CLOSE * scores[0].error]
-    names = close if len(close) > 1 else [score.name for score in scores[:2]]
-    return sorted(names, key=_place)
 
 
 def _fit_candidates(
@@ -310,14 +313,6 @@ def choose_best(scores: Sequence[MethodScore]) -> str:
     return min((s.name for s in near if s.excess <= s.standard_error), key=_place)
 
 
-def _choose_refit_days(train: WindowSet | None) -> int:
-    """Return the days after which a method learns anew: a share of those that it learnt from."""
-    if train is None or not len(train):
-        return REFIT_DAYS
-    first, last = train[0].view.origin_utc, train[-1].view.end_utc
-    return max(1, (last - first).days // _GROWTH)
-
-
 def _limit_days(name: str, train: WindowSet | None) -> int:
     """Return the nearest days that a method is fitted on; 0 for all of them."""
     most = PRIORS[name].most_steps if name in PRIORS else 0
@@ -325,14 +320,6 @@ def _limit_days(name: str, train: WindowSet | None) -> int:
         return 0
     days = most // (train.horizon * len(train.entities))
     return 0 if len(train) <= days * len(train.entities) else max(days, 1)
-
-
-def _is_too_slow(name: str, train: WindowSet) -> bool:
-    """Whether the nearest days that a method would be fitted on are too few to be worth it."""
-    days = _limit_days(name, train)
-    origins = sorted({view.origin_utc for view in train.views()})
-    apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
-    return days > 0 and days * apart < timedelta(days=_FEWEST_TREE_DAYS)
 
 
 def _place(name: str) -> int:

@@ -33,6 +33,7 @@ from compevo_core.table.frames import (
     TableForm,
     WindowPlan,
     find_current_ends,
+    join_rows,
     put_on_series,
     read_table,
 )
@@ -112,11 +113,14 @@ class Fitted:
 
     def add_rows(self, table: Any, series: str) -> Self:  # noqa: ANN401 - pandas or polars
         """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
-        added, _ = self._read(table, series)
+        form = dataclasses.replace(self.form, series=self.form.series or series)
+        if form.ahead_apart:
+            form = dataclasses.replace(form, ahead=(), known_at="")
+        added, _ = read_table(table, form, form.clock)
         known = set(self.rows[SERIES])
         if new := sorted(set(added[SERIES]) - known):
             raise DataError(f"series {', '.join(new[:5])} were not fitted; fit again with them")
-        extended = self._join(added)
+        extended = dataclasses.replace(self, rows=join_rows(self.rows, added))
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
         if isinstance(last, datetime) and shift(last, 1, self.plan.step) < self.end:
@@ -141,28 +145,14 @@ class Fitted:
             raise ConfigError(
                 "future was given, but no column is known ahead: fit with Forecaster(ahead=[...])"
             )
-        added, form = self._read(table, series, value="", past=())
-        names = self.rows.select(pl.col(SERIES).unique(maintain_order=True))
-        if not form.series:
-            added = names.join(added.drop(SERIES), how="cross")
+        added = read_ahead(table, self.rows, self.form, series)
+        if self.form.ahead_apart:
+            return dataclasses.replace(self, rows=join_rows(self.rows, added))
         # What came is not changed by what was expected, up to the end of each series.
         ends = self.ends
         known = pl.DataFrame({SERIES: [*ends], "end": [*ends.values()]})
         later = added.join(known, on=SERIES).filter(pl.col(START) >= pl.col("end"))
-        return self._join(later.drop("end"))
-
-    def _read(
-        self,
-        table: Any,  # noqa: ANN401 - pandas or polars
-        series: str,
-        **changes: Any,  # noqa: ANN401 - of the form
-    ) -> tuple[pl.DataFrame, TableForm]:
-        form = dataclasses.replace(self.form, series=self.form.series or series, **changes)
-        return read_table(table, form, form.clock)
-
-    def _join(self, added: pl.DataFrame) -> Self:
-        rows = pl.concat([self.rows, added], how="diagonal").unique([SERIES, START], keep="last")
-        return dataclasses.replace(self, rows=rows.sort(SERIES, START))
+        return dataclasses.replace(self, rows=join_rows(self.rows, later.drop("end")))
 
     # ---- keeping ----
 
@@ -245,6 +235,19 @@ def make_folder(owner: object) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="compevo-"))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+def read_ahead(
+    table: Any,  # noqa: ANN401 - pandas or polars
+    rows: pl.DataFrame,
+    form: TableForm,
+    series: str,
+) -> pl.DataFrame:
+    """Return the columns known ahead of a table, for all series of ``rows`` where it names none."""
+    wide = dataclasses.replace(form, series=form.series or series, value="", past=())
+    added, read = read_table(table, wide, form.clock)
+    names = rows.select(pl.col(SERIES).unique(maintain_order=True))
+    return added if read.series else names.join(added.drop(SERIES), how="cross")
 
 
 def list_frames(

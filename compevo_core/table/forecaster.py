@@ -16,6 +16,7 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -32,7 +33,7 @@ from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.steps import name_step, shift
 from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError, DataError
+from compevo_core.errors import ConfigError, DataError, import_package
 from compevo_core.evaluation.method_choice import (
     AUTO,
     POPULATION,
@@ -49,6 +50,7 @@ from compevo_core.table.fitted import (
     gather_news,
     list_frames,
     make_folder,
+    read_ahead,
     read_files,
     read_params,
 )
@@ -59,6 +61,8 @@ from compevo_core.table.frames import (
     TableForm,
     WindowPlan,
     find_current_ends,
+    join_rows,
+    keep_values,
     name_series,
     read_table,
     to_polars,
@@ -177,11 +181,20 @@ class Forecaster:
 
     # ---- fit and forecast ----
 
-    def fit(self, df: Any, *, news: Any = None, on_step: OnStep = lambda _: None) -> Self:  # noqa: ANN401 - pandas or polars
+    def fit(
+        self,
+        df: Any,  # noqa: ANN401 - pandas or polars
+        *,
+        future: Any = None,  # noqa: ANN401 - pandas or polars
+        news: Any = None,  # noqa: ANN401 - pandas or polars
+        on_step: OnStep = lambda _: None,
+    ) -> Self:
         """Fit on a table; see the class for its columns.
 
         Args:
             df: the table. Rows without a value, after those with one, may hold columns known ahead.
+            future: the columns known ahead as a table of their own, which may hold several rows of
+                a stamp, each known at another time (``known_at``), as weather forecasts are.
             news: a table of stamps and words (column ``title``, or as ``text`` says), each known at
                 its stamp; for the method ``compevo``.
             on_step: gets a line before each step that takes time, with the time left, as ``print``.
@@ -190,7 +203,7 @@ class Forecaster:
             DataError: the table cannot be read, or is too short.
             ConfigError: there is no such method, or it reads no news.
         """
-        rows, form = read_table(df, self, self.freq)
+        rows, form = self._read(df, future)
         read = {
             form.series,
             form.time,
@@ -207,6 +220,25 @@ class Forecaster:
                 stacklevel=2,
             )
         return self._fit_rows(rows, form, self._read_news(df, news, form.clock), on_step)
+
+    def _read(self, df: Any, future: Any) -> tuple[pl.DataFrame, TableForm]:  # noqa: ANN401 - pandas or polars
+        """Return the rows of a table, and of another with the columns known ahead, and the form."""
+        if future is None:
+            return read_table(df, self, self.freq)
+        if not (self.ahead and self.known_at):
+            raise ConfigError(
+                "future in a fit needs Forecaster(ahead=[...], known_at=...): the columns, and the "
+                "one of the time at which each row was known"
+            )
+        plain = type(self)(**{**self.get_params(), "ahead": (), "known_at": ""})
+        rows, form = read_table(df, plain, self.freq)
+        form = dataclasses.replace(
+            form, ahead=tuple(self.ahead), known_at=self.known_at, ahead_apart=True
+        )
+        added = read_ahead(future, rows, form, self.series)
+        first = rows.group_by(SERIES).agg(first=pl.col(START).min())
+        added = added.join(first, on=SERIES).filter(pl.col(START) >= pl.col("first")).drop("first")
+        return join_rows(rows, added), form
 
     def _read_news(self, df: Any, news: Any, clock: Clock) -> pl.DataFrame:  # noqa: ANN401 - pandas or polars
         """Return the articles of a table's own words and of news beside it."""
@@ -238,7 +270,7 @@ class Forecaster:
         config = self._configure()
 
         plan = self._plan(rows, form)
-        for (name,), part in rows.group_by(SERIES, maintain_order=True):
+        for (name,), part in keep_values(rows).group_by(SERIES, maintain_order=True):
             for fault in describe_faults(f"series {name}", part, plan.step):
                 warnings.warn(fault, stacklevel=3)
         frames = list_frames(rows, form, plan, articles)
@@ -254,6 +286,11 @@ class Forecaster:
         fits = SharedFits()
         facts: dict[str, Any] = {"method": self.method}
         if config is None:
+            if find_spec("lightgbm") is None:
+                warnings.warn(
+                    "trees are no candidates without lightgbm: pip install 'compevo[table]'",
+                    stacklevel=3,
+                )
             choice = choose_method(train_windows, val_windows, fit=fits, on_step=on_step)
             method = choice.method if self.method == AUTO else MIXTURE
             facts = {"method": method, "choice": choice.to_json()}
@@ -279,6 +316,7 @@ class Forecaster:
         if self.method in (AUTO, MIXTURE):
             return None
         if self.method == POPULATION:
+            import_package("torch")
             return RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
         return configure_method(self.method, seed=self.seed)
 
@@ -373,6 +411,14 @@ class Forecaster:
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
 
+    def update(self, df: Any, *, future: Any = None, news: Any = None) -> Self:  # noqa: ANN401 - pandas or polars
+        """Add newer rows to what is known, without a fit; arguments as in :meth:`predict`.
+
+        Weights and bands learn from the windows that are over, as they do in ``predict(df)``.
+        """
+        self._fit = self._extend(df, future, news)
+        return self
+
     def explain(self, df: Any = None, *, future: Any = None, news: Any = None) -> Any:  # noqa: ANN401 - pandas or polars
         """Return what each member of the method adds to the forecast.
 
@@ -399,6 +445,7 @@ class Forecaster:
         windows: int = 4,
         step: int | None = None,
         methods: Sequence[str] = (),
+        future: Any = None,  # noqa: ANN401 - pandas or polars
         news: Any = None,  # noqa: ANN401 - pandas or polars
         level: Sequence[float] | float | None = None,
         on_step: OnStep = lambda _: None,
@@ -413,6 +460,7 @@ class Forecaster:
             windows: how many.
             step: steps from one window to the next; a horizon unless given.
             methods: names of methods to compare on the same windows, each fitted by itself.
+            future: as in :meth:`fit`; a window reads what was known when it begins.
             news: as in :meth:`fit`.
             level: bands in percent, as in :meth:`predict`.
             on_step: as in :meth:`fit`.
@@ -432,7 +480,7 @@ class Forecaster:
         if df is None:
             rows, form, articles = self._fitted.rows, self._fitted.form, self._fitted.articles
         else:
-            rows, form = read_table(df, self, self.freq)
+            rows, form = self._read(df, future)
             articles = self._read_news(df, news, form.clock)
         plan = self._plan(rows, form)
         # Windows begin when forecasts may, and share no step unless asked to.
@@ -505,8 +553,9 @@ class Forecaster:
         news: Any = None,  # noqa: ANN401 - pandas or polars
     ) -> "Figure":
         """Draw the forecast of a series, the first unless named, with its bands and its past."""
-        from matplotlib.figure import Figure
-
+        figure: Figure = import_package("matplotlib.figure").Figure(
+            figsize=(9, 4), layout="constrained"
+        )
         fit = self._extend(df, future, news)
         _, views, prediction = self._forecast(fit, fit.plan.horizon)
         names = [view.entity for view in views]
@@ -519,7 +568,6 @@ class Forecaster:
             pl.col(SERIES) == name,
             pl.col(START) >= shift(fit.end, -_SHOWN_HORIZONS * fit.plan.horizon, fit.plan.step),
         )
-        figure = Figure(figsize=(9, 4), layout="constrained")
         axes = figure.add_subplot()
         axes.plot(fit.form.clock.read_local(shown[START].to_list()), shown[VALUE], color="#666666")
         is_open = fit.form.is_open(starts).to_numpy()

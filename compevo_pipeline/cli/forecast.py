@@ -5,6 +5,7 @@ day is forecast (``work.next_day``), the numbers (``compevo_core.forecast``). Na
 titles come from data: what a terminal would not print is replaced.
 """
 
+import json
 import logging
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
@@ -19,12 +20,21 @@ from compevo_pipeline.sources.common.base import describe_data
 
 if TYPE_CHECKING:
     from compevo_core.data.arrays import FloatArray
-    from compevo_core.forecast.explain import Band, Explanation, MemberPart
+    from compevo_core.forecast.explain import Band, Explanation
     from compevo_core.forecast.issued import IssuedForecast
-    from compevo_pipeline.work.deployment import Deployment
     from compevo_pipeline.work.next_day import DayForecast
 
+    Read = Callable[[FloatArray], float]
+
+WIDTH = 80
 LONGEST_NAME = 12
+NOT_A_CAUSE = (
+    "The parts add up to the forecast. They do not say what caused it: an article that an agent "
+    "read may have changed nothing."
+)
+DailyDataset = Annotated[str, typer.Argument(help="Name of a data set with daily windows.")]
+Known = Literal["midnight", "issue-time"]
+log = logging.getLogger(__name__)
 
 
 def render_forecast(issued: "IssuedForecast", data: str) -> str:
@@ -89,38 +99,27 @@ def list_news_effects(issued: "IssuedForecast", entity: str = "") -> list[str]:
 
 def describe_record(issued: "IssuedForecast", data: str) -> list[str]:
     """Return what is forecast, of which data, and when it was known and issued (market's clock)."""
+    from compevo_core.data.steps import is_calendar_step
+
     facts, zone = issued.facts, issued.zone
+    form = "%B %Y" if is_calendar_step(issued.step) else "%A %d %B %Y %H:%M"
+    origin = f"{issued.origin:{form}}".removesuffix(" 00:00")
     until = datetime.fromisoformat(facts["information_until"]).astimezone(zone)
     made = datetime.fromisoformat(facts["issued_at"]).astimezone(zone)
+    if "data" in facts:
+        first, last, fitted_until = (
+            datetime.fromisoformat(facts["data"][name]).astimezone(zone)
+            for name in ("first", "last", "fitted_until")
+        )
+        inside = "; the model has seen this day" if issued.origin < fitted_until else ""
+        data += f" {first:%d %b %Y} to {last:%d %b %Y}{inside}"
     return [
-        f"{clean_text(facts['dataset'])}, {_name_origin(issued)}, "
+        f"{clean_text(facts['dataset'])}, {origin}, "
         f"{clean_text(issued.unit)}, times in {zone.tzname(None)}",
         f"known until {until:%d %b %Y %H:%M}, issued {made:%d %b %Y %H:%M}, "
         f"by {clean_text(facts['method'])}",
-        f"{data}{_describe_span(issued)}",
+        data,
     ]
-
-
-def _describe_span(issued: "IssuedForecast") -> str:
-    """Return from when to when the data of a declared set go, and whether the day was fitted."""
-    if "data" not in issued.facts:
-        return ""
-    first, last, fitted_until = (
-        datetime.fromisoformat(issued.facts["data"][name]).astimezone(issued.zone)
-        for name in ("first", "last", "fitted_until")
-    )
-    inside = "; the model has seen this day" if issued.origin < fitted_until else ""
-    return f" {first:%d %b %Y} to {last:%d %b %Y}{inside}"
-
-
-def _name_origin(issued: "IssuedForecast") -> str:
-    """Return the day on which a forecast begins, with the time or as a month where it is one."""
-    from compevo_core.data.steps import is_calendar_step
-
-    if is_calendar_step(issued.step):
-        return f"{issued.origin:%B %Y}"
-    is_midnight = issued.origin.time() == time()
-    return f"{issued.origin:%A %d %B %Y}" + ("" if is_midnight else f" {issued.origin:%H:%M}")
 
 
 def clean_text(text: str, longest: int = 200) -> str:
@@ -138,15 +137,6 @@ def _render_band(band: "Band | None", decimals: int) -> str:
 
 def _render_change(percent: float | None) -> str:
     return "" if percent is None else f"{percent:+z.1f}%"
-
-
-log = logging.getLogger(__name__)
-
-
-DailyDataset = Annotated[str, typer.Argument(help="Name of a data set with daily windows.")]
-
-
-Known = Literal["midnight", "issue-time"]
 
 
 def refit(
@@ -210,6 +200,13 @@ def forecast(
     parquet: Annotated[
         Path | None, typer.Option(help="Parquet file to write, with the same columns.")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="HTML file to write: the newest forecast of this data set, in charts."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object: record, notes, facts and rows.")
+    ] = False,
 ) -> None:
     """Forecast one day from the stored data.
 
@@ -218,49 +215,27 @@ def forecast(
     The forecast is stored with everything that it was made from, and never changes: the same
     command shows it again, unless --supersede asks for a new one.
     """
+    import polars as pl
+
     from compevo_core.forecast.issued import widen
     from compevo_core.runtime.files import write_atomically
     from compevo_pipeline.config.settings import disable_progress_bars, has_dagster_home
-    from compevo_pipeline.work.next_day import choose_dataset
+    from compevo_pipeline.work.deployment import utc_now
+    from compevo_pipeline.work.next_day import (
+        KnownTo,
+        choose_dataset,
+        find_daily_spec,
+        forecast_day,
+    )
+    from compevo_pipeline.work.results import write_forecasts
 
     disable_progress_bars()
     deployment = arguments.open_deployment()
     dataset = dataset or choose_dataset(deployment)
-    try:
-        day_forecast = _forecast_day(deployment, dataset, day, known_to, run, supersede=supersede)
-    finally:
-        arguments.show_steps("")
-
-    issued = day_forecast.forecast
-    if csv is not None:
-        write_atomically(csv, widen(issued).write_csv)
-    if parquet is not None:
-        write_atomically(parquet, widen(issued).write_parquet)
-
-    _show_record(day_forecast, dataset)
-    typer.echo(render_forecast(issued, describe_data(deployment.data_mode, dataset)))
-    if has_dagster_home():
-        from compevo_pipeline.defs.command_events import report_forecast
-
-        report_forecast(deployment, dataset, day_forecast)
-
-
-def _forecast_day(
-    deployment: "Deployment",
-    dataset: str,
-    day: str,
-    known_to: Known | None,
-    run: Path | None,
-    *,
-    supersede: bool,
-) -> "DayForecast":
-    """Forecast the day that a text names; an error says what the data are and where they lie."""
-    from compevo_pipeline.work.deployment import utc_now
-    from compevo_pipeline.work.next_day import KnownTo, find_daily_spec, forecast_day
-
     spec = find_daily_spec(deployment, dataset)
+    data = describe_data(deployment.data_mode, dataset)
     try:
-        return forecast_day(
+        day_forecast = forecast_day(
             deployment,
             dataset,
             read_day(day, utc_now() + spec.market_offset),
@@ -273,8 +248,30 @@ def _forecast_day(
         )
     except DataError as error:
         # In a home where nothing is stored the first thing to check is the mode.
-        data, home = describe_data(deployment.data_mode, dataset), deployment.settings.home
+        home = deployment.settings.home
         raise DataError(f"{error} {data}, COMPEVO_HOME is {home}") from error
+    finally:
+        arguments.show_steps("")
+
+    issued = day_forecast.forecast
+    if csv is not None:
+        write_atomically(csv, widen(issued).write_csv)
+    if parquet is not None:
+        write_atomically(parquet, widen(issued).write_parquet)
+    if page is not None:
+        write_forecasts(deployment, utc_now(), dataset=dataset, page=page)
+    if has_dagster_home():
+        from compevo_pipeline.defs.command_events import report_forecast
+
+        report_forecast(deployment, dataset, day_forecast)
+
+    if as_json:
+        rows = widen(issued).with_columns(pl.col("start_utc").dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        record = {"record": str(day_forecast.folder), "notes": day_forecast.notes}
+        typer.echo(json.dumps({**record, "facts": issued.facts, "rows": rows.to_dicts()}))
+        return
+    _show_record(day_forecast, dataset)
+    typer.echo(render_forecast(issued, data))
 
 
 def _show_record(day_forecast: "DayForecast", dataset: str) -> None:
@@ -347,16 +344,6 @@ def verify(
             f"not what was written: {', '.join(damaged)}; run `compevo refresh` of its data set, "
             "which sets it aside and makes it again"
         )
-
-
-if TYPE_CHECKING:
-    Read = Callable[[FloatArray], float]
-
-WIDTH = 80
-NOT_A_CAUSE = (
-    "The parts add up to the forecast. They do not say what caused it: an article that an agent "
-    "read may have changed nothing."
-)
 
 
 def explain(
@@ -455,8 +442,18 @@ def render_explanation(
     )
     lines += wrap(NOT_A_CAUSE)
     for part in why.parts:
-        lines += ["", *_describe_reading(issued, part)]
-    return "\n".join([*lines, "", *_describe_knowledge(issued)])
+        lines += ["", *wrap(f"{part.name} reads by: {clean_text(part.logic, 400)}")]
+        for article in part.articles:
+            at = f"{article.available_at.astimezone(issued.zone):%d %b %H:%M}"
+            source = clean_text(article.domain, 24)
+            title = clean_text(article.title, WIDTH - 17 - len(source))
+            lines.append(f"  {at} {source}: {title}")
+        if not part.articles:
+            lines.append("  no article")
+    newest = issued.facts["newest_candidate"]
+    seen = datetime.fromisoformat(newest).astimezone(issued.zone) if newest else None
+    known = "newest article that could be read: " + (f"{seen:%d %b %Y %H:%M}" if seen else "none")
+    return "\n".join([*lines, "", known, _name_model(issued)])
 
 
 def _choose_step(
@@ -499,25 +496,6 @@ def _list_parts(why: "Explanation", read: "Read", decimals: int) -> list[str]:
         column += {"": others, "adds": others.values()}.get(title, [""] * len(others))
     table = build_table([Column(title, column) for title, column in cells.items()])
     return table.to_text(WIDTH).splitlines()
-
-
-def _describe_reading(issued: "IssuedForecast", part: "MemberPart") -> list[str]:
-    lines = wrap(f"{part.name} reads by: {clean_text(part.logic, 400)}")
-    for article in part.articles:
-        seen = article.available_at.astimezone(issued.zone)
-        source = clean_text(article.domain, 24)
-        title = clean_text(article.title, WIDTH - 17 - len(source))
-        lines.append(f"  {seen:%d %b %H:%M} {source}: {title}")
-    return lines if part.articles else [*lines, "  no article"]
-
-
-def _describe_knowledge(issued: "IssuedForecast") -> list[str]:
-    newest = issued.facts["newest_candidate"]
-    seen = datetime.fromisoformat(newest).astimezone(issued.zone) if newest else None
-    return [
-        "newest article that could be read: " + (f"{seen:%d %b %Y %H:%M}" if seen else "none"),
-        _name_model(issued),
-    ]
 
 
 def _name_model(issued: "IssuedForecast") -> str:

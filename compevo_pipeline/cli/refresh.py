@@ -66,7 +66,8 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
         ensure_dagster_home,
     )
     from compevo_pipeline.defs.jobs import hide_notices, run_job
-    from compevo_pipeline.work.deployment import Deployment
+    from compevo_pipeline.work.alerts import Alert, tell
+    from compevo_pipeline.work.deployment import Deployment, utc_now
 
     hide_notices()
     disable_progress_bars()
@@ -81,7 +82,12 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
     try:
         failures = run_job(build_defs(settings), name, dataset, day)
     except StorageError as error:
-        _tell_of_records(settings, error)
+        # No sensor runs that could tell it. The command itself prints the error.
+        silent = logging.Logger(__name__)
+        silent.addHandler(logging.NullHandler())
+        # What a destination does not take is sent by the next call.
+        with contextlib.suppress(SourceTransient):
+            tell(settings, [Alert(fault="records", text=str(error))], utc_now().date(), silent)
         raise
     seconds = time.monotonic() - started
 
@@ -97,18 +103,6 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
         )
         raise typer.Exit(1)
     return settings
-
-
-def _tell_of_records(settings: "Settings", error: StorageError) -> None:
-    """Tell that Dagster's records cannot be written: no sensor runs that could tell it."""
-    from compevo_pipeline.work.alerts import Alert, tell
-    from compevo_pipeline.work.deployment import utc_now
-
-    silent = logging.Logger(__name__)  # the command itself prints the error
-    silent.addHandler(logging.NullHandler())
-    # What a destination does not take is sent by the next call.
-    with contextlib.suppress(SourceTransient):
-        tell(settings, [Alert(fault="records", text=str(error))], utc_now().date(), silent)
 
 
 def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> "IssuedForecast":

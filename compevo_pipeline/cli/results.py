@@ -139,11 +139,17 @@ def evaluate(
     Writes result rows and paired tests; forecasts and panels are written into the run folder.
     """
     from compevo_core.evaluation.scoring import COMPEVO
+    from compevo_core.training.artifact import read_model_manifest
 
     arguments.log_progress(log)
     chosen = find_evaluated_run(dataset, results, experiment)
     typer.echo(render_scores(score_runs(chosen, COMPEVO, split, subset, every, seeds)))
-    typer.echo(f"\n{_advise(chosen.runs[0], dataset)}")
+    # What validation chose, never what the scored windows say.
+    choice = read_model_manifest(chosen.runs[0]).get("choice")
+    advice = f"Which method to use: compevo fit {dataset} --method auto lets validation choose"
+    if choice is not None:
+        advice = f"Use {choice['method']}, which validation chose; {choice['sentence']}"
+    typer.echo(f"\n{advice}")
     typer.echo(f"\nRows by series, and paired tests: {chosen.results}")
 
 
@@ -237,16 +243,6 @@ def _score_runs(
         )
         by_run.append(scores)
     return by_run, method
-
-
-def _advise(run: Path, dataset: str) -> str:
-    """Return which method to use: what validation chose, never what the scored windows say."""
-    from compevo_core.training.artifact import read_model_manifest
-
-    choice = read_model_manifest(run).get("choice")
-    if choice is None:
-        return f"Which method to use: compevo fit {dataset} --method auto lets validation choose"
-    return f"Use {choice['method']}, which validation chose; {choice['sentence']}"
 
 
 def clean(

@@ -22,7 +22,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
-from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.runtime.files import translate_storage_errors, write_json
@@ -33,6 +32,8 @@ from compevo_pipeline.config.settings import Layout, disable_progress_bars, proc
 from compevo_pipeline.storage.code_versions import fits_folder
 
 if TYPE_CHECKING:
+    from dagster_pipes import PipesContext
+
     from compevo_core.config.run import RunConfig
 
 INTERRUPTED = 130  # exit code after SIGINT or SIGTERM; the run folder stays resumable
@@ -274,8 +275,11 @@ def _run(jobs: Sequence[TrainJob]) -> None:
 
 
 @contextlib.contextmanager
-def _open_pipes(rank: int) -> Iterator[PipesContext | None]:
+def _open_pipes(rank: int) -> Iterator["PipesContext | None"]:
     """Yield the connection to Dagster, or None where there is none or another process has it."""
+    # `compevo fit` describes rounds where Dagster is not installed.
+    from dagster_pipes import PipesEnvVarParamsLoader, open_dagster_pipes
+
     loader = PipesEnvVarParamsLoader()  # type: ignore[no-untyped-call]  # its __init__ has no annotations
     if rank != 0 or not loader.is_dagster_pipes_process():
         yield None

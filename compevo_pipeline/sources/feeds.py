@@ -278,10 +278,6 @@ def _parse_each(
     return lambda raws: check_periods(pl.concat([parse(raw) for raw in raws]), raws, find)
 
 
-def _parse_solar(raws: Sequence[RawFile]) -> pl.DataFrame:
-    return check_periods(parse_operational.parse_step_covariates(*raws), raws, names.read_periods)
-
-
 def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     # The targets of the validation sample are in the train split.
     files = news2forecast.read_files(mode, archive, clock)
@@ -329,7 +325,9 @@ _OPERATIONAL = (
         parsers={
             FrameKind.SERIES: aemo.parse_all,
             FrameKind.PUBLISHED: aemo.parse_published,
-            FrameKind.STEP_COVARIATES: _parse_solar,
+            FrameKind.STEP_COVARIATES: lambda raws: check_periods(
+                parse_operational.parse_step_covariates(*raws), raws, names.read_periods
+            ),
         },
         fetch_live=aemo_live.fetch_operational,
         labels=(f"live:{aemo.OPERATIONAL}/", f"archive:{aemo.OPERATIONAL}/"),

@@ -54,6 +54,50 @@ def test_the_backbone_of_a_population_can_still_be_called_as_usual():
     assert torch.allclose(ours[mask.bool()], theirs[mask.bool()], atol=1e-6)
 
 
+<<<<<<< HEAD:tests/core/lora/test_population.py
+=======
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_agent_equals_its_saved_adapter_under_plain_peft(kind, tmp_path):
+    population = build_population()
+    packed = _packed(population)
+    with population.use_adapters(kind):
+        states_ALD = population.hidden_states(packed)
+    segments = [(a, it.begin, it.end) for a, row in enumerate(packed.segments) for it in row]
+    ours = [states_ALD[a, begin:end] for a, begin, end in segments]
+    for agent in range(3):
+        save_adapter(population, agent, kind, tmp_path / str(agent))
+        model = PeftModel.from_pretrained(build_backbone().model, tmp_path / str(agent)).eval()
+        for row in (2 * agent, 2 * agent + 1):
+            assert torch.allclose(
+                ours[row], _states_alone(model.base_model.model.model, ROWS[row]), atol=1e-5
+            )
+
+
+def test_gradients_of_every_agent_equal_those_under_plain_peft(tmp_path):
+    population = build_population()
+    with population.use_adapters(FORECAST):
+        population.last_token_states(_packed(population)).square().sum().backward()
+    for agent in range(3):
+        save_adapter(population, agent, FORECAST, tmp_path / str(agent))
+        model = PeftModel.from_pretrained(
+            build_backbone().model, tmp_path / str(agent), is_trainable=True
+        ).eval()
+        decoder = model.base_model.model.model
+        sum(
+            _states_alone(decoder, row)[-1].square().sum()
+            for row in ROWS[2 * agent : 2 * agent + 2]
+        ).backward()
+        for name, layer in population.layers.items():
+            theirs = model.base_model.model.get_submodule(name)
+            for ours, other in ((layer.lora_a, theirs.lora_A), (layer.lora_b, theirs.lora_B)):
+                expected = other["default"].weight.grad
+                size = float(expected.abs().max())
+                assert torch.allclose(
+                    ours[FORECAST].grad[agent], expected, rtol=1e-3, atol=1e-3 * size
+                )
+
+
+>>>>>>> s7-table:tests/core/lm/test_population.py
 PREFIXES = [[5, 6, 7], [9, 10], [11, 12, 13, 14]]
 SUFFIXES = [[3, 4], [8], [3], [5, 6, 7], [9, 9], [4]]
 
@@ -296,11 +340,10 @@ def _build(config):
     return Backbone(model.eval().requires_grad_(False), build_backbone().tokenizer, "test", "none")
 
 
-def _qwen():
-    return _build(Qwen2Config(num_hidden_layers=2, use_sliding_window=False, **SIZES))
+QWEN = Qwen2Config(num_hidden_layers=2, use_sliding_window=False, **SIZES)
 
 
-@pytest.mark.parametrize("build", [build_backbone, build_gemma, _qwen])
+@pytest.mark.parametrize("build", [build_backbone, build_gemma, lambda: _build(QWEN)])
 def test_the_state_after_the_first_layer_is_the_backbones_own(build):
     plain = build()
     population = insert_adapters(build())

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from compevo_core import Forecaster, build_windows
+from compevo_core import SAMPLE, Forecaster, build_windows
 from compevo_core.baselines.step_responses import fit_responses
 from compevo_core.config import sections
-from compevo_core.errors import CompEvoError, DataError
+from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.evaluation.leakage import (
     find_unavailable_covariates,
     find_unavailable_step_covariates,
@@ -134,6 +134,34 @@ def test_a_value_counts_from_the_time_at_which_it_was_known():
     known = clone(AHEAD).set_params(known_at="out").fit(early[early["ds"] < END])
     expected = clone(AHEAD).fit(KNOWN).predict(future=FUTURE)
     assert known.predict(future=early[early["ds"] >= END]).equals(expected)
+
+
+def test_a_window_reads_the_forecasts_that_were_known_when_it_begins(tmp_path):
+    load = pd.read_csv(SAMPLE / "load.csv", parse_dates=["ds"])
+    weather = pd.read_csv(SAMPLE / "weather.csv.gz", parse_dates=["ds", "known_at"])
+    model = clone(RIDGE).set_params(horizon=7, ahead=["temperature"], known_at="known_at")
+    known_then = model.backtest(load, future=weather, windows=6)
+    # What was known later changes nothing, and would have helped.
+    later = weather["known_at"] > known_then["cutoff"].max()
+    spoilt = weather.assign(temperature=weather["temperature"].where(~later, 99.0))
+    pd.testing.assert_frame_equal(model.backtest(load, future=spoilt, windows=6), known_then)
+    newest = weather.groupby("ds", as_index=False).last()
+    always = newest.assign(known_at=weather["known_at"].min())
+    leaking = model.backtest(load, future=always, windows=6)
+    errors = [(table["load_mw"] - table["mean"]).abs().mean() for table in (known_then, leaking)]
+    assert errors[1] < 0.8 * errors[0]
+
+    # A fit of a past day, its rows and forecasts of a week later, and what was saved agree.
+    day = load["ds"].max() - pd.Timedelta(days=6)
+    early = weather["known_at"] < day
+    past = clone(model).fit(load[load["ds"] < day], future=weather[early])
+    past.save(tmp_path)
+    assert past.predict()["ds"].min() == day
+    expected = past.predict(load, future=weather)
+    assert Forecaster.load(tmp_path).update(load, future=weather).predict().equals(expected)
+    assert expected["ds"].min() == load["ds"].max() + pd.Timedelta(days=1)
+    with pytest.raises(ConfigError, match=r"future in a fit needs Forecaster\(ahead="):
+        Forecaster(horizon=7).fit(load, future=weather)
 
 
 @pytest.mark.parametrize(("begins", "answers"), [(0, 1), (208, 0)])

@@ -84,19 +84,15 @@ def test_k_rounds_and_the_rest_equal_all_rounds_in_both_stages(number, tiny_run,
     _assert_same_end(tmp_path, tiny_run)
 
 
-def _add_unseen_article():
-    """Return the pool with one more article, the first of its rows, that no window names."""
-    pool = news_pool()
-    unseen = pool.articles[:1].with_columns(article_id=pl.lit("0" * 32), title=pl.lit("Unseen"))
-    embeddings = np.concatenate([pool.embeddings[1:2], pool.embeddings])
-    return NewsPool(pl.concat([unseen, pool.articles]), embeddings, pool.encoder_name)
-
-
 @pytest.mark.slow
 def test_an_article_that_no_window_names_stops_no_training_and_changes_none(tiny_run, tmp_path):
     _stop_after(tmp_path, 2)
     torch.manual_seed(999)
-    more = _add_unseen_article()
+    # One more article, the first of the pool's rows.
+    pool = news_pool()
+    unseen = pool.articles[:1].with_columns(article_id=pl.lit("0" * 32), title=pl.lit("Unseen"))
+    embeddings = np.concatenate([pool.embeddings[1:2], pool.embeddings])
+    more = NewsPool(pl.concat([unseen, pool.articles]), embeddings, pool.encoder_name)
     train_tiny(tmp_path, news=more)
     _assert_same_end(tmp_path, tiny_run)
 

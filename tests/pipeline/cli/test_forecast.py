@@ -1,5 +1,6 @@
 """``compevo forecast``: a day whose truth nobody knows, from what a deployment has stored."""
 
+import json
 import shutil
 from datetime import date, datetime, timedelta
 
@@ -53,6 +54,11 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(la
     rows = pl.read_csv(tmp_path / "tomorrow.csv")
     assert rows["start"][0] == "2026-02-24T00:00:00+10:00" and rows.height == 48
     assert rows["compevo"].to_list() == first.select_points("NSW1")["forecast"].tolist()
+    said = json.loads(forecast("--json", "--page", str(tmp_path / "tomorrow.html")))
+    assert said["record"] == str(read(layout, ISSUE_TIME)) and said["facts"] == first.facts
+    assert [row["compevo"] for row in said["rows"]] == rows["compevo"].to_list()
+    assert said["rows"][0]["start_utc"] == "2026-02-23T14:00:00Z"
+    assert "Tuesday 24 February 2026" in (tmp_path / "tomorrow.html").read_text("utf-8")
     (facts,) = first.facts["series"]
     # Nothing is stored of a week before, and 7 days are too few for bands of the day.
     assert facts["last_week"] == [None] * 48 and facts["day_quantiles"] == {}

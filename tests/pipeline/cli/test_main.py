@@ -50,13 +50,6 @@ def test_the_help_of_the_product_fits_on_a_screen():
     assert "compevo paper" not in shown and " paper " in shown
 
 
-@pytest.mark.parametrize("words", [["lud", "runs/mine"], ["experiment", "tau", "electricity"]])
-def test_a_command_that_moved_into_the_wing_says_where_it_went(words):
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 2
-    assert result.output == f"`compevo {words[0]}` is now `compevo paper {words[0]}`.\n"
-
-
 def test_settings_are_read_as_values_or_else_as_text():
     changes = {
         "population.agents=3": 3,
