@@ -8,9 +8,15 @@ import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, cast
 
-from compevo_core.baselines.base import BASELINE_FILE, Baseline, ViewForecaster, read_baseline_file
+from compevo_core.baselines.base import (
+    BASELINE_FILE,
+    Baseline,
+    FitBaseline,
+    ViewForecaster,
+    read_baseline_file,
+)
 from compevo_core.baselines.features import knows_past, knows_published_errors
 from compevo_core.baselines.gbm import (
     Blend,
@@ -27,9 +33,11 @@ from compevo_core.baselines.naive import (
     WeeklyPersistence,
     has_full_week,
 )
+from compevo_core.baselines.news_ridge import SUFFIX, NewsRidge, reads_news
 from compevo_core.baselines.ridge import CalendarRidge, OwnWeatherRidge, PublishedErrorRidge
 from compevo_core.baselines.smoothing import Ets, Theta
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot, make_folder_name
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.steps import DAY
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
@@ -39,6 +47,7 @@ __all__ = [
     "BASELINES",
     "Baseline",
     "FitBaseline",
+    "NewsFits",
     "SharedFits",
     "ViewForecaster",
     "find_cost",
@@ -82,6 +91,8 @@ _HASH_CHARACTERS = 16
 
 def find_cost(name: str) -> float:
     """Return about how long a method takes beside a ridge, for the time left."""
+    if reads_news(name):  # its method on parts of train and on all of it
+        return 6 * find_cost(name.removesuffix(SUFFIX))
     return _COSTS.get(name, 10.0 if is_zero_shot(name) else 1.0)
 
 
@@ -98,11 +109,17 @@ def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
     return fitted
 
 
-def load_baseline(folder: Path) -> Baseline:
-    """Load the baseline that a folder holds; CheckpointMismatch if it is incomplete."""
+def load_baseline(folder: Path, news: NewsPool | None = None) -> Baseline:
+    """Load the baseline that a folder holds, with the news that it reads.
+
+    CheckpointMismatch if it is incomplete.
+    """
     name = read_baseline_file(folder)["baseline"]
     if is_zero_shot(name):
         return ZeroShot.load(folder)
+    if reads_news(name):
+        base = load_baseline(folder / NewsRidge.BASE_FOLDER)
+        return cast(Baseline, NewsRidge.load(folder, base, news))
     loaded: Baseline = _find_class(name).load(folder)
     return loaded
 
@@ -148,11 +165,20 @@ def _find_class(name: str) -> type[Any]:
     return PRIORS[name]
 
 
-class FitBaseline(Protocol):
-    """Fits a baseline by name: :func:`compevo_core.baselines.fit_baseline` or a shared one."""
+class NewsFits:
+    """Fits methods that read news from a pool, and others as given; call it as ``fit_baseline``."""
+
+    def __init__(self, fit: FitBaseline, news: NewsPool | None) -> None:
+        """Take what fits the methods that read no news, and the articles of all windows."""
+        self._fit, self._news = fit, news
 
     def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
         """Return the baseline, fitted on train windows."""
+        if not reads_news(name):
+            return self._fit(name, train, seed=seed)
+        base = name.removesuffix(SUFFIX)
+        fitted = NewsRidge.fit(train, seed=seed, base=base, news=self._news, fit=self._fit)
+        return cast(Baseline, fitted)
 
 
 class SharedFits:

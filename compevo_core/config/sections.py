@@ -26,6 +26,13 @@ PriorName = Literal[
     "own-weather-ridge",
     "own-weather-gbm",
     "zero-shot",
+    "last-value+news",
+    "persistence+news",
+    "weekly+news",
+    "seasonal-mean+news",
+    "ets+news",
+    "calendar-ridge+news",
+    "lagged-gbm+news",
 ]
 
 

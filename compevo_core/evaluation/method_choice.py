@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from compevo_core.baselines import (
     PRIORS,
     Baseline,
     FitBaseline,
+    NewsFits,
     SharedFits,
     find_cost,
     is_applicable,
@@ -31,9 +32,12 @@ from compevo_core.baselines import (
 from compevo_core.baselines.gbm import Blend
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.baselines.naive import Persistence
+from compevo_core.baselines.news_ridge import SUFFIX, NewsRidge, reads_news
 from compevo_core.baselines.zero_shot import PREFIX, find_at_hand, is_zero_shot
 from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import PriorName
 from compevo_core.data.arrays import FloatArray, evenly_spaced, mean_known
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import nearest_windows
 from compevo_core.data.window import WindowSet
@@ -57,6 +61,9 @@ _ORDER = (
     *("published-error-gbm", "own-weather-gbm", "blend", MIXTURE, POPULATION),
 )
 """Candidates, the simplest first: nothing fitted, a line, trees, several, agents that read."""
+
+_READERS = tuple(name for name in get_args(PriorName) if reads_news(name))
+"""Methods that are corrected by what news says."""
 
 _WORST = 1.02  # error of what is chosen, over the lowest, at most
 _CLOSE = 1.2  # error of a member of the mixture, over the lowest of one method, at most
@@ -83,6 +90,27 @@ class MethodScore:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class NewsCheck:
+    """The errors of a method on validation with news and without, MAE in the series' unit."""
+
+    method: str  # the best without news
+    articles: int  # that windows of train and validation name
+    own: float
+    none: float
+    swapped: float  # with another day's news
+    helps: bool  # more than by chance, and more than another day's
+
+    @property
+    def sentence(self) -> str:
+        """The errors in one line, and what follows."""
+        used = "they are used" if self.helps else "they are not used"
+        return (
+            f"{self.articles:,} articles: MAE {self.own:.3g} with them, {self.none:.3g} without, "
+            f"{self.swapped:.3g} with another day's: {used}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class MethodChoice:
     """What was chosen, and the numbers that it was chosen by."""
 
@@ -93,6 +121,7 @@ class MethodChoice:
     unit: str
     members: tuple[str, ...] = ()  # the methods that a mixture consists of, the simplest first
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)  # candidates, and why
+    news: NewsCheck | None = None  # where there is news
 
     @property
     def sentence(self) -> str:
@@ -111,20 +140,32 @@ class MethodChoice:
         """Return plain values, for a manifest."""
         return dataclasses.asdict(self) | {"sentence": self.sentence}
 
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_json` returned."""
+        fields = {name: value for name, value in raw.items() if name != "sentence"}
+        news = raw.get("news")
+        fields |= {
+            "scores": tuple(MethodScore(**score) for score in raw["scores"]),
+            "members": tuple(raw["members"]),
+            "news": news and NewsCheck(**news),
+        }
+        return cls(**fields)
+
 
 def configure_method(
     name: str, members: Sequence[str] = (), *, train: WindowSet | None = None, seed: int = 0
 ) -> RunConfig:
     """Return the settings of a method that needs no language model.
 
-    ``name`` is one of :data:`PRIORS`, ``zero-shot:`` and a model, or ``mixture`` of ``members``; of
-    many windows of ``train``, trees take the nearest days. ConfigError for no such method, or a
-    mixture of fewer than two.
+    ``name`` is one of :data:`PRIORS`, one that reads news, ``zero-shot:`` and a model, or
+    ``mixture`` of ``members``; of many windows of ``train``, trees take the nearest days.
+    ConfigError for no such method, or a mixture of fewer than two.
     """
     names = list(members) if name == MIXTURE else [name]
     for each in names:
-        if each not in PRIORS and not is_zero_shot(each):
-            known = ", ".join([*PRIORS, f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO])
+        if each not in PRIORS and not is_zero_shot(each) and each not in _READERS:
+            known = ", ".join([*PRIORS, *_READERS, f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO])
             raise ConfigError(f"no method {each!r}; known: {known}")
     if name == MIXTURE and len(names) < 2:
         raise ConfigError("a mixture needs two methods or more: name one of them instead")
@@ -160,6 +201,7 @@ def choose_method(
     *,
     names: Sequence[str] = (),
     population: Path | None = None,
+    news: NewsPool | None = None,
     fit: FitBaseline | None = None,
     on_step: OnStep = lambda _: None,
 ) -> MethodChoice:
@@ -172,6 +214,8 @@ def choose_method(
     The candidates are ``names``: all of :data:`PRIORS` that can forecast these windows unless
     given, and a pretrained model whose weights are in the local cache. ``population``, the run
     folder of one with a language model that was trained on the same windows, is a candidate too.
+    With ``news``, the articles of all windows, the best of them that may is also corrected by what
+    it says; that is a candidate if it errs less than without, and than with another day's news.
     ``fit`` fits by name, in memory unless given; ``on_step`` gets a line before each step that
     takes time. DataError if there is no validation window, or no method can forecast them.
     """
@@ -187,7 +231,7 @@ def choose_method(
         )
     days = [view.calendar.target_date for view in known.views()]
     known = _thin(known)
-    fit = fit or SharedFits()
+    fit = NewsFits(fit or SharedFits(), news)
     left_out: dict[str, str] = {}
     candidates = []
     for name in names or _list_applicable(train, known):
@@ -204,6 +248,12 @@ def choose_method(
         for name, forecaster in fitted.items()
     }
     scale_N = _measure_scales(train, known)
+    check = None
+    if news is not None and any(view.candidate_ids for view in train.views()):
+        ranked = [score.name + SUFFIX for score in rank_methods(errors, known, scale_N)]
+        if reader := next((name for name in ranked if name in _READERS), None):
+            check, with_news_N = _check_news(reader, train, known, scale_N, fit)
+            errors |= {reader: with_news_N} if check.helps else {}
     members = _choose_members(rank_methods(errors, known, scale_N))
     if len(members) > 1:
         experience, scaler = validate_members(
@@ -229,7 +279,45 @@ def choose_method(
         unit=known[0].view.unit,
         members=tuple(members),
         left_out=left_out,
+        news=check,
     )
+
+
+def _check_news(
+    reader: str, train: WindowSet, known: WindowSet, scale_N: FloatArray, fit: FitBaseline
+) -> tuple[NewsCheck, FloatArray]:
+    """Fit a method that reads news; return whether it helps on validation, and its errors (N,)."""
+    fitted = fit(reader, train)
+    assert isinstance(fitted, NewsRidge)  # noqa: S101 - by its name
+    views = known.views()
+    # Another day's news is the news of half of validation away.
+    origins = sorted({view.origin_utc for view in views})
+    lent = {at: origins[i - len(origins) // 2] for i, at in enumerate(origins)}
+    view_of = {(view.entity, view.origin_utc): view for view in views}
+    lenders = [view_of.get((view.entity, lent[view.origin_utc]), view) for view in views]
+    own_N, none_N, swapped_N = (
+        measure_window_errors(known.truth(), forecast_NH)
+        for forecast_NH in (
+            fitted.predict(views),
+            fitted.base.predict(views),
+            fitted.predict(views, lenders),
+        )
+    )
+    counts_N = np.isfinite(scale_N)
+    counted = [view for view, counts in zip(views, counts_N, strict=True) if counts]
+    gains = [
+        compare_means((own_N / scale_N)[counts_N], (other_N / scale_N)[counts_N], counted)
+        for other_N in (none_N, swapped_N)
+    ]
+    check = NewsCheck(
+        method=fitted.base.name,
+        articles=len({name for view in (*train.views(), *views) for name in view.candidate_ids}),
+        own=float(own_N.mean()),
+        none=float(none_N.mean()),
+        swapped=float(swapped_N.mean()),
+        helps=all(difference < -error for difference, error in gains),
+    )
+    return check, own_N
 
 
 def _thin(windows: WindowSet) -> WindowSet:

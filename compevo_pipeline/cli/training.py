@@ -94,6 +94,8 @@ def fit(
     arguments.show_progress("")
     set_current_run(layout, dataset, name)
     typer.echo(f"trained in {layout.run(name)}")
+    if plan.news:
+        typer.echo(plan.news)
     typer.echo(f"Next: compevo forecast {dataset}, or compevo evaluate {dataset}")
 
 
