@@ -17,7 +17,6 @@ columns, H horizon, P penalties.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -35,6 +34,7 @@ from compevo_core.baselines.base import (
 from compevo_core.data.arrays import BoolArray, FloatArray, IntArray, mean_known
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.splits import leave_out_blocks
+from compevo_core.data.steps import DAY
 from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
@@ -93,23 +93,22 @@ class Columns:
 
         ids = sorted({name for view in views for name in view.candidate_ids})
         row_of = {name: row for row, name in enumerate(ids)}
-        at = [news.get_date(name) for name in ids]
         titles_MW = self._encode([news.get_title(name) for name in ids])
         embeddings_ME = news.embeddings[news.find_rows(ids)]
+        at_M = np.array([news.get_date(name).timestamp() for name in ids])
+
+        counts_N = [len(view.candidate_ids) for view in views]
+        window_P = np.repeat(np.arange(len(views)), counts_N)
+        article_P = np.array([row_of[name] for view in views for name in view.candidate_ids], int)
+        known_N = np.array([view.known_before.timestamp() for view in views])
+        age_P = (known_N[window_P] - at_M[article_P]) / DAY.total_seconds()
 
         columns = []
         for after, until in zip((0, *ages), ages, strict=False):
-            pairs = [
-                (n, row_of[name])
-                for n, view in enumerate(views)
-                for name in view.candidate_ids
-                if timedelta(days=after)
-                <= view.known_before - at[row_of[name]]
-                < timedelta(days=until)
-            ]
-            rows, articles = zip(*pairs, strict=True) if pairs else ((), ())
-            shape = (len(views), len(ids))
-            named_NM = csr_matrix((np.ones(len(pairs)), (rows, articles)), shape=shape)
+            chosen_P = (age_P >= after) & (age_P < until)
+            places = (window_P[chosen_P], article_P[chosen_P])
+            ones = np.ones(chosen_P.sum())
+            named_NM = csr_matrix((ones, places), shape=(len(views), len(ids)))
             columns.append((named_NM @ titles_MW).toarray())
             if sentences:
                 columns.append(named_NM @ embeddings_ME)
@@ -258,7 +257,7 @@ def standardize(
 
 
 @dataclass(frozen=True, eq=False)
-class NewsEffect:
+class NewsWeights:
     """What the articles of some ages change in all series, or in one beside that."""
 
     entity: str  # "" for all
@@ -274,7 +273,7 @@ class Reading:
 
     columns: Columns
     scale: Mapping[str, float]  # of each series: the spread of what the method misses in train
-    parts: Sequence[NewsEffect]  # none where nothing explains what it misses
+    parts: Sequence[NewsWeights]  # none where nothing explains what it misses
 
     @classmethod
     def fit(cls, views: Sequence[WindowView], missed_NH: FloatArray, news: NewsPool) -> Self:
@@ -299,7 +298,7 @@ class Reading:
             if sample.helps(choice, y_RH):
                 mean_K, _ = sample.center(choice.ages, choice.sentences)
                 weights_KH = sample.fit(rows, y_RH, choice)
-                parts.append(NewsEffect(entity, choice.ages, choice.sentences, mean_K, weights_KH))
+                parts.append(NewsWeights(entity, choice.ages, choice.sentences, mean_K, weights_KH))
         return cls(columns, scale, parts)
 
     def read(
@@ -339,7 +338,7 @@ class Reading:
         """Read what :meth:`save` wrote."""
         tensors = load_file(folder / _WEIGHTS_FILE)
         parts = [
-            NewsEffect(
+            NewsWeights(
                 entity, tuple(ages), sentences, *(tensors[f"{n}.{name}"] for name in _TENSORS)
             )
             for n, (entity, ages, sentences) in enumerate(facts["parts"])
