@@ -218,7 +218,7 @@ class NewsSample:
     def helps(choice: Choice, y_RH: FloatArray) -> bool:
         """Return whether a choice errs less than reading nothing, in all and on the newest part."""
         gain_R = (np.abs(y_RH) - np.abs(y_RH - choice.held_out_RH)).sum(axis=1)
-        return min(gain_R.sum(), np.array_split(gain_R, _PARTS)[-1].sum()) > 0
+        return bool(min(gain_R.sum(), np.array_split(gain_R, _PARTS)[-1].sum()) > 0)
 
     def fit(self, rows: Sequence[int], y_RH: FloatArray, choice: Choice) -> FloatArray:
         """Return the weights (K, H) of a choice, fitted on all of these rows."""
