@@ -14,12 +14,13 @@ out of hundreds. In the world ``opposite`` heat raises the value on as many othe
 
 import argparse
 import math
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import numpy as np
 import polars as pl
 
-from benchmarks.rows import RESULTS, Row, describe_surroundings, write_rows
+from benchmarks.rows import RESULTS, Row, describe_surroundings, print_row, write_rows
 from compevo_core import Forecaster
 from compevo_core.data.build import build_windows
 from compevo_core.data.news_pool import NewsPool
@@ -81,24 +82,25 @@ def audit(world: str, effect: float, seed: int) -> NewsAudit:
     return audit_news(join_for_refit(windows.split("train"), windows.split("val")), pool)
 
 
-def measure(seeds: int) -> list[Row]:
-    """Return how many verdicts are right, by world and effect."""
+def measure(seeds: int) -> Iterator[Row]:
+    """Yield how many verdicts are right, by world and effect."""
     third = math.ceil(seeds / 3)
     cases = [("strikes", effect, third) for effect in (0.5, 1.0, 2.0)]
-    cases += [("opposite", 0.5, third), ("strikes", 0.0, seeds), ("shuffled", 1.0, third)]
-    found = []
+    cases += [("strikes", 0.0, seeds), ("shuffled", 1.0, third), ("opposite", 0.5, third)]
     for world, effect, count in cases:
         audits = [audit(world, effect, seed) for seed in range(count)]
         is_there = effect > 0 and world != "shuffled"
         right = sum(each.is_seen is is_there for each in audits)
         helps = sum(each.verdict.startswith("Yes") for each in audits)
-        row = {"world": world, "effect": effect, "seeds": count, "right": right, "helps": helps}
-        print(row, flush=True)  # noqa: T201 - a script
-        found.append(row | describe_surroundings(()))
-    return found
+        found = {"world": world, "effect": effect, "seeds": count, "right": right, "helps": helps}
+        yield found | describe_surroundings(())
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=100)
-    write_rows(measure(parser.parse_args().seeds), ROWS)
+    rows: list[Row] = []
+    for row in measure(parser.parse_args().seeds):
+        print_row(row)
+        rows.append(row)
+        write_rows(rows, ROWS)

@@ -4,12 +4,12 @@ What belongs here: the test of a numeric method's errors against the news that w
 which effect it would have seen. What does not: the reading (``baselines.news_ridge``), whether a
 trained model uses it (``evaluation.method_choice``), the paper's audit of agents (the wing).
 
-The test is the largest covariance of the errors with one column of the news: the weight of a word
-in the articles of the last day, three days or week, or one of the directions in which their
-sentences differ most. It is compared with the same of errors that were moved on against the news by
-whole weeks, where no effect is left. So recurring news, drift and the choice among many columns
-raise no alarm. A null says something only with its power: effects are planted on the days of words
-drawn by chance, in errors that were moved on, and must be seen.
+The test is what one column of the news explains at most, in what it explains by chance: the weight
+of a word in the articles of the last day, three days or week, or one of the directions in which
+their sentences differ most. Chance is errors that were moved on against the news by whole weeks.
+So recurring news, drift and the choice among many columns raise no alarm. A null says something
+only with its power: effects are planted on the days of words drawn by chance, in errors that were
+moved on, and must be seen.
 
 Errors with and without the news are of later parts of the table by fits on earlier ones.
 
@@ -103,7 +103,7 @@ def audit_news(
     # Few shapes hold most of an error.
     shape_SH = np.linalg.svd(missed_RH, full_matrices=False)[2][:_SHAPES]
     y_RS = missed_RH @ shape_SH.T
-    test = _Test(sample)
+    test = _Test(sample, y_RS, moves)
     by_chance = sorted(test.measure(np.roll(y_RS, move, axis=0)) for move in moves)
     seen = test.measure(y_RS)
     p_value = (1 + sum(value >= seen for value in by_chance)) / (1 + len(by_chance))
@@ -126,14 +126,15 @@ def audit_news(
         swapped=swapped,
         p_value=p_value,
         is_seen=seen > limit,
-        power=test.find_power(y_RS, shape_SH.sum(axis=1), moves, limit),
+        power=test.find_power(shape_SH.sum(axis=1), limit),
     )
 
 
 class _Test:
     """How closely errors follow one of the columns of the news."""
 
-    def __init__(self, sample: NewsSample) -> None:
+    def __init__(self, sample: NewsSample, missed_RS: FloatArray, moves: list[int]) -> None:
+        self._missed_RS, self._moves = missed_RS, moves
         columns = []
         for ages in _SPANS:
             _, x_RK = sample.center(ages, True)
@@ -144,6 +145,9 @@ class _Test:
         size_K = np.sqrt((x_RK**2).sum(axis=0))
         is_used_K = size_K > _LEAST_WEIGHT
         self._x_RK = x_RK[:, is_used_K] / size_K[is_used_K]
+        # What a column explains by chance: more where it and the errors change slowly.
+        moved = [self._explain(np.roll(missed_RS, move, axis=0)) for move in moves]
+        self._usual_K = np.mean(moved, axis=0)
 
         mean_W, x_RW = sample.center((1,), False)
         is_named_RW = np.abs(x_RW + mean_W) > _LEAST_WEIGHT
@@ -152,13 +156,15 @@ class _Test:
         self._is_named_RW = is_named_RW[:, is_common_W]
 
     def measure(self, missed_RS: FloatArray) -> float:
-        """Return the largest share of the errors' variance that one column explains."""
-        explained_K = ((self._x_RK.T @ missed_RS) ** 2).sum(axis=1)
-        return float(explained_K.max(initial=0.0) / ((missed_RS**2).sum() or 1.0))
+        """Return how much one column explains at most, in what it explains by chance."""
+        return float((self._explain(missed_RS) / self._usual_K).max(initial=0.0))
 
-    def find_power(
-        self, missed_RS: FloatArray, level_S: FloatArray, moves: list[int], limit: float
-    ) -> float | None:
+    def _explain(self, missed_RS: FloatArray) -> FloatArray:
+        """Return the share of the errors' variance that each column explains (K,)."""
+        explained_K = ((self._x_RK.T @ missed_RS) ** 2).sum(axis=1)
+        return np.asarray(explained_K / ((missed_RS**2).sum() or 1.0))
+
+    def find_power(self, level_S: FloatArray, limit: float) -> float | None:
         """Return the smallest planted effect that is seen often enough; None for none."""
         words = self._is_named_RW.shape[1]
         for effect in EFFECTS if words else ():
@@ -167,7 +173,7 @@ class _Test:
                 # Equal draws for all effects.
                 rng = np.random.default_rng([draw, 17])
                 is_named_R1 = self._is_named_RW[:, [rng.integers(words)]]
-                moved_RS = np.roll(missed_RS, int(rng.choice(moves)), axis=0)
+                moved_RS = np.roll(self._missed_RS, int(rng.choice(self._moves)), axis=0)
                 planted_RS = moved_RS + effect * is_named_R1 * level_S
                 n_seen += self.measure(planted_RS - planted_RS.mean(axis=0)) > limit
             if n_seen >= POWER * _DRAWS:
