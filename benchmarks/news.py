@@ -55,10 +55,10 @@ def make_table(world: str, effect: float, seed: int) -> tuple[pl.DataFrame, pl.D
     size = np.sqrt(1 - NOISE_MEMORY**2)
     values = 100 + week + noise - effect * size * (kinds == 1) + effect * size * (kinds == 2)
 
-    told = rng.permutation(kinds) if world == "shuffled" else kinds
+    announced = rng.permutation(kinds) if world == "shuffled" else kinds
     days = [START + timedelta(days=day) for day in range(DAYS)]
     headlines = []
-    for day, kind in zip(days, told, strict=True):
+    for day, kind in zip(days, announced, strict=True):
         titles = [f"{rng.choice(WHO)} {rng.choice(WHAT)}" for _ in range(rng.integers(2, 7))]
         if kind:
             event = list(EVENTS)[kind - 1]

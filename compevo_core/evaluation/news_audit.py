@@ -11,7 +11,7 @@ So recurring news, drift and the choice among many columns raise no alarm. A nul
 only with its power: effects are planted on the days of words drawn by chance, in errors that were
 moved on, and must be seen.
 
-Errors with and without the news are of later parts of the table by fits on earlier ones.
+Errors with and without the news are measured on later parts of the table, by fits on earlier ones.
 
 Shapes: N windows, R rows (windows of one instant), K columns, H horizon, S shapes of an error.
 """
