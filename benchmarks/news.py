@@ -71,7 +71,7 @@ def make_table(world: str, effect: float, seed: int) -> tuple[pl.DataFrame, pl.D
 
 
 def audit(world: str, effect: float, seed: int) -> NewsAudit:
-    """Return the audit of a table; words are hashed, as no headline is worded anew."""
+    """Return the audit of a table; words are hashed, as no headline has other words."""
     table, news = make_table(world, effect, seed)
     forecaster = Forecaster(horizon=1)
     rows, form, articles = forecaster._take(table, news)
