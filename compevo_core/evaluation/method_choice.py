@@ -252,8 +252,11 @@ def choose_method(
     if news is not None and any(view.candidate_ids for view in train.views()):
         ranked = [score.name + SUFFIX for score in rank_methods(errors, known, scale_N)]
         if reader := next((name for name in ranked if name in _READERS), None):
-            check, with_news_N = _check_news(reader, train, known, scale_N, fit)
-            errors |= {reader: with_news_N} if check.helps else {}
+            try:
+                check, with_news_N = _check_news(reader, train, known, scale_N, fit)
+                errors |= {reader: with_news_N} if check.helps else {}
+            except DataError as error:  # too short to leave a part of it out
+                left_out[reader] = str(error)
     members = _choose_members(rank_methods(errors, known, scale_N))
     if len(members) > 1:
         experience, scaler = validate_members(

@@ -196,3 +196,12 @@ def test_an_audit_sees_planted_effects_and_no_others():
     with pytest.raises(DataError, match="too few to tell whether news helps"):
         train, val, pool = cut(short.head(100), news)
         audit_news(join_for_refit(train, val), pool, base="seasonal-mean")
+
+
+def test_a_table_that_is_too_short_for_news_is_forecast_without_and_says_why():
+    table, news = make_table(3.0)
+    train, val, pool = cut(table.head(40), news.filter(pl.col("ds") < table["ds"][40]))
+    few = train.with_windows(list(train)[:2])
+    choice = choose_method(few, val, names=("last-value",), news=pool)
+    assert choice.news is None and choice.method == "last-value"
+    assert "last-value+news" in choice.left_out
