@@ -7,9 +7,15 @@ What does not: any model, or scoring (``evaluation.result_rows``).
 import contextlib
 import logging
 from pathlib import Path
-from typing import Protocol
+from typing import cast
 
-from compevo_core.baselines.base import BASELINE_FILE, Baseline, ViewForecaster, read_baseline_file
+from compevo_core.baselines.base import (
+    BASELINE_FILE,
+    Baseline,
+    FitBaseline,
+    ViewForecaster,
+    read_baseline_file,
+)
 from compevo_core.baselines.gbm import (
     Blend,
     BoostedTrees,
@@ -24,9 +30,11 @@ from compevo_core.baselines.naive import (
     SeasonalMean,
     WeeklyPersistence,
 )
+from compevo_core.baselines.news_ridge import SUFFIX, NewsRidge, reads_news
 from compevo_core.baselines.ridge import CalendarRidge, OwnWeatherRidge, PublishedErrorRidge
 from compevo_core.baselines.smoothing import Ets, Theta
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot, make_folder_name
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 
@@ -35,11 +43,13 @@ __all__ = [
     "PRIORS",
     "Baseline",
     "FitBaseline",
+    "NewsFits",
     "SharedFits",
     "ViewForecaster",
     "find_cost",
     "fit_baseline",
     "is_applicable",
+    "list_news_readers",
     "load_baseline",
     "register",
 ]
@@ -81,11 +91,19 @@ for _baseline in (
     register(_baseline)
 
 _HASH_CHARACTERS = 16
+_MOST_COST = 10.0  # of a method that news may correct: it is fitted on each part of train
 
 
 def find_cost(name: str) -> float:
     """Return about how long a method takes relative to a ridge, for the time left."""
+    if reads_news(name):  # its method on parts of train and on all of it
+        return 6 * find_cost(name.removesuffix(SUFFIX))
     return PRIORS.get(name, ZeroShot if is_zero_shot(name) else Baseline).cost
+
+
+def list_news_readers() -> list[str]:
+    """Return the names of the methods that are corrected by what news says."""
+    return [name + SUFFIX for name, method in PRIORS.items() if method.cost <= _MOST_COST]
 
 
 def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
@@ -98,11 +116,17 @@ def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
     return _find_class(name).fit(train, seed=seed)
 
 
-def load_baseline(folder: Path) -> Baseline:
-    """Load the baseline that a folder holds; CheckpointMismatch if it is incomplete."""
+def load_baseline(folder: Path, news: NewsPool | None = None) -> Baseline:
+    """Load the baseline that a folder holds, with the news that it reads.
+
+    CheckpointMismatch if it is incomplete.
+    """
     name = read_baseline_file(folder)["baseline"]
     if is_zero_shot(name):
         return ZeroShot.load(folder)
+    if reads_news(name):
+        base = load_baseline(folder / NewsRidge.BASE_FOLDER)
+        return cast(Baseline, NewsRidge.load(folder, base, news))
     return _find_class(name).load(folder)
 
 
@@ -120,11 +144,20 @@ def _find_class(name: str) -> type[Baseline]:
     return PRIORS[name]
 
 
-class FitBaseline(Protocol):
-    """Fits a baseline by name: :func:`compevo_core.baselines.fit_baseline` or a shared one."""
+class NewsFits:
+    """Fits methods that read news from a pool, and others as given; call it as ``fit_baseline``."""
+
+    def __init__(self, fit: FitBaseline, news: NewsPool | None) -> None:
+        """Take what fits the methods that read no news, and the articles of all windows."""
+        self._fit, self._news = fit, news
 
     def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
         """Return the baseline, fitted on train windows."""
+        if not reads_news(name):
+            return self._fit(name, train, seed=seed)
+        base = name.removesuffix(SUFFIX)
+        fitted = NewsRidge.fit(train, seed=seed, base=base, news=self._news, fit=self._fit)
+        return cast(Baseline, fitted)
 
 
 class SharedFits:

@@ -92,6 +92,13 @@ class Baseline(ABC):
         """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
 
 
+class FitBaseline(Protocol):
+    """Fits a baseline by name: :func:`compevo_core.baselines.fit_baseline` or a shared one."""
+
+    def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
+        """Return the baseline, fitted on train windows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodFacts:
     """Facts about a fitted method for its result rows; a default means that there is none."""

@@ -176,8 +176,11 @@ class RunConfig(SettingsSection):
 
     @property
     def encoder(self) -> str:
-        """Name of the encoder of the news that agents read; empty where nothing reads."""
-        return self.news.encoder if self.has_agents else ""
+        """Name of the encoder of the news that members read; empty where none does."""
+        members = map(self.population.member, range(self.population.agents))
+        priors = [m.prior if m.prior != "shared" else self.forecast.prior for m in members]
+        reads = self.has_agents or any(prior.endswith("+news") for prior in priors)
+        return self.news.encoder if reads else ""
 
     @property
     def has_agents(self) -> bool:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 def _check_prior(name: str, others: tuple[str, ...] = ()) -> str:
     # Imports polars, which most readers of settings never need.
-    from compevo_core.baselines import PRIORS
+    from compevo_core.baselines import PRIORS, list_news_readers
 
-    if name not in (known := ["none", *PRIORS, "zero-shot", *others]):
+    if name not in (known := ["none", *PRIORS, *list_news_readers(), "zero-shot", *others]):
         choices = ", ".join(f"{choice!r}" for choice in known)
         raise PydanticCustomError("prior", "Input should be {choices}", {"choices": choices})
     return name

@@ -258,6 +258,8 @@ def deduplicate_articles(frame: pl.DataFrame) -> pl.DataFrame:
 def title_key_expr() -> pl.Expr:
     """Return the expression of what syndicated copies of an article share.
 
+    Articles of a user's own are not syndicated: warnings and notices repeat word for word.
+
     The pipeline stores a hash of it: another rule needs another table there.
     """
     words = (
@@ -269,7 +271,8 @@ def title_key_expr() -> pl.Expr:
     )
     # The language is part of the key: the same words can be different news in two languages.
     key = pl.concat_str(words, pl.col("language").fill_null(""), separator="|")
-    is_comparable = words.str.split(" ").list.len() >= _FEWEST_TITLE_WORDS
+    is_own = pl.col("source").fill_null("").str.contains(f":{OWN_PUBLISHER}", literal=True)
+    is_comparable = (words.str.split(" ").list.len() >= _FEWEST_TITLE_WORDS) & ~is_own
     return pl.when(is_comparable).then(key).otherwise("article_id")
 
 

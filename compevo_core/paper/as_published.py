@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from compevo_core.agents.decoders import FORECAST
 from compevo_core.agents.logics import clean_logic
 from compevo_core.agents.prompts import (
     clean_text,
@@ -42,11 +43,9 @@ from compevo_core.data.view import Window, WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import NonFiniteLoss
 from compevo_core.evaluation.leakage import raise_if_later_news
-from compevo_core.lm.adapters import FORECAST
-from compevo_core.lm.backbone import PACKAGED, Backbone
+from compevo_core.lm.backbone import PACKAGED
 from compevo_core.lm.encoder import Encoder
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
+from compevo_core.lora import Backbone, Population, PromptGroup, SamplingSettings
 from compevo_core.paper.news2forecast import shuffle_forever
 from compevo_core.paper.news_changes import LEAST_DISTANCE, SEED, draw_lender
 from compevo_core.runtime.seeding import derive_seed, use_seed
@@ -114,12 +113,9 @@ class AsPublished:
         agents = config.population.agents
         seed = derive_seed(config.run.seed, "weights")
         generator = torch.Generator().manual_seed(seed)
+        shape = config.population.model_copy(update={"agents": 1}).shape
         self.population = Population(
-            backbone,
-            config.population.model_copy(update={"agents": 1}),
-            generator,
-            forecast_layers=config.forecast.layers,
-            kinds=(FORECAST,),
+            backbone, shape, generator, depths={FORECAST: config.forecast.layers or None}
         )
         self._generator = torch.Generator(device=backbone.device).manual_seed(
             derive_seed(config.run.seed, "logics")
@@ -247,13 +243,14 @@ class AsPublished:
         ]
         stop = list_stop_tokens(tokenizer)
         with torch.no_grad(), self.population.use_adapters(None):
-            ids_1IT, mask_1IT = self.population.sample(
-                self.population.prefill(self.population.pack([groups])),
+            settings = SamplingSettings(
                 max_new_tokens=self.config.evolution.max_new_tokens,
                 temperature=self.config.evolution.temperature,
                 stop_tokens=stop,
                 generators=[self._generator],
             )
+            read = self.population.prefill(self.population.pack([groups]))
+            ids_1IT, mask_1IT = self.population.sample(read, settings)
         sampled = zip(ids_1IT[0], mask_1IT[0], self.logics, strict=True)
         return [
             clean_logic(

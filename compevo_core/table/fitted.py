@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
-from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.steps import DAY, count_steps, name_step, shift
 from compevo_core.data.view import WindowView
@@ -101,7 +100,7 @@ class Fitted:
         from compevo_core.forecast.forecaster import CompEvoForecaster
         from compevo_core.training.artifact import read_config
 
-        news = gather_news(self.articles, views, read_config(self.run))
+        news = gather_news(self.articles, views, read_config(self.run).encoder)
         return CompEvoForecaster.load(self.run, news)
 
     # ---- what joins it ----
@@ -259,14 +258,16 @@ def list_frames(
 
 
 def gather_news(
-    articles: pl.DataFrame, views: Sequence[WindowView], config: RunConfig
+    articles: pl.DataFrame, views: Sequence[WindowView], encoder_name: str
 ) -> NewsPool | None:
-    """Return the articles that views name, as agents read them; None without agents."""
-    if not config.has_agents:
+    """Return the articles that views name, as an encoder reads them; None without one."""
+    if not encoder_name:
         return None
     from compevo_core.lm.encoder import load_encoder
 
     named = {name for view in views for name in view.candidate_ids}
     read = articles.filter(pl.col("article_id").is_in(list(named)))
-    encoder = load_encoder(config.news.encoder)
-    return NewsPool(read, encoder.encode(read["title"].to_list()), encoder.name)
+    encoder = load_encoder(encoder_name)
+    titles = read["title"].unique(maintain_order=True).to_list()
+    row_of = {title: row for row, title in enumerate(titles)}
+    return NewsPool(read, encoder.encode(titles)[[row_of[t] for t in read["title"]]], encoder.name)

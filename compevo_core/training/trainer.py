@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compevo_core.agents.experience import Experience
-from compevo_core.baselines import FitBaseline, fit_baseline
+from compevo_core.baselines import FitBaseline, NewsFits, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
@@ -83,7 +83,7 @@ def train(
         val_windows: windows of split "val"; they choose among rounds and calibrate the choice, and
             with ``run.refit`` the choice is then trained on them as well.
         news: every article that a window names, with embeddings of ``config.news.encoder``; None
-            for members without agents, which read none of them.
+            where nothing reads them.
         out: the run folder; with ``resume`` an unfinished run of the same identity is continued,
             and the summary of a finished one is returned at once.
         resume: False starts over: what was trained in ``out`` before is removed.
@@ -106,7 +106,7 @@ def train(
         StoreBusy: another training writes ``out``.
     """
     check_inputs(config, train_windows, val_windows, news)
-    news = news if config.has_agents else None
+    news = news if config.encoder else None
     shards = _share_work(config, shard_backbone=shard_backbone)
     identity = identify_run(config, train_windows, val_windows, news)
     folder = RunFolder(out)
@@ -119,9 +119,10 @@ def train(
             folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
             return folder.read_metrics()
 
+        fit = NewsFits(fit, news)
         data = TrainingData.prepare(config, train_windows, val_windows, fit)
         fit_members: _FitMembers = partial(_take_members, shards)
-        if news is not None:
+        if news is not None and config.has_agents:
             setup = RunSetup(config, news, identity, shards, start, selector, server, clock)
             fit_members = partial(_play_rounds, _choose_rounds(setup, data), on_round)
         model, chosen = fit_members(folder, data, resume=resume, backbone=backbone, stages=stages)

@@ -8,7 +8,7 @@ titles come from data: what a terminal would not print is replaced.
 import json
 import logging
 from collections.abc import Callable
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 

@@ -96,6 +96,8 @@ def fit(
     arguments.show_progress("")
     typer.echo(f"trained in {layout.run(name)}")
     _make_current(deployment, windows, layout.run(name))
+    if plan.news:
+        typer.echo(plan.news)
     typer.echo(f"Next: compevo forecast {dataset}, or compevo evaluate {dataset}")
 
 

@@ -180,7 +180,7 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
     publisher = name_publisher(declaration.name)
 
     def make_feed(
-        suffix: str, file: str, kind: FrameKind, parse: Callable[[RawFile], pl.DataFrame]
+        suffix: str, file: str, kind: FrameKind, parse: Callable[[RawFile], Parsed]
     ) -> Feed:
         def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
             yield read_own_file(folder / file, publisher, clock)
@@ -212,8 +212,8 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
         )
         feeds.append(make_feed("-ahead", ahead.file, FrameKind.STEP_COVARIATES, parse))
     if news.articles:
-        parse = functools.partial(frames.parse_articles, declaration=declaration)
-        feeds.append(make_feed("-news", news.articles, FrameKind.ARTICLES, parse))
+        parse_news = functools.partial(frames.parse_articles, declaration=declaration)
+        feeds.append(make_feed("-news", news.articles, FrameKind.ARTICLES, parse_news))
     if news.gdelt:
         feeds.append(_make_gdelt_query_feed(publisher, declaration))
     return tuple(feeds)

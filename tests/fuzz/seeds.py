@@ -113,7 +113,11 @@ PARSERS: Mapping[str, tuple[Parse, str, str]] = {
         "weather.csv",
         "own-demand",
     ),
-    "own-articles": (lambda file: frames.parse_articles(file, OWN_NEWS), "news.csv", "own-demand"),
+    "own-articles": (
+        lambda file: frames.parse_articles(file, OWN_NEWS)[0],
+        "news.csv",
+        "own-demand",
+    ),
     "tar": (lambda file: list(untar(file.content, file.name)), "polls.tar.gz", "tar"),
 }
 

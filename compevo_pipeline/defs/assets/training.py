@@ -212,7 +212,7 @@ def build_model_asset(
             fits=workspace.shared_fits(),
             on_step=context.log.info,
         )
-    context.log.info(plan.sentence)
+    context.log.info("\n".join(filter(None, (plan.sentence, plan.news))))
     if plan.trained is not None:
         set_current_run(layout, dataset, plan.trained.name)
         return describe_model(workspace, plan.trained, plan.config, choice=plan.sentence)

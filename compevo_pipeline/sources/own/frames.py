@@ -461,10 +461,11 @@ def parse_ahead(
     return frame.select([pl.col(name).cast(kind) for name, kind in STEP_COVARIATE_SCHEMA.items()])
 
 
-def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
-    """Parse the table of articles.
+def parse_articles(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Parse the table of articles; count the rows that repeat an address and time.
 
-    A date without a time is known when its day is over: nothing says that it was earlier.
+    Without an address the headline says which article it is. A date without a time is known when
+    its day is over: nothing says that it was earlier.
     """
     news = declaration.news
     optional = [column for column in (news.url, news.body) if column]
@@ -493,15 +494,17 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
         title = row[news.title]
         records.append(
             NewsRecord(
-                # Without an address, the headline and its time say which article it is.
-                url=row.get(news.url, "").strip() or f"{moment:%Y%m%dT%H%M%S}/{title}",
+                url=f"{moment:%Y%m%dT%H%M%S}/{row.get(news.url, '').strip() or title}",
                 title=title,
                 body=row.get(news.body, ""),
                 published_at=moment,
                 seen_at=moment,
             )
         )
-    return claim_articles(build_article_frame(records, raw, raw.fetched_at), declaration)
+    frame = build_article_frame(records, raw, raw.fetched_at)
+    page = pl.col("url").str.extract(r"^[^/]*/(https?://.*)$").fill_null(pl.col("url"))
+    claimed = claim_articles(frame, declaration).with_columns(url=page)
+    return claimed, {"repeated": table.height - frame.height}
 
 
 def claim_articles(frame: pl.DataFrame, declaration: Declaration) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, LlamaForCausalLM, Phi3Config, Qwen2Config
 
-from compevo_core.agents.decoders import FORECAST, LOGIC
+from compevo_core.agents.decoders import FORECAST, KINDS, LOGIC
 from compevo_core.config.sections import PopulationConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lora import Backbone, PromptGroup, SamplingSettings
@@ -54,8 +54,6 @@ def test_the_backbone_of_a_population_can_still_be_called_as_usual():
     assert torch.allclose(ours[mask.bool()], theirs[mask.bool()], atol=1e-6)
 
 
-<<<<<<< HEAD:tests/core/lora/test_population.py
-=======
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_agent_equals_its_saved_adapter_under_plain_peft(kind, tmp_path):
     population = build_population()
@@ -65,7 +63,7 @@ def test_every_agent_equals_its_saved_adapter_under_plain_peft(kind, tmp_path):
     segments = [(a, it.begin, it.end) for a, row in enumerate(packed.segments) for it in row]
     ours = [states_ALD[a, begin:end] for a, begin, end in segments]
     for agent in range(3):
-        save_adapter(population, agent, kind, tmp_path / str(agent))
+        population.save_adapter(agent, kind, tmp_path / str(agent))
         model = PeftModel.from_pretrained(build_backbone().model, tmp_path / str(agent)).eval()
         for row in (2 * agent, 2 * agent + 1):
             assert torch.allclose(
@@ -78,7 +76,7 @@ def test_gradients_of_every_agent_equal_those_under_plain_peft(tmp_path):
     with population.use_adapters(FORECAST):
         population.last_token_states(_packed(population)).square().sum().backward()
     for agent in range(3):
-        save_adapter(population, agent, FORECAST, tmp_path / str(agent))
+        population.save_adapter(agent, FORECAST, tmp_path / str(agent))
         model = PeftModel.from_pretrained(
             build_backbone().model, tmp_path / str(agent), is_trainable=True
         ).eval()
@@ -97,7 +95,6 @@ def test_gradients_of_every_agent_equal_those_under_plain_peft(tmp_path):
                 )
 
 
->>>>>>> s7-table:tests/core/lm/test_population.py
 PREFIXES = [[5, 6, 7], [9, 10], [11, 12, 13, 14]]
 SUFFIXES = [[3, 4], [8], [3], [5, 6, 7], [9, 9], [4]]
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from compevo_core.agents.decoders import FORECAST
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.errors import LeakageError, NonFiniteLoss
-from compevo_core.lm.adapters import FORECAST
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.as_published import (
     FIRST_LOGIC,

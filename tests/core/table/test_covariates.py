@@ -210,7 +210,7 @@ def test_words_at_their_stamp_are_read_from_then_on(tmp_path):
         (lambda f: f.predict(future=FUTURE.head(3)), "not known for 2025-04-01 03:00 UTC"),
         (lambda f: f.predict(future=FUTURE.drop(columns="temp")), r"no column 'temp'.*\(ahead="),
         (lambda f: f.predict(future=FUTURE.assign(temp="warm")), "'warm' is not a number"),
-        (lambda f: f.predict(news=FUTURE), r"'calendar-ridge' reads no news.*Forecaster\('comp"),
+        (lambda f: f.predict(news=FUTURE), r"'calendar-ridge' reads no news.*Forecaster\('auto"),
         (lambda f: clone(RIDGE).fit(KNOWN, news=FUTURE), "reads no news"),
         (lambda f: clone(RIDGE).fit(KNOWN).predict(future=FUTURE), r"Forecaster\(ahead=\[...\]\)"),
         (lambda f: clone(RIDGE).set_params(ahead="temp").fit(KNOWN), r"list of columns, \['temp'"),

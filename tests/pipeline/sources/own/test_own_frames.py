@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from compevo_core.data.news import deduplicate_articles
 from compevo_core.data.series import validate_series
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.table.text_stamps import (
@@ -251,7 +252,8 @@ def test_a_day_twice_is_refused_with_its_row():
 def test_an_article_is_known_at_its_time_and_a_date_alone_at_the_end_of_its_day():
     timed = wrap("published_at,title\n2024-01-05 08:00,Plant closes for repairs\n", "a.csv")
     dated = wrap("published_at,title\n2024-01-05,Plant closes for repairs\n", "a.csv")
-    known = [parse_articles(raw, declare_news())["available_at"].item() for raw in (timed, dated)]
+    read = [parse_articles(raw, declare_news())[0] for raw in (timed, dated)]
+    known = [articles["available_at"].item() for articles in read]
     assert known == [datetime(2024, 1, 5, 7, tzinfo=UTC), datetime(2024, 1, 5, 23, tzinfo=UTC)]
 
 
@@ -259,11 +261,21 @@ def test_words_keep_articles_and_a_page_of_another_data_set_is_another_article()
     text = "published_at,title,url\n2024-01-05 08:00,Plant closes,https://a.org/1\n"
     text += "2024-01-05 09:00,Football,https://a.org/2\n"
     raw = wrap(text, "a.csv")
-    kept = parse_articles(raw, declare_news(keywords=["plant"], url="url"))
+    kept, _ = parse_articles(raw, declare_news(keywords=["plant"], url="url"))
     assert kept["title"].to_list() == ["Plant closes"]
 
     other = declare_news(url="url").model_copy(update={"name": "other"})
-    assert kept["article_id"].item() not in parse_articles(raw, other)["article_id"].to_list()
+    assert kept["article_id"].item() not in parse_articles(raw, other)[0]["article_id"].to_list()
+
+
+@pytest.mark.parametrize("url", ["", "https://a.org/warnings", "desk"])
+def test_warnings_that_repeat_are_articles_of_their_own_and_a_row_given_twice_is_counted(url):
+    rows = [f"2024-01-0{day} 18:00,Storm warning for the whole coast,{url}\n" for day in (5, 6, 6)]
+    raw = wrap("published_at,title,url\n" + "".join(rows), "a.csv")
+    kept, counts = parse_articles(raw, declare_news(url="url"))
+    assert kept["available_at"].dt.day().to_list() == [5, 6]
+    assert (counts, deduplicate_articles(kept).height) == ({"repeated": 1}, 2)
+    assert url in kept["url"][0]
 
 
 def test_an_article_without_a_headline_is_refused_with_its_row():
