@@ -5,7 +5,7 @@
 What belongs here: faults put into real series and files, and the shares found, by kind. What does
 not: the rules (``compevo_core.data.content``, ``storage.series_store``). ``ARCHIVE`` is a folder of
 stored series, searched for ``*__*.parquet``; none of them has a known fault or is a price, whose
-spikes are true. Sound series are also those of the tables of ``benchmarks.tables``.
+spikes are true. The series of ``benchmarks.tables`` are taken for sound, too.
 """
 
 from collections import defaultdict

@@ -463,7 +463,7 @@ def test_what_is_assumed_for_want_of_a_name_or_a_clock_is_said_as_such(table):
     guesses = look_at("stamp,sales\n" + rows, values=("sales",)).guesses
     assert "the unit is 'units', as nothing names one; if not, give --unit" in guesses
     assert "days and weekdays follow UTC; to follow a place, give --zone" in guesses
-    assert "the unit is 'mw', from the column's name; if not, give --unit" in look_at(table).guesses
+    assert "the unit is 'MW', from the column's name; if not, give --unit" in look_at(table).guesses
     headless = "".join(f"{day},{n % 9}\n" for n, day in enumerate(days))
     with pytest.raises(CompEvoError, match="row 1: '2024-01-01' is a stamp and not a name"):
         look_at(headless, time="", values=())
