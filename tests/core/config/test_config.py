@@ -45,7 +45,6 @@ KEPT = {
     "forecast.zero_shot_model": "names a model that is not shipped",
     "grpo.iterations": "the paper's clip range acts on the second update of a group",
     "optim.max_grad_norm": "belongs to AdamW",
-    "optim.weight_decay": "belongs to AdamW",
 }
 """Settings, and a section, that no preset or row has moved from their default; why they stay."""
 

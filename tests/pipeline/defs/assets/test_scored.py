@@ -89,7 +89,7 @@ def test_scoring_again_shows_tables_and_changes_no_file(live):
     assert "2026-02-24" in days
     assert "MAE of forecast" in shown["errors"].value and shown["mode"].value == "sample"
     checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
-    assert set(checks) == {"drift", "coverage", "next_inputs"}
+    assert set(checks) == {"drift", "coverage", "news_change", "next_inputs"}
     for check in checks.values():
         assert check.passed and not check.blocking
         assert check.severity is dg.AssetCheckSeverity.WARN
