@@ -170,49 +170,9 @@ def format_store(rows: Sequence[Row]) -> str:
     )
 
 
-def format_gkg(rows: Sequence[Row]) -> str:
-    """Return the ways of reading GKG files."""
-    columns: Columns = {
-        "way": lambda row: f"{row['way']} {row['version']}",
-        "files": lambda row: row["files"],
-        "MB": lambda row: _format_number(row["unpacked_mb"], 0),
-        "articles": lambda row: f"{int(row['rows']):,}",
-        "MB/s": lambda row: _format_number(row["mb_per_cpu_second"], 0),
-        "articles/s": lambda row: f"{float(row['rows_per_cpu_second']):,.0f}",
-        "peak MB": lambda row: row["peak_memory_mb"],
-    }
-    table = _format_rows(rows, columns)
-    return f"{table}\n\nOn {rows[0]['machine']}; MB unpacked, seconds of the processor."
-
-
 def _format_short_seconds(text: str) -> str:
     seconds = float(text)
     return f"{1000 * seconds:.2g} ms" if seconds < 0.1 else f"{seconds:.3g} s"
-
-
-def format_split(rows: Sequence[Row]) -> str:
-    """Return the numbers of processes that hold one backbone."""
-    columns: Columns = {
-        "processes": lambda row: row["processes"],
-        "weights held": lambda row: (
-            f"{float(row['held_gb']):.2f} GB ({float(row['held_ratio']):.2f})"
-        ),
-        "memory without Python and libraries": lambda row: (
-            f"{float(row['resident_gb']) - float(row['baseline_gb']):.2f} GB "
-            f"({float(row['resident_ratio']):.2f})"
-        ),
-        "loading": lambda row: f"{float(row['load_seconds']):.1f} s",
-        "a pass": lambda row: f"{float(row['pass_seconds']):.1f} s",
-        "difference": lambda row: (
-            f"{max(float(row['state_difference']), float(row['gradient_difference'])):.0e}"
-        ),
-    }
-    first = rows[0]
-    return (
-        f"{_format_rows(rows, columns, align='rrrrrr')}\n\n"
-        f"{first['layers']} layers of width {first['width']} on {first['machine']}, one thread a "
-        f"process; torch {first['torch']}, transformers {first['transformers']}."
-    )
 
 
 def format_systems(rows: Sequence[Row]) -> str:
@@ -249,8 +209,6 @@ TABLES = {
     "gpu": (format_gpu, "explanation/benchmarks.md"),
     "systems": (format_systems, "explanation/benchmarks.md"),
     "store": (format_store, "explanation/benchmarks.md"),
-    "gkg": (format_gkg, "explanation/benchmarks.md"),
-    "sharded_backbone": (format_split, "how-to/cluster.md"),
 }
 
 
