@@ -78,9 +78,9 @@ class PeftForecasts:
 
     def __init__(self, config: RunConfig) -> None:
         self.backbone = load_reference(config.backbone)
-        self.local_agents = range(config.population.agents)
+        self.local = range(config.population.agents)
         self.is_mixed = False
-        self._in_use = self.local_agents
+        self._in_use = self.local
 
         decoder = self.backbone.decoder
         layers = config.forecast.layers
@@ -88,20 +88,20 @@ class PeftForecasts:
             decoder.layers = decoder.layers[:layers]
             decoder.norm = nn.Identity()
 
-        self.names = [_name_adapter(FORECAST, agent) for agent in self.local_agents]
+        self.names = [_name_adapter(FORECAST, agent) for agent in self.local]
         self.model = _build_peft_model(decoder, config, self.names)
 
     @contextlib.contextmanager
     def use_adapters(
-        self, kind: str, *, agents: slice = slice(None), dropout: float = 0.0
+        self, kind: str, *, rows: slice = slice(None), dropout: float = 0.0
     ) -> Iterator[None]:
         """Read for the chosen agents within the ``with`` block."""
         if kind != FORECAST or dropout:
             raise ValueError(f"kind {kind!r} with dropout {dropout}: the two ways would differ")
 
-        self._in_use = self.local_agents[agents]
+        self._in_use = self.local[rows]
         yield
-        self._in_use = self.local_agents
+        self._in_use = self.local
 
     def pack(self, groups: Sequence[Sequence[PromptGroup]]) -> PaddedPrompts:
         """Pad the whole prompts of each agent's groups; nothing is shared."""
