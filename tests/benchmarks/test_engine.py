@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import sys
 
 import pytest
 import torch
@@ -257,11 +258,10 @@ def test_a_case_in_its_own_process_hands_back_its_rows():
     assert measured[0]["threads"] == 1
 
 
-def test_a_case_that_fails_says_how_to_run_it_alone():
+def test_a_case_that_fails_says_how_to_run_it_alone(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(RuntimeError, match=r"benchmarks\.cases round --agents 1"):
-        rows.measure_in_process(
-            "benchmarks.cases", "round", "--agents", "1", environment={}, python="false"
-        )
+        rows.measure_in_process("benchmarks.cases", "round", "--agents", "1", environment={})
 
 
 def test_the_page_gets_a_table_from_every_file_of_committed_rows():
