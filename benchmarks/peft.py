@@ -54,15 +54,10 @@ from compevo_core.training.update import group_parameters
 
 @dataclasses.dataclass(frozen=True)
 class PaddedPrompts:
-    """Whole prompts, padded on the left to one length.
+    """Whole prompts, padded on the left to one length."""
 
-    Attributes:
-        ids_AL: token ids, the prompts of an agent one after the other.
-        mask_ARP: 1 where a token is not padding.
-    """
-
-    ids_AL: Tensor
-    mask_ARP: Tensor
+    ids_AL: Tensor  # the prompts of an agent one after the other
+    mask_ARP: Tensor  # 1 where a token is not padding
 
 
 class PeftForecasts:
@@ -313,8 +308,7 @@ class PeftRound:
     def train_forecasts(self, examples: Sequence[ForecastExample]) -> tuple[float, float]:
         """Add the gradient of the forecast losses, one micro-batch at a time.
 
-        Returns:
-            L_pred, and the sum of the agents' own errors.
+        Returned are L_pred, and the sum of the agents' own errors.
         """
         objective = self.config.objective
         totals = np.zeros(2)

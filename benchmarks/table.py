@@ -83,7 +83,7 @@ def _list_versions(row: Row, *libraries: str) -> str:
 
 
 def format_engine(rows: Sequence[Row]) -> str:
-    """Return the cases with a reference, those of memory, the others, and the machine."""
+    """Return tables of the cases with a reference, of memory and of the others; the machine."""
     compared = [row for row in rows if row["reference"]]
     # In other cases the process did more than the operation: its peak says little.
     memory = [row for row in rows if row["state_gb"]]
