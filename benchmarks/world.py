@@ -81,8 +81,8 @@ def build_config(
 ) -> RunConfig:
     """Build a preset's configuration for a number of agents; the preset's members are repeated.
 
-    ``quick`` takes the preset ``tiny``, not the chosen one. An empty ``dtype`` is the chosen type,
-    or that of the preset.
+    ``quick`` takes the preset ``tiny``, not the chosen one. Without ``dtype`` the chosen type is
+    taken, or the type of the preset.
     """
     config = RunConfig.preset("tiny" if quick else CHOICE.preset)
     members = [member.model_dump() for member in config.population.members]
