@@ -56,19 +56,10 @@ def run(
     threads: int = 0,
     choice: Sequence[str] = (),
 ) -> list[Row]:
-    """Measure cases and write the table after each of them.
+    """Measure cases, write the table after each of them, and return its rows.
 
-    Args:
-        cases: keys of :data:`CASES`.
-        agents: these numbers of agents; none is each case's own.
-        repeats: runs of each case.
-        out: the table.
-        quick: whether to take the tiny random backbone.
-        threads: threads of torch; 0 is its own choice.
-        choice: further options of ``benchmarks.cases``.
-
-    Returns:
-        all rows of the table.
+    Without ``agents`` each case has its own numbers of them; ``choice`` holds further options of
+    ``benchmarks.cases``. The rest is as on the command line.
     """
     surroundings = describe_surroundings()
     chosen = tuple(agents)

@@ -48,18 +48,16 @@ def write_rows(rows: list[Row], path: Path, columns: Sequence[str] = ()) -> None
 _ROW = '{"'  # how a row begins; TRL prints a dict of Python of its own
 
 
-def measure_in_process(
-    module: str, *arguments: str, environment: Mapping[str, str], python: str = sys.executable
-) -> list[Row]:
+def measure_in_process(module: str, *arguments: str, environment: Mapping[str, str]) -> list[Row]:
     """Return the rows that ``python -m module arguments`` prints, and print them here as well.
 
     Raises:
         RuntimeError: the process failed, or printed no row.
     """
-    command = [python, "-m", module, *arguments]
+    command = [sys.executable, "-m", module, *arguments]
     path = [str(REPO), *filter(None, [os.environ.get("PYTHONPATH")])]
 
-    done = subprocess.run(  # noqa: S603 - interpreters and modules that the caller named
+    done = subprocess.run(  # noqa: S603 - our own command
         command,
         cwd=REPO,
         env=os.environ | environment | {"PYTHONPATH": os.pathsep.join(path)},
@@ -84,16 +82,9 @@ def run_processes(
 ) -> list[subprocess.CompletedProcess[str]]:
     """Run ``python -m module arguments`` in processes that talk over Gloo, as torchrun would.
 
-    Each has one thread, and no GPU.
-
-    Args:
-        module: name of the module; it reads rank and number of processes from its environment.
-        count: how many processes.
-        arguments: the same ones for each.
-        timeout: longest wait in seconds; none unless given.
-
-    Returns:
-        Exit code, output and standard error of each, in order of rank.
+    Each has one thread and no GPU, and reads rank and number of processes from its environment.
+    ``timeout`` is the longest wait in seconds. Returned are exit code, output and standard error of
+    each, in order of rank.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
