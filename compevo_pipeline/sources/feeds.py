@@ -144,23 +144,15 @@ def default_feeds(
 
 def _build_news_feeds(queries: Path | None) -> tuple[Feed, ...]:
     """Return the sources of news; ``queries`` says which live articles are kept."""
-    parsers = {FrameKind.ARTICLES: functools.partial(gdelt.parse_concerned, news_queries=queries)}
     return (
         Feed(
             name="gdelt",
             read_files=gdelt.read_files,
-            parsers=parsers,
+            parsers={
+                FrameKind.ARTICLES: functools.partial(gdelt.parse_concerned, news_queries=queries)
+            },
             fetch_live=gdelt_live.fetch_live,
-            labels=("live:gdelt_bulk/", "archive:gdelt_"),
-            folds_titles=True,
-        ),
-        Feed(
-            name="gdelt-doc",
-            parsers=parsers,
-            modes=frozenset(),
-            fetch_live=gdelt_live.fetch_topics,
-            labels=("live:gdelt_doc/",),
-            is_optional=True,
+            labels=("live:gdelt_", "archive:gdelt_"),
             folds_titles=True,
         ),
         Feed(
