@@ -276,9 +276,15 @@ def _probe(refresh: _Refresh, name: str) -> RawFile | None:
     Returns:
         The file, or None where there is none or it was damaged twice and set aside.
     """
+    url = f"{SAFE_ROOT}/gdeltv3/gal/{name}"
     try:
+        # GAL has no list with checksums; the stream's own checksum is at its end.
         return _fetch_checked(
-            refresh, f"{SAFE_ROOT}/gdeltv3/gal/{name}", name, _check_gzip, may_be_absent=True
+            refresh,
+            url,
+            name,
+            lambda raw: gunzip(raw.content, raw.name, MAX_BULK_BYTES),
+            may_be_absent=True,
         )
     except SourceAbsent:
         return None
@@ -338,7 +344,7 @@ def _fetch_checked(
     refresh: _Refresh,
     url: str,
     name: str,
-    check: Callable[[RawFile], None],
+    check: Callable[[RawFile], object],
     *,
     may_be_absent: bool = False,
 ) -> RawFile | None:
@@ -365,11 +371,6 @@ def _fetch_checked(
     live.ledger.freeze(BULK_SOURCE, name)
     refresh.set_aside.append(name)
     return None
-
-
-def _check_gzip(raw: RawFile) -> None:
-    # GAL has no list with checksums; the stream's own checksum is at its end.
-    gunzip(raw.content, raw.name, MAX_BULK_BYTES)
 
 
 def _name_gal(slot: datetime, offset: int) -> str:

@@ -7,7 +7,7 @@ have (``compevo_core.data.news``).
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -135,17 +135,13 @@ def read_queries(path: Path | None = None) -> NewsQueries:
         return NewsQueries.model_validate({_FETCH: tables.get(_FETCH), "topics": topics})
     except ValidationError as error:
         fault = error.errors()[0]
-        where = _name_place(fault["loc"], topics)
+        place = fault["loc"]
+        if len(place) > 1 and place[0] == "topics" and isinstance(place[1], int):
+            place = (topics[place[1]]["name"], *place[2:])
+        where = ".".join(map(str, place))
         raise ConfigError(
             f"{file}: {where}: {fault['msg']}; compare with the packaged {PACKAGED.name}"
         ) from error
-
-
-def _name_place(location: Sequence[int | str], topics: Sequence[dict[str, object]]) -> str:
-    """Return where in the file a fault is, with a topic's name in place of its number."""
-    if len(location) > 1 and location[0] == "topics" and isinstance(location[1], int):
-        return ".".join(map(str, (topics[location[1]]["name"], *location[2:])))
-    return ".".join(map(str, location))
 
 
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
