@@ -16,7 +16,7 @@ from calendar import monthrange
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urljoin
 
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceTransient
@@ -143,7 +143,7 @@ def parse_list(content: bytes, name: str) -> list[ClearinghouseFile]:
     if content.lstrip().startswith(b"<"):
         raise _SessionLost(f"{name}: a web page in place of a list: the session has ended")
 
-    document = read_json(content, name)
+    document: Any = read_json(content, name)
     # A year without files is an empty list where months would be an object.
     months = document.get("data") if isinstance(document, dict) else document
     if not months:
