@@ -92,6 +92,7 @@ def default_feeds(
     ``pems_stations`` are kept, all unless given.
     """
     parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
+    parse_news = functools.partial(gdelt.parse_concerned, news_queries=news_queries)
     exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse, exchange.read_periods)}
     return {
         "electricity": _ELECTRICITY,
@@ -138,38 +139,23 @@ def default_feeds(
                 unpack=lambda raw: [raw] if pems.has_values(raw.name) else [],
             ),
         ),
-        "news": _build_news_feeds(news_queries),
+        "news": (
+            Feed(
+                name="gdelt",
+                read_files=gdelt.read_files,
+                parsers={FrameKind.ARTICLES: parse_news},
+                fetch_live=gdelt_live.fetch_live,
+                labels=("live:gdelt_", "archive:gdelt_"),
+                folds_titles=True,
+            ),
+            Feed(
+                name="news2forecast",
+                read_files=news2forecast.read_files,
+                parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
+                labels=(f"archive:{news2forecast.SOURCE}/", f"archive:{news2forecast.NEWS}/"),
+            ),
+        ),
     }
-
-
-def _build_news_feeds(queries: Path | None) -> tuple[Feed, ...]:
-    """Return the sources of news; ``queries`` says which live articles are kept."""
-    parsers = {FrameKind.ARTICLES: functools.partial(gdelt.parse_concerned, news_queries=queries)}
-    return (
-        Feed(
-            name="gdelt",
-            read_files=gdelt.read_files,
-            parsers=parsers,
-            fetch_live=gdelt_live.fetch_live,
-            labels=("live:gdelt_bulk/", "archive:gdelt_"),
-            folds_titles=True,
-        ),
-        Feed(
-            name="gdelt-doc",
-            parsers=parsers,
-            modes=frozenset(),
-            fetch_live=gdelt_live.fetch_topics,
-            labels=("live:gdelt_doc/",),
-            is_optional=True,
-            folds_titles=True,
-        ),
-        Feed(
-            name="news2forecast",
-            read_files=news2forecast.read_files,
-            parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
-            labels=(f"archive:{news2forecast.SOURCE}/", f"archive:{news2forecast.NEWS}/"),
-        ),
-    )
 
 
 def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
@@ -197,10 +183,10 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
     entities = [make_label(column) for column in declaration.series.values]
     days, ahead, news = declaration.covariates, declaration.ahead, declaration.news
 
-    def parse_values(raw: RawFile) -> pl.DataFrame:
-        return frames.parse_series(raw, declaration)[0]
-
-    feeds = [make_feed("", declaration.series.file, FrameKind.SERIES, parse_values)]
+    file = declaration.series.file
+    feeds = [
+        make_feed("", file, FrameKind.SERIES, lambda raw: frames.parse_series(raw, declaration)[0])
+    ]
     if days is not None:
         parse = functools.partial(
             frames.parse_covariates, declaration=declaration, keys=days, entities=entities

@@ -299,7 +299,7 @@ def answer_file(first=QUARTER - timedelta(days=1), *, seen=None):
 ANSWERS = World(
     name="answers",
     dataset="news",
-    feed="gdelt-doc",
+    feed="gdelt",
     source=DOC_SOURCE,
     known=[answer_file(QUARTER - timedelta(days=3))],
     files={"answer": answer_file()},

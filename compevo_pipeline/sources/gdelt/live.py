@@ -1,4 +1,4 @@
-"""Live news from GDELT: its 15-minute files, and its DOC API as an addition for the same topics.
+"""Live news from GDELT: its 15-minute files, and the DOC API for a user's own query.
 
 What belongs here: which files and queries to ask for, in which order, and how much a refresh may
 fetch. What does not: formats (``gdelt.parse``), which articles are kept (``gdelt.queries``), the
@@ -11,8 +11,8 @@ up. GKG files have a list with size and MD5; a file that differs is fetched once
 aside. A refresh goes from the newest quarter hour to the oldest, and ends where its limits are
 reached: the next one fetches the rest.
 
-The API has been shedding load since 2026 and gives no guarantee; it is a feed of its own, and what
-the 15-minute files gave is stored whether it answers or not.
+The API has been shedding load since 2026 and gives no guarantee: only the query of an own data set
+is asked of it.
 """
 
 import functools
@@ -44,7 +44,6 @@ from compevo_pipeline.sources.gdelt.parse import (
 )
 from compevo_pipeline.sources.gdelt.source import (
     BULK_SOURCE,
-    DOC_SOURCE,
     QUARTER_HOUR,
     FetchLimits,
     read_queries,
@@ -69,8 +68,6 @@ LIST_TAIL_BYTES = 2 * 2**20
 
 DOC_URL = "https://api.gdeltproject.org/api/v2/doc/doc"
 DOC_CAP = 250  # most records of one answer; an answer that long was cut, and its span is halved
-REFRESH_LOOKBACK = timedelta(days=1)
-"""How far back a refresh asks: the day before is asked for once more, when it is over."""
 
 _STAMP = "%Y%m%d%H%M%S"
 _MEGABYTE = 10**6
@@ -151,25 +148,14 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
         )
 
 
-def fetch_topics(live: LiveContext) -> Iterator[RawFile]:
-    """Ask for every topic, day by day; a day that is over is asked for once.
-
-    SourceRejected if GDELT refuses a query; SourceTransient if it throttles, or no answer is
-    usable.
-    """
-    queries = read_queries(live.news_queries)
-    if not queries.fetch.doc:
-        return
-
-    for topic in queries.topics:
-        for query in topic.doc_queries():
-            yield from fetch_query(live, query, REFRESH_LOOKBACK, source=DOC_SOURCE)
-
-
 def fetch_query(
     live: LiveContext, query: str, lookback: timedelta, *, source: str
 ) -> Iterator[RawFile]:
-    """Ask one query, day by day, for the span of ``live`` or the ``lookback`` up to now."""
+    """Ask one query, day by day, for the span of ``live`` or the ``lookback`` up to now.
+
+    A day that is over is asked for once. SourceRejected if GDELT refuses the query; SourceTransient
+    if it throttles, or no answer is usable.
+    """
     start, end = live.span(lookback)
     day = start.replace(hour=0, minute=0, second=0, microsecond=0)
     while day < end:
@@ -290,9 +276,15 @@ def _probe(refresh: _Refresh, name: str) -> RawFile | None:
     Returns:
         The file, or None where there is none or it was damaged twice and set aside.
     """
+    url = f"{SAFE_ROOT}/gdeltv3/gal/{name}"
     try:
+        # GAL has no list with checksums; the stream's own checksum is at its end.
         return _fetch_checked(
-            refresh, f"{SAFE_ROOT}/gdeltv3/gal/{name}", name, _check_gzip, may_be_absent=True
+            refresh,
+            url,
+            name,
+            lambda raw: gunzip(raw.content, raw.name, MAX_BULK_BYTES),
+            may_be_absent=True,
         )
     except SourceAbsent:
         return None
@@ -352,7 +344,7 @@ def _fetch_checked(
     refresh: _Refresh,
     url: str,
     name: str,
-    check: Callable[[RawFile], None],
+    check: Callable[[RawFile], object],
     *,
     may_be_absent: bool = False,
 ) -> RawFile | None:
@@ -379,11 +371,6 @@ def _fetch_checked(
     live.ledger.freeze(BULK_SOURCE, name)
     refresh.set_aside.append(name)
     return None
-
-
-def _check_gzip(raw: RawFile) -> None:
-    # GAL has no list with checksums; the stream's own checksum is at its end.
-    gunzip(raw.content, raw.name, MAX_BULK_BYTES)
 
 
 def _name_gal(slot: datetime, offset: int) -> str:

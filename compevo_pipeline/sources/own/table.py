@@ -228,11 +228,7 @@ def _count_notes(lines: Sequence[str]) -> int:
     """
     for number, (line, below) in enumerate(itertools.pairwise(lines[:_MOST_NOTES])):
         separator, names = _split_header(line)
-        is_header = (
-            len(names) > 1
-            and not line.startswith("#")
-            and all(name and not name[0].isdigit() for name in names)
-        )
+        is_header = not line.startswith("#") and _are_names(names)
         if is_header and len(split_cells(below, separator, Quoting.CELLS)) == len(names):
             notes = [above for above in lines[:number] if not above.startswith("#")]
             filled = [sum(map(bool, _split_header(note)[1])) for note in notes]

@@ -11,17 +11,17 @@ session answers with a web page in place of a list or a file, and is opened agai
 terms: one session at a time, no shared accounts.
 """
 
-import json
 import logging
 from calendar import monthrange
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urljoin
 
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceTransient
 from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.decode import read_json
 from compevo_pipeline.sources.common.hosts import PemsAccess
 from compevo_pipeline.sources.common.http import Client, FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
@@ -143,11 +143,7 @@ def parse_list(content: bytes, name: str) -> list[ClearinghouseFile]:
     if content.lstrip().startswith(b"<"):
         raise _SessionLost(f"{name}: a web page in place of a list: the session has ended")
 
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise SchemaDrift(f"{name}: not JSON ({error}); compare with the clearinghouse") from error
-
+    document: Any = read_json(content, name)
     # A year without files is an empty list where months would be an object.
     months = document.get("data") if isinstance(document, dict) else document
     if not months:

@@ -226,11 +226,6 @@ def serve_traffic(replay):
     replay.serve({("pems.dot.ca.gov", "/"): pems.Site()})
 
 
-def serve_news(replay):
-    gdelt.serve_gal(replay)
-    replay.serve({gdelt.DOC: gdelt.answer_every(30)})
-
-
 CASES = {
     "electricity": (serve_prices, EVENING, WHAT_IS_NEW),
     "electricity-operational": (serve_operational, EVENING, WHAT_IS_NEW),
@@ -238,7 +233,7 @@ CASES = {
     "bitcoin": (serve_charts, charts.NOW, WHAT_IS_NEW),
     "traffic": (serve_traffic, pems.NOW, WHAT_IS_NEW),
     # An hour of it: a day is hundreds of files.
-    NEWS: (serve_news, gdelt.NOW, gdelt.HOUR),
+    NEWS: (gdelt.serve_gal, gdelt.NOW, gdelt.HOUR),
 }
 
 
