@@ -222,7 +222,10 @@ def write_prompt(task: ContextTask) -> str:
     """Return what a language model is asked: the text, the newest values, the steps ahead."""
     past, horizon = task.past_T[-MOST_SHOWN:], len(task.truth_H)
     first, last = task.stamps[len(task.past_T) - len(past)], task.stamps[len(task.past_T) - 1]
-    values = ", ".join(map(_format_value, past))
+    values = ", ".join(
+        np.format_float_positional(value, precision=_DIGITS, fractional=False, trim="-")
+        for value in past
+    )
     ahead, end = task.stamps[len(task.past_T)], task.stamps[-1]
     return (
         f"{task.text}\n\n"
@@ -230,10 +233,6 @@ def write_prompt(task: ContextTask) -> str:
         f"Values from {first} to {last}:\n{values}\n\n"
         f"Values from {ahead} to {end}:\n"
     )
-
-
-def _format_value(value: float) -> str:
-    return np.format_float_positional(value, precision=_DIGITS, fractional=False, trim="-")
 
 
 def read_answer(text: str, horizon: int) -> FloatArray | None:
