@@ -1,7 +1,5 @@
 """Commands that make rows and show them: benchmark, context, tables, audit-news."""
 
-import gzip
-import json
 import re
 
 import polars as pl
@@ -14,7 +12,6 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.paper import news_audit
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.context_is_key import FILE
 from compevo_core.paper.lud_judges import EndpointJudge
 from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
 from compevo_core.runtime.files import write_json
@@ -25,6 +22,7 @@ from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.paper import experiments
 from compevo_pipeline.work.deployment import Deployment
 from tests.support.commands import invoke
+from tests.support.context_tasks import write_task
 from tests.support.planted import planted_world
 from tests.support.report_samples import make_rows
 from tests.support.round_records import round_record
@@ -213,27 +211,7 @@ def test_the_first_test_sets_alone_can_be_scored(tmp_path, store):
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
-    entry = {
-        "name": "heat",
-        "seed": 1,
-        "weight": "1",
-        "context_sources": ["c_f"],
-        "background": "Load.",
-        "scenario": "A heat wave comes.",
-        "constraints": None,
-        "seasonal_period": -1,
-        "past_time": json.dumps({"load": {"t0": 3, "t1": 3}}),
-        "future_time": json.dumps({"load": {"t2": 4, "t3": 5}}),
-        "metric_scaling": 0.5,
-        "region_of_interest": [],
-        "constraint_min": None,
-        "constraint_max": None,
-        "constraint_variable_max_index": [],
-        "constraint_variable_max_values": [],
-    }
-    path = tmp_path / "archive" / FILE
-    path.parent.mkdir(parents=True)
-    path.write_bytes(gzip.compress(json.dumps(entry).encode()))
+    write_task(tmp_path / "archive")
     monkeypatch.setenv("COMPEVO_ARCHIVE", str(tmp_path / "archive"))
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
 

@@ -471,14 +471,12 @@ def test_a_table_refuses_a_row_of_another_width():
         Table(header=["a", "b"], rows=[["1", "2", "3"]])
 
 
-def test_cells_are_escaped_in_both_forms():
+def test_cells_are_escaped_in_both_forms_and_so_are_captions_and_notes():
     table = Table(header=["Agent", "Logic"], rows=[["agent 0", HOSTILE + "\nnext"]])
     assert "<script>" not in show_table(table)
     line = table.to_markdown().splitlines()[2]
     assert line.count("|") - line.count("\\|") == 3
 
-
-def test_captions_and_notes_are_escaped():
     page = show_table(Table(header=["a"], rows=[["1"]], caption=HOSTILE, notes=(HOSTILE,)))
     assert "<script>" not in page
     assert page.count("&lt;script&gt;") == 3, "label, caption and note"
