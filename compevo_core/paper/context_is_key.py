@@ -361,18 +361,10 @@ def run_context(
     """Score the numbers alone, the reader, and the paths of both, by what the text speaks of.
 
     An answer that cannot be read is replaced by a path from the numbers, as a forecaster would do.
-
-    Args:
-        tasks: the instances of a task one after the other.
-        write: answers prompts; None: the numbers alone are scored.
-        model: its name in the rows.
-        samples: answers to each prompt, at least two; the numbers alone have :data:`PATHS`.
-        seed: of what is sampled.
-        facts: further columns of the rows.
-        log: gets a line a task.
-
-    Raises:
-        DataError: an endpoint's reply holds no answer.
+    ``tasks`` are the instances of a task one after the other. ``write`` answers each prompt with at
+    least two ``samples``, and rows name its ``model``; with None the numbers alone are scored, by
+    :data:`PATHS` samples. ``facts`` are further columns of the rows. DataError if an endpoint's
+    reply holds no answer.
     """
     scores: dict[str, list[float]] = {NUMBERS: [], READER: [], BOTH: []}
     unread: list[float] = []

@@ -107,9 +107,12 @@ def test_the_audit_of_a_probe_measures_every_split_apart(tmp_path, monkeypatch):
     assert rows["seen_from_sd"].drop_nulls().unique().to_list() == [4.0]
 
 
-def test_a_folder_without_its_windows_is_refused(tmp_path):
+def test_a_folder_or_a_data_set_without_windows_is_refused_with_the_remedy(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="--windows and --news"):
         invoke("paper", "audit-news", tmp_path)
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
+    with pytest.raises(DataError, match=r"no windows of exchange: .*`compevo refresh exchange`"):
+        invoke("paper", "audit-news", "exchange")
 
 
 def test_scores_of_each_test_set_stand_in_a_table_of_their_own():
@@ -125,12 +128,6 @@ def test_scores_of_each_test_set_stand_in_a_table_of_their_own():
         r"^Elec.*?gbm +(\S+)", render_scores(pl.DataFrame(rows)), re.M | re.S
     )
     assert (first, second) == ("1.5", "2.5")
-
-
-def test_a_data_set_without_windows_says_how_to_cut_them(tmp_path, monkeypatch):
-    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
-    with pytest.raises(DataError, match=r"no windows of exchange: .*`compevo refresh exchange`"):
-        invoke("paper", "audit-news", "exchange")
 
 
 SPLITS = {"train": 24, "val": 6, "test": 4}

@@ -530,28 +530,24 @@ def test_a_month_of_inference_is_named_by_its_month():
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("show", "value", "shown"),
     [
-        (None, "n/a"),
-        (math.nan, "n/a"),
-        (12345, "12,345"),
-        (0.0, "0.0"),
-        (-0.0, "0.0"),
-        (-123.45, "-123.5"),
-        (1.005, "1.00"),
-        (0.03, "0.0300"),
-        (0.0003, "3.00e-04"),
+        (tables.format_number, None, "n/a"),
+        (tables.format_number, math.nan, "n/a"),
+        (tables.format_number, 12345, "12,345"),
+        (tables.format_number, 0.0, "0.0"),
+        (tables.format_number, -0.0, "0.0"),
+        (tables.format_number, -123.45, "-123.5"),
+        (tables.format_number, 1.005, "1.00"),
+        (tables.format_number, 0.03, "0.0300"),
+        (tables.format_number, 0.0003, "3.00e-04"),
+        (tables.format_percent, None, "n/a"),
+        (tables.format_percent, -0.002, "-0.2 %"),
+        (tables.format_percent, -0.0002, "0.0 %"),
     ],
 )
-def test_a_number_has_decimals_that_fit_its_size(value, shown):
-    assert tables.format_number(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("share", "shown"), [(-0.0002, "0.0 %"), (-0.002, "-0.2 %"), (None, "n/a")]
-)
-def test_a_share_that_rounds_to_zero_has_no_sign(share, shown):
-    assert tables.format_percent(share) == shown
+def test_a_number_has_decimals_that_fit_its_size_and_no_sign_of_zero(show, value, shown):
+    assert show(value) == shown
 
 
 FULL, SHORT, PAPER, AUDIT, *_ = BLOCKS
