@@ -47,9 +47,6 @@ from tests.support.population import article_ids, news_pool, windows
 from tests.support.population import windows as make_windows
 from tests.support.window_samples import change_views, make_set
 
-TOPICS = ("heatwave record demand", "interest rates inflation")
-FACTS = {"source": "probe", "encoder": "hashing", "commit": "c"}
-
 
 def with_article(windows, chosen=0):
     """Every second window has one article, the others none."""
@@ -61,7 +58,8 @@ def with_article(windows, chosen=0):
 
 
 def audit(windows, forecast):
-    relevance = Relevance(news_pool(), HashingEncoder().encode(TOPICS))
+    topics = HashingEncoder().encode(["heatwave record demand", "interest rates inflation"])
+    relevance, facts = Relevance(news_pool(), topics), {"source": "probe", "encoder": "hashing"}
 
     # The first signal where a window has an article, the others nowhere.
     def measure(views):
@@ -73,7 +71,7 @@ def audit(windows, forecast):
         read = [view.candidate_ids[:1] for view in scope.windows.views()]
         return SimpleNamespace(aggregate=forecast(scope), chosen_news=[read])
 
-    return audit_scope(Scope(subset="test", windows=windows), predict, relevance, signals, FACTS)
+    return audit_scope(Scope(subset="test", windows=windows), predict, relevance, signals, facts)
 
 
 def find_topics(ids):

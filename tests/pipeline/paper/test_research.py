@@ -43,7 +43,7 @@ def layout(tmp_path_factory):
     # Other news every day: which day lends its news can then be told.
     ids = tuple(small.article_ids())
     varied = [
-        replace(window, view=replace(window.view, candidate_ids=ids[place % len(ids) :]))
+        window.change_view(candidate_ids=ids[place % len(ids) :])
         for place, window in enumerate(window for part in parts for window in part)
     ]
     windows = WindowSet(varied, dataset="electricity")
