@@ -46,7 +46,7 @@ from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.lm.backbone import PACKAGED
 from compevo_core.lm.encoder import Encoder
 from compevo_core.lora import Backbone, Population, PromptGroup, SamplingSettings
-from compevo_core.paper.news2forecast import shuffle_forever
+from compevo_core.paper.news2forecast import describe_fit, shuffle_forever
 from compevo_core.paper.news_changes import LEAST_DISTANCE, SEED, draw_lender
 from compevo_core.runtime.seeding import derive_seed, use_seed
 
@@ -174,15 +174,7 @@ class AsPublished:
     @property
     def facts(self) -> MethodFacts:
         """What rows say about it."""
-        return MethodFacts(
-            trainable_parameters=sum(p.numel() for p in self.parameters),
-            learning_rate=self.config.optim.forecast_lr,
-            backbone=self.population.backbone.name_or_path,
-            knowledge_cutoff=self.population.backbone.knowledge_cutoff,
-            device=str(self.population.backbone.device),
-            config_hash=self.config.hash,
-            news_top_k=self.config.news.top_k,
-        )
+        return describe_fit(self.parameters, self.population.backbone, self.config)
 
     @torch.no_grad()
     def predict(self, views: Sequence[WindowView]) -> FloatArray:

@@ -40,7 +40,6 @@ class NamedChange:
     # ``variant`` of the paper's ablation, ``control`` that the paper lacks, rival ``system`` of
     # agents, value of a ``sweep``, ``news`` changed after training, or another ``weather``
     kind: Kind
-    paper: str = ""  # where the paper has it; empty where it has not
     settings: Settings = field(default_factory=dict)  # settings that it changes, by dotted name
     # Further settings, which depend on those of the full method
     adapt: Callable[[RunConfig], Settings] | None = None
@@ -200,17 +199,13 @@ _ADAPT: Mapping[str, Callable[[RunConfig], Settings]] = {
 
 
 def _list_ablation() -> Iterable[NamedChange]:
-    tables: tuple[tuple[Kind, str, Mapping[str, Settings]], ...] = (
-        ("variant", "5.4", _VARIANTS),
-        ("control", "", _CONTROLS),
-        ("system", "D.4", _SYSTEMS),
-    )
-    for kind, paper, changes in tables:
+    tables: Mapping[Kind, Mapping[str, Settings]]
+    tables = {"variant": _VARIANTS, "control": _CONTROLS, "system": _SYSTEMS}
+    for kind, changes in tables.items():
         for name, settings in changes.items():
             yield NamedChange(
                 name=name,
                 kind=kind,
-                paper=paper,
                 settings=settings,
                 adapt=_ADAPT.get(name),
                 news=SWAPPED if name == SWAPPED_NEWS else OWN,
@@ -218,7 +213,7 @@ def _list_ablation() -> Iterable[NamedChange]:
 
 
 def _sweep(
-    name: str, paper: str, setting: str, *values: float | str, needs: Settings | None = None
+    name: str, setting: str, *values: float | str, needs: Settings | None = None
 ) -> tuple[NamedChange, ...]:
     """Return one change for each value of a setting, named ``name=value`` as its rows are.
 
@@ -228,7 +223,6 @@ def _sweep(
         NamedChange(
             name=f"{name}={value if isinstance(value, str) else format(value, 'g')}",
             kind="sweep",
-            paper=paper,
             settings={**(needs or {}), setting: value},
         )
         for value in values
@@ -249,7 +243,6 @@ def _set_agents(count: int) -> NamedChange:
     return NamedChange(
         name=f"agents={count}",
         kind="sweep",
-        paper="E.4",
         settings={"population.agents": count},
         adapt=repeat_members,
     )
@@ -261,7 +254,7 @@ def _set_epochs(count: int) -> NamedChange:
         stage = "run.supervised_epochs" if config.run.supervised_epochs else "run.epochs"
         return {stage: count}
 
-    return NamedChange(name=f"epochs={count}", kind="sweep", paper="E.9", adapt=set_passes)
+    return NamedChange(name=f"epochs={count}", kind="sweep", adapt=set_passes)
 
 
 def _keep_error_models(config: RunConfig) -> Settings:
@@ -313,28 +306,24 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             title="Weight of the policy term",
             reference="lambda-pg=0.5",
-            changes=_sweep(
-                "lambda-pg", "E.5", "objective.lambda_pg", *_POLICY_WEIGHTS, needs=_POLICIES
-            ),
+            changes=_sweep("lambda-pg", "objective.lambda_pg", *_POLICY_WEIGHTS, needs=_POLICIES),
         ),
         Experiment(
             title="Weight of the diversity term",
             reference="lambda-div=0.1",
             # The paper's figure has no printed numbers.
-            changes=_sweep("lambda-div", "5.7", "objective.lambda_div", 0.0, 0.01, 0.1, 0.5, 1.0),
+            changes=_sweep("lambda-div", "objective.lambda_div", 0.0, 0.01, 0.1, 0.5, 1.0),
         ),
         Experiment(
             title="Weight of the pruning term",
             reference="lambda-prune=0.01",
             # Rewards are negative: see decision 10-fitness for its sign.
-            changes=_sweep(
-                "lambda-prune", "5.7", "objective.lambda_prune", 0.0, 0.001, 0.01, 0.1, 1.0
-            ),
+            changes=_sweep("lambda-prune", "objective.lambda_prune", 0.0, 0.001, 0.01, 0.1, 1.0),
         ),
         Experiment(
             title="Temperature of the weights",
             reference="tau=0.5",
-            changes=_sweep("tau", "E.7", "selection.temperature", 0.1, 0.5, 1.0, 2.0, 5.0),
+            changes=_sweep("tau", "selection.temperature", 0.1, 0.5, 1.0, 2.0, 5.0),
             # The agents are those of the run: only their weights are computed anew.
             trains=False,
         ),
@@ -342,13 +331,13 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Memory of the fitness",
             reference="beta=0.9",
             # The paper says "moderate" and prints nothing.
-            changes=_sweep("beta", "E.8", "selection.ema", 0.0, 0.5, 0.9, 0.98),
+            changes=_sweep("beta", "selection.ema", 0.0, 0.5, 0.9, 0.98),
         ),
         Experiment(
             title="Temperature of sampled logics",
             reference="t-gen=0.7",
             # The default preset samples at 3, because a grammar leaves few tokens.
-            changes=_sweep("t-gen", "E.6", "evolution.temperature", 0.1, 0.7, 1.0, 1.5, 3.0),
+            changes=_sweep("t-gen", "evolution.temperature", 0.1, 0.7, 1.0, 1.5, 3.0),
         ),
         Experiment(
             title="Number of agents",
@@ -365,17 +354,14 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Wording of the logic-update instruction",
             reference="instruction=original",
             # The judge's prompt stays, the task of the agents is worded otherwise.
-            changes=_sweep(
-                "instruction", "E.9", "evolution.instruction", "original", "paraphrased"
-            ),
+            changes=_sweep("instruction", "evolution.instruction", "original", "paraphrased"),
         ),
         Experiment(
             title="News perturbed at inference",
             reference="news=own",
             # What the paper lacks: no news at all, and news of another day.
             changes=tuple(
-                NamedChange(name=f"news={news}", kind="news", paper="5.8", news=news)
-                for news in NEWS_CHANGES
+                NamedChange(name=f"news={news}", kind="news", news=news) for news in NEWS_CHANGES
             ),
             trains=False,
         ),
@@ -399,7 +385,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Layers of the backbone that a forecast passes through",
             reference="layers=30",
             # The paper varies the model; here the packaged one is read after fewer layers.
-            changes=_sweep("layers", "5.5", "forecast.layers", 4, 8, 16, 30),
+            changes=_sweep("layers", "forecast.layers", 4, 8, 16, 30),
         ),
         Experiment(
             title="Four parts of the method at once",

@@ -222,7 +222,10 @@ def write_prompt(task: ContextTask) -> str:
     """Return what a language model is asked: the text, the newest values, the steps ahead."""
     past, horizon = task.past_T[-MOST_SHOWN:], len(task.truth_H)
     first, last = task.stamps[len(task.past_T) - len(past)], task.stamps[len(task.past_T) - 1]
-    values = ", ".join(map(_format_value, past))
+    values = ", ".join(
+        np.format_float_positional(value, precision=_DIGITS, fractional=False, trim="-")
+        for value in past
+    )
     ahead, end = task.stamps[len(task.past_T)], task.stamps[-1]
     return (
         f"{task.text}\n\n"
@@ -230,10 +233,6 @@ def write_prompt(task: ContextTask) -> str:
         f"Values from {first} to {last}:\n{values}\n\n"
         f"Values from {ahead} to {end}:\n"
     )
-
-
-def _format_value(value: float) -> str:
-    return np.format_float_positional(value, precision=_DIGITS, fractional=False, trim="-")
 
 
 def read_answer(text: str, horizon: int) -> FloatArray | None:
@@ -362,18 +361,10 @@ def run_context(
     """Score the numbers alone, the reader, and the paths of both, by what the text speaks of.
 
     An answer that cannot be read is replaced by a path from the numbers, as a forecaster would do.
-
-    Args:
-        tasks: the instances of a task one after the other.
-        write: answers prompts; None: the numbers alone are scored.
-        model: its name in the rows.
-        samples: answers to each prompt, at least two; the numbers alone have :data:`PATHS`.
-        seed: of what is sampled.
-        facts: further columns of the rows.
-        log: gets a line a task.
-
-    Raises:
-        DataError: an endpoint's reply holds no answer.
+    ``tasks`` are the instances of a task one after the other. ``write`` answers each prompt with at
+    least two ``samples``, and rows name its ``model``; with None the numbers alone are scored, by
+    :data:`PATHS` samples. ``facts`` are further columns of the rows. DataError if an endpoint's
+    reply holds no answer.
     """
     scores: dict[str, list[float]] = {NUMBERS: [], READER: [], BOTH: []}
     unread: list[float] = []

@@ -98,6 +98,21 @@ def configure_news2forecast(seed: int, learning_rate: float) -> RunConfig:
     )
 
 
+def describe_fit(
+    parameters: Sequence[torch.nn.Parameter], backbone: Backbone, config: RunConfig
+) -> MethodFacts:
+    """Return what rows say about a backbone that was fine-tuned."""
+    return MethodFacts(
+        trainable_parameters=sum(p.numel() for p in parameters),
+        learning_rate=config.optim.forecast_lr,
+        backbone=backbone.name_or_path,
+        knowledge_cutoff=backbone.knowledge_cutoff,
+        device=str(backbone.device),
+        config_hash=config.hash,
+        news_top_k=config.news.top_k,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedLogic:
     """What a logic led to on validation days."""
@@ -283,15 +298,7 @@ class News2Forecast:
     @property
     def facts(self) -> MethodFacts:
         """What rows say about it."""
-        return MethodFacts(
-            trainable_parameters=sum(p.numel() for p in self.parameters),
-            learning_rate=self.config.optim.forecast_lr,
-            backbone=self.population.backbone.name_or_path,
-            knowledge_cutoff=self.population.backbone.knowledge_cutoff,
-            device=str(self.population.backbone.device),
-            config_hash=self.config.hash,
-            news_top_k=self.config.news.top_k,
-        )
+        return describe_fit(self.parameters, self.population.backbone, self.config)
 
     def count_answers(self) -> tuple[int, int]:
         """Return how many answers of :meth:`predict` could not be read, and how many there were."""

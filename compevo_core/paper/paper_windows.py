@@ -157,10 +157,8 @@ def label_windows(
     """Return windows that ``paper.spec`` cut, with the split and the subsets of the set.
 
     ``published`` is the table. Where the split is the table's, other windows are left out, and test
-    windows are marked leaky.
-
-    Raises:
-        LeakageError: the split is the spans', and targets of two splits lie nearer than a horizon.
+    windows are marked leaky. LeakageError if the split is the spans' and targets of two splits lie
+    nearer than a horizon.
     """
     # One window a region, day and time of knowledge: TOTALDEMAND, which sorts last, goes before.
     by_key = {(find_key(w.view, paper.spec), w.view.unknown_steps): w for w in windows}

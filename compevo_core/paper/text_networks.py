@@ -372,17 +372,12 @@ class LTPLLM(PatchNetwork):
     """Patches and one token of the memory, all of them mapped to a forecast."""
 
     def __init__(
-        self,
-        lookback: int = DEFAULT_STEPS,
-        horizon: int = DEFAULT_STEPS,
-        *,
-        embedding_size: int,
-        width: int = _WIDTH,
+        self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS, *, embedding_size: int
     ) -> None:
         """Make the maps for sentences of width E; patches are as wide as in ``gpt4ts-no-lm``."""
-        super().__init__(lookback, horizon, width=width)
-        self.memory = PatternMemory(embedding_size, width)
-        self.projection = nn.Linear((count_patches(lookback) + 1) * width, horizon)
+        super().__init__(lookback, horizon, width=_WIDTH)
+        self.memory = PatternMemory(embedding_size, _WIDTH)
+        self.projection = nn.Linear((count_patches(lookback) + 1) * _WIDTH, horizon)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""

@@ -43,6 +43,9 @@ from compevo_core.paper.networks.fitting import FitBudget, FitReport, fit_networ
 from compevo_core.paper.networks.frequency import FEDformer, FiLM
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.paper.networks.layers import (
+    HEADS,
+    INNER,
+    WIDTH,
     Network,
     NetworkInputs,
     SeriesDecomposition,
@@ -87,25 +90,16 @@ class DLinear(Network):
 class ITransformer(Network):
     """A transformer encoder over variates."""
 
-    def __init__(
-        self,
-        lookback: int = DEFAULT_STEPS,
-        horizon: int = DEFAULT_STEPS,
-        *,
-        width: int = 128,
-        inner: int = 256,
-        heads: int = 8,
-        layers: int = 2,
-    ) -> None:
+    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
         super().__init__()
-        self.embedding = nn.Linear(lookback, width)
+        self.embedding = nn.Linear(lookback, WIDTH)
         layer = nn.TransformerEncoderLayer(
-            width, heads, inner, dropout=0.1, activation="gelu", batch_first=True
+            WIDTH, HEADS, INNER, dropout=0.1, activation="gelu", batch_first=True
         )
         self.encoder = nn.TransformerEncoder(
-            layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False
+            layer, 2, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False
         )
-        self.projection = nn.Linear(width, horizon)
+        self.projection = nn.Linear(WIDTH, horizon)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""

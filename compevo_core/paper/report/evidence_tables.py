@@ -446,22 +446,22 @@ def control_table(rows: Sequence[Row]) -> Table:
 def search_table(rows: Sequence[Row]) -> Table:
     """Return one line for each world, effect and way to write logics, as means over the seeds."""
     worlds = sorted({(row["world"], row["effect"]) for row in rows}, reverse=True)
-    of_world = {
-        (world, effect): [r for r in rows if r["world"] == world and r["effect"] == effect]
-        for world, effect in worlds
+    of_arm = {
+        (*world, arm): [r for r in rows if (r["world"], r["effect"], r["arm"]) == (*world, arm)]
+        for world in worlds
+        for arm in SEARCH_TITLES
     }
-    lines = [_select(of_world[key], key[1], arm) for key in worlds for arm in SEARCH_TITLES]
 
     def compare(reference: str, line: Sequence[Row]) -> str:
         first = line[0]
-        others = _select(of_world[first["world"], first["effect"]], first["effect"], reference)
+        others = of_arm[first["world"], first["effect"], reference]
         is_compared = first["arm"] in _PARTS or reference == FLAT
         if first["arm"] == reference or not is_compared:
             return MISSING
         return _format_gain(_pair(line, others, "slope"))
 
     return _tabulate_arms(
-        lines,
+        list(of_arm.values()),
         {
             "World": lambda line: _WORLD_TITLES[line[0]["world"]],
             "Effect": lambda line: f"{line[0]['effect']:g}",

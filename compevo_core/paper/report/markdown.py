@@ -79,7 +79,9 @@ def format_results(inputs: ReportInputs, *, is_compact: bool = False) -> str:
             names = (row[0].removeprefix("Agent ").replace(" alone", "") for row in agents.rows)
             errors = (f"{name}: {row[1]}" for name, row in zip(names, agents.rows, strict=True))
             parts.append(f"Agents alone, {agents.header[1]}: {', '.join(errors)}.")
-        parts += [summary.to_line() for summary in summarize_scope(inputs, dataset, subset)]
+        for result in summarize_scope(inputs, dataset, subset):
+            name = f"CompEvo ({result.configuration}): " if result.configuration else ""
+            parts.append(f"{name}{result.summary}")
         quantiles = quantile_table(inputs.rows, dataset, subset)
         parts += [] if quantiles is None else [show(quantiles)]
 

@@ -89,11 +89,14 @@ def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -
     sections = []
     for index, run in enumerate(runs):
         show_logics = partial(view_logics, audit=find_audit(run, audit))
+        # Where all are fitted at once, parts add up, and no agent's is a forecast of its own.
+        is_joint = run.setting("news", "fit") == "joint"
+        has_health = not is_joint and run.has_values("effective_agents")
         # LUD is measured after training, on demand.
         views: dict[str, tuple[str, Callable[[TrainingRun], Mapping[str, Any]], bool]] = {
             "logics": ("What the agents learnt to read", show_logics, True),
             "training": ("Training", view_training, True),
-            "health": ("Health of the population", view_health, run.has_health),
+            "health": ("Health of the population", view_health, has_health),
             "theory": ("Theory diagnostics", view_theory, True),
             "lud": ("Logic update degree", view_lud, bool(run.lud)),
         }

@@ -155,11 +155,6 @@ class ResultSummary(NamedTuple):
         """Name of the data set and subset, and of the configuration."""
         return f"{self.name}, {self.configuration}" if self.configuration else self.name
 
-    def to_line(self) -> str:
-        """Return the summary as one line below the table of its scope."""
-        name = f"CompEvo ({self.configuration}): " if self.configuration else ""
-        return f"{name}{self.summary}"
-
 
 def summarize_results(inputs: ReportInputs) -> list[ResultSummary]:
     """Summarize each configuration of CompEvo in each scope it was scored in."""

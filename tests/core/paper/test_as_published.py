@@ -10,9 +10,7 @@ from compevo_core.errors import LeakageError, NonFiniteLoss
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.as_published import (
     FIRST_LOGIC,
-    SETTINGS,
     AsPublished,
-    configure_as_published,
     render_series,
 )
 from compevo_core.paper.news_changes import LEAST_DISTANCE
@@ -138,9 +136,3 @@ def test_held_out_windows_and_diverging_fits_are_refused():
         fit(train=LATER, updates=0)
     with pytest.raises(NonFiniteLoss, match="as-published"):
         fit(config=CONFIG.with_overrides({"optim.forecast_lr": 1e30}))
-
-
-def test_the_settings_are_those_of_the_code():
-    config = configure_as_published(3)
-    assert (config.population.agents, config.population.rank, config.news.top_k) == (3, 16, 6)
-    assert config.run.seed == 3 and SETTINGS["forecast.prior"] == "none"

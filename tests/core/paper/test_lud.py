@@ -5,7 +5,6 @@ import json
 import math
 import warnings
 from dataclasses import asdict
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -14,8 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
@@ -23,6 +20,7 @@ from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import CheckpointMismatch, DataError, SourceTransient
 from compevo_core.lm import backbone
+from compevo_core.lm.backbone import TINY
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.lud import (
     LUD_SCHEMA,
@@ -57,7 +55,7 @@ from compevo_core.runtime.files import write_text
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app
 from tests.support.lud import LOGICS, ScriptedJudge, finished_run
-from tests.support.report_samples import NOW
+from tests.support.report_samples import LUD, NOW
 from tests.support.round_records import round_record
 
 
@@ -286,34 +284,16 @@ def test_the_command_judges_with_the_runs_own_backbone_which_is_loaded_only_to_b
     assert json.loads(second.stdout) == json.loads(first.stdout)
 
 
-SUMMARY = {
-    "encoder": "minilm",
-    "config_hash": "c1",
-    "artifact_hash": "a1",
-    "agreement": [{"first": "x", "second": "y", "n": 9, "kappa_gate": 0.5, "pearson_lud": 0.6}],
-    "judges": [
-        {
-            "name": "x",
-            "gains": {
-                "n": 4,
-                "n_changed": 4,
-                "pearson_r": 0.3,
-                "pearson_p": 0.2,
-                "regimes": ["low", "high"],
-                "n_by_regime": [3, 1],
-                "mean_lud_by_regime": [0.1, 0.7],
-                "mean_gain_by_regime": [0.0, 0.02],
-            },
-        }
-    ],
-}
+SUMMARY = LUD | {"config_hash": "c1", "judges": LUD["judges"][1:]}
 
 
 def test_a_run_has_a_row_a_pair_of_judges_a_regime_and_one_over_all_updates():
     rows = tabulate_lud(SUMMARY, "electricity")
-    assert rows["subject"].to_list() == ["x / y", "low", "high", "changed"]
-    assert rows["kappa"].to_list() == [0.5, None, None, None]
-    assert rows["pearson_r"].to_list() == [0.6, None, None, 0.3]
+    pair, *regimes = rows["subject"]
+    assert pair == "local:packaged:smollm2-135m/float32 / endpoint:m-1"
+    assert regimes == ["low", "medium", "high", "changed"]
+    assert rows["kappa"].to_list() == [0.61, None, None, None, None]
+    assert rows["pearson_r"].to_list() == [0.77, None, None, None, 0.46]
 
 
 def test_a_run_measured_again_replaces_its_rows_and_leaves_those_of_others(tmp_path):
@@ -321,7 +301,7 @@ def test_a_run_measured_again_replaces_its_rows_and_leaves_those_of_others(tmp_p
     write_lud_rows(tmp_path, SUMMARY | {"artifact_hash": "a2"}, "electricity")
     write_lud_rows(tmp_path, SUMMARY, "electricity")
     lud = read_inputs(tmp_path, [], mode="archive", generated_at=NOW).lud
-    assert [row["artifact_hash"] for row in lud] == ["a2"] * 4 + ["a1"] * 4
+    assert [row["artifact_hash"] for row in lud] == ["a2"] * 5 + ["a0"] * 5
     assert set(LUD_COLUMNS) <= set(lud[0])
 
 
@@ -332,48 +312,9 @@ TEMPLATE = (
 )
 
 
-def make_byte_tokenizer(merges=None):
-    pairs = merges or []
-    tokens = [
-        "<pad>",
-        "<bos>",
-        "<eos>",
-        *sorted(pre_tokenizers.ByteLevel.alphabet()),
-        *(a + b for a, b in pairs),
-    ]
-    raw = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=pairs))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=raw)
-
-
-def make_tiny_llama(vocabulary, *, context=2048):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        config = LlamaConfig(
-            vocab_size=vocabulary,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=context,
-            initializer_range=0.3,
-        )
-        return LlamaForCausalLM(config).eval()
-
-
-def make_local_judge(tokenizer=None, **options):
-    tokenizer = tokenizer or make_byte_tokenizer()
-    judge = LocalJudge(BackboneConfig())
-    model = make_tiny_llama(len(tokenizer), **options)
-    vars(judge)["backbone"] = SimpleNamespace(model=model, tokenizer=tokenizer)
-    return judge
-
-
 @pytest.fixture(scope="module")
 def judge():
-    return make_local_judge()
+    return LocalJudge(BackboneConfig(name_or_path=TINY))
 
 
 def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing_else():
@@ -445,21 +386,18 @@ def test_local_scores_equal_one_full_forward_per_answer(judge):
     assert judge.judge("Watch rain.", "Watch tariffs.") == ANSWERS[expected.index(max(expected))]
 
 
-def test_answers_of_different_lengths_are_scored_without_their_padding():
-    # Merging ' 1' makes answers with a one shorter than answers with a zero.
-    tokenizer = make_byte_tokenizer([("Ġ", "1")])
-    judge = make_local_judge(tokenizer)
-    lengths = {len(tokenizer(v.to_json())["input_ids"]) for v in ANSWERS}
-    assert len(lengths) > 1
+def test_answers_of_different_lengths_are_scored_without_their_padding(judge, monkeypatch):
+    monkeypatch.setattr(
+        JudgeVerdict, "to_json", lambda mark: json.dumps(asdict(mark), indent=1 + mark.rius)
+    )
     scores = list(judge.log_likelihoods("a", "b").values())
     assert scores == pytest.approx(score_directly(judge, join_prompt("a", "b")), abs=1e-3)
 
 
 @pytest.mark.parametrize("forbid_system", [False, True])
-def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system):
-    tokenizer = make_byte_tokenizer()
-    tokenizer.chat_template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
-    judge = make_local_judge(tokenizer)
+def test_a_chat_template_is_used_with_or_without_a_system_turn(judge, monkeypatch, forbid_system):
+    template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
+    monkeypatch.setattr(judge.backbone.tokenizer, "chat_template", template)
     system, user = build_judge_messages("a", "b")
     turns = (
         f"<user>{system['content']}\n\n{user['content']}\n"
@@ -471,9 +409,10 @@ def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system):
     )
 
 
-def test_a_pair_longer_than_the_models_context_is_refused_with_both_lengths():
+def test_a_pair_longer_than_the_models_context_is_refused_with_both_lengths(judge, monkeypatch):
+    monkeypatch.setattr(judge.backbone.model.config, "max_position_embeddings", 128)
     with pytest.raises(DataError, match="holds 128"):
-        make_local_judge(context=128).judge("a", "b")
+        judge.judge("a", "b")
 
 
 def make_endpoint_judge(content):

@@ -23,7 +23,6 @@ from compevo_core.paper.method import (
     BUDGETS,
     LANGUAGE_MODEL_SEEDS,
     STANDARD,
-    Budget,
     FitInputs,
     Method,
     find_budget,
@@ -41,16 +40,8 @@ from tests.support.answers import answer_in_numbers
 from tests.support.population import news_pool, tiny, windows
 
 TUNED = BUDGETS["tuned"]
-SECONDS = Budget(
-    name="seconds",
-    meaning="seconds",
-    passes=1,
-    patience=1,
-    pass_windows=16,
-    learning_rates=(1e-3,),
-    tuning_passes=0,
-    rounds=2,
-    round_windows=2,
+SECONDS = replace(
+    find_budget("quick"), passes=1, patience=1, pass_windows=16, rounds=2, round_windows=2
 )
 TRAIN, VAL = windows("train", 12), windows("val", 6, first_day=30)
 TEST = windows("test", 4, first_day=40)

@@ -30,13 +30,12 @@ from tests.support.tiny_time_series_models import save_timesfm
 from tests.support.window_samples import make_window
 
 ASSET = "benchmark/methods/electricity"
-SPLITS = {"train": 12, "val": 4, "test": 4}
 
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
     deployment = deploy(tmp_path_factory.mktemp("home"))
-    names = [split for split, count in SPLITS.items() for _ in range(count)]
+    names = ["train"] * 12 + ["val"] * 4 + ["test"] * 4
     subsets = {"test": ("n2f-test-100", "aemo-2021")}
     windows = [
         make_window(i, split=name, subsets=subsets.get(name, ())) for i, name in enumerate(names)
