@@ -36,10 +36,8 @@ SOURCES = sorted(
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(REPO).as_posix())
 def test_every_relative_link_leads_to_a_file(page):
-    missing = [
-        link for link in LINK.findall(page.read_text("utf-8")) if not (page.parent / link).exists()
-    ]
-    assert missing == []
+    links = LINK.findall(page.read_text("utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 def test_every_column_of_a_result_row_is_described():
@@ -55,10 +53,10 @@ def test_every_variable_that_the_code_reads_is_described():
 
 def test_decisions_are_numbered_without_gaps_and_have_status_and_date():
     assert [int(name[:2]) for name in sorted(DECISIONS)] == list(range(1, len(DECISIONS) + 1))
+    day = r"\d{4}-\d\d-\d\d"
     for page in DECISIONS.values():
         heading, _, status = page.read_text("utf-8").splitlines()[:3]
         assert heading.startswith("# ")
-        day = r"\d{4}-\d\d-\d\d"
         assert re.fullmatch(rf"Status: \w[\w ]* · {day}(, amended {day})?", status)
 
 
@@ -102,11 +100,8 @@ def test_every_path_in_a_tracked_text_exists():
 
 
 def test_every_decision_that_is_cited_exists():
-    cited = {
-        name
-        for path in SOURCES
-        for name in re.findall(r"\bdecision[\s#]+(\d[\w-]*)", path.read_text("utf-8"))
-    }
+    texts = (path.read_text("utf-8") for path in SOURCES)
+    cited = {name for text in texts for name in re.findall(r"\bdecision[\s#]+(\d[\w-]*)", text)}
     assert len(cited) > 10
     assert cited <= DECISIONS.keys()
 
@@ -177,11 +172,8 @@ def test_the_python_of_the_page_on_own_data_runs(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_python_of_the_tutorial_runs(tmp_path, monkeypatch):
-    windows = [
-        *make_windows("train", 8),
-        *make_windows("val", 2, first_day=20),
-        *make_windows("test", 2, first_day=40),
-    ]
+    splits = (("train", 8, 0), ("val", 2, 20), ("test", 2, 40))
+    windows = [one for name, days, day in splits for one in make_windows(name, days, first_day=day)]
     WindowSet(windows, dataset="electricity").write(tmp_path / "windows")
     news_pool().write(tmp_path / "news")
 
@@ -210,10 +202,8 @@ def test_the_numbers_in_the_sentences_of_the_readme_come_from_the_rows():
         for row in paired.filter(subset="operational-2026-200-known-1700").iter_rows(named=True)
     }
     mean, low, high = differences["published"]
-    sentence = (
-        f"{-mean:.1f} MW lower than AEMO's forecast (95 % interval {-high:.1f} to {-low:.1f})"
-    )
-    assert sentence in text
+    interval = f"(95 % interval {-high:.1f} to {-low:.1f})"
+    assert f"{-mean:.1f} MW lower than AEMO's forecast {interval}" in text
     mean, low, high = differences["compevo-equal"]
     assert f"(difference {mean:.2f} MW, interval {low:.2f} to {high:.2f})" in text
 
@@ -243,8 +233,6 @@ def test_every_row_of_the_table_of_bad_input_names_a_test():
     assert [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in code] == []
 
 
-# As the paper's source typesets them: 1 to 18 in the text, then appendices B (to 52), C and E.8.
-EQUATIONS = set(range(1, 56))
 PROOF_ONLY = set(range(26, 48)) | {49, 50}
 CODE = re.compile(r"`((?:[\w/]+/)?\w+\.py)(?::([\w.]+))?`")
 TEST = re.compile(r"`((?:[\w/]+/)?test_\w+\.py)::(test_\w+)`")
@@ -273,20 +261,14 @@ def names_in(path: Path) -> frozenset[str]:
     return frozenset(methods | {node.name for node in tops})
 
 
-def located(name: str, home: str) -> Path:
-    """A file as the map names it: below ``home``, or from the root where a top folder is named."""
-    inside = REPO / home / name
-    return inside if inside.exists() else REPO / name
-
-
 def find_missing(named: list[tuple[str, str]], home: str) -> list[str]:
-    """Return the files and names of the map that do not exist."""
-    paths = [(located(file, home), file, name) for file, name in named]
-    return [
-        f"{file}:{name}"
-        for path, file, name in paths
-        if not path.is_file() or (name and name not in names_in(path))
-    ]
+    """Return the files and names of the map that exist neither in ``home`` nor in the root."""
+    missing = []
+    for file, name in named:
+        path = next((at for at in (REPO / home / file, REPO / file) if at.is_file()), None)
+        if path is None or (name and name not in names_in(path)):
+            missing.append(f"{file}:{name}")
+    return missing
 
 
 def numbers(cell: str) -> set[int]:
@@ -295,21 +277,18 @@ def numbers(cell: str) -> set[int]:
     return {n for span in spans for n in range(int(span[0]), int(span[-1]) + 1)}
 
 
-def test_every_file_function_and_class_of_the_map_exists():
-    named = [pair for pair in CODE.findall(paper_map()) if not re.search(r"\btest_", pair[0])]
+@pytest.mark.parametrize(("pattern", "home"), [(CODE, "compevo_core"), (TEST, "tests/core")])
+def test_every_file_function_class_and_test_of_the_map_exists(pattern, home):
+    named = pattern.findall(paper_map())
+    named = [pair for pair in named if pattern is TEST or not re.search(r"\btest_", pair[0])]
     assert len(named) > 50
-    assert find_missing(named, "compevo_core") == []
-
-
-def test_every_test_of_the_map_exists():
-    named = TEST.findall(paper_map())
-    assert len(named) > 50
-    assert find_missing(named, "tests/core") == []
+    assert find_missing(named, home) == []
 
 
 def test_every_equation_of_the_paper_has_one_row():
-    listed = [n for row in rows("Equations") for n in sorted(numbers(row[0]))]
-    assert sorted(listed) == sorted(EQUATIONS)
+    listed = [n for row in rows("Equations") for n in numbers(row[0])]
+    # As the paper's source typesets them: 1 to 18 in the text, then appendices B, C and E.8.
+    assert sorted(listed) == list(range(1, 56))
 
 
 def test_only_equations_of_proofs_have_neither_code_nor_test():

@@ -18,6 +18,7 @@ from compevo_pipeline.work.ingest import ingest_dataset
 from compevo_pipeline.work.next_day import forecast_day
 from compevo_pipeline.work.stored_windows import cut_windows, write_windows
 from tests.support.commands import invoke
+from tests.support.window_samples import flip_a_bit
 
 KINDS = {
     "state": "runs/*/daily/**/*",
@@ -82,17 +83,12 @@ def test_a_flipped_bit_seals_no_other_values_and_stops_no_night_for_good(night, 
     rng = np.random.default_rng(sorted(KINDS).index(kind))
     for flip in range(FLIPS):
         folder = shutil.copytree(home, tmp_path / str(flip))
-        files = sorted(
-            path for path in (folder / "home").glob(f"*/{KINDS[kind]}") if path.is_file()
-        )
+        files = sorted(path for path in folder.glob(f"home/*/{KINDS[kind]}") if path.is_file())
         sizes = np.array([path.stat().st_size for path in files])
         path = files[rng.choice(len(files), p=sizes / sizes.sum())]
         sound = path.read_bytes()
-        damaged = bytearray(sound)
-        at = int(rng.integers(len(sound)))
-        damaged[at] ^= 1 << int(rng.integers(8))
-        path.write_bytes(bytes(damaged))
-        where = f"{path.relative_to(folder)}, byte {at}"
+        flip_a_bit(path, rng)
+        where = f"{path.relative_to(folder)}, flip {flip}"
 
         try:
             values = pass_night(folder)

@@ -42,9 +42,8 @@ def build_model(config):
 
 def build_executor(model):
     """Return the population's strategies on the small news pool."""
-    return model.build_executor(
-        NewsRetriever(news_pool(), HashingEncoder(), model.config.news.top_k)
-    )
+    retriever = NewsRetriever(news_pool(), HashingEncoder(), model.config.news.top_k)
+    return model.build_executor(retriever)
 
 
 def make_batch(config, batch=None):

@@ -57,7 +57,7 @@ def measure(config, *, shard):
     }
 
 
-def main():
+if __name__ == "__main__":
     job = json.loads(sys.argv[1])
     rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     config = BackboneConfig(
@@ -70,7 +70,3 @@ def main():
         shards = AgentShards.from_process_group(2, splits_agents=False)
         shards.unify_gradients([found["drifted"]])
         save_file(found, f"{job['out']}.rank{rank}")
-
-
-if __name__ == "__main__":
-    main()

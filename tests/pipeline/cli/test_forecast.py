@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
 import polars as pl
 import pytest
@@ -120,22 +120,21 @@ def test_a_stale_series_is_refused_with_what_is_missing(layout):
 
 
 def test_an_empty_home_is_refused_with_the_command_that_trains_and_its_folder(
-    tmp_path, monkeypatch
+    tmp_path,
 ):
-    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=r"train one with `compevo fit") as caught:
-        invoke("forecast")
+        invoke("forecast", home=tmp_path)
     assert str(tmp_path) in str(caught.value)
     with pytest.raises(DataError, match="synthetic data") as missing:
-        invoke("forecast", DATASET)
+        invoke("forecast", DATASET, home=tmp_path)
     assert str(tmp_path) in str(missing.value).partition("COMPEVO_HOME")[2]
 
 
 def test_a_day_is_a_date_or_a_word_on_the_markets_clock():
     now = datetime(2026, 2, 24, 23, 0)  # noqa: DTZ001 - of the market
-    assert [read_day(text, now) for text in ("", "today", "tomorrow", "2026-03-01")] == [
-        *(None, date(2026, 2, 24), date(2026, 2, 25), date(2026, 3, 1)),
-    ]
+    days = {"today": "2026-02-24", "tomorrow": "2026-02-25", "2026-03-01": "2026-03-01"}
+    assert {text: str(read_day(text, now)) for text in days} == days
+    assert read_day("", now) is None
     with pytest.raises(ConfigError, match="YYYY-MM-DD, today or tomorrow"):
         read_day("2026-02-30", now)
 
@@ -143,9 +142,8 @@ def test_a_day_is_a_date_or_a_word_on_the_markets_clock():
 def test_a_data_set_without_days_or_without_an_issue_time_is_refused():
     with pytest.raises(ConfigError, match="traffic has no windows that start"):
         forecast("traffic")
-    with pytest.raises(
-        ConfigError, match="forecasts of electricity always use data up to midnight"
-    ):
+    refusal = "forecasts of electricity always use data up to midnight"
+    with pytest.raises(ConfigError, match=refusal):
         forecast("electricity", "--known-to", "issue-time")
     with pytest.raises(ConfigError, match="no data set 'demand'"):
         forecast("demand")

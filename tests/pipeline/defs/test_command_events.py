@@ -38,6 +38,14 @@ def set_homes(patch, folder, dagster=None):
         patch.setenv("DAGSTER_HOME", str(dagster))
 
 
+def list_records(key):
+    """Return the materializations and the observations of an asset."""
+    of_asset = dg.AssetRecordsFilter(asset_key=key)
+    with dg.DagsterInstance.get() as instance:
+        fetched = (instance.fetch_materializations, instance.fetch_observations)
+        return [fetch(of_asset, limit=9).records for fetch in fetched]
+
+
 def test_a_forecast_is_a_materialization_of_its_day_and_a_look_at_it_an_observation(
     home, tmp_path, monkeypatch
 ):
@@ -47,30 +55,23 @@ def test_a_forecast_is_a_materialization_of_its_day_and_a_look_at_it_an_observat
     set_homes(monkeypatch, home, tmp_path / "dagster")
     assert invoke("forecast", "sold") == shown
     key = next_day_key("sold")
-    of_asset = dg.AssetRecordsFilter(asset_key=key)
-    with dg.DagsterInstance.get() as instance:
-        first = instance.fetch_materializations(of_asset, limit=9).records
-        assert not instance.fetch_observations(of_asset, limit=9).records
-    assert [record.partition_key for record in first] == ["2025-05-01"]
-    made = first[0].asset_materialization
+    (first,), seen = list_records(key)
+    assert first.partition_key == "2025-05-01" and not seen
+    made = first.asset_materialization
     assert {"forecast", "weights", "mode", "dagster/row_count"} <= set(made.metadata)
 
     invoke("forecast", "sold")
-    with dg.DagsterInstance.get() as instance:
-        assert len(instance.fetch_materializations(of_asset, limit=9).records) == 1
-        (seen,) = instance.fetch_observations(of_asset, limit=9).records
+    (_,), (seen,) = list_records(key)
     assert seen.partition_key == "2025-05-01"
     assert seen.event_log_entry.tags == made.tags
 
     # A newer issue of the day is shown: a look at an older one is no other forecast.
     with dg.DagsterInstance.get() as instance:
-        newer = dg.AssetMaterialization(
-            key, partition="2025-05-01", tags={"dagster/data_version": "newer"}
-        )
+        tags = {"dagster/data_version": "newer"}
+        newer = dg.AssetMaterialization(key, partition="2025-05-01", tags=tags)
         instance.report_runless_asset_event(newer)
     invoke("forecast", "sold")
-    with dg.DagsterInstance.get() as instance:
-        assert len(instance.fetch_observations(of_asset, limit=9).records) == 2
+    assert len(list_records(key)[1]) == 2
 
 
 def test_a_fit_shows_series_windows_and_model_with_the_versions_of_their_assets(
@@ -81,11 +82,8 @@ def test_a_fit_shows_series_windows_and_model_with_the_versions_of_their_assets(
         invoke("fit", "sold", "--method", "persistence")
     run = find_current_run(Layout(root=home / "home" / "sample"), "sold")
 
-    with dg.DagsterInstance.get() as instance:
-        for key in (series_key("sold"), windows_key("sold"), model_key("sold")):
-            of_asset = dg.AssetRecordsFilter(asset_key=key)
-            (record,) = instance.fetch_materializations(of_asset, limit=9).records
-            assert len(instance.fetch_observations(of_asset, limit=9).records) == 1
+    for key in (series_key("sold"), windows_key("sold"), model_key("sold")):
+        (record,), (_,) = list_records(key)
     assert record.asset_materialization.tags == {"dagster/data_version": hash_model(run)}
     assert record.asset_materialization.metadata["method"].value == "persistence"
 

@@ -22,21 +22,15 @@ from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 
 
 def test_every_source_error_of_the_family_has_a_policy():
-    family = [
-        kind
-        for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, errors.CompEvoError)
-    ]
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    family = [kind for kind in kinds if issubclass(kind, errors.CompEvoError)]
     assert len(family) > 8
     assert all(get_policy(kind("x")).decision in RetryDecision for kind in family)
 
 
 def test_waits_double_and_a_publishers_own_wish_is_honoured():
-    waits = [
-        to_dagster(errors.SourceTransient("x"), attempt=attempt).seconds_to_wait
-        for attempt in range(3)
-    ]
-    assert waits == [60, 120, 240]
+    tries = [to_dagster(errors.SourceTransient("x"), attempt=attempt) for attempt in range(3)]
+    assert [one.seconds_to_wait for one in tries] == [60, 120, 240]
     assert to_dagster(Throttled("slow down", 900)).seconds_to_wait == 900
     assert to_dagster(Throttled("slow down", 1)).seconds_to_wait == 60
     assert to_dagster(Throttled("next year", 10**7)).seconds_to_wait == MAX_RETRY_AFTER_S

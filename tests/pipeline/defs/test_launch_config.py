@@ -26,12 +26,8 @@ def launch(job, config, step=STEP):
     return resolved["ops"][step]["config"]
 
 
-def shown_fields():
-    return TrainConfig.schema_of_launch().fields
-
-
 def test_the_launchpad_shows_every_setting_of_the_library_with_its_note_and_bounds():
-    sections = shown_fields()["settings"].config_type.fields
+    sections = TrainConfig.schema_of_launch().fields["settings"].config_type.fields
     for dotted, field in iterate_settings():
         section, name = dotted.split(".")
         shown = sections[section].config_type.fields[name]
