@@ -153,19 +153,16 @@ def test_persistence_gives_the_known_errors_of_the_published_test_set(windows):
     assert {k: mape[k] for k in known} == pytest.approx(known, abs=0.006)
 
 
-def test_the_ridge_reaches_its_reference_on_the_published_test_set(windows):
-    mae, rmse, mape = score_pooled(windows.subset(SUBSET), "calendar-ridge", windows.split("train"))
-    assert mae < 205
-    assert rmse < 324
-    assert mape < 5.4
-
-
-@pytest.mark.slow
-def test_boosted_trees_reach_their_reference_on_the_published_test_set(windows):
-    mae, rmse, mape = score_pooled(windows.subset(SUBSET), "gbm", windows.split("train"))
-    assert mae < 180
-    assert rmse < 285
-    assert mape < 5.2
+@pytest.mark.parametrize(
+    ("name", "limits"),
+    [
+        ("calendar-ridge", (205, 324, 5.4)),
+        pytest.param("gbm", (180, 285, 5.2), marks=pytest.mark.slow),
+    ],
+)
+def test_a_method_reaches_its_reference_on_the_published_test_set(name, limits, windows):
+    errors = score_pooled(windows.subset(SUBSET), name, windows.split("train"))
+    assert (np.array(errors) < limits).all()
 
 
 def test_the_2026_references_of_persistence_and_poe50_are_reproduced(windows):

@@ -174,17 +174,13 @@ class _StandInGpu:
 def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypatch):
     trainer, state, _ = build_round_trainer()
     generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
-    if began_with_gpus:
-        gpu = _StandInGpu(monkeypatch)
+    gpu = _StandInGpu(monkeypatch) if began_with_gpus else None
     captured = capture_state(trainer, state, generators)
     save_checkpoint(tmp_path, 1, captured, trainer.shards)
-    if began_with_gpus:
-        before = [one.clone() for one in gpu.states]
-        for one in gpu.states:
-            one.zero_()
-    else:
-        gpu = _StandInGpu(monkeypatch)
-        before = [one.clone() for one in gpu.states]
+    gpu = gpu or _StandInGpu(monkeypatch)
+    before = [one.clone() for one in gpu.states]
+    for one in gpu.states if began_with_gpus else ():
+        one.zero_()
     saved = load_newest_checkpoint(tmp_path, trainer.shards)
     assert saved is not None
     restore_state(saved, trainer, generators)
