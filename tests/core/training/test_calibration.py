@@ -23,19 +23,17 @@ from tests.support.window_samples import make_window
 SERIES = ("NSW1", "SA1")
 
 
-def make_examples(days, *, drift=0.0, noise=1.0, series=SERIES, first_day=0, split="val"):
+def make_examples(days, *, drift=0.0, noise=1.0):
     """Return windows whose truth is the base plus a drift plus noise; the base is zero."""
-    rng = np.random.default_rng(first_day)
+    rng = np.random.default_rng(0)
     return [
         ForecastExample(
-            view=make_window(
-                first_day + day, entity=entity, window_id=f"{entity}-{first_day + day}", split=split
-            ).view,
+            view=make_window(day, entity=entity, window_id=f"{entity}-{day}", split="val").view,
             priors_PH=np.zeros((1, 48)),
             truth_H=drift + noise * rng.normal(size=48),
         )
         for day in range(days)
-        for entity in series
+        for entity in SERIES
     ]
 
 
