@@ -63,3 +63,15 @@ def fill_with_noise(model, scale=0.05):
 
     levels = -torch.linspace(0.1, 1.0, model.config.population.agents)
     model.selection.fitness_EA.copy_(levels.expand_as(model.selection.fitness_EA))
+
+
+def move_heads(by):
+    """Return a class of models whose heads start so far from what is right."""
+
+    class Moved(PopulationModel):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            for parameter in self.head_parameters():
+                parameter.data.add_(by)
+
+    return Moved

@@ -214,21 +214,23 @@ def test_a_round_of_empty_samples_has_log_probabilities_that_carry_a_gradient(mo
     assert writer.reference_logp(proposal).abs().sum() == 0
 
 
+SLOTS = build_slots(["NSW1", "SA1"])
+SENTENCES = {"".join(parts).strip() for parts in itertools.product(*SLOTS)}
+
+
 def test_logics_with_slots_are_sampled_and_scored_under_their_grammar():
     trainer, state, _ = build_round_trainer(evolution__form="slots", grpo__group_size=2)
     writer = trainer.writer
     proposal = _propose(trainer, state)
 
-    slots = build_slots(["NSW1", "SA1"])
-    sentences = {"".join(parts).strip() for parts in itertools.product(*slots)}
-    assert set(proposal.candidates) <= sentences
-    assert {logic for group in proposal.group_logics for logic in group} <= sentences
+    assert set(proposal.candidates) <= SENTENCES
+    assert {logic for group in proposal.group_logics for logic in group} <= SENTENCES
     assert not proposal.is_empty_AG.any()
     assert len({logic for group in proposal.group_logics for logic in group}) > 3
 
     # By hand: the softmax over what the grammar allows, at T_gen.
     end = writer.population.backbone.tokenizer.eos_token_id
-    grammar = SlotGrammar(slots, writer.population.backbone.tokenizer, [end])
+    grammar = SlotGrammar(SLOTS, writer.population.backbone.tokenizer, [end])
     logp_T = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)[1, 1]
     ids = _sampled_ids(proposal, 3)[0].tolist()
     soft_D = proposal.soft_prompt_AD[1]
@@ -246,9 +248,7 @@ def test_a_share_drawn_flat_stands_last_and_is_no_part_of_the_policy():
         evolution__form="slots", evolution__flat_share=0.5, grpo__group_size=4
     )
     proposal = _propose(trainer, state)
-    slots = build_slots(["NSW1", "SA1"])
-    sentences = {"".join(parts).strip() for parts in itertools.product(*slots)}
-    assert [len(set(group) & sentences) for group in proposal.group_logics] == [4, 4, 4]
+    assert [len(set(group) & SENTENCES) for group in proposal.group_logics] == [4, 4, 4]
     assert proposal.is_empty_AG.tolist() == [[False, False, True, True]] * 3
     assert proposal.n_empty == 0 and not proposal.mask_AGT[:, 2:].any()
 

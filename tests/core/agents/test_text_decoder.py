@@ -31,15 +31,6 @@ from tests.support.population import tiny, windows
 MEMBERS = [{"prior": "persistence"}, {"prior": "none"}, {"prior": "blend"}]
 
 
-def _build(**overrides):
-    """A text decoder over adapters away from their start, and two windows."""
-    config = tiny(forecast__decoder="text", population__members=MEMBERS, **overrides)
-    model = build_model(config)
-    fill_with_noise(model)
-    assert isinstance(model.decoder, TextDecoder)
-    return model.decoder, make_batch(config)
-
-
 @pytest.fixture(autouse=True)
 def _answers(monkeypatch):
     """Answer in numbers at once: the tiny backbone would write 576 tokens of nothing."""
@@ -48,15 +39,17 @@ def _answers(monkeypatch):
 
 @pytest.fixture(scope="module")
 def built():
-    return _build()
+    """A text decoder over adapters away from their start, and two windows."""
+    config = tiny(forecast__decoder="text", population__members=MEMBERS)
+    model = build_model(config)
+    fill_with_noise(model)
+    assert isinstance(model.decoder, TextDecoder)
+    return model.decoder, make_batch(config)
 
 
-def _read(examples, agents=3):
+def _read(examples):
     """One logic an agent, without news."""
-    return [
-        [ForecastRequest(one, [SEED_LOGICS[agent]], [()]) for one in examples]
-        for agent in range(agents)
-    ]
+    return [[ForecastRequest(one, [logic], [()]) for one in examples] for logic in SEED_LOGICS[:3]]
 
 
 def _find_base(decoder, agent, one):

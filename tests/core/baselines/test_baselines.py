@@ -215,16 +215,9 @@ def make_windows(entity, slope, days, seed):
     for day in range(days):
         level = rng.normal(0, 50)
         x = 1000 + level + rng.normal(0, 0.01, 48)
-        out.append(
-            make_window(
-                day,
-                origin=FIRST + day * DAY,
-                window_id=f"{entity}-{day}",
-                entity=entity,
-                x=x,
-                y=x + slope * level,
-            )
-        )
+        names = {"window_id": f"{entity}-{day}", "entity": entity}
+        origin = FIRST + day * DAY
+        out.append(make_window(day, origin=origin, x=x, y=x + slope * level, **names))
     return out
 
 

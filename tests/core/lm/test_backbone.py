@@ -137,7 +137,7 @@ def test_the_folder_of_a_faster_process_stays_and_nothing_is_left_over(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_failure_leaves_nothing(tmp_path):
+def test_a_failure_leaves_nothing_and_a_target_that_is_a_file_is_refused(tmp_path):
     def fail(folder):
         _write_weights("half")(folder)
         raise OSError("disk full")
@@ -145,9 +145,6 @@ def test_a_failure_leaves_nothing(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         fill_folder_atomically(tmp_path / "model", fail)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_target_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "model").write_text("in the way")
     with pytest.raises(DataError, match="could not be written"):
         fill_folder_atomically(tmp_path / "model", _write_weights("new"))

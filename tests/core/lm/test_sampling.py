@@ -102,18 +102,15 @@ def test_what_is_written_is_what_a_pass_for_each_token_writes(population, gramma
     _assert_same(population, two, grammar, seed)
     _assert_same(population, one, grammar, seed, temperature=0.0)
     _assert_same(population, one, grammar, seed, temperature=8.0)
+    # A text ends with the token that completes it.
+    (last,) = population.backbone.tokenizer.encode("w")
+    _assert_same(population, one, grammar, seed, is_complete=lambda ids: ids[-1] == last)
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
 def test_a_text_is_cut_off_where_it_is_too_long(population, grammar, length):
     ids = _assert_same(population, [[row] for row in PROMPTS], grammar, 1, max_new_tokens=length)
     assert ids.shape == (3, SAMPLES, length)
-
-
-def test_a_text_ends_with_the_token_that_completes_it(population, grammar):
-    (last,) = population.backbone.tokenizer.encode("w")
-    rows = [[row] for row in PROMPTS]
-    _assert_same(population, rows, grammar, 2, is_complete=lambda ids: ids[-1] == last)
 
 
 @pytest.mark.parametrize("rule", [FirstTokensForced(), EverythingForced()])
@@ -271,20 +268,14 @@ def _grammar(slots=LETTERS):
     return SlotGrammar(slots, build_backbone().tokenizer, ENDS)
 
 
-def _paths(grammar):
-    """Every path of allowed tokens that ends with a stop token."""
-    done, open_paths = [], [()]
-    while open_paths:
-        path = open_paths.pop()
-        for token in grammar.allowed(path):
-            (done if token in ENDS else open_paths).append((*path, token))
-    return done
-
-
 def test_the_paths_of_a_grammar_are_its_sentences_each_once():
     grammar = _grammar()
     decode = build_backbone().tokenizer.decode
-    paths = _paths(grammar)
+    paths, open_paths = [], [()]
+    while open_paths:
+        path = open_paths.pop()
+        for token in grammar.allowed(path):
+            (paths if token in ENDS else open_paths).append((*path, token))
 
     assert {decode(path[:-1]) for path in paths} == SENTENCES
     assert len(paths) == len(set(paths)) == len(SENTENCES) * len(ENDS)
@@ -304,11 +295,8 @@ class _Head(NamedTuple):
 @pytest.mark.parametrize("cap", [None, 2.0])
 def test_restricted_log_probabilities_and_gradients_are_those_of_a_dense_softmax(cap):
     torch.manual_seed(0)
-    states, weight, bias = (
-        torch.randn(6, 16, requires_grad=True),
-        torch.randn(90, 16),
-        torch.randn(90),
-    )
+    states = torch.randn(6, 16, requires_grad=True)
+    weight, bias = torch.randn(90, 16), torch.randn(90)
     allowed = [[3, 7, 80], [5], [3, 7, 80], [80, 2], [3, 7], list(range(90))]
     ids = torch.tensor([7, 5, 80, 2, 3, 44])
 

@@ -30,13 +30,10 @@ ATTENTION = "scaled_dot_product_attention"
 PRODUCTS = ((torch, "bmm"), (torch.nn.functional, ATTENTION))
 
 
-def _packed(population, agents=slice(None)):
-    return population.pack([[PromptGroup(prompt)] for prompt in PROMPTS[agents]])
-
-
-def _loss(population, agents=slice(None)):
+def _loss(population):
     torch.manual_seed(7)  # of the adapters' dropout
-    return population.last_token_states(_packed(population, agents)).square().sum()
+    packed = population.pack([[PromptGroup(prompt)] for prompt in PROMPTS])
+    return population.last_token_states(packed).square().sum()
 
 
 def _gradients(population):
@@ -182,23 +179,10 @@ GROUPS = [
 ]
 
 
-def _pack(population):
-    return population.pack(GROUPS)
-
-
-def _whole_prompts(population):
-    """Each agent's prompts one by one, prefix and suffix in one piece."""
-    rows = [
-        [[*group.prefix, *suffix] for group in agent for suffix in group.suffixes or [[]]]
-        for agent in GROUPS
-    ]
-    return [population.pack([[PromptGroup(row[n])] for row in rows]) for n in range(4)]
-
-
 def test_one_call_a_shape_and_layer(spy):
     population = build_population()
     calls = spy(torch.nn.functional, ATTENTION)
-    population.hidden_states(_pack(population))
+    population.hidden_states(population.pack(GROUPS))
     assert len(calls) == 2 * 7
 
 
@@ -207,17 +191,25 @@ def test_one_call_a_shape_and_layer(spy):
 def test_states_do_not_depend_on_batches(build, keys, monkeypatch):
     monkeypatch.setattr(segment_batches, "_KEYS_PER_BATCH", keys)
     population = insert_adapters(build())
-    with torch.no_grad():
-        together = population.last_token_states(_pack(population))
-        alone = [
-            population.last_token_states(packed)[:, 0] for packed in _whole_prompts(population)
+    # Each agent's prompts one by one, prefix and suffix in one piece.
+    rows = [
+        [
+            PromptGroup([*group.prefix, *suffix])
+            for group in agent
+            for suffix in group.suffixes or [[]]
         ]
+        for agent in GROUPS
+    ]
+    with torch.no_grad():
+        together = population.last_token_states(population.pack(GROUPS))
+        packed = [population.pack([[prompt] for prompt in one]) for one in zip(*rows, strict=True)]
+        alone = [population.last_token_states(one)[:, 0] for one in packed]
     assert torch.allclose(together, torch.stack(alone, 1), atol=1e-5)
 
 
 def test_padding_behind_a_shorter_row_reaches_no_state_and_no_gradient():
     population = build_population()
-    packed = _pack(population)
+    packed = population.pack(GROUPS)
     embeds_ALD = population.embed(packed.ids_AL)
     lengths = [row[-1].end for row in packed.segments]
     assert len(set(lengths)) > 1  # some rows are padded
@@ -245,10 +237,8 @@ def test_the_cache_holds_as_many_tokens_of_each_prompt_as_it_has():
     with population.use_adapters(LOGIC), torch.no_grad():
         cache = population.prefill(packed)
     assert cache.mask_NP.sum(1).tolist() == [7, 3, 1]
-    assert [row.tolist() for row in cache.mask_NP[1:]] == [
-        [True] * 3 + [False] * 4,
-        [True] + [False] * 6,
-    ]
+    second, third = cache.mask_NP[1:].tolist()
+    assert (second, third) == ([True] * 3 + [False] * 4, [True] + [False] * 6)
 
 
 TWO_AGENTS = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
@@ -273,9 +263,8 @@ def _made_by_peft(folder, seed, **settings):
 
 def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_stay(tmp_path):
     population = insert_adapters(build_backbone(), TWO_AGENTS)
-    frozen = {
-        n: p.clone() for n, p in population.backbone.model.named_parameters() if "lora_" not in n
-    }
+    weights = dict(population.backbone.model.named_parameters())
+    frozen = {name: p.clone() for name, p in weights.items() if "lora_" not in name}
     _made_by_peft(tmp_path / "in", seed=3)
     population.load_adapter(1, LOGIC, tmp_path / "in")
     population.save_adapter(1, LOGIC, tmp_path / "out")
@@ -284,11 +273,8 @@ def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_s
     )
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert all(
-        torch.equal(p, frozen[n])
-        for n, p in population.backbone.model.named_parameters()
-        if n in frozen
-    )
+    weights = dict(population.backbone.model.named_parameters())
+    assert all(torch.equal(weights[name], p) for name, p in frozen.items())
     settings = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", 4, 8.0)
 

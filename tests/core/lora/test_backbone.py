@@ -29,11 +29,8 @@ def _drawn(*shape):
 @pytest.mark.parametrize("shape", [(1, 48), (3, 48), (2, 70, 48), (0, 48)])
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_a_frozen_product_and_its_gradient_are_torchs_own(shape, with_bias):
-    x, weight, bias = (
-        _drawn(*shape).requires_grad_(),
-        _drawn(32, 48),
-        _drawn(32) if with_bias else None,
-    )
+    x, weight = _drawn(*shape).requires_grad_(), _drawn(32, 48)
+    bias = _drawn(32) if with_bias else None
     found, expected = frozen_linear(x, weight, bias), torch.nn.functional.linear(x, weight, bias)
     assert torch.allclose(found, expected, atol=1e-5)
     upstream = _drawn(*expected.shape)

@@ -32,10 +32,6 @@ def _packed(population, rows=ROWS):
     )
 
 
-def _generators(count=3):
-    return [torch.Generator().manual_seed(i) for i in range(count)]
-
-
 def _states_alone(decoder, row):
     """All states of one prompt read by itself under transformers' own attention."""
     return decoder(input_ids=torch.tensor([row])).last_hidden_state[0]
@@ -43,10 +39,8 @@ def _states_alone(decoder, row):
 
 def test_the_backbone_of_a_population_can_still_be_called_as_usual():
     population, plain = build_population(), build_backbone()
-    ids, mask = (
-        torch.tensor([[0, 0, 9, 10], [5, 6, 7, 8]]),
-        torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]),
-    )
+    ids = torch.tensor([[0, 0, 9, 10], [5, 6, 7, 8]])
+    mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
     ours, theirs = (
         model.model(input_ids=ids, attention_mask=mask).logits
         for model in (population.backbone, plain)
@@ -131,12 +125,8 @@ def test_identical_suffixes_are_computed_once_and_an_empty_suffix_is_its_prefix(
     population = build_population()
     packed = population.pack([[PromptGroup([5, 6, 7], [[8], [9], [8], []])]] * 3)
     assert packed.ids_AL.shape == (3, 5)
-    assert [packed.token_indices(0, prompt) for prompt in range(4)] == [
-        [0, 1, 2, 3],
-        [0, 1, 2, 4],
-        [0, 1, 2, 3],
-        [0, 1, 2],
-    ]
+    places = [packed.token_indices(0, prompt) for prompt in range(4)]
+    assert places == [[0, 1, 2, 3], [0, 1, 2, 4], [0, 1, 2, 3], [0, 1, 2]]
     with population.use_adapters(LOGIC):
         states = population.last_token_states(packed)
     assert torch.equal(states[:, 0], states[:, 2])
@@ -200,16 +190,11 @@ def test_sampled_tokens_have_the_probabilities_of_the_whole_sequence_before_them
         with population.use_adapters(LOGIC, rows=slice(agent, agent + 1)), torch.no_grad():
             state = population.last_token_states(population.pack([[PromptGroup(path)]]))
             probability = torch.softmax(population.logits(state)[0, 0] / temperature, -1)
-        assert (
-            0.02 < float(probability.max()) < 0.98
-        )  # neither even nor settled: a share can be wrong
+        # Neither even nor settled: a share can be wrong.
+        assert 0.02 < float(probability.max()) < 0.98
         share = torch.bincount(drawn, minlength=len(probability)) / len(drawn)
-        common = probability > 0.005
-        return float(
-            ((share - probability).abs() / (probability * (1 - probability) / len(drawn)).sqrt())[
-                common
-            ].max()
-        )
+        error = (probability * (1 - probability) / len(drawn)).sqrt()
+        return float(((share - probability).abs() / error)[probability > 0.005].max())
 
     with population.use_adapters(LOGIC), torch.no_grad():
         cache = population.prefill(population.pack([[PromptGroup(row)] for row in PREFIXES]))
@@ -218,7 +203,7 @@ def test_sampled_tokens_have_the_probabilities_of_the_whole_sequence_before_them
             max_new_tokens=2,
             temperature=temperature,
             stop_tokens=[],
-            generators=_generators(),
+            generators=[torch.Generator().manual_seed(i) for i in range(3)],
         )
         ids, _ = population.sample(cache, settings)
     for agent, path in enumerate(PREFIXES):
@@ -229,10 +214,7 @@ def test_sampled_tokens_have_the_probabilities_of_the_whole_sequence_before_them
 
 
 def test_capped_scores_are_those_of_the_backbones_own_attention_in_prefill_and_decoding():
-    plain, population = (
-        build_gemma(),
-        insert_adapters(build_gemma()),
-    )
+    plain, population = build_gemma(), insert_adapters(build_gemma())
     with population.use_adapters(None), torch.no_grad():
         states = population.last_token_states(_packed_groups(population))
         ids, _ = _write(population, 2)

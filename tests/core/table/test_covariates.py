@@ -35,17 +35,9 @@ def make_table():
         visitors = np.repeat(rng.normal(size=DAYS + 1), DAY)
         before = np.roll(visitors, DAY)
         y = 50 + temperature + 8 * before + 0.2 * rng.normal(size=len(hours))
-        tables.append(
-            pd.DataFrame(
-                {
-                    "unique_id": name,
-                    "ds": pd.date_range("2025-01-01", periods=len(hours), freq="h"),
-                    "y": y,
-                    "temp": temperature,
-                    "visitors": visitors,
-                }
-            )
-        )
+        stamps = pd.date_range("2025-01-01", periods=len(hours), freq="h")
+        values = {"ds": stamps, "y": y, "temp": temperature, "visitors": visitors}
+        tables.append(pd.DataFrame({"unique_id": name} | values))
     return pd.concat(tables, ignore_index=True)
 
 

@@ -28,9 +28,9 @@ from compevo_core.training.checkpoint import (
     restore_state,
     save_checkpoint,
 )
-from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder, write_manifest
 from compevo_core.training.schedule import RunGenerators
+from tests.support.models import move_heads
 from tests.support.population import news_pool, tiny
 from tests.support.rounds import build_round_trainer
 from tests.support.tiny_run import (
@@ -174,17 +174,13 @@ class _StandInGpu:
 def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypatch):
     trainer, state, _ = build_round_trainer()
     generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
-    if began_with_gpus:
-        gpu = _StandInGpu(monkeypatch)
+    gpu = _StandInGpu(monkeypatch) if began_with_gpus else None
     captured = capture_state(trainer, state, generators)
     save_checkpoint(tmp_path, 1, captured, trainer.shards)
-    if began_with_gpus:
-        before = [one.clone() for one in gpu.states]
-        for one in gpu.states:
-            one.zero_()
-    else:
-        gpu = _StandInGpu(monkeypatch)
-        before = [one.clone() for one in gpu.states]
+    gpu = gpu or _StandInGpu(monkeypatch)
+    before = [one.clone() for one in gpu.states]
+    for one in gpu.states if began_with_gpus else ():
+        one.zero_()
     saved = load_newest_checkpoint(tmp_path, trainer.shards)
     assert saved is not None
     restore_state(saved, trainer, generators)
@@ -192,15 +188,6 @@ def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypa
 
 
 CONFIG = tiny(run__rounds=2, run__validate_every=1, evolution__every=0)
-
-
-class FasterStart(PopulationModel):
-    """What an older code did: its heads start elsewhere, and validate better than any round."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        for parameter in self.head_parameters():
-            parameter.data.add_(0.01)
 
 
 def raise_killed(*_):
@@ -224,7 +211,8 @@ def old_run(tmp_path_factory):
     """A finished run of the same configuration by other code, with more rounds on disk."""
     out = tmp_path_factory.mktemp("old")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "PopulationModel", FasterStart)
+        # As if older code had begun elsewhere, and validated better than any round.
+        patch.setattr(loop, "PopulationModel", move_heads(0.01))
         run_here(out)
     for name in ("best", "checkpoints"):
         newest = max((out / name).iterdir())
@@ -244,10 +232,8 @@ def test_a_run_that_starts_over_seals_its_own_weights(out, clean):
     summary = run_here(out, resume=False)
     assert read_hash(out) == read_hash(clean)
     assert summary["artifact_hash"] == read_hash(clean)
-    assert sorted(p.name for p in (out / "checkpoints").iterdir()) == [
-        "round_000001",
-        "round_000002",
-    ]
+    kept = sorted(path.name for path in (out / "checkpoints").iterdir())
+    assert kept == ["round_000001", "round_000002"]
     assert len(RunFolder(out).read_rounds()) == 2
 
 

@@ -22,6 +22,10 @@ from tests.support.population import tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
 
 
+def _copy_gradient(parameter):
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+
+
 def _collect_gradients(pg, div, prune):
     """Every gradient just before the step, by group and position."""
     trainer, state, examples = build_round_trainer(
@@ -35,8 +39,7 @@ def _collect_gradients(pg, div, prune):
     def copy_gradients(_):
         for number, group in enumerate(trainer.optimizer.param_groups):
             for i, p in enumerate(group["params"]):
-                gradient = torch.zeros_like(p) if p.grad is None else p.grad.clone()
-                gradients[f"{number}.{i}"] = gradient
+                gradients[f"{number}.{i}"] = _copy_gradient(p)
         return 0.0
 
     trainer.update._take_step = copy_gradients
@@ -90,11 +93,8 @@ def _run_policy_updates(clip, iterations):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(update, "policy_loss", measure_ratio)
         record = run_step(trainer, state, examples)
-    return (
-        [p.detach().clone() for p in trainer.model.population.adapter_parameters(LOGIC)],
-        record,
-        widest,
-    )
+    adapters = trainer.model.population.adapter_parameters(LOGIC)
+    return [p.detach().clone() for p in adapters], record, widest
 
 
 def _are_equal(one, other):
@@ -247,7 +247,7 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
     previous_AD = state.previous_AD
     record = run_step(trainer, state, examples)
     parameters = trainer.model.policy_parameters()
-    found = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+    found = list(map(_copy_gradient, parameters))
 
     def differentiate(*, through_candidates):
         """The gradient of L_pg in one pass, from the drafts to the samples."""
@@ -271,7 +271,7 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
         for parameter in parameters:
             parameter.grad = None
         loss.backward()
-        return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+        return list(map(_copy_gradient, parameters))
 
     whole = differentiate(through_candidates=True)
     cut = differentiate(through_candidates=False)

@@ -14,6 +14,7 @@ from compevo_core.training.calibration import ValidationErrors
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
+from tests.support.models import move_heads
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_run import ROUNDS, read_records, train_days, train_tiny
 
@@ -149,17 +150,8 @@ def test_the_best_validated_round_is_sealed(errors, chosen, tmp_path, monkeypatc
     assert history == [None, errors[1], None, errors[2]]
 
 
-class BadStart(PopulationModel):
-    """Heads far from what is right, and no rate to correct them."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        for parameter in self.head_parameters():
-            parameter.data.add_(0.5)
-
-
 def test_no_sealed_model_is_worse_than_its_prior(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "PopulationModel", BadStart)
+    monkeypatch.setattr(loop, "PopulationModel", move_heads(0.5))
     summary = run_here(tmp_path, run__rounds=1, optim__forecast_lr=0.0, optim__policy_lr=0.0)
     assert summary["val_raw_mae_scaled"] > summary["val_prior_mae_scaled"]
     assert summary["val_sealed_mae_scaled"] <= summary["val_prior_mae_scaled"]
