@@ -171,8 +171,8 @@ def list_research() -> Iterator[str]:
 def list_result_files() -> Iterator[str]:
     from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
     from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, SKILL_SCHEMA
-    from compevo_core.evaluation.regret import REGRET_SCHEMA
     from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+    from compevo_core.evaluation.scoring import REGRET_SCHEMA
     from compevo_core.forecast.issued import ISSUED_SCHEMA
     from compevo_core.paper.folds import FOLD_SCHEMA
     from compevo_core.paper.lud import LUD_RESULT_SCHEMA, LUD_SCHEMA

@@ -17,7 +17,6 @@ Shapes: N windows, R rows (windows of one instant), K columns, H horizon, S shap
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 import numpy as np
 
@@ -93,7 +92,10 @@ def audit_news(
     missed_RH = sample.average(scaled_NH)
     rows = range(len(missed_RH))
     apart = (sample.views[-1].origin_utc - sample.views[0].origin_utc) / max(1, len(rows) - 1)
-    moves = _list_moves(len(rows), apart)
+    # Whole weeks where that fits.
+    week, least = (max(1, round(span / apart)) for span in (WEEK, _LEAST_MOVE))
+    possible = range(least, len(rows) - least + 1, week)
+    moves = [possible[i] for i in evenly_spaced(len(possible), _MOVES)]
     if len(rows) < _FEWEST_ROWS or len(moves) < _FEWEST_MOVES:
         raise DataError(
             f"{len(rows)} windows with {len(moves)} moves by a week are too few to tell whether "
@@ -179,11 +181,3 @@ class _Test:
             if n_seen >= POWER * _DRAWS:
                 return effect
         return None
-
-
-def _list_moves(rows: int, apart: timedelta) -> list[int]:
-    """Return by how many rows errors are moved on against the news, whole weeks where that fits."""
-    week = max(1, round(WEEK / apart))
-    least = max(1, round(_LEAST_MOVE / apart))
-    moves = list(range(least, rows - least + 1, week))
-    return [moves[i] for i in evenly_spaced(len(moves), _MOVES)]

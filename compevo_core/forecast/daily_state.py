@@ -272,7 +272,7 @@ class Snapshots:
             parts.append((part.stem, hash_file(part)))
 
         arrays = {
-            **_prefix("weighting", state.weighting.to_arrays()),
+            **{f"weighting/{key}": of for key, of in state.weighting.to_arrays().items()},
         }
         for window, forecasts in pending.items():
             arrays |= {f"{k}/{window}": v for k, v in forecasts._asdict().items()}
@@ -334,10 +334,6 @@ class Snapshots:
     @staticmethod
     def _part(folder: Path, name: str) -> Path:
         return folder / _EXPERIENCE / f"{name}.safetensors"
-
-
-def _prefix(name: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{name}/{key}": value for key, value in arrays.items()}
 
 
 def _take(arrays: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:

@@ -334,7 +334,11 @@ def forecast_out_of_fold(
         # so a random block would be forecast from its own neighbours.
         views = [train[int(i)].view for i in block]
         ends = (views[0], views[-1])
-        others = _drop_neighbours(train, *ends)
+        # Targets at least a horizon away from the targets of the block.
+        apart = 2 * views[0].horizon * views[0].step
+        start, end = views[0].origin_utc - apart, views[-1].origin_utc + apart
+        kept = [window for window in train if not start < window.view.origin_utc < end]
+        others = WindowSet(kept, dataset=train.dataset)
         prior = _fit(key, others, fit, ends)
         try:
             forecast_NH[block] = prior.predict(views)
@@ -409,12 +413,3 @@ def _raise_if_lone_series(key: PriorKey, views: Sequence[WindowView], others: Wi
             "series; add more of its days to train, leave the series out, or set "
             "forecast.prior_folds to 1 (forecasts in sample)"
         )
-
-
-def _drop_neighbours(train: WindowSet, first: WindowView, last: WindowView) -> WindowSet:
-    """Return the windows with targets at least a horizon away from the targets of a block."""
-    horizon = first.horizon * first.step
-    start = first.origin_utc - 2 * horizon
-    end = last.origin_utc + 2 * horizon
-    others = [window for window in train if not start < window.view.origin_utc < end]
-    return WindowSet(others, dataset=train.dataset)

@@ -107,7 +107,13 @@ def train(
     """
     check_inputs(config, train_windows, val_windows, news)
     news = news if config.encoder else None
-    shards = _share_work(config, shard_backbone=shard_backbone)
+    if shard_backbone:
+        from compevo_core.lm.backbone import require_processes
+
+        require_processes(config.backbone)
+    shards = AgentShards.from_process_group(
+        config.population.agents, splits_agents=not shard_backbone
+    )
     identity = identify_run(config, train_windows, val_windows, news)
     folder = RunFolder(out)
 
@@ -141,17 +147,6 @@ def train(
 
         run = {"identity": identity, "start": start, "refit": config.run.refit}
         return _seal(folder, model, data, run, shards, chosen, report, facts or {})
-
-
-def _share_work(config: RunConfig, *, shard_backbone: bool) -> AgentShards:
-    """Return this process's part of the work: some agents, or some layers of the backbone."""
-    if shard_backbone:
-        from compevo_core.lm.backbone import require_processes
-
-        require_processes(config.backbone)
-    return AgentShards.from_process_group(
-        config.population.agents, splits_agents=not shard_backbone
-    )
 
 
 def _read_start(folder: RunFolder, shards: AgentShards, *, resume: bool) -> int:

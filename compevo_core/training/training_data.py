@@ -21,7 +21,6 @@ from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import assign_split
-from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.runtime.distributed import AgentShards
@@ -97,7 +96,10 @@ class TrainingData:
         if config.has_agents or config.forecast.known_errors != "none":
             past, held_out_NPH = known, forecast_train(config, known, fit)
         followed_NPH = follow_levels(read_rule(config), scaler, past, held_out_NPH)
-        priors.levels.observe(*_select_ended(past, held_out_NPH, known_val))
+        # Whose truth was known when validation began.
+        begin_utc = min((view.origin_utc for view in known_val.views()), default=None)
+        rows = [i for i, w in enumerate(past) if begin_utc is None or w.view.end_utc <= begin_utc]
+        priors.levels.observe([past[i] for i in rows], held_out_NPH[rows])
 
         # Validation windows are forecast as the test split will be; only then are errors known.
         if priors.memory is None:
@@ -221,15 +223,6 @@ def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSe
     return assign_split(
         WindowSet([*train_windows, *val_windows], dataset=train_windows.dataset), "train"
     )
-
-
-def _select_ended(
-    train: WindowSet, forecast_NPH: FloatArray, val: WindowSet
-) -> tuple[list[Window], FloatArray]:
-    """Return the train windows whose truth was known when validation began, and their forecasts."""
-    begin_utc = min((view.origin_utc for view in val.views()), default=None)
-    rows = [i for i, w in enumerate(train) if begin_utc is None or w.view.end_utc <= begin_utc]
-    return [train[i] for i in rows], forecast_NPH[rows]
 
 
 def _drop_without_target(windows: WindowSet) -> WindowSet:

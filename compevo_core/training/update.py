@@ -66,7 +66,14 @@ class JointUpdate:
         """
         loss_div = 0.0
         if proposal is not None:
-            loss_div = self._backward_diversity(proposal.candidate_AD, round_number)
+            # Checked by agent, as the loss itself is a sum over pairs that names none.
+            diversity = diversity_loss(proposal.candidate_AD)
+            require_finite("L_div", proposal.candidate_AD.sum(1), round_number)
+            weight = self.config.objective.lambda_div
+            if weight and diversity.requires_grad:
+                # The soft prompts come from the same candidates: L_pg goes through it again.
+                (weight * diversity).backward(retain_graph=True)  # type: ignore[no-untyped-call]
+            loss_div = float(diversity.detach())
         # L_pred does not reach the policy's parameters: so far their gradients come only from
         # L_div, the regularisers' part of Eq. 23.
         regulariser_grads = [
@@ -112,17 +119,6 @@ class JointUpdate:
             "kl": last_policy.kl,
             "clip_fraction": last_policy.clip_fraction,
         }
-
-    def _backward_diversity(self, candidate_AD: Tensor, round_number: int) -> float:
-        # Checked by agent, as the loss itself is a sum over pairs that names none.
-        loss = diversity_loss(candidate_AD)
-        require_finite("L_div", candidate_AD.sum(1), round_number)
-
-        weight = self.config.objective.lambda_div
-        if weight and loss.requires_grad:
-            # The soft prompts come from the same candidates: L_pg goes through this graph again.
-            (weight * loss).backward(retain_graph=True)  # type: ignore[no-untyped-call]
-        return float(loss.detach())
 
     def _measure_conflict(
         self, regulariser_grads: Sequence[Tensor | None], *, prunes: bool

@@ -167,7 +167,9 @@ def _copy_folder(folder: Path, target: Path, root: Path) -> None:
     is_locked = lock.exists() and _RAW not in folder.parts
     with file_lock(lock, exclusive=False) if is_locked else contextlib.nullcontext():
         for path in _list_files(folder):
-            if path.is_dir() and not _is_left_out(path.relative_to(root)):
+            # A data set may have such a name, too: its folders lie deeper.
+            depth = len(path.relative_to(root).parts)
+            if path.is_dir() and LEFT_OUT.get(path.name) != depth:
                 (target / path.name).mkdir(exist_ok=True)
                 _copy_folder(path, target / path.name, root)
             elif path.is_file() and _is_kept(path) and not (target / path.name).exists():
@@ -181,11 +183,6 @@ def _list_files(folder: Path) -> list[Path]:
     with contextlib.suppress(FileNotFoundError):
         return sorted(folder.iterdir())
     return []
-
-
-def _is_left_out(path: Path) -> bool:
-    # A data set may have such a name, too: its folders lie deeper.
-    return LEFT_OUT.get(path.name) == len(path.parts)
 
 
 def _is_kept(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 What belongs here: counts of slots from the stores (values of a grid, days of news and forecasts)
 and from the ledger (files); the months of a past span that are asked for. What does not: showing
-counts (``defs.assets.coverage``, ``cli.data``), fetching and storing (``work.ingest``).
+counts (``defs.assets.sources``, ``cli.data``), fetching and storing (``work.ingest``).
 
 A slot of a series is a step of its grid for each of its series; where the publisher has business
 days alone, weekends are none. A slot of news, of a published forecast and of a covariate by step is

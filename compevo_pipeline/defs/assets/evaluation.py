@@ -9,7 +9,7 @@ The 2026 inference forecasts 20 days of five regions between 2026-02-19 and 2026
 complete day since, month by month, with a population that is not updated.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -303,11 +303,23 @@ def inference_2026(
         "available_before_origin": find_availability_violations(
             workspace, DATASET, list(views.values())
         ),
-        "nothing_of_2026_in_training": _find_training_overlap(windows, named),
+        "nothing_of_2026_in_training": [
+            # The windows that training used and that reach the first origin of the scope.
+            violation
+            for split in ("train", "val")
+            for violation in find_training_after(
+                windows.split(split), min(view.origin_utc for view in named.windows.views())
+            )
+        ],
         "every_window_scored": _find_unscored_windows(scopes, rows),
     }
     # The report has no access to Dagster's event log.
-    _write_checks(layout.results / "leakage-checks.csv", violations)
+    checks = [
+        (CHECK_DESCRIPTIONS[name], not listed, format_violations(listed))
+        for name, listed in violations.items()
+    ]
+    frame = pl.DataFrame(checks, schema=["check", "passed", "detail"], orient="row")
+    write_atomically(layout.results / "leakage-checks.csv", frame.write_csv)
 
     return dg.MaterializeResult(
         metadata={
@@ -361,17 +373,6 @@ def _score_scopes(
     return pl.concat([population.rows, baselines.rows]), forecaster.artifact_hash
 
 
-def _find_training_overlap(windows: WindowSet, scope: Scope) -> list[Violation]:
-    """Return the windows that training used and that reach the first origin of the scope."""
-    first_origin = min(view.origin_utc for view in scope.windows.views())
-
-    return [
-        violation
-        for split in ("train", "val")
-        for violation in find_training_after(windows.split(split), first_origin)
-    ]
-
-
 def _find_unscored_windows(scopes: Sequence[Scope], rows: pl.DataFrame) -> list[Violation]:
     """Return the methods whose pooled row does not count every window of its scope."""
     totals = {scope.subset: len(scope.windows) for scope in scopes}
@@ -381,12 +382,3 @@ def _find_unscored_windows(scopes: Sequence[Scope], rows: pl.DataFrame) -> list[
         for method, subset, count in pooled.iter_rows()
         if count != totals[subset]
     ]
-
-
-def _write_checks(path: Path, violations: Mapping[str, Sequence[Violation]]) -> None:
-    rows = [
-        (CHECK_DESCRIPTIONS[name], not listed, format_violations(listed))
-        for name, listed in violations.items()
-    ]
-    frame = pl.DataFrame(rows, schema=["check", "passed", "detail"], orient="row")
-    write_atomically(path, frame.write_csv)

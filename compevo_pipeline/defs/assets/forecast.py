@@ -176,6 +176,7 @@ def _show_forecast(found: DayForecast) -> dict[str, Any]:
     from compevo_core.report.tomorrow import day_table, name_span
 
     forecast = found.forecast
+    newest = forecast.facts["newest"]
     points = forecast.rows.filter(pl.col("quantile").is_null()).with_columns(
         pl.col("method").replace(forecast.names)
     )
@@ -196,7 +197,14 @@ def _show_forecast(found: DayForecast) -> dict[str, Any]:
         "by_series": metadata.render_table(_summarise(points), rows=10),
         # An evening's forecast and that of midnight are of one day, which is one partition.
         "of_this_day": metadata.render_table(_tabulate_issued(found)),
-        "newest_known": metadata.render_counts(_name_newest(forecast), "time"),
+        "newest_known": metadata.render_counts(
+            {f"value of {entity}": stamp for entity, stamp in newest["values"].items()}
+            | {
+                "published forecast": newest["publication"] or "none",
+                "article": newest["article"] or "none",
+            },
+            "time",
+        ),
         "issued_now": found.is_new,
         "model": str(forecast.facts["artifact_hash"])[:16],
         "chain_head": read_chain(found.folder.parents[1]).head,
@@ -223,16 +231,6 @@ def _tabulate_issued(found: DayForecast) -> pl.DataFrame:
         )
 
     return pl.DataFrame(rows)
-
-
-def _name_newest(forecast: IssuedForecast) -> dict[str, object]:
-    """Return the newest thing of each input that the forecast knew, by name."""
-    newest = forecast.facts["newest"]
-    by_entity = {f"value of {entity}": stamp for entity, stamp in newest["values"].items()}
-    return by_entity | {
-        "published forecast": newest["publication"] or "none",
-        "article": newest["article"] or "none",
-    }
 
 
 def _summarise(rows: pl.DataFrame) -> pl.DataFrame:

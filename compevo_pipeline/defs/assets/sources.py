@@ -1,6 +1,7 @@
-"""Series, articles, embeddings, the job ``backfill``, and declarations that cannot be read.
+"""Series, articles, embeddings, how much of each month is stored, the job ``backfill``.
 
-What belongs here: which feeds a launch reads, storing what they give, and showing it. What does
+What belongs here: which feeds a launch reads, storing what they give, showing it, declarations
+that cannot be read. What does
 not: parsing (``sources``), SQL and files (``storage``), storing and the months of a backfill
 (``work``), quality rules (``checks``).
 """
@@ -30,6 +31,7 @@ from compevo_pipeline.defs.asset_keys import (
     DEFAULT_DATASET,
     NEWS_ARTICLES,
     NEWS_EMBEDDINGS,
+    SOURCE_COVERAGE,
     broken_key,
     infers,
     series_key,
@@ -45,6 +47,8 @@ from compevo_pipeline.defs.definition import (
 )
 from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
+from compevo_pipeline.sources.common.ledger import EntryState
+from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.sources.feeds import Feed, FeedTable
 from compevo_pipeline.sources.registry import RegisteredDataset
 from compevo_pipeline.storage.code_versions import code_version
@@ -58,7 +62,15 @@ from compevo_pipeline.work.ingest import (
     read_changes,
 )
 from compevo_pipeline.work.next_day import reads_news
-from compevo_pipeline.work.source_coverage import NEWS, backfill, choose_feeds
+from compevo_pipeline.work.source_coverage import (
+    NEWS,
+    backfill,
+    choose_feeds,
+    list_troubled,
+    measure_coverage,
+    pivot_months,
+    tabulate_files,
+)
 
 _UNREACHABLE = (SourceTransient, SourceAbsent, SourceRejected, SourceBlocked)
 """Failures that another hour may end; a changed format is none of them."""
@@ -270,7 +282,14 @@ def _describe_series(
     workspace: Deployment, dataset: str, counts_by_feed: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
     frame = workspace.series_store().read(dataset)
-    coverage = _summarise_coverage(frame)
+    by_series = frame.group_by("series_id", "variable", "unit", maintain_order=True).agg(
+        pl.len().alias("rows"),
+        pl.col("start_utc").min().alias("first"),
+        pl.col("start_utc").max().alias("last"),
+        (pl.col("flag") != "observed").sum().alias("not observed"),
+        pl.col("value").min().alias("lowest"),
+        pl.col("value").max().alias("highest"),
+    )
     feeds = pl.DataFrame(
         [
             {"feed": name, **{key: f"{count:,}" for key, count in counts.items()}}
@@ -287,24 +306,13 @@ def _describe_series(
         "mode": workspace.data_mode.value,
         # Sources of the sample mode mark each row; real data must show 0 here.
         "synthetic_rows": int(frame["source"].str.starts_with("sample:").sum()),
-        "series": coverage.height,
+        "series": by_series.height,
         "folder": dg.MetadataValue.path(workspace.layout.series / dataset),
         "feeds": metadata.render_table(feeds, rows=20),
-        "coverage": metadata.render_table(coverage, rows=12),
+        "coverage": metadata.render_table(by_series, rows=12),
         "changes_of_known_values": metadata.render_table(changes, rows=_SHOWN_CHANGES),
         "preview": metadata.render_table(frame),
     }
-
-
-def _summarise_coverage(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.group_by("series_id", "variable", "unit", maintain_order=True).agg(
-        pl.len().alias("rows"),
-        pl.col("start_utc").min().alias("first"),
-        pl.col("start_utc").max().alias("last"),
-        (pl.col("flag") != "observed").sum().alias("not observed"),
-        pl.col("value").min().alias("lowest"),
-        pl.col("value").max().alias("highest"),
-    )
 
 
 ARTICLES_CODE = (
@@ -450,19 +458,17 @@ def fetch_missing(
     finally:
         # Months before a failure are stored too: what is made of them is out of date now.
         if counts:
-            yield _describe_backfill(workspace, config, counts)
-
-
-def _describe_backfill(
-    workspace: Deployment, config: BackfillConfig, counts: dict[str, Counter[str]]
-) -> dg.AssetMaterialization:
-    """Return what the catalog shows of the series, or of the news, that have changed."""
-    shown: dict[str, Any] = {feed: metadata.render_counts(kinds) for feed, kinds in counts.items()}
-    return dg.AssetMaterialization(
-        stored_key(config.dataset),
-        metadata={"backfill_since": config.since, "mode": workspace.data_mode.value, **shown},
-        tags={DATA_VERSION_TAG: _hash_stored(workspace, config.dataset)},
-    )
+            # What the catalog shows of the series, or of the news, that have changed.
+            shown = {feed: metadata.render_counts(kinds) for feed, kinds in counts.items()}
+            yield dg.AssetMaterialization(
+                stored_key(config.dataset),
+                metadata={
+                    "backfill_since": config.since,
+                    "mode": workspace.data_mode.value,
+                    **shown,
+                },
+                tags={DATA_VERSION_TAG: _hash_stored(workspace, config.dataset)},
+            )
 
 
 def build_backfill_job() -> dg.JobDefinition:
@@ -497,3 +503,70 @@ def build_broken_asset(name: str, message: str) -> dg.AssetsDefinition:
         raise ConfigError(message)
 
     return _broken
+
+
+SHOWN_MONTHS = 12
+HOURLY_CRON = "50 * * * *"
+
+_MAX_ROWS = 60
+
+
+@define_asset(
+    SOURCE_COVERAGE,
+    description=(
+        "How much of each month is stored, by source: values of the grid, days of news and "
+        "forecasts, files that were asked for; and which files were absent or failed. The job "
+        "`backfill` fetches what is missing."
+    ),
+    kinds={"polars"},
+    version=code_version("compevo_pipeline/work/source_coverage.py"),
+)
+def coverage(
+    workspace: dg.ResourceParam[Deployment], clock: dg.ResourceParam[Clock]
+) -> dg.MaterializeResult[Any]:
+    """Count slots by source and month."""
+    counts = measure_coverage(workspace, clock().date())
+    troubled = tabulate_files(list_troubled(workspace))
+
+    shown = {
+        "months": metadata.render_table(pivot_months(counts, SHOWN_MONTHS), rows=_MAX_ROWS),
+        "missing_files": metadata.render_table(troubled, rows=_MAX_ROWS),
+        "mode": workspace.data_mode.value,
+        "dagster/row_count": counts.height,
+    }
+    return dg.MaterializeResult(metadata=shown)
+
+
+@dg.asset_check(
+    asset=SOURCE_COVERAGE,
+    name="no_failed_file",
+    description="No file that was asked for last failed; absent ones are asked for again.",
+)
+def check_coverage(workspace: dg.ResourceParam[Deployment]) -> dg.AssetCheckResult:
+    """Warn where asking for a file failed and nothing has come since."""
+    troubled = list_troubled(workspace)
+    failed = [entry for entry in troubled if entry.state is EntryState.FAILED]
+    return dg.AssetCheckResult(
+        passed=not failed,
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata={
+            "failed": len(failed),
+            "absent": sum(entry.state is EntryState.ABSENT for entry in troubled),
+            "files": metadata.render_table(tabulate_files(failed), rows=_MAX_ROWS),
+        },
+    )
+
+
+coverage_job = dg.define_asset_job(
+    "coverage",
+    dg.AssetSelection.assets(SOURCE_COVERAGE),
+    description="Counts what is stored of every source by month; takes seconds.",
+    tags={"compevo/job": "coverage"},
+)
+hourly_coverage = dg.ScheduleDefinition(
+    name="coverage_hourly",
+    job=coverage_job,
+    cron_schedule=HOURLY_CRON,
+    execution_timezone=NEM_ZONE,
+    description="What is stored of every source, and which files are missing.",
+)

@@ -96,8 +96,13 @@ def describe_windows(
     # The mean number of candidates, and the shares of windows with a choice.
     by_split = manifest.get("news_choice", {})
     choice = [{"split": split, **numbers} for split, numbers in by_split.items()]
+    # What is true in the middle of the set, beside what was published of it.
+    window = windows[len(windows) // 2]
+    lines: dict[str, list[float]] = {"truth": list(window.y)}
+    if window.view.published is not None:
+        lines["published forecast"] = list(window.view.published)
     shown = {
-        "middle_window": _sketch_window(windows),
+        "middle_window": render_sketch(lines),
         "dagster/row_count": len(windows),
         "dagster/column_schema": metadata.make_column_schema(FRAME_SCHEMA),
         "mode": workspace.data_mode.value,
@@ -114,7 +119,22 @@ def describe_windows(
         "filled_inputs": manifest["n_filled_inputs"],
         "windows_without_articles": manifest.get("n_without_candidates", 0),
         "folder": dg.MetadataValue.path(folder),
-        "preview": metadata.render_table(_preview_windows(windows)),
+        "preview": metadata.render_table(
+            pl.DataFrame(
+                [
+                    {
+                        "origin": f"{view.origin_utc:%Y-%m-%d %H:%M}",
+                        "entity": view.entity,
+                        "split": view.split,
+                        "fold": view.fold,
+                        "calendar": str(view.calendar)[:_MAX_CALENDAR_CHARACTERS],
+                        "covariates": len(view.covariates),
+                        "articles": len(view.candidate_ids),
+                    }
+                    for view in windows.views()[:_PREVIEW_WINDOWS]
+                ]
+            )
+        ),
     }
     return dg.MaterializeResult(
         metadata=shown | further,
@@ -134,30 +154,3 @@ def _tabulate_coverage(manifest: Mapping[str, Any]) -> pl.DataFrame:
         for entity, by_year in by_entity.items()
     ]
     return pl.DataFrame(rows)
-
-
-def _preview_windows(windows: WindowSet) -> pl.DataFrame:
-    views = windows.views()[:_PREVIEW_WINDOWS]
-    return pl.DataFrame(
-        [
-            {
-                "origin": f"{view.origin_utc:%Y-%m-%d %H:%M}",
-                "entity": view.entity,
-                "split": view.split,
-                "fold": view.fold,
-                "calendar": str(view.calendar)[:_MAX_CALENDAR_CHARACTERS],
-                "covariates": len(view.covariates),
-                "articles": len(view.candidate_ids),
-            }
-            for view in views
-        ]
-    )
-
-
-def _sketch_window(windows: WindowSet) -> dg.MetadataValue[Any]:
-    """Draw the truth of the window in the middle of the set, beside what was published of it."""
-    window = windows[len(windows) // 2]
-    lines: dict[str, list[float]] = {"truth": list(window.y)}
-    if window.view.published is not None:
-        lines["published forecast"] = list(window.view.published)
-    return render_sketch(lines)

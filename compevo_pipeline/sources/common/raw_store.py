@@ -1,7 +1,7 @@
 """The bytes as the publishers sent them.
 
 What belongs here: files below ``raw`` and the sidecar of each. What does not: what was asked for
-(``common.ledger``), which files are a feed's (``work.kept_files``).
+(``common.ledger``), which files are a feed's (``work.ingest``).
 """
 
 import contextlib

@@ -21,7 +21,6 @@ from compevo_core.evaluation.metrics import (
     score,
     score_quantiles,
 )
-from compevo_core.evaluation.regret import measure_regret
 from compevo_core.evaluation.result_rows import (
     POOLED,
     RESULT_COLUMNS,
@@ -31,6 +30,7 @@ from compevo_core.evaluation.result_rows import (
     write_rows,
 )
 from compevo_core.evaluation.score_files import read_configs
+from compevo_core.evaluation.scoring import measure_regret
 from tests.support.window_samples import from_nem, make_set, make_window
 
 N = 13

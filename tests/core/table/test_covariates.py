@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from compevo_core import SAMPLE, Forecaster, build_windows
-from compevo_core.baselines.step_responses import fit_responses
+from compevo_core.baselines.features import fit_responses
 from compevo_core.config import sections
 from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.evaluation.leakage import (

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.defs.assets.coverage import check_coverage, coverage
+from compevo_pipeline.defs.assets.sources import check_coverage, coverage
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.work.deployment import Deployment
