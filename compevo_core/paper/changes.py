@@ -8,9 +8,10 @@ and is then given none would only show that it misses what it was used to.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -60,13 +61,11 @@ class NamedChange:
 
         Its row would repeat the row of the full method and look like a finding.
         """
-        if self.name == FULL_METHOD:
+        if self.name == FULL_METHOD or self.weather != OWN_WEATHER:
             return False
         if self.news != OWN:
             # Without any article to read, other articles are the same.
             return config.news.top_k == 0
-        if self.weather != OWN_WEATHER:
-            return False
         return self.configure(config) == config
 
 
@@ -128,13 +127,6 @@ PREFIX = "experiment-"
 """What ``experiment`` begins with in rows of all experiments but the ablation."""
 
 
-def _give_all_windows(config: RunConfig) -> Settings:
-    # The first member, on all windows: a share of them only sets agents apart.
-    members = config.population.members[:1]
-    alone = tuple(member.model_copy(update={"window_share": 1.0}) for member in members)
-    return {"population.members": alone}
-
-
 def _give_all_trials(config: RunConfig) -> Settings:
     # The first member that a logic chooses articles for, with the samples of the whole population.
     members = [member for member in config.population.members if member.reads == "chosen"][:1]
@@ -158,35 +150,35 @@ def _take_paper_method(config: RunConfig) -> Settings:
     }
 
 
-_VARIANTS: Mapping[str, Settings] = {
-    FULL_METHOD: {},
-    # No opponent context, no gates, no soft prompt: an agent rewrites its logic from text.
-    "simplified-logic": {"evolution.update": "simplified"},
-    "uniform-weights": {"selection.uniform": True},
-    "no-diversity": {"objective.lambda_div": 0.0},
-    "no-pruning": {"objective.lambda_prune": 0.0},
-    # Logics are still sampled and the best one is carried, but no policy step is taken.
-    "no-grpo": {"grpo.enabled": False},
-}
-
-_CONTROLS: Mapping[str, Settings] = {
-    # Embeddings stay, so that words still differ; what the layers learnt is gone.
-    "random-layers": {"backbone.weights": "random"},
-    "no-news": {"news.top_k": 0},
-    SWAPPED_NEWS: {},
-    "fixed-logics": {"evolution.every": 0},
-    "one-agent": {"population.agents": 1},
-    ALL_TRIALS: {"population.agents": 1},
-    "paper-method": {},
-    "equal-weights": {"selection.uniform": True},
-    "no-known-errors": {"forecast.known_errors": "none"},
-    "alike-agents": {"population.members": ()},
-}
-
-_SYSTEMS: Mapping[str, Settings] = {
-    name: {"population.system": name, **settings}
-    for name, settings in SYSTEM_SETTINGS.items()
-    if name != FULL_METHOD
+_ABLATION: Mapping[Kind, Mapping[str, Settings]] = {
+    "variant": {
+        FULL_METHOD: {},
+        # No opponent context, no gates, no soft prompt: an agent rewrites its logic from text.
+        "simplified-logic": {"evolution.update": "simplified"},
+        "uniform-weights": {"selection.uniform": True},
+        "no-diversity": {"objective.lambda_div": 0.0},
+        "no-pruning": {"objective.lambda_prune": 0.0},
+        # Logics are still sampled and the best one is carried, but no policy step is taken.
+        "no-grpo": {"grpo.enabled": False},
+    },
+    "control": {
+        # Embeddings stay, so that words still differ; what the layers learnt is gone.
+        "random-layers": {"backbone.weights": "random"},
+        "no-news": {"news.top_k": 0},
+        SWAPPED_NEWS: {},
+        "fixed-logics": {"evolution.every": 0},
+        "one-agent": {"population.agents": 1},
+        ALL_TRIALS: {"population.agents": 1},
+        "paper-method": {},
+        "equal-weights": {"selection.uniform": True},
+        "no-known-errors": {"forecast.known_errors": "none"},
+        "alike-agents": {"population.members": ()},
+    },
+    "system": {
+        name: {"population.system": name, **settings}
+        for name, settings in SYSTEM_SETTINGS.items()
+        if name != FULL_METHOD
+    },
 }
 
 _ADAPT: Mapping[str, Callable[[RunConfig], Settings]] = {
@@ -194,22 +186,14 @@ _ADAPT: Mapping[str, Callable[[RunConfig], Settings]] = {
     "one-agent": lambda config: {"population.members": config.population.members[:1]},
     ALL_TRIALS: _give_all_trials,
     "paper-method": _take_paper_method,
-    "sa": _give_all_windows,
+    # On all windows: a share of them only sets agents apart.
+    "sa": lambda config: {
+        "population.members": tuple(
+            member.model_copy(update={"window_share": 1.0})
+            for member in config.population.members[:1]
+        )
+    },
 }
-
-
-def _list_ablation() -> Iterable[NamedChange]:
-    tables: Mapping[Kind, Mapping[str, Settings]]
-    tables = {"variant": _VARIANTS, "control": _CONTROLS, "system": _SYSTEMS}
-    for kind, changes in tables.items():
-        for name, settings in changes.items():
-            yield NamedChange(
-                name=name,
-                kind=kind,
-                settings=settings,
-                adapt=_ADAPT.get(name),
-                news=SWAPPED if name == SWAPPED_NEWS else OWN,
-            )
 
 
 def _sweep(
@@ -229,32 +213,18 @@ def _sweep(
     )
 
 
-def _set_agents(count: int) -> NamedChange:
-    def repeat_members(config: RunConfig) -> Settings:
-        members = config.population.members
-        # With more agents than members these are reused, each time with another seed.
-        repeated = [
-            members[i % len(members)].model_copy(update={"seed": i})
-            for i in range(count)
-            if members
-        ]
-        return {"population.members": tuple(repeated)}
-
-    return NamedChange(
-        name=f"agents={count}",
-        kind="sweep",
-        settings={"population.agents": count},
-        adapt=repeat_members,
-    )
+def _repeat_members(count: int, config: RunConfig) -> Settings:
+    members = config.population.members
+    # With more agents than members these are reused, each time with another seed.
+    repeated = [
+        members[i % len(members)].model_copy(update={"seed": i}) for i in range(count) if members
+    ]
+    return {"population.members": tuple(repeated)}
 
 
-def _set_epochs(count: int) -> NamedChange:
-    def set_passes(config: RunConfig) -> Settings:
-        # A run with a supervised stage spends its passes there; the paper's preset has none.
-        stage = "run.supervised_epochs" if config.run.supervised_epochs else "run.epochs"
-        return {stage: count}
-
-    return NamedChange(name=f"epochs={count}", kind="sweep", adapt=set_passes)
+def _set_epochs(count: int, config: RunConfig) -> Settings:
+    # A run with a supervised stage spends its passes there; the paper's preset has none.
+    return {"run.supervised_epochs" if config.run.supervised_epochs else "run.epochs": count}
 
 
 def _keep_error_models(config: RunConfig) -> Settings:
@@ -301,7 +271,17 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             title="Architecture and controls",
             reference=FULL_METHOD,
-            changes=tuple(_list_ablation()),
+            changes=tuple(
+                NamedChange(
+                    name=name,
+                    kind=kind,
+                    settings=settings,
+                    adapt=_ADAPT.get(name),
+                    news=SWAPPED if name == SWAPPED_NEWS else OWN,
+                )
+                for kind, changes in _ABLATION.items()
+                for name, settings in changes.items()
+            ),
         ),
         Experiment(
             title="Weight of the policy term",
@@ -343,12 +323,23 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Number of agents",
             reference="agents=10",
             # The paper has 2 to 10; one agent is the control of all of them.
-            changes=tuple(_set_agents(count) for count in range(1, 11)),
+            changes=tuple(
+                NamedChange(
+                    name=f"agents={n}",
+                    kind="sweep",
+                    settings={"population.agents": n},
+                    adapt=partial(_repeat_members, n),
+                )
+                for n in range(1, 11)
+            ),
         ),
         Experiment(
             title="Passes over the train windows",
             reference="epochs=3",
-            changes=tuple(_set_epochs(count) for count in range(1, 6)),
+            changes=tuple(
+                NamedChange(name=f"epochs={n}", kind="sweep", adapt=partial(_set_epochs, n))
+                for n in range(1, 6)
+            ),
         ),
         Experiment(
             title="Wording of the logic-update instruction",

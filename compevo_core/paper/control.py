@@ -428,13 +428,11 @@ def read_rewritings(run: Path, topics: Sequence[str]) -> list[dict[str, Any]]:
     final = json.loads(RunFolder(run).model_logics_file.read_text(encoding="utf-8"))
     played = [*(record.logics for record in records), final]
     gains = [None, *(float(np.mean(record.news_gains)) for record in records)]
-    rows = []
-    for number, (logics, gain) in enumerate(zip(played, gains, strict=True)):
-        precision, recall = compare_topics(logics, topics)
-        rows.append(
-            {"rewriting": number, "precision": precision, "recall": recall, "news_gain": gain}
-        )
-    return rows
+    named = [compare_topics(logics, topics) for logics in played]
+    return [
+        {"rewriting": number, "precision": precision, "recall": recall, "news_gain": gain}
+        for number, ((precision, recall), gain) in enumerate(zip(named, gains, strict=True))
+    ]
 
 
 def compare_topics(logics: Sequence[str], topics: Sequence[str]) -> tuple[float, float]:

@@ -390,10 +390,9 @@ def _summarize_judge(
         .agg(
             pl.len().alias("pairs"),
             pl.col("unchanged_text").sum().alias("unchanged"),
-            pl.col("strategy_shift").mean().alias("mean_strategy_shift"),
-            pl.col("evidence_recombination").mean().alias("mean_evidence_recombination"),
-            pl.col("rius").mean().alias("mean_rius"),
-            pl.col("lud").mean().alias("mean_lud"),
+            pl.col("strategy_shift", "evidence_recombination", "rius", "lud")
+            .mean()
+            .name.prefix("mean_"),
         )
         .sort("agent")
     )

@@ -143,12 +143,8 @@ def find_lenders(windows: WindowSet, seed: int) -> list[Window | None]:
     by_series: defaultdict[tuple[str, str], list[Window]] = defaultdict(list)
     for window in windows:  # in the order of their origins
         by_series[window.view.split, window.view.series_id].append(window)
-    return [
-        draw_lender(
-            window.view, by_series[window.view.split, window.view.series_id], distance, seed
-        )
-        for window in windows
-    ]
+    views = windows.views()
+    return [draw_lender(v, by_series[v.split, v.series_id], distance, seed) for v in views]
 
 
 def _find_distance(windows: WindowSet) -> timedelta:

@@ -67,7 +67,6 @@ def _span(split: str, first_day: date, last_day: date, **subsets: date) -> Span:
     )
 
 
-_BEFORE_TEST = ELECTRICITY_OPERATIONAL.spans[:2]
 _FIRST_2026 = ELECTRICITY_OPERATIONAL.spans[2].first_day
 
 # The paper's day is the rows stamped 00:00 to 23:30. Stamps are interval ends, so it begins at
@@ -116,7 +115,7 @@ PAPER_SETS = {
         spec=replace(
             ELECTRICITY_OPERATIONAL,
             spans=(
-                *_BEFORE_TEST,
+                *ELECTRICITY_OPERATIONAL.spans[:2],
                 _span(_TEST, _FIRST_2026, date(2026, 3, 31), paper_2026=_FIRST_2026),
             ),
         ),

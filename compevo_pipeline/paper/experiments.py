@@ -299,18 +299,15 @@ def _drop_unchanged(plan: ExperimentRun, log: logging.Logger) -> list[NamedChang
     if plan.experiment.name != ABLATION:
         return list(plan.changes)
 
-    changes = []
-    for change in plan.changes:
-        if change.changes_nothing(plan.base):
-            log.warning(
-                f"{change.name} is left out: what it switches off is off already; switch it on "
-                "with --set, or name the preset paper"
-            )
-        else:
-            changes.append(change)
-    if not changes:
+    unchanged = [change for change in plan.changes if change.changes_nothing(plan.base)]
+    for change in unchanged:
+        log.warning(
+            f"{change.name} is left out: what it switches off is off already; switch it on "
+            "with --set, or name the preset paper"
+        )
+    if len(unchanged) == len(plan.changes):
         raise ConfigError(
             f"experiment {ABLATION}: every change named is the full method under these settings; "
             "name others"
         )
-    return changes
+    return [change for change in plan.changes if change not in unchanged]

@@ -62,8 +62,6 @@ WEIGHTS_FILE = "weights.safetensors"
 Encode = Callable[[Sequence[WindowView], Scaler], NetworkInputs]
 """From views and the scales of the train split to what a network is given."""
 
-LEARNING_RATE = 1e-3
-
 _FORECAST_BATCH = 256
 
 
@@ -103,14 +101,10 @@ class ITransformer(Network):
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
-        return self.forecast_variates(
-            torch.cat([inputs.values_NL.unsqueeze(1), inputs.past_NLM.transpose(1, 2)], dim=1)
-        )[:, 0]
-
-    def forecast_variates(self, variates_BVL: Tensor) -> Tensor:
-        """Return forecasts (B, V, H) of every variate."""
-        forecast_BVH: Tensor = self.projection(self.encoder(self.embedding(variates_BVL)))
-        return forecast_BVH
+        variates = [inputs.values_NL.unsqueeze(1), inputs.past_NLM.transpose(1, 2)]
+        embedded_BVD = self.embedding(torch.cat(variates, dim=1))
+        forecast_BVH: Tensor = self.projection(self.encoder(embedded_BVD))
+        return forecast_BVH[:, 0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +175,7 @@ class NetworkBaseline:
         val: WindowSet,
         *,
         seed: int = 0,
-        learning_rate: float = LEARNING_RATE,
+        learning_rate: float = 1e-3,
         budget: FitBudget | None = None,
         kind: NetworkKind | None = None,
     ) -> Self:

@@ -11,6 +11,8 @@ Shapes: B windows, L input steps, P nodes of the pyramid, M time features, D wid
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import floordiv
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +37,8 @@ class Pyraformer(Network):
 
     def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
         super().__init__()
-        self._sizes = list_sizes(lookback)
+        # Nodes of every scale, finest first.
+        self._sizes = list(accumulate(CHILDREN, floordiv, initial=lookback))
         self.embedding = StepEmbedding(WIDTH)
         self.register_buffer("positions_LD", encode_positions(lookback, WIDTH))
         self.pyramid = PyramidBuilder(WIDTH)
@@ -86,14 +89,6 @@ class PyramidBuilder(nn.Module):
         added_BPD = self.up(torch.cat(coarser, dim=2).transpose(1, 2))
         normed: Tensor = self.norm(torch.cat([steps_BLD, added_BPD], dim=1))
         return normed
-
-
-def list_sizes(lookback: int) -> list[int]:
-    """Return the number of nodes of every scale, finest first."""
-    sizes = [lookback]
-    for children in CHILDREN:
-        sizes.append(sizes[-1] // children)
-    return sizes
 
 
 def find_neighbours(sizes: Sequence[int]) -> Tensor:
