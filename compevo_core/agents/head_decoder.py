@@ -224,6 +224,10 @@ class HeadDecoder:
         self.read_tokens = CONTEXT_TOKENS + history.count  # soft tokens of a window that are read
         self.target_tokens = target.count  # those from which its forecast is read out
 
+        # The root mean square of the word embeddings, as the first layer gets them.
+        vocabulary = population.backbone.model.get_input_embeddings().num_embeddings
+        embeds = population.embed(torch.arange(min(vocabulary, 4096)).to(device)).detach().float()
+
         hidden = population.backbone.hidden_size
         tokens = NumericTokens(
             [_seed_generator(config, agent) for agent in local_agents],
@@ -231,7 +235,7 @@ class HeadDecoder:
             n_priors=mix_AP.shape[1],
             article_size=inputs.article_size if self._reads_tokens else 0,
             hidden=hidden,
-            scale=_measure_embeddings(population),
+            scale=float(embeds.square().mean().sqrt()),
             history=history,
             target=target,
         )
@@ -440,10 +444,3 @@ def _seed_generator(config: RunConfig, agent: int) -> torch.Generator:
     member = config.population.member(agent)
     seed = derive_seed(config.run.seed, "numeric inputs", member.seed, agent)
     return torch.Generator().manual_seed(seed)
-
-
-def _measure_embeddings(population: Population) -> float:
-    """Return the root mean square of the word embeddings, as the first layer gets them."""
-    backbone = population.backbone
-    ids = torch.arange(min(backbone.model.get_input_embeddings().num_embeddings, 4096))
-    return float(population.embed(ids.to(backbone.device)).detach().float().square().mean().sqrt())

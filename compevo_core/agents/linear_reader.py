@@ -105,12 +105,12 @@ def read_words(title: str, entity: str) -> Words:
     text = title.lower()
     match = _PART.search(text)
     part = PARTS.index(_SYNONYMS.get(match[1], match[1])) if match else 0
-    numbers = [
-        (_make_key(entity, part, side, word), float(value))
-        for before, value, after in _NUMBER.findall(text)
-        for side, word in (("before", before), ("after", after))
-        if word
-    ]
+    numbers = []
+    for before, value, after in _NUMBER.findall(text):
+        for side, word in (("before", before), ("after", after)):
+            if word:
+                digest = hashlib.sha256(f"{entity} {part} {side} {word}".encode()).digest()
+                numbers.append((int.from_bytes(digest[:7]) + 1, float(value)))  # 0 is no key
     return Words(part, tuple(numbers))
 
 
@@ -523,12 +523,6 @@ def _find_bounds(numbers_NF: FloatArray) -> FloatArray:
     low_F = np.where(is_known_NF, numbers_NF, np.inf).min(0)
     high_F = np.where(is_known_NF, numbers_NF, -np.inf).max(0)
     return np.where(is_known_NF.any(0), np.stack([low_F, high_F]), 0.0)
-
-
-def _make_key(entity: str, part: int, side: str, word: str) -> int:
-    """Return the key of a number: above zero, and the same in every process."""
-    digest = hashlib.sha256(f"{entity} {part} {side} {word}".encode()).digest()
-    return int.from_bytes(digest[:7]) + 1
 
 
 def is_known_enough(truth_NH: FloatArray) -> BoolArray:

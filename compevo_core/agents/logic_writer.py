@@ -247,19 +247,12 @@ class LogicWriter:
     ) -> Draw:
         """Read the prompts of the local agents; return what samples after them."""
         del round_number  # the generators keep their state between rounds
-        read = self._read_prompts(prompt_ids, soft_prompt_AD)
+        groups = [PromptGroup(row) for row in prompt_ids]
+        with torch.no_grad():
+            packed, embeds_ALD = self._prepend_soft_prompt(groups, soft_prompt_AD)
+            with self.population.use_adapters(self._adapters):
+                read = self.population.prefill(packed, embeds_ALD)
         return partial(self._sample, read, generators=generators)
-
-    @torch.no_grad()
-    def _read_prompts(
-        self, prompt_ids: Sequence[Sequence[int]], soft_prompt_AD: Tensor | None
-    ) -> PrefillCache:
-        """Read the prompt of every local agent once, for all that is sampled after it."""
-        packed, embeds_ALD = self._prepend_soft_prompt(
-            [PromptGroup(row) for row in prompt_ids], soft_prompt_AD
-        )
-        with self.population.use_adapters(self._adapters):
-            return self.population.prefill(packed, embeds_ALD)
 
     @torch.no_grad()
     def _sample(

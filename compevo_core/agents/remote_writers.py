@@ -44,10 +44,8 @@ class ServerWriter(LogicWriter):
     Before each rewriting the logic adapter of every local agent is saved in ``folder``, which the
     server sees under the same path, and loaded there under a new name. Rewards, log-probabilities
     and the update stay in this process. Seeds come from run, agent and round: a run that resumes
-    asks the same.
-
-    Raises:
-        ConfigError: no server, one that has another model, or processes that split the backbone.
+    asks the same. ConfigError for no server, one that has another model, or processes that split
+    the backbone.
     """
 
     def __init__(

@@ -187,9 +187,13 @@ class TextDecoder:
         suffixes = []
         n_cut = 0
         for logic, news in zip(reading.logics, reading.news, strict=True):
-            suffix, has_all_news = self._fit_news(view, logic, news, room)
+            # Articles come best match first, so the least similar go first.
+            for count in range(len(news), -1, -1):
+                suffix = self._encode_suffix(view, logic, news[:count])
+                if len(suffix) <= room:
+                    break
             suffixes.append(suffix)
-            n_cut += n_history < len(history) or not has_all_news
+            n_cut += n_history < len(history) or count < len(news)
         return _Question(reading.example, base_H, PromptGroup(prefix, suffixes), n_cut)
 
     def _fit_history(
@@ -223,17 +227,6 @@ class TextDecoder:
                 "history value; raise it"
             )
         return encode(count), count
-
-    def _fit_news(
-        self, view: WindowView, logic: str, news: Sequence[RetrievedArticle], room: int
-    ) -> tuple[list[int], bool]:
-        """Return a logic's own part with as many articles as fit, and whether that is all."""
-        for count in range(len(news), -1, -1):
-            # Articles come best match first, so the least similar go first.
-            suffix = self._encode_suffix(view, logic, news[:count])
-            if len(suffix) <= room:
-                break
-        return suffix, count == len(news)
 
     def _encode_suffix(
         self, view: WindowView, logic: str, news: Sequence[RetrievedArticle]

@@ -163,9 +163,11 @@ class PopulationModel(AgentEnsemble):
             )
 
         entities = sorted(self.scaler.mean)
-        self.modules = build_modules(
-            config, backbone, self.shards, entities, _embed_end_of_text(backbone)
-        )
+        # Soft prompts start near a token that means nothing.
+        eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
+        embeds_1D: Tensor = backbone.model.get_input_embeddings()(eos)
+        neutral_D = embeds_1D[0].detach().float().cpu()
+        self.modules = build_modules(config, backbone, self.shards, entities, neutral_D)
         self.population = self.modules.population
         self.selection = self.modules.selection
         self.fusion = self.modules.fusion
@@ -323,10 +325,3 @@ class PopulationModel(AgentEnsemble):
     def load(self, tensors: Mapping[str, Any]) -> None:
         """Set every value of :meth:`tensors`, given as arrays or as tensors."""
         super().load({name: torch.as_tensor(value) for name, value in tensors.items()})
-
-
-def _embed_end_of_text(backbone: Backbone) -> Tensor:
-    """Return the embedding of a token that means nothing, which soft prompts start near, (D,)."""
-    eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
-    embeds_1D: Tensor = backbone.model.get_input_embeddings()(eos)
-    return embeds_1D[0].detach().float().cpu()

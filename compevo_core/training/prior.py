@@ -342,9 +342,15 @@ def forecast_out_of_fold(
         prior = _fit(key, others, fit, ends)
         try:
             forecast_NH[block] = prior.predict(views)
-        except DataError:
+        except DataError as error:
             # Checked only now: persistence forecasts a series that it has never seen.
-            _raise_if_lone_series(key, views, others)
+            if missing := sorted({view.entity for view in views} - set(others.entities)):
+                raise DataError(
+                    f"all train windows of {missing[0]} are in one block of forecast.prior_folds "
+                    f"or within two horizons of it, so that no {key.name} fitted on the other "
+                    "blocks knows the series; add more of its days to train, leave the series "
+                    "out, or set forecast.prior_folds to 1 (forecasts in sample)"
+                ) from error
             raise
     return forecast_NH
 
@@ -401,15 +407,3 @@ def _fit(
 
     first, last = (view.origin_utc for view in block) if block else (None, None)
     return fit(key.name, nearest_windows(train, first, last, key.calibration_days))
-
-
-def _raise_if_lone_series(key: PriorKey, views: Sequence[WindowView], others: WindowSet) -> None:
-    """Raise a DataError if all train windows of a series are in one block."""
-    missing = sorted({view.entity for view in views} - set(others.entities))
-    if missing:
-        raise DataError(
-            f"all train windows of {missing[0]} are in one block of forecast.prior_folds or within "
-            f"two horizons of it, so that no {key.name} fitted on the other blocks knows the "
-            "series; add more of its days to train, leave the series out, or set "
-            "forecast.prior_folds to 1 (forecasts in sample)"
-        )

@@ -119,7 +119,10 @@ def train(
 
     # Two trainings in one folder would spoil both; the first process holds it for all.
     with folder.hold() if shards.is_first else contextlib.nullcontext():
-        start = _read_start(folder, shards, resume=resume)
+        # Broadcast, so that no process looks for old files while the first one removes them.
+        if not resume and shards.is_first:
+            folder.begin_again()
+        start: int = shards.broadcast(folder.read_start() if shards.is_first else None)
         # Before any model is loaded: asking for a finished run again costs nothing.
         if folder.is_finished:
             folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
@@ -147,15 +150,6 @@ def train(
 
         run = {"identity": identity, "start": start, "refit": config.run.refit}
         return _seal(folder, model, data, run, shards, chosen, report, facts or {})
-
-
-def _read_start(folder: RunFolder, shards: AgentShards, *, resume: bool) -> int:
-    """Return when the run began, after removing what is to be trained again."""
-    # Broadcast, so that no process looks for old files while the first one removes them.
-    if not resume and shards.is_first:
-        folder.begin_again()
-    start: int = shards.broadcast(folder.read_start() if shards.is_first else None)
-    return start
 
 
 _FitMembers = Callable[..., tuple[Ensemble, Outcome]]

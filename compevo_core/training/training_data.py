@@ -123,7 +123,12 @@ class TrainingData:
     @cached_property
     def val_examples(self) -> list[ForecastExample]:
         """The validation windows that a run measures between rounds."""
-        return _select_by_time(self.calibration_examples, self.config.run.validation_windows)
+        examples, count = self.calibration_examples, self.config.run.validation_windows
+        if not count or count >= len(examples):
+            return examples
+        # Evenly in time, so that a few windows cover all seasons of the split.
+        by_time = sorted(examples, key=lambda each: (each.view.origin_utc, each.view.entity))
+        return [by_time[i] for i in evenly_spaced(len(examples), count)]
 
     @cached_property
     def sampler(self) -> DaySampler:
@@ -228,13 +233,3 @@ def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSe
 def _drop_without_target(windows: WindowSet) -> WindowSet:
     known = [window for window in windows if np.isfinite(window.y).any()]
     return WindowSet(known, dataset=windows.dataset)
-
-
-def _select_by_time(examples: list[ForecastExample], count: int) -> list[ForecastExample]:
-    """Return ``count`` examples evenly spaced in time, all of them if ``count`` is 0."""
-    if not count or count >= len(examples):
-        return examples
-
-    # Evenly in time, so that a few windows cover all seasons of the split.
-    by_time = sorted(examples, key=lambda example: (example.view.origin_utc, example.view.entity))
-    return [by_time[i] for i in evenly_spaced(len(examples), count)]
