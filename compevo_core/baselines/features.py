@@ -361,7 +361,6 @@ FLAGS = tuple(name for name in CALENDAR_NAMES if not name.endswith("_year"))
 """Columns of the calendar: no yearly wave, which over less than a year is the date itself."""
 
 _LAG = "_lag1"
-_QUANTILE = f"{PUBLISHED}_q"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -439,7 +438,7 @@ class PublishedErrorSpace(LeadSpace):
         names = sorted({name for view in views for name in view.step_covariates})
         return cls(
             **describe_leads(windows),
-            quantiles=tuple(name for name in names if name.startswith(_QUANTILE)),
+            quantiles=tuple(name for name in names if name.startswith(f"{PUBLISHED}_q")),
             past=PAST_NAMES if all(knows_past(view) for view in views) else (),
         )
 

@@ -203,9 +203,16 @@ class BoostedTrees(_Trees[FeatureSpace]):
         # At either end of the day the outermost input stands in for neighbours that do not exist.
         places = {at: np.clip(steps_H + at, 0, z_NH.shape[1] - 1) for at in NEIGHBOURS}
         columns = {f"input_{at:+d}": z_NH[:, place_H] for at, place_H in places.items()}
+        # On a half-hourly day the thirds are night, midday and evening.
+        thirds = zip(("night", "midday", "evening"), np.array_split(z_NH, 3, axis=1), strict=True)
         columns |= {
             "entity": _encode_entity(space, views),
-            **_summarize_inputs(z_NH),
+            "day_mean": z_NH.mean(axis=1, keepdims=True),
+            "day_min": z_NH.min(axis=1, keepdims=True),
+            "day_max": z_NH.max(axis=1, keepdims=True),
+            "day_last": z_NH[:, -1:],
+            "day_change": z_NH[:, -1:] - z_NH[:, :1],
+            **{name: part.mean(axis=1, keepdims=True) for name, part in thirds if part.shape[1]},
             **_summarize_seasons(space.summarize_seasons(views), len(steps_H)),
             **name_columns(CALENDAR_NAMES, encode_calendars(views)),
         }
@@ -397,20 +404,6 @@ def _encode_stamps(view: WindowView, start: datetime, steps: int) -> FloatArray:
 
 def _encode_entity(space: TrainSpace, views: Sequence[WindowView]) -> FloatArray:
     return space.encode_entities(views)[:, None].astype(np.float64)
-
-
-def _summarize_inputs(z_NH: FloatArray) -> dict[str, FloatArray]:
-    """Return the shape of each input day, (N, 1) by name."""
-    # On a half-hourly day the thirds are night, midday and evening.
-    thirds = zip(("night", "midday", "evening"), np.array_split(z_NH, 3, axis=1), strict=True)
-    return {
-        "day_mean": z_NH.mean(axis=1, keepdims=True),
-        "day_min": z_NH.min(axis=1, keepdims=True),
-        "day_max": z_NH.max(axis=1, keepdims=True),
-        "day_last": z_NH[:, -1:],
-        "day_change": z_NH[:, -1:] - z_NH[:, :1],
-        **{name: part.mean(axis=1, keepdims=True) for name, part in thirds if part.shape[1]},
-    }
 
 
 def _summarize_seasons(summaries: dict[str, FloatArray], horizon: int) -> dict[str, FloatArray]:

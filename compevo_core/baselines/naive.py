@@ -20,8 +20,7 @@ from compevo_core.data.view import WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
-DAY_MINUTES = 24 * 60
-WEEK_MINUTES = 7 * DAY_MINUTES
+WEEK_MINUTES = 7 * 24 * 60
 
 _MOST_SEASONS = 7
 
@@ -120,15 +119,13 @@ class SeasonalMean(NaiveForecast):
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit."""
-        return stack_rows([np.resize(_average_seasons(view), view.horizon) for view in views])
-
-
-def _average_seasons(view: WindowView) -> FloatArray:
-    steps = min(view.shortest_season, view.lookback)
-    seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
-    recent = view.x[-seasons * steps :]
-    mean: FloatArray = recent.reshape(seasons, -1).mean(axis=0)
-    return mean
+        rows = []
+        for view in views:
+            steps = min(view.shortest_season, view.lookback)
+            seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
+            recent = view.x[-seasons * steps :].reshape(seasons, -1)
+            rows.append(np.resize(recent.mean(axis=0), view.horizon))
+        return stack_rows(rows)
 
 
 class PublishedForecast(NaiveForecast):

@@ -372,9 +372,7 @@ class NewsRidge:
     ) -> Self:
         """Fit a method, and the ridge on what it misses of parts of train that it has not seen.
 
-        Raises:
-            ConfigError: there is no news.
-            LeakageError: a window of another split was given.
+        ConfigError without news; LeakageError for a window of another split.
         """
         if news is None:
             raise ConfigError(

@@ -200,13 +200,22 @@ class Ets(Baseline):
             raise DataError(
                 f"{cls.name} needs a look-back of {_FEWEST_INPUTS} steps or more, not {shortest}"
             )
-        import_package("statsforecast.ets")  # takes three seconds
+        ets = import_package("statsforecast.ets")  # takes three seconds
         histories, forms = {}, {}
         for entity, windows in group_by_series(train).items():
             histories[entity] = History.from_windows(windows).keep_newest(_MOST_STEPS)
             season = windows[-1].view.shortest_season
             left_T, _, season = _take_off_long(histories[entity].values_T, season)
-            forms[entity] = _choose_form(left_T, season)
+            is_long = len(left_T) >= max(2 * season, season + _SPARE_INPUTS)
+            is_seasonal = is_long and _explain(left_T, season)
+            model = ets.ets_f(
+                left_T,
+                m=season if is_seasonal else 1,
+                model=_SEASONAL if is_seasonal else _NOT_SEASONAL,
+                additive_only=None if left_T.min() > 0 else True,
+            )
+            # What a form does not have is NaN.
+            forms[entity] = [str(model["components"]), np.nan_to_num(model["par"][:4]).tolist()]
         return cls(histories, forms)
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -251,20 +260,6 @@ class Ets(Baseline):
             for i, (name, (start, seconds)) in enumerate(facts["starts"].items())
         }
         return cls(histories, facts["forms"])
-
-
-def _choose_form(known_T: FloatArray, season: int) -> Form:
-    """Return what is estimated on a series: its components, and the rates of their states."""
-    is_long = len(known_T) >= max(2 * season, season + _SPARE_INPUTS)
-    is_seasonal = is_long and _explain(known_T, season)
-    model = import_package("statsforecast.ets").ets_f(
-        known_T,
-        m=season if is_seasonal else 1,
-        model=_SEASONAL if is_seasonal else _NOT_SEASONAL,
-        additive_only=None if known_T.min() > 0 else True,
-    )
-    # What a form does not have is NaN.
-    return [str(model["components"]), np.nan_to_num(model["par"][:4]).tolist()]
 
 
 def _go_on(known_T: FloatArray, season: int, horizon: int, form: Form) -> FloatArray:

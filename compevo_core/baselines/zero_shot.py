@@ -224,7 +224,6 @@ _AT_HAND = {
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
-UNKNOWN_CUTOFF = "unknown"
 _LEAST_SPREAD = 1e-6  # of a window that never changes, as a share of its mean
 
 
@@ -270,7 +269,7 @@ class ZeroShot(Baseline):
         return MethodFacts(
             trainable_parameters=0,
             backbone=short_name(self._path),
-            knowledge_cutoff=UNKNOWN_CUTOFF,
+            knowledge_cutoff="unknown",
             artifact_hash=self._weights_hash,
         )
 

@@ -62,7 +62,6 @@ SUBSET = "n2f-test-100"
 SHIFTED_SUBSET = "n2f-shifted-25min"
 FIVE_MINUTE_DAY = date(2021, 10, 1)
 ORIGIN_BEFORE_MIDNIGHT = timedelta(minutes=30)
-UNIT = "MW"
 
 _LISTED_SERIES = 8  # how many given series an error message names
 _NOT_LEARNT = "of a series without a train window"
@@ -339,10 +338,8 @@ def build_windows(
     ``unchanged`` are windows of an earlier set up to whose end nothing in the frames has changed
     since: all of a view but its numbers is taken from them, which takes most of the time.
 
-    Returns:
-        The windows; their manifest counts what was dropped, filled, masked and left unused.
-
-    DataError if no series of the data set is in the frame, or a frame breaks its contract.
+    The manifest counts what was dropped, filled, masked and left unused. DataError if
+    no series of the data set is in the frame, or a frame breaks its contract.
     """
     if not isinstance(series, pl.DataFrame):
         raise DataError(
@@ -574,7 +571,7 @@ def _build_benchmark_windows(
             series_id=f"N2F/TOTALDEMAND/{record['entity']}",
             entity=record["entity"],
             variable=spec.variable,
-            unit=UNIT,
+            unit="MW",
             split="test",
             subsets=(SUBSET, SHIFTED_SUBSET) if day >= FIVE_MINUTE_DAY else (SUBSET,),
         )

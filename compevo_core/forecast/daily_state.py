@@ -52,7 +52,6 @@ _FACTS_FILE = "state.json"
 _ARRAYS_FILE = "state.safetensors"
 _EXPERIENCE = "experience"
 _HASH_DIGITS = 16
-_WEEK_S = 7 * 86_400
 
 
 class DayForecasts(NamedTuple):
@@ -320,7 +319,7 @@ class Snapshots:
         staying = set(newest_first[:KEPT_NIGHTS])
         oldest_of: dict[int, Path] = {}
         for path in newest_first:
-            weeks = (newest - newest_of[path]).total_seconds() / _WEEK_S
+            weeks = (newest - newest_of[path]).total_seconds() / (7 * 86_400)
             oldest_of[math.floor(math.log2(weeks)) if weeks >= 1 else -1] = path
         staying |= set(oldest_of.values())
 
