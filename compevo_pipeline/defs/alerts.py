@@ -64,7 +64,12 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
     )
     def failed_checks(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         since = float(context.cursor or (clock() - _FIRST_LOOK).timestamp())
-        events = [event for event in _find_evaluations(context) if event.timestamp > since]
+        repository = context.repository_def
+        keys = list(repository.asset_graph.asset_check_keys) if repository is not None else []
+        # The records of all runs cannot be read in order where each has a file of its own (SQLite).
+        newest = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        found = [record.event for record in newest.values() if record.event is not None]
+        events = [event for event in found if event.timestamp > since]
         # Told before the cursor moves: what could not be told is looked at again.
         outcome = send(context, _describe_checks(events))
         context.update_cursor(str(max([since, *(event.timestamp for event in events)])))
@@ -123,14 +128,6 @@ def _describe_run(context: dg.RunFailureSensorContext) -> Alert:
 
 def _market_time(clock: Clock) -> datetime:
     return clock().astimezone(ZoneInfo(NEM_ZONE))
-
-
-def _find_evaluations(context: dg.SensorEvaluationContext) -> list[dg.EventLogEntry]:
-    repository = context.repository_def
-    keys = list(repository.asset_graph.asset_check_keys) if repository is not None else []
-    # The records of all runs cannot be read in order where each has a file of its own (SQLite).
-    newest = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-    return [record.event for record in newest.values() if record.event is not None]
 
 
 def _describe_checks(events: Iterable[dg.EventLogEntry]) -> list[Alert]:

@@ -109,33 +109,29 @@ def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
         )
         for dataset in registry
     ]
+    refreshes = []
     others = [dataset for dataset in registry if dataset != keys.OPERATIONAL]
-    return [
-        *demos,
-        *full,
-        *(_build_refresh(registry, name, layout) for name in (keys.OPERATIONAL, *others)),
-    ]
-
-
-def _build_refresh(registry: Registry, dataset: str, layout: Layout) -> Any:  # noqa: ANN401 - Dagster's unresolved job has no public type
-    """Return the refresh of a data set, with its forecast where its windows start with a day."""
-    refreshed = list_refreshed(registry, dataset, layout)
-    forecast = f"the forecast of {dataset} for the partition's day, scores of the days before it"
-    parts = [
-        *([forecast] if registry[dataset].spec.starts_with_days else [f"windows of {dataset}"]),
-        *(["the 2026 inference"] if keys.INFERENCE_2026 in refreshed else []),
-    ]
-    return dg.define_asset_job(
-        job_name("refresh", dataset),
-        dg.AssetSelection.assets(*refreshed),
-        description=f"New data, {', '.join(parts)} and the report; trains nothing.",
+    for dataset in (keys.OPERATIONAL, *others):
+        refreshed = list_refreshed(registry, dataset, layout)
+        forecast = "the forecast of {} for the partition's day, scores of the days before it"
+        made = forecast if registry[dataset].spec.starts_with_days else "windows of {}"
+        parts = [
+            made.format(dataset),
+            *(["the 2026 inference"] if keys.INFERENCE_2026 in refreshed else []),
+        ]
         # A partition is the day of the forecast. Everything else has none, and runs with it.
-        tags={
-            "compevo/job": "refresh",
-            "dataset": dataset,
-            "dagster/max_runtime": str(MAX_REFRESH_S),
-        },
-    )
+        refresh = dg.define_asset_job(
+            job_name("refresh", dataset),
+            dg.AssetSelection.assets(*refreshed),
+            description=f"New data, {', '.join(parts)} and the report; trains nothing.",
+            tags={
+                "compevo/job": "refresh",
+                "dataset": dataset,
+                "dagster/max_runtime": str(MAX_REFRESH_S),
+            },
+        )
+        refreshes.append(refresh)
+    return [*demos, *full, *refreshes]
 
 
 def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:

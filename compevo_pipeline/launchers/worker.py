@@ -110,10 +110,9 @@ def prepare_job(
 
 
 def run_jobs(jobs: Sequence[TrainJob], log: logging.Logger) -> dict[str, Any]:
-    """Run the jobs in order.
+    """Run the jobs in order; return the plain values of every summary.
 
-    Returns:
-        The plain values of every summary; prefixed by the run's name where there are several.
+    The run's name is their prefix where there are several.
     """
     inputs = SharedInputs(log)
     values: dict[str, Any] = {}

@@ -28,7 +28,6 @@ _ASKED_LATELY = timedelta(days=2)
 _COMMAND = "command:"
 _COMMAND_SECONDS = 30
 _TITLE = "CompEvo"
-_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,10 @@ def _send_new(
             path = folder / f"{day}-{_hash(alert.fault)}.json"
             if path.exists():
                 continue
-            text = _shorten(" ".join(alert.text.split()))
+            text = " ".join(alert.text.split())
+            if len(text) > LONGEST_TEXT:  # the end says what to do
+                half = LONGEST_TEXT // 2
+                text = f"{text[: half - 5]} ... {text[-half:]}"
             log.error(text)
             write_json(path, {"text": text, "told": []})
             count += 1
@@ -121,16 +123,8 @@ def find_answering(entries: Iterable[Entry], now: datetime) -> set[str]:
     }
 
 
-def _shorten(text: str) -> str:
-    """Return a text, without its middle where it is too long: the end says what to do."""
-    if len(text) <= LONGEST_TEXT:
-        return text
-    half = LONGEST_TEXT // 2
-    return f"{text[: half - 5]} ... {text[-half:]}"
-
-
 def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _deliver(folder: Path, destinations: list[str]) -> set[int]:

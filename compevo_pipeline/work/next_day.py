@@ -399,7 +399,10 @@ def forecast_day(
         day = find_next_day(deployment, spec, known_to)
         of_start.extend(_describe_start(deployment, spec, Origin.of(spec, day, known_to)))
     elif spec.has_origins_within_days and not isinstance(day, datetime):
-        day = _find_begin(deployment, spec, day, known_to)
+        newest = find_next_day(deployment, spec, known_to)
+        if isinstance(newest, datetime):
+            missing = datetime.combine(day, time()) - newest
+            day = newest if timedelta(0) < missing <= DAYLIGHT_SAVING else day
     origin = Origin.of(spec, day, known_to)
     day = origin.day
     folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
@@ -425,17 +428,6 @@ def forecast_day(
     for note in result.notes:
         log.warning(f"{dataset}, {day}: {note}")
     return result
-
-
-def _find_begin(
-    deployment: Deployment, spec: DatasetSpec, day: date, known_to: KnownTo | None
-) -> date:
-    """Return a day, or the newest origin with its time where that lies in the hour before."""
-    newest = find_next_day(deployment, spec, known_to)
-    if not isinstance(newest, datetime):
-        return day
-    missing = datetime.combine(day, time()) - newest
-    return newest if timedelta(0) < missing <= DAYLIGHT_SAVING else day
 
 
 def _describe_start(deployment: Deployment, spec: DatasetSpec, origin: Origin) -> Iterator[str]:
@@ -503,12 +495,9 @@ def read_live_series(deployment: Deployment, spec: DatasetSpec) -> tuple[pl.Data
 
 
 def choose_dataset(deployment: Deployment) -> str:
-    """Return the data set that a forecast is meant of where none is named: the trained one.
+    """Return the data set that was trained last: a forecast is of it where none is named.
 
-    Of several the one that was trained last.
-
-    Raises:
-        ConfigError: none has a trained model.
+    ``ConfigError`` where none has a trained model.
     """
     layout, registry = deployment.layout, deployment.registry
     trained = [

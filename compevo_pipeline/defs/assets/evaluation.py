@@ -296,6 +296,8 @@ def inference_2026(
     path = layout.results / f"{NAME_2026}.csv"
     write_rows(path, rows)
 
+    totals = {scope.subset: len(scope.windows) for scope in scopes}
+    pooled = rows.filter(pl.col("entity") == POOLED).select("method", "subset", "n_windows")
     # All four are computed before any is reported: one failure must not hide another.
     views = {view.window_id: view for scope in scopes for view in scope.windows.views()}
     violations = {
@@ -311,7 +313,11 @@ def inference_2026(
                 windows.split(split), min(view.origin_utc for view in named.windows.views())
             )
         ],
-        "every_window_scored": _find_unscored_windows(scopes, rows),
+        "every_window_scored": [
+            Violation(kind="windows left out", where=method, detail=f"{count} of {totals[subset]}")
+            for method, subset, count in pooled.iter_rows()
+            if count != totals[subset]
+        ],
     }
     # The report has no access to Dagster's event log.
     checks = [
@@ -371,14 +377,3 @@ def _score_scopes(
         ],
     )
     return pl.concat([population.rows, baselines.rows]), forecaster.artifact_hash
-
-
-def _find_unscored_windows(scopes: Sequence[Scope], rows: pl.DataFrame) -> list[Violation]:
-    """Return the methods whose pooled row does not count every window of its scope."""
-    totals = {scope.subset: len(scope.windows) for scope in scopes}
-    pooled = rows.filter(pl.col("entity") == POOLED).select("method", "subset", "n_windows")
-    return [
-        Violation(kind="windows left out", where=method, detail=f"{count} of {totals[subset]}")
-        for method, subset, count in pooled.iter_rows()
-        if count != totals[subset]
-    ]

@@ -22,7 +22,6 @@ from compevo_core.errors import (
     ConfigError,
     SourceAbsent,
     SourceBlocked,
-    SourceError,
     SourceRejected,
     SourceTransient,
 )
@@ -176,7 +175,11 @@ def _define_ingest(
                     span=config.read_span(),
                 )
             except _UNREACHABLE as error:
-                if dataset != NEWS or not _can_wait(error, workspace, context.retry_number):
+                # A forecast does not wait for a publisher of news. How old its news may be, if it
+                # reads any, is its own rule (``stale_news``).
+                answer = to_dagster(error, attempt=context.retry_number, retry=is_live)
+                has_articles = dataset == NEWS and workspace.layout.news_database.exists()
+                if not (has_articles and isinstance(answer, dg.Failure)):
                     raise
                 counts, unread = {}, {"unread": f"{type(error).__name__}: {error}"}
                 context.log.error(f"articles stay as they were stored: {unread['unread']}")
@@ -233,17 +236,6 @@ def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode)
         raise SourceAbsent(f"none of the feeds {known} exists in {mode} mode; choose another mode")
 
     return selected
-
-
-def _can_wait(error: SourceError, workspace: Deployment, attempt: int) -> bool:
-    """Whether articles may come later: some can be stored already, and no further try is due.
-
-    A forecast does not wait for a publisher of news. How old its news may be, if it reads any, is
-    its own rule (``stale_news``).
-    """
-    is_live = workspace.data_mode is Mode.LIVE
-    is_last = isinstance(to_dagster(error, attempt=attempt, retry=is_live), dg.Failure)
-    return is_last and workspace.layout.news_database.exists()
 
 
 SERIES_CODE = (

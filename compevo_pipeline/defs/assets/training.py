@@ -223,7 +223,15 @@ def build_model_asset(
     news = write_news(workspace, resolved.encoder, windows, log=context.log, to_test=True)
     run: Path = layout.run(name)
     version = code_version(*TRAINING_CODE)
-    chosen = _refuse_other_code(run, version, config, context)
+    chosen = config
+    made_by = read_code_version(run) if RunFolder(run).is_finished else None
+    # A run of the command line keeps no version, and is taken as it is.
+    if made_by not in (None, version):
+        context.log.warning(
+            f"{run.name} was trained by version {made_by} of the code, which is {version} now: it "
+            "is trained anew"
+        )
+        chosen = config.model_copy(update={"resume": False})
     is_trained_now = not (RunFolder(run).is_finished and chosen.resume)
 
     job = prepare_job(
@@ -244,22 +252,6 @@ def build_model_asset(
     # Only a finished run becomes the one that is scored: a failed launch raises above.
     set_current_run(layout, dataset, name)
     return describe_model(workspace, run, resolved, **reported)
-
-
-def _refuse_other_code(
-    run: Path, version: str, config: TrainConfig, context: dg.AssetExecutionContext
-) -> TrainConfig:
-    """Return the launch, to start over where other code than today's finished the run."""
-    made_by = read_code_version(run) if RunFolder(run).is_finished else None
-    # A run of the command line keeps no version, and is taken as it is.
-    if made_by is None or made_by == version:
-        return config
-
-    context.log.warning(
-        f"{run.name} was trained by version {made_by} of the code, which is {version} now: it is "
-        "trained anew"
-    )
-    return config.model_copy(update={"resume": False})
 
 
 def describe_model(

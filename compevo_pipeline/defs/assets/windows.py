@@ -5,7 +5,6 @@ showing them. What does not: how windows are cut (``compevo_core.data.cutting``)
 (``compevo_core.data.splits``).
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -96,6 +95,14 @@ def describe_windows(
     # The mean number of candidates, and the shares of windows with a choice.
     by_split = manifest.get("news_choice", {})
     choice = [{"split": split, **numbers} for split, numbers in by_split.items()]
+    # The number of windows by split, entity and year; 0 where there is none.
+    coverage = manifest.get("coverage", {})
+    years = sorted({year for split in coverage.values() for row in split.values() for year in row})
+    covered = [
+        {"split": split, "entity": entity} | {year: by_year.get(year, 0) for year in years}
+        for split, by_entity in coverage.items()
+        for entity, by_year in by_entity.items()
+    ]
     # What is true in the middle of the set, beside what was published of it.
     window = windows[len(windows) // 2]
     lines: dict[str, list[float]] = {"truth": list(window.y)}
@@ -110,8 +117,8 @@ def describe_windows(
         "hash": windows.hash,
         "holidays_version": manifest.get("holidays_version", ""),
         "by_split": metadata.render_counts(manifest["n_by_split"]),
-        "coverage": metadata.render_table(_tabulate_coverage(manifest), rows=_MAX_COVERAGE_ROWS),
-        "missing_years": find_missing_years(manifest.get("coverage", {})),
+        "coverage": metadata.render_table(pl.DataFrame(covered), rows=_MAX_COVERAGE_ROWS),
+        "missing_years": find_missing_years(coverage),
         "news_choice": metadata.render_table(pl.DataFrame(choice)),
         "by_subset": metadata.render_counts(manifest["n_by_subset"]),
         "left_out": metadata.render_counts(manifest.get("dropped_origins", {})),
@@ -141,16 +148,3 @@ def describe_windows(
         # Equal windows are equal data, whenever they were cut: assets downstream stay fresh.
         data_version=dg.DataVersion(windows.hash[:32]),
     )
-
-
-def _tabulate_coverage(manifest: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the number of windows by split, entity and year; 0 where there is none."""
-    coverage = manifest.get("coverage", {})
-    years = sorted({year for split in coverage.values() for row in split.values() for year in row})
-
-    rows = [
-        {"split": split, "entity": entity} | {year: by_year.get(year, 0) for year in years}
-        for split, by_entity in coverage.items()
-        for entity, by_year in by_entity.items()
-    ]
-    return pl.DataFrame(rows)
