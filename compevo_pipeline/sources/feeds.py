@@ -264,12 +264,6 @@ def _parse_each(
     return lambda raws: check_periods(pl.concat([parse(raw) for raw in raws]), raws, find)
 
 
-def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    # The targets of the validation sample are in the train split.
-    files = news2forecast.read_files(mode, archive, clock)
-    yield from (raw for raw in files if news2forecast.is_test_file(raw))
-
-
 def _parse_news2forecast_articles(raws: Sequence[RawFile]) -> pl.DataFrame:
     """Parse the news of the tables and of the test prompts, without duplicates."""
     tables = [news2forecast.parse_news(raw)[0] for raw in raws if raw.source == news2forecast.NEWS]
@@ -298,7 +292,10 @@ _ELECTRICITY = (
     # The benchmark is a feed of its own: a deployment may run without its files.
     Feed(
         name="news2forecast-benchmark",
-        read_files=_read_benchmark_files,
+        # The targets of the validation sample are in the train split.
+        read_files=lambda mode, archive, clock: filter(
+            news2forecast.is_test_file, news2forecast.read_files(mode, archive, clock)
+        ),
         parsers={FrameKind.BENCHMARK: _parse_each(news2forecast.parse_benchmark)},
         labels=(f"archive:{news2forecast.SOURCE}/",),
         unpack=lambda raw: [raw] if news2forecast.is_test_file(raw) else [],

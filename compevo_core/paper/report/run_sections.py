@@ -138,10 +138,25 @@ def view_logics(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
     picture = Picture([plot for plot in plots if plot], columns=3)
     lenders = [row["n_with_news"] for row in audit if row["news"] == SWAPPED]
 
+    samples: dict[str, Any] = {}
+    # What chance drew says nothing of a policy.
+    if run.setting("evolution", "flat_share") != "1.0":
+        rewriting = run.rewriting_rounds
+        # Each agent drafts one candidate and samples its group.
+        written = sum(len(logics) for r in rewriting for logics in (r.candidates, *r.group_logics))
+        empty = sum(record.empty_logics for record in rewriting)
+        samples = {
+            "n_rounds": len(run.rounds),
+            "rewriting": len(rewriting),
+            "written": written,
+            "empty": format_percent(empty / written if written else None),
+            "groups": run.agents * len(rewriting),
+            "equal": sum(record.equal_groups for record in rewriting),
+        }
+
     return {
         "finding": f"{moved} of {run.agents} agents ended with another logic than they began with.",
-        # What chance drew says nothing of a policy.
-        "samples": _count_samples(run) if run.setting("evolution", "flat_share") != "1.0" else {},
+        "samples": samples,
         "table": table,
         "picture": picture,
         "has_gains": bool(gains),
@@ -247,22 +262,6 @@ def view_health(run: TrainingRun) -> Mapping[str, Any]:
     }
 
 
-def _count_samples(run: TrainingRun) -> Mapping[str, Any]:
-    """Return how much of what the agents wrote was of use."""
-    rewriting = run.rewriting_rounds
-    # Each agent drafts one candidate and samples its group.
-    written = sum(len(logics) for r in rewriting for logics in (r.candidates, *r.group_logics))
-    empty = sum(record.empty_logics for record in rewriting)
-    return {
-        "n_rounds": len(run.rounds),
-        "rewriting": len(rewriting),
-        "written": written,
-        "empty": format_percent(empty / written if written else None),
-        "groups": run.agents * len(rewriting),
-        "equal": sum(record.equal_groups for record in rewriting),
-    }
-
-
 def view_theory(run: TrainingRun) -> Mapping[str, Any]:
     """Return the plots, and the growth of regret as a table where it was fitted."""
     measured = {k: v for k, v in THEORY.items() if k != "regret" or has_fixed_regret(run)}
@@ -335,6 +334,30 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
     scored = [judge for judge in judges if judge.get("gains", {}).get("n")]
     failures = [f"{judge['failures']} of {judge['asked']} by {judge['name']}" for judge in judges]
     shifts = [float(agent["first_to_last"]) for agent in lud["agents"]]
+    distances = tabulate(
+        lud["agents"],
+        {
+            "Agent": lambda row: f"agent {row['agent']}",
+            "First to last logic": lambda row: format_number(row["first_to_last"]),
+            "Mean of round to round": lambda row: format_number(row["mean_delta"]),
+            "Rounds without change": lambda row: f"{row['unchanged']} of {lud['updates_an_agent']}",
+        },
+        caption="Embedding distance between logics",
+    )
+    scores = tabulate(
+        [row | {"judge": judge["name"]} for judge in judges for row in judge["agents"]],
+        {
+            "Agent": lambda row: f"agent {row['agent']}",
+            "Judge": lambda row: row["judge"],
+            "Updates": lambda row: f"{row['pairs']} ({row['unchanged']} unchanged)",
+            "Strategy shift": lambda row: format_percent(row["mean_strategy_shift"]),
+            "Evidence recombined": lambda row: format_percent(row["mean_evidence_recombination"]),
+            "Mean RIUS": lambda row: format_number(row["mean_rius"]),
+            "Mean LUD": lambda row: format_number(row["mean_lud"]),
+        },
+        caption="Judged updates",
+        text_columns=(0, 1, 2),
+    )
     return {
         "finding": "From the first to the last logic the embeddings moved by "
         f"{format_number(min(shifts))} to {format_number(max(shifts))}; 0 means no change.",
@@ -343,8 +366,8 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         "has_local_judge": any(judge["name"].startswith("local:") for judge in judges),
         "picture": Picture(plot_updates(run), columns=2) if run.lud_rows else None,
         "encoder": lud["encoder"],
-        "distances": _distance_table(lud),
-        "scores": _score_table(judges),
+        "distances": distances,
+        "scores": scores,
         "judged": f"{len(lud['judged_rounds'])} of {lud['updates_an_agent']}",
         "failures": join_items(failures),
         "prompt": shorten_hash(lud["prompt_hash"]),
@@ -360,36 +383,6 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         ),
         "missing": MISSING,
     }
-
-
-def _distance_table(lud: Mapping[str, Any]) -> Table:
-    return tabulate(
-        lud["agents"],
-        {
-            "Agent": lambda row: f"agent {row['agent']}",
-            "First to last logic": lambda row: format_number(row["first_to_last"]),
-            "Mean of round to round": lambda row: format_number(row["mean_delta"]),
-            "Rounds without change": lambda row: f"{row['unchanged']} of {lud['updates_an_agent']}",
-        },
-        caption="Embedding distance between logics",
-    )
-
-
-def _score_table(judges: Sequence[Row]) -> Table:
-    return tabulate(
-        [row | {"judge": judge["name"]} for judge in judges for row in judge["agents"]],
-        {
-            "Agent": lambda row: f"agent {row['agent']}",
-            "Judge": lambda row: row["judge"],
-            "Updates": lambda row: f"{row['pairs']} ({row['unchanged']} unchanged)",
-            "Strategy shift": lambda row: format_percent(row["mean_strategy_shift"]),
-            "Evidence recombined": lambda row: format_percent(row["mean_evidence_recombination"]),
-            "Mean RIUS": lambda row: format_number(row["mean_rius"]),
-            "Mean LUD": lambda row: format_number(row["mean_lud"]),
-        },
-        caption="Judged updates",
-        text_columns=(0, 1, 2),
-    )
 
 
 def _agreement_table(pairs: Sequence[Row]) -> Table:

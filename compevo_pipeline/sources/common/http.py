@@ -272,7 +272,13 @@ class Client:
 
     def _ask(self, request: FileRequest, known: Entry | None) -> RawFile | None:
         """Ask for a file, under the conditions of a known entry; None means not modified."""
-        headers = _make_conditions(known, request.address)
+        headers: dict[str, str] = {}
+        # Another address under the same name (another query) is another file.
+        if known is not None and known.url == request.address and known.fetched_at is not None:
+            since = known.last_modified or format_datetime(known.fetched_at, usegmt=True)
+            headers["If-Modified-Since"] = since
+            if known.etag:
+                headers["If-None-Match"] = known.etag
         if request.tail_bytes:
             headers["Range"] = f"bytes=-{request.tail_bytes}"
 
@@ -513,13 +519,3 @@ def _translate(error: Exception, url: str) -> SourceError:
         return SourceRejected(f"{url}: {type(error).__name__}; correct the address")
 
     return SourceTransient(f"{url}: {type(error).__name__} ({error}); try again later")
-
-
-def _make_conditions(known: Entry | None, address: str) -> dict[str, str]:
-    # Another address under the same name (another query) is another file.
-    if known is None or known.url != address or known.fetched_at is None:
-        return {}
-
-    since = known.last_modified or format_datetime(known.fetched_at, usegmt=True)
-    conditions = {"If-Modified-Since": since}
-    return conditions | ({"If-None-Match": known.etag} if known.etag else {})

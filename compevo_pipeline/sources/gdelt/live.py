@@ -271,11 +271,7 @@ def _warn_of_rest(refresh: _Refresh, slots: list[datetime]) -> None:
 
 
 def _probe(refresh: _Refresh, name: str) -> RawFile | None:
-    """Ask for a GAL file that may not exist; the host says so with 404, or with 403.
-
-    Returns:
-        The file, or None where there is none or it was damaged twice and set aside.
-    """
+    """Return a GAL file; None where there is none (404 or 403) or it was set aside as damaged."""
     url = f"{SAFE_ROOT}/gdeltv3/gal/{name}"
     try:
         # GAL has no list with checksums; the stream's own checksum is at its end.

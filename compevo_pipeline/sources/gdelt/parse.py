@@ -151,7 +151,13 @@ def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     # Not str.splitlines: titles hold vertical tabs and Unicode line separators.
     for line, row in enumerate(text.split("\n"), 1):
         if row:
-            entry, repairs = _load_gal_line(row, raw.name)
+            try:
+                # Lines of a JSON array that was written line by line end in a comma.
+                entry, repairs = load_json(row.rstrip().rstrip(","), raw.name)
+            except SchemaDrift:
+                entry, repairs = {}, 0
+            if not isinstance(entry, dict):
+                entry, repairs = {}, 0
             total_repairs += repairs
             rows.append((line, _read_gal_entry(entry, file_time)))
 
@@ -375,17 +381,6 @@ def _read_stamp(text: str) -> datetime | None:
         return datetime.fromisoformat(f"{text[:8]}T{text[8:]}").replace(tzinfo=UTC)
     except ValueError:
         return None
-
-
-def _load_gal_line(row: str, name: str) -> tuple[dict[str, Any], int]:
-    """Return a line's object and its repairs; an empty object where the line is beyond repair."""
-    try:
-        # Lines of a JSON array that was written line by line end in a comma.
-        entry, repairs = load_json(row.rstrip().rstrip(","), name)
-    except SchemaDrift:
-        return {}, 0
-
-    return (entry, repairs) if isinstance(entry, dict) else ({}, 0)
 
 
 def _read_gal_entry(entry: dict[str, Any], seen_at: datetime) -> NewsRecord | None:

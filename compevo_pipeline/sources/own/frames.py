@@ -268,7 +268,13 @@ def _find_starts(
         )
         return starts - step if keys.stamps == "end" else starts
 
-    distance = step if is_whole_step or keys.aggregate else _find_row_distance(stamps, step)
+    distance = step
+    if not (is_whole_step or keys.aggregate):
+        distances = stamps.unique().sort().diff().drop_nulls()
+        common = distances.mode().min() if len(distances) else step
+        # Finer rows, whose distance divides the step, are averaged.
+        if isinstance(common, timedelta) and common < step and not step % common:
+            distance = common
     starts = stamps - distance if keys.stamps == "end" else stamps
     clock = settle((starts + offset).dt.replace_time_zone(None), distance)
     if keys.aggregate:
@@ -280,15 +286,6 @@ def _find_starts(
         "give --aggregate sum, mean or last for events",
     )
     return (clock - offset).dt.replace_time_zone("UTC")
-
-
-def _find_row_distance(stamps: pl.Series, step: timedelta) -> timedelta:
-    """Return the distance of most rows, where it divides the step: finer rows are averaged."""
-    distances = stamps.unique().sort().diff().drop_nulls()
-    common = distances.mode().min() if len(distances) else step
-    if isinstance(common, timedelta) and common < step and not step % common:
-        return common
-    return step
 
 
 def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, Repairs]:

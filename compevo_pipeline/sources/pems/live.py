@@ -13,7 +13,7 @@ terms: one session at a time, no shared accounts.
 
 import logging
 from calendar import monthrange
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, TypeVar
@@ -178,7 +178,14 @@ def _fetch_listed(live: LiveContext, access: PemsAccess) -> Iterator[RawFile]:
     meta_years = (end.year - 1, end.year)
     lists = [_name_list(access, kind, year) for kind in access.files for year in years]
     lists += [_name_list(access, _META, year) for year in meta_years]
-    if live.since is None and _is_done_today(live, lists):
+    entries = [live.ledger.get(LIST_SOURCE, name) for name in lists]
+    is_answered = all(
+        entry is not None and entry.asked_at.date() == live.now.date() and not entry.note
+        for entry in entries
+    )
+    states = {entry.state for entry in live.ledger.list_entries(SOURCE)}
+    # Every list was answered today, and no file waits to be fetched or stored.
+    if live.since is None and is_answered and not states & {EntryState.FETCHED, EntryState.FAILED}:
         return
 
     site = Clearinghouse(client=live.client, access=access)
@@ -218,19 +225,6 @@ def _fetch_file(
         live.ledger.mark_short(SOURCE, file.name, note=note, now=live.now, unchanged=unchanged)
     if raw is not None:
         yield raw
-
-
-def _is_done_today(live: LiveContext, lists: Sequence[str]) -> bool:
-    """Whether every list was answered today, and no file waits to be fetched or stored."""
-    entries = [live.ledger.get(LIST_SOURCE, name) for name in lists]
-    is_answered = all(
-        entry is not None and entry.asked_at.date() == live.now.date() and not entry.note
-        for entry in entries
-    )
-    waiting = (EntryState.FETCHED, EntryState.FAILED)
-    return is_answered and not any(
-        entry.state in waiting for entry in live.ledger.list_entries(SOURCE)
-    )
 
 
 def _name_list(access: PemsAccess, kind: str, year: int) -> str:
