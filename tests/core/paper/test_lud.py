@@ -218,9 +218,8 @@ def test_updates_are_measured_from_first_to_last_and_from_round_to_round(tmp_pat
 
 
 def test_a_reply_in_prose_is_a_counted_failure_and_leaves_the_means(tmp_path):
-    summary = measure_lud(
-        finished_run(tmp_path / "run"), [ScriptedJudge(fails="outages")], ENCODER
-    )["judges"][0]
+    judges = [ScriptedJudge(fails="outages")]
+    summary = measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)["judges"][0]
     assert summary["failures"] == 1
     assert (summary["agents"][0]["pairs"], summary["agents"][1]["pairs"]) == (3, 4)
 
@@ -325,10 +324,8 @@ def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing
     assert "Current logic (t): Watch {logic_prev} and policy." in text
     assert "1) Strategy Shift (0/1): output 1 iff" in text
     assert "2) Evidence Recombination (0/1): output 1 iff" in text
-    assert json.loads(text[text.rindex("{") :]) == {
-        "strategy_shift": 0,
-        "evidence_recombination": 1,
-    }
+    example = json.loads(text[text.rindex("{") :])
+    assert example == {"strategy_shift": 0, "evidence_recombination": 1}
     assert "compevo" not in (system["content"] + text).lower()
 
 
@@ -511,12 +508,7 @@ def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path):
 
 
 def test_another_judge_another_text_or_another_prompt_has_another_key(monkeypatch):
-    keys = {
-        hash_question("j", "a", "b"),
-        hash_question("k", "a", "b"),
-        hash_question("j", "b", "a"),
-        hash_question("j", "a", "c"),
-    }
+    keys = {hash_question(*question) for question in ("jab", "kab", "jba", "jac")}
     monkeypatch.setattr("compevo_core.paper.lud_judges.SYSTEM_PROMPT", "Be kind.")
     keys.add(hash_question("j", "a", "b"))
     assert len(keys) == 5

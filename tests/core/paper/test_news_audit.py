@@ -43,50 +43,43 @@ from compevo_core.paper.report.evidence_tables import format_audit, judge_news
 from compevo_core.paper.report.inputs import AUDIT_COLUMNS
 from compevo_core.paper.text_networks import NEWS_DAYS, embed_days
 from tests.support.planted import planted_world
-from tests.support.population import article_ids, news_pool, windows
+from tests.support.population import article_ids, news_pool
 from tests.support.population import windows as make_windows
 from tests.support.window_samples import change_views, make_set
 
 
-def with_article(windows, chosen=0):
-    """Every second window has one article, the others none."""
+@cache
+def audit():
+    """The audit of a forecaster that errs by 10, and by 4 where a window has an article."""
+    # Every second window has it, the others none.
+    windows = make_windows("test", 40)
     owned = [
-        window.change_view(candidate_ids=(article_ids()[chosen],) if i % 4 < 2 else ())
+        window.change_view(candidate_ids=article_ids()[:1] if i % 4 < 2 else ())
         for i, window in enumerate(windows)
     ]
-    return WindowSet(owned, dataset=windows.dataset)
-
-
-def audit(windows, forecast):
     topics = HashingEncoder().encode(["heatwave record demand", "interest rates inflation"])
-    relevance, facts = Relevance(news_pool(), topics), {"source": "probe", "encoder": "hashing"}
 
     # The first signal where a window has an article, the others nowhere.
     def measure(views):
         return np.array([[float(bool(view.candidate_ids))] + [0.0] * 10 for view in views])
 
-    signals = SimpleNamespace(measure=measure, find_topics=find_topics)
-
     def predict(scope):
         read = [view.candidate_ids[:1] for view in scope.windows.views()]
-        return SimpleNamespace(aggregate=forecast(scope), chosen_news=[read])
+        helped = [article_ids()[0] in view.candidate_ids for view in scope.windows.views()]
+        forecast_NH = scope.windows.truth() + np.where(helped, 4.0, 10.0)[:, None]
+        return SimpleNamespace(aggregate=forecast_NH, chosen_news=[read])
 
-    return audit_scope(Scope(subset="test", windows=windows), predict, relevance, signals, facts)
-
-
-def find_topics(ids):
-    return {SIGNALS[0]} if ids else set()
-
-
-def forecast_with_help(scope):
-    """A forecaster that errs by 10, and by 4 where a window has its own first article."""
-    truth_NH = scope.windows.truth()
-    helped = [article_ids()[0] in view.candidate_ids for view in scope.windows.views()]
-    return truth_NH + np.where(helped, 4.0, 10.0)[:, None]
+    return audit_scope(
+        Scope(subset="test", windows=WindowSet(owned, dataset=windows.dataset)),
+        predict,
+        Relevance(news_pool(), topics),
+        SimpleNamespace(measure=measure, find_topics=lambda ids: {SIGNALS[0]} if ids else set()),
+        {"source": "probe", "encoder": "hashing"},
+    )
 
 
 def test_the_effect_is_the_mean_difference_of_window_errors():
-    rows = audit(with_article(make_windows("test", 40)), forecast_with_help)
+    rows = audit()
     overall = {row["news"]: row for row in rows.to_dicts() if row["group_kind"] == "all"}
     assert set(overall) == set(READINGS)
     assert overall["own"]["mae"] == pytest.approx(7.0)
@@ -97,7 +90,7 @@ def test_the_effect_is_the_mean_difference_of_window_errors():
 
 
 def test_effects_are_given_by_series_and_by_declared_days():
-    rows = audit(with_article(make_windows("test", 40)), forecast_with_help)
+    rows = audit()
     groups = set(rows.select("group_kind", "group").iter_rows())
     assert {("series", "NSW1"), ("series", "SA1"), ("declared", SIGNALS[0])} <= groups
     # No window has it, and an effect on none is not an effect.
@@ -150,13 +143,13 @@ def test_the_intervals_against_none_and_another_day_decide_whether_news_help(
         | {"n_with_news": lenders}
         if row["news"] in decide
         else row
-        for row in audit(with_article(make_windows("test", 40)), forecast_with_help).to_dicts()
+        for row in audit().to_dicts()
     ]
     assert judge_news(rows).startswith(verdict)
 
 
 def test_rows_of_another_source_stay_and_the_same_are_replaced(tmp_path):
-    rows = audit(with_article(make_windows("test", 40)), forecast_with_help)
+    rows = audit()
     other = rows.with_columns(pl.lit("run").alias("source"))
     for one in (rows, other, rows):
         path = write_audit(tmp_path, one)
@@ -413,7 +406,7 @@ def test_irrelevant_articles_cannot_be_drawn_without_knowing_what_is_relevant():
 
 
 POOL = news_pool()
-VIEW = windows("train", 1, entities=("NSW1",)).views()[0]
+VIEW = make_windows("train", 1, entities=("NSW1",)).views()[0]
 
 
 def view_at(hours, *ids):

@@ -9,17 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from benchmarks.rows import run_processes
 from compevo_core.config.run import RunConfig
 from compevo_core.data.view import DEFAULT_STEPS
 from tests.support.population import tiny
+from tests.support.processes import run_processes
 from tests.support.shard_worker import StoppedError, run
-
-
-def train_in_processes(count, jobs):
-    """Train the jobs in ``count`` processes; return their exit codes and standard error."""
-    done = run_processes("tests.support.shard_worker", count, json.dumps(jobs), timeout=300)
-    return [process.returncode for process in done], [process.stderr for process in done]
 
 
 def read_rounds(run):
@@ -89,7 +83,7 @@ def out(tmp_path_factory):
         {"out": str(root / "poisoned"), "poison": 2},
         {"out": str(root / "interrupted"), "set": HEAD, "stop": 2},
     ]
-    codes, errors = train_in_processes(2, jobs)
+    codes, errors = run_processes("tests.support.shard_worker", 2, jobs)
     assert (root / "poisoned.rank0").exists() and (root / "poisoned.rank1").exists(), errors
     assert all(codes), "the process that was not interrupted must end too"
     return root
@@ -196,7 +190,9 @@ def split(tmp_path_factory):
     """Return a folder of one run by one process and by two that split the backbone."""
     root = tmp_path_factory.mktemp("split")
     assert run({"out": str(root / "one"), "set": SPLIT}) == ""
-    codes, errors = train_in_processes(2, [{"out": str(root / "two"), "set": SPLIT, "shard": True}])
+    codes, errors = run_processes(
+        "tests.support.shard_worker", 2, [{"out": str(root / "two"), "set": SPLIT, "shard": True}]
+    )
     assert codes == [0, 0], errors
     assert [(root / f"two.rank{rank}").read_text() for rank in (0, 1)] == ["", ""]
     return root

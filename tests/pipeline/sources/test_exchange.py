@@ -159,11 +159,8 @@ def test_a_backfill_asks_for_its_span_alone(home, replay):
     span = (datetime(2026, 11, 19, tzinfo=UTC), datetime(2026, 11, 20, tzinfo=UTC))
     home.ingest("exchange", only=["exchange"], span=span)
     (asked,) = replay.seen
-    assert (asked.host, asked.query["startPeriod"], asked.query["endPeriod"]) == (
-        DAYS[0],
-        ["2026-11-19"],
-        ["2026-11-20"],
-    )
+    days = (asked.query["startPeriod"], asked.query["endPeriod"])
+    assert (asked.host, *days) == (DAYS[0], ["2026-11-19"], ["2026-11-20"])
 
 
 def test_a_backfill_of_old_days_hides_none_of_those_since_the_last_refresh(home, replay):

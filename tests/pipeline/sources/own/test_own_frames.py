@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import zipfile
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -32,6 +31,7 @@ from compevo_pipeline.sources.own.declaration import (
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
 from compevo_pipeline.sources.own.table import read_text_table
+from tests.support.nemweb import pack as zipped
 from tests.support.own_tables import declare, wrap, write_demand
 
 
@@ -515,21 +515,15 @@ def test_what_cannot_be_decided_is_refused_in_words(text, said, message):
         look(text, **said)
 
 
-def write_half_hours(first, last):
-    """Half-hours of London as days and numbered periods, as its market publishes them."""
-    zone = ZoneInfo("Europe/London")
-    lines, at = ["date,period,load"], datetime(*first, tzinfo=zone).astimezone(UTC)
-    numbers = Counter()
-    while at.astimezone(zone).replace(tzinfo=None) < datetime(*last):  # noqa: DTZ001
+def test_numbered_parts_of_days_are_steps_where_clocks_change_too():
+    # As the market of London publishes them.
+    zone, lines, numbers = ZoneInfo("Europe/London"), ["date,period,load"], Counter()
+    for half_hour in range(48 * 254):
+        at = utc(2024, 3, 1) + half_hour * timedelta(minutes=30)
         day = at.astimezone(zone).date()
         numbers[day] += 1
         lines.append(f"{day},{numbers[day]},{len(lines) % 48}")
-        at += timedelta(minutes=30)
-    return "\n".join(lines) + "\n"
-
-
-def test_numbered_parts_of_days_are_steps_where_clocks_change_too():
-    text = write_half_hours((2024, 3, 1), (2024, 11, 10))
+    text = "\n".join(lines) + "\n"
     draft = look(text, zone="Europe/London")
     assert 'period = "period"' in draft.text and 'step = "30min"' in draft.text
     (found,) = [line for line in draft.findings if "steps of" in line]
@@ -569,16 +563,11 @@ def pack(write, *arguments):
     return file.getvalue()
 
 
-def zip_text(file):
-    with zipfile.ZipFile(file, "w") as bundle:
-        bundle.writestr("a.csv", TEXT)
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
         ("a.csv.gz", gzip.compress(TEXT.encode())),
-        ("a.csv.zip", pack(zip_text)),
+        ("a.csv.zip", zipped(("a.csv", TEXT))),
         ("a.jsonl", "\n".join(map(json.dumps, ROWS)).encode()),
         ("a.json", json.dumps(ROWS).encode()),
         ("a.json", json.dumps({"status": "ok", "data": ROWS}).encode()),
