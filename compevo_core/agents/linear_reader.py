@@ -372,7 +372,11 @@ class FittedReader:
         # One fit of all: a later fit to what an earlier one leaves would see each window's truth.
         words_NPE = np.nan_to_num(evidence.words_NPE - mean_PE)
         columns = self._list_columns(evidence.parts_P, words_NPE, adds=adds)
-        numbers = self._list_number_columns(np.nan_to_num(numbers_NF - mean_F))
+        centred_NF = np.nan_to_num(numbers_NF - mean_F)
+        spread_F = centred_NF.std(0)
+        scale_FF = np.diag(1 / np.where(spread_F > 0, spread_F, np.inf))[:, spread_F > 0]
+        start = 3 * len(PARTS) * len(self._components_EK)
+        numbers = start, scale_FF, centred_NF @ scale_FF
         usable_N = is_read_N & self.is_known_N
         if numbers[1].size and self._is_worse_with(numbers, columns, agent, usable_N):
             keys_F, mean_F = np.zeros_like(keys_F), np.zeros_like(mean_F)
@@ -407,13 +411,6 @@ class FittedReader:
                 start = (season * len(PARTS) + int(parts_P[part])) * len(basis_EK)
                 columns.append((start, basis_EK, wave_N[:, None] * (words_NPE[:, part] @ basis_EK)))
         return columns
-
-    def _list_number_columns(self, numbers_NF: FloatArray) -> tuple[int, FloatArray, FloatArray]:
-        """Return the block of the numbers, which have a standard deviation of one."""
-        spread_F = numbers_NF.std(0)
-        scale_FF = np.diag(1 / np.where(spread_F > 0, spread_F, np.inf))[:, spread_F > 0]
-        start = 3 * len(PARTS) * len(self._components_EK)
-        return start, scale_FF, numbers_NF @ scale_FF
 
     def _is_worse_with(
         self,

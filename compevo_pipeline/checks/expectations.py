@@ -59,9 +59,13 @@ def run_suites(
         _expect("gaps", "ColumnValuesToBeBetween", column="gap_share", max_value=share),
         _expect("units", "ColumnValuesToBeBetween", column="units", min_value=1, max_value=1),
     ]
+    # Weeks begin where the first one does: of longer steps the days are held against the grid.
+    step = int(min(rules.step, timedelta(days=1)).total_seconds())
+    since = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
+    held = frame.with_columns(off_grid_seconds=since % step)
     # Gaps are a matter of a whole series, so they are counted first and validated a series a row.
     parts = {
-        "rows": (_add_grid_offset(frame, rules), _expect_of_rows(frame, rules)),
+        "rows": (held, _expect_of_rows(frame, rules)),
         "series": (_count_gaps(frame, rules), of_series),
     }
     results: dict[str, list[Any]] = {name: [] for name in suites}
@@ -102,14 +106,6 @@ def _deferred(names: Sequence[str]) -> Iterator[None]:
         for name, module in placed.items():
             if sys.modules.get(name) is module:
                 del sys.modules[name]
-
-
-def _add_grid_offset(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
-    """Add how far each stamp is off the grid, in seconds."""
-    # Weeks begin where the first one does: of longer steps the days are held against the grid.
-    step = int(min(rules.step, timedelta(days=1)).total_seconds())
-    since = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
-    return frame.with_columns((since % step).alias("off_grid_seconds"))
 
 
 def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
