@@ -138,15 +138,11 @@ Chosen only on train and validation (decision 09-splits)."""
 def _aemo_span(
     split: str, measure: str, first_day: date, last_day: date, *subsets: DaySubset
 ) -> Span:
-    pattern = rf"^AEMO/{measure}"
+    pattern = rf"^AEMO/{measure}/"
     return Span(
         split=split, series_pattern=pattern, first_day=first_day, last_day=last_day, subsets=subsets
     )
 
-
-_TOTALDEMAND = "TOTALDEMAND/(?:NSW|SA|VIC)1"
-"""The measure in the regions whose windows the committed rows were fitted and scored on. Files of
-Queensland came later, for the paper's sets, which have spans of their own."""
 
 ELECTRICITY = DatasetSpec(
     name="electricity",
@@ -161,12 +157,12 @@ ELECTRICITY = DatasetSpec(
     spans=(
         # AEMO's three measures of demand are three series. A window is cut from one of them, so
         # none joins two; train holds windows of two measures, one after the other.
-        _aemo_span("train", "HISTDEMAND/", date(2018, 12, 1), date(2019, 12, 31)),
-        _aemo_span("train", _TOTALDEMAND, date(2020, 1, 1), VALIDATION_START - timedelta(days=1)),
-        _aemo_span("val", _TOTALDEMAND, VALIDATION_START, date(2020, 12, 31)),
+        _aemo_span("train", "HISTDEMAND", date(2018, 12, 1), date(2019, 12, 31)),
+        _aemo_span("train", "TOTALDEMAND", date(2020, 1, 1), VALIDATION_START - timedelta(days=1)),
+        _aemo_span("val", "TOTALDEMAND", VALIDATION_START, date(2020, 12, 31)),
         _aemo_span(
             "test",
-            _TOTALDEMAND,
+            "TOTALDEMAND",
             date(2021, 1, 1),
             date(2021, 12, 31),
             DaySubset(name="aemo-2021", first_day=date(2021, 1, 1), every=1, count=365),
@@ -174,7 +170,7 @@ ELECTRICITY = DatasetSpec(
         # To the last day that is complete: the subsets keep their days.
         _aemo_span(
             "inference",
-            "OPERATIONAL_DEMAND/",
+            "OPERATIONAL_DEMAND",
             _FIRST_2026,
             _NO_LAST_DAY,
             DaySubset(name="inference-2026-100", first_day=_FIRST_2026, every=2, count=20),
@@ -199,17 +195,17 @@ ELECTRICITY_OPERATIONAL = replace(
     series=((r"^AEMO/OPERATIONAL_DEMAND/([A-Z]+1)$", ""),),
     spans=(
         # Settings of its base models were chosen on the folds of train, so only on days of 2025.
-        _aemo_span("train", "OPERATIONAL_DEMAND/", date(2025, 5, 13), date(2025, 12, 31)),
-        _aemo_span("val", "OPERATIONAL_DEMAND/", date(2026, 1, 1), date(2026, 2, 17)),
+        _aemo_span("train", "OPERATIONAL_DEMAND", date(2025, 5, 13), date(2025, 12, 31)),
+        _aemo_span("val", "OPERATIONAL_DEMAND", date(2026, 1, 1), date(2026, 2, 17)),
         _aemo_span(
             "test",
-            "OPERATIONAL_DEMAND/",
+            "OPERATIONAL_DEMAND",
             date(2026, 2, 18),
             date(2026, 3, 30),
             DaySubset(name="operational-2026-200", first_day=_FIRST_2026, every=1, count=40),
         ),
         # Every later day that is complete: a frozen population forecasts it, and learns nothing.
-        _aemo_span("inference", "OPERATIONAL_DEMAND/", date(2026, 3, 31), _NO_LAST_DAY),
+        _aemo_span("inference", "OPERATIONAL_DEMAND", date(2026, 3, 31), _NO_LAST_DAY),
     ),
     unknown_steps=(0, _ISSUE_TIME_UNKNOWN),
     published_evidence=True,

@@ -117,7 +117,7 @@ def _prepare_windows(deployment: "Deployment", dataset: str, encoder: str) -> "W
     """Read a data set's files and news, cut and store its windows, and print how many there are.
 
     ``encoder`` names the encoder of the news that the method reads; empty if it reads none.
-    Files that cannot be read raise ``SourceError``; those of news where the method reads any.
+    A file that cannot be read raises ``SourceError``, a file of news only if the method reads it.
     """
     from compevo_core.errors import SourceError
     from compevo_pipeline.config.settings import has_dagster_home

@@ -495,7 +495,7 @@ def read_live_series(deployment: Deployment, spec: DatasetSpec) -> tuple[pl.Data
 
 
 def choose_dataset(deployment: Deployment) -> str:
-    """Return the data set that was trained last: a forecast is of it where none is named.
+    """Return the data set that was trained last, which is forecast where none is named.
 
     ``ConfigError`` where none has a trained model.
     """

@@ -264,19 +264,6 @@ def test_a_series_that_begins_late_is_not_trained_on_in_the_test_span_of_another
     assert find_overlapping_targets(windows) == []
 
 
-def test_files_of_queensland_do_not_change_the_committed_test_windows():
-    year = [float(i) for i in range(3 * 48)]
-    of_region = {
-        region: make_series(
-            year, first=from_nem(2021, 1, 1), series_id=f"AEMO/TOTALDEMAND/{region}"
-        )
-        for region in ("SA1", "QLD1")
-    }
-    alone = build_windows(ELECTRICITY, of_region["SA1"])
-    together = build_windows(ELECTRICITY, pl.concat(of_region.values()))
-    assert len(alone.split("test")) > 0 and together.hash == alone.hash
-
-
 def test_coverage_counts_windows_by_split_entity_and_year_and_shows_what_is_missing():
     views = build_windows(ELECTRICITY, make_electricity_series()).views()
     coverage = count_coverage(views)
