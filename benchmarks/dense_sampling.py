@@ -1,73 +1,54 @@
 """Sampling under a grammar the ordinary way: a forward pass and all logits for every token.
 
-What belongs here: the loop that the engine's own (``lm.sampling``) is compared with, for
-its speed and for the tokens that it writes. What does not: timing (``cases``).
+What belongs here: what the engine's own way (``lm.grammar``) is compared with, for its speed and
+for the tokens that it writes. What does not: timing (``cases``).
 
-Shapes: A agents, M rows of an agent, T tokens, V vocabulary.
+Shapes: A agents, M rows of an agent, D hidden, T tokens, V vocabulary.
 """
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from compevo_core.lm.attention import PrefillCache
-from compevo_core.lm.decode import DecodeAttention
 from compevo_core.lm.grammar import TokenGrammar
-from compevo_core.lm.population import Population
-from compevo_core.lm.sampling import SamplingSettings
+from compevo_core.lora.attention import AttentionBackend, PrefillCache
+from compevo_core.lora.population import Population
+from compevo_core.lora.sampling import SamplingSettings, sample_tokens
 
 
-@torch.no_grad()
 def sample_every_token(
     population: Population, cache: PrefillCache, grammar: TokenGrammar, settings: SamplingSettings
 ) -> tuple[Tensor, Tensor]:
-    """Sample as the population does; return ids and mask (A, M, T)."""
-    attention = DecodeAttention(cache, settings.samples, settings.max_new_tokens)
-    state_AMD = cache.repeat_last_states(settings.samples)
-    position_AM = cache.count_tokens(settings.samples)
-    is_alive_AM = torch.ones_like(position_AM, dtype=torch.bool)
-    written: list[list[list[int]]] = [[[] for _ in row] for row in is_alive_AM]
-    stop_ids = torch.tensor(list(settings.stop_tokens))
+    """Sample as the population does, several samples of a prompt; return ids and mask (A, M, T)."""
+    return sample_tokens(_Masked(population, grammar, settings), cache, settings)
 
-    ids, masks = [], []
-    for step in range(settings.max_new_tokens):
-        logits_AMV = population.logits(state_AMD)
+
+class _Masked:
+    """A population that gives tokens which the grammar forbids no probability."""
+
+    def __init__(
+        self, population: Population, grammar: TokenGrammar, settings: SamplingSettings
+    ) -> None:
+        self._population = population
+        self._grammar = grammar
+        self._stop_tokens = settings.stop_tokens
+        self._written: dict[tuple[int, int], list[int]] = {}
+
+    def logits(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
+        """Return logits (A, M, V) of states (A, M, D)."""
+        logits_AMV = self._population.logits(states, tokens)
         is_allowed_AMV = torch.zeros_like(logits_AMV, dtype=torch.bool)
-        for agent, row in is_alive_AM.nonzero().tolist():
-            is_allowed_AMV[agent, row, list(grammar.allowed(tuple(written[agent][row])))] = True
-        logits_AMV = logits_AMV.masked_fill(~is_allowed_AMV & is_alive_AM[..., None], -torch.inf)
+        for agent, row in torch.cartesian_prod(*map(torch.arange, states.shape[:2])).tolist():
+            ids = self._written.setdefault((agent, row), [])
+            has_ended = any(token in self._stop_tokens for token in ids)
+            allowed = slice(None) if has_ended else list(self._grammar.allowed(tuple(ids)))
+            is_allowed_AMV[agent, row, allowed] = True
+        return logits_AMV.masked_fill(~is_allowed_AMV, -torch.inf)
 
-        token_AM = logits_AMV.argmax(-1)
-        if settings.temperature:
-            token_AM = _draw(logits_AMV / settings.temperature, is_alive_AM, settings.generators)
-        token_AM = torch.where(is_alive_AM, token_AM, settings.pad_token)
-        ids.append(token_AM)
-        masks.append(is_alive_AM)
-
-        is_alive_AM = is_alive_AM & ~torch.isin(token_AM, stop_ids)
-        for agent, tokens in enumerate(token_AM.tolist()):
+    def read_tokens(
+        self, ids_AL: Tensor, positions_AL: Tensor, attention: AttentionBackend
+    ) -> Tensor:
+        """Read the next token of every row."""
+        for agent, tokens in enumerate(ids_AL.tolist()):
             for row, token in enumerate(tokens):
-                written[agent][row].append(token)
-                if settings.is_complete is not None and is_alive_AM[agent, row]:
-                    is_alive_AM[agent, row] = not settings.is_complete(written[agent][row])
-        if not is_alive_AM.any() or step == settings.max_new_tokens - 1:
-            break
-
-        attention.step = step
-        state_AMD = population.read_tokens(token_AM, position_AM + step, attention)
-    return torch.stack(ids, -1), torch.stack(masks, -1).long()
-
-
-def _draw(scores_AMV: Tensor, is_alive_AM: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """Sample one token per row; an agent samples while one of its rows is unfinished."""
-    uniform_AM = torch.zeros(is_alive_AM.shape, dtype=torch.float64)
-    for agent, generator in enumerate(generators):
-        if is_alive_AM[agent].any():
-            uniform_AM[agent] = torch.rand(
-                is_alive_AM.shape[1], dtype=torch.float64, generator=generator
-            )
-    cumulative_AMV = torch.softmax(scores_AMV, -1).cumsum(-1, dtype=torch.float64)
-    threshold_AM1 = (uniform_AM * cumulative_AMV[..., -1])[..., None]
-    token_AM = torch.searchsorted(cumulative_AMV, threshold_AM1, right=True).squeeze(-1)
-    return token_AM.clamp(max=scores_AMV.shape[-1] - 1)
+                self._written[agent, row].append(token)
+        return self._population.read_tokens(ids_AL, positions_AL, attention)

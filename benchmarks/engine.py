@@ -39,12 +39,11 @@ from benchmarks.rows import RESULTS as FOLDER
 from compevo_pipeline.config.settings import child_environment
 
 RESULTS = FOLDER / "engine.csv"
-COLUMNS = (
-    *("case", "agents", "backbone", "dtype", "reference", "ours_seconds", "reference_seconds"),
-    *("ratio", "tokens", "peak_memory_gb", "state_gb", "repeats", "threads", "machine"),
-    *LIBRARIES,
-    "commit",
-)
+_WHAT = ("case", "agents", "backbone", "dtype", "reference")
+_SECONDS = ("ours_seconds", "reference_seconds", "ratio")
+_SIZES = ("tokens", "peak_memory_gb", "state_gb")
+_HOW = ("repeats", "threads", "machine", *LIBRARIES, "commit")
+COLUMNS = (*_WHAT, *_SECONDS, *_SIZES, *_HOW)
 
 
 def run(
@@ -57,19 +56,10 @@ def run(
     threads: int = 0,
     choice: Sequence[str] = (),
 ) -> list[Row]:
-    """Measure cases and write the table after each of them.
+    """Measure cases, write the table after each of them, and return its rows.
 
-    Args:
-        cases: keys of :data:`CASES`.
-        agents: these numbers of agents; none is each case's own.
-        repeats: runs of each case.
-        out: the table.
-        quick: whether to take the tiny random backbone.
-        threads: threads of torch; 0 is its own choice.
-        choice: further options of ``benchmarks.cases``.
-
-    Returns:
-        all rows of the table.
+    Without ``agents`` each case has its own numbers of them; ``choice`` holds further options of
+    ``benchmarks.cases``. The rest is as on the command line.
     """
     surroundings = describe_surroundings()
     chosen = tuple(agents)

@@ -1,7 +1,7 @@
-"""A round of agents as a competent user of PEFT and TRL would write it.
+"""A round of agents as a competent user of PEFT would write it.
 
 What belongs here: agents as named adapters, windows in padded batches, the prompt of a group read
-once and its cache repeated, the order of a round and its update, TRL's trainer. What does not:
+once and its cache repeated, the order of a round and its update. What does not:
 timing (``cases``), the layout of prompts, numeric tokens, read-out and losses, which are the core's
 own modules both ways.
 
@@ -15,27 +15,22 @@ the longest prompt, L = R P, T sampled tokens, C last tokens of a prompt, S soft
 import contextlib
 import dataclasses
 import functools
-import tempfile
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from transformers import DynamicCache
 from trl.trainer.utils import selective_log_softmax
 
-from benchmarks.clock import read_clock
 from benchmarks.world import Replay, World
-from compevo_core.agents.decoders import ForecastExample, ForecastRequest
+from compevo_core.agents.decoders import FORECAST, LOGIC, ForecastExample
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.logics import clean_logic
 from compevo_core.agents.objective import (
     diversity_loss,
     group_advantages,
@@ -44,31 +39,25 @@ from compevo_core.agents.objective import (
     prediction_loss,
     pruning_loss,
 )
-from compevo_core.agents.observation import Observation, fit_logic_prompt
-from compevo_core.agents.prompts import render_logic_prompt, tokenize_prompt
+from compevo_core.agents.observation import fit_logic_prompt
+from compevo_core.agents.prompts import tokenize_prompt
 from compevo_core.agents.selection import FitnessSelection, aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import BackboneConfig
-from compevo_core.lm.adapters import FORECAST, LOGIC
-from compevo_core.lm.backbone import Backbone, load_backbone
-from compevo_core.lm.model_sources import LORA_TARGETS
-from compevo_core.lm.packing import PromptGroup
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.lora.backbone import LORA_TARGETS, Backbone
+from compevo_core.lora.batch import PromptGroup
 from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.update import group_parameters
 
 
 @dataclasses.dataclass(frozen=True)
 class PaddedPrompts:
-    """Whole prompts, padded on the left to one length.
+    """Whole prompts, padded on the left to one length."""
 
-    Attributes:
-        ids_AL: token ids, the prompts of an agent one after the other.
-        mask_ARP: 1 where a token is not padding.
-    """
-
-    ids_AL: Tensor
-    mask_ARP: Tensor
+    ids_AL: Tensor  # the prompts of an agent one after the other
+    mask_ARP: Tensor  # 1 where a token is not padding
 
 
 class PeftForecasts:
@@ -84,9 +73,9 @@ class PeftForecasts:
 
     def __init__(self, config: RunConfig) -> None:
         self.backbone = load_reference(config.backbone)
-        self.local_agents = range(config.population.agents)
+        self.local = range(config.population.agents)
         self.is_mixed = False
-        self._in_use = self.local_agents
+        self._in_use = self.local
 
         decoder = self.backbone.decoder
         layers = config.forecast.layers
@@ -94,20 +83,20 @@ class PeftForecasts:
             decoder.layers = decoder.layers[:layers]
             decoder.norm = nn.Identity()
 
-        self.names = [_name_adapter(FORECAST, agent) for agent in self.local_agents]
+        self.names = [_name_adapter(FORECAST, agent) for agent in self.local]
         self.model = _build_peft_model(decoder, config, self.names)
 
     @contextlib.contextmanager
     def use_adapters(
-        self, kind: str, *, agents: slice = slice(None), dropout: float = 0.0
+        self, kind: str, *, rows: slice = slice(None), dropout: float = 0.0
     ) -> Iterator[None]:
         """Read for the chosen agents within the ``with`` block."""
         if kind != FORECAST or dropout:
             raise ValueError(f"kind {kind!r} with dropout {dropout}: the two ways would differ")
 
-        self._in_use = self.local_agents[agents]
+        self._in_use = self.local[rows]
         yield
-        self._in_use = self.local_agents
+        self._in_use = self.local
 
     def pack(self, groups: Sequence[Sequence[PromptGroup]]) -> PaddedPrompts:
         """Pad the whole prompts of each agent's groups; nothing is shared."""
@@ -207,9 +196,9 @@ class PeftRound:
         # The decoder asks for no more of a population than these forecasts have.
         self.forecasts: Any = PeftForecasts(self.config)
         self.decoder = HeadDecoder(self.forecasts, self.config, theirs.inputs, theirs.mix_AP)
-        self.executor = StrategyExecutor(
-            self.config, self.forecasts, self.decoder, world.news_retriever
-        )
+        # A competent user forecasts all windows of a group in one padded batch.
+        whole = self.config.with_overrides({"run.micro_batch_size": self.config.run.batch_size})
+        self.executor = StrategyExecutor(whole, self.forecasts, self.decoder, world.news_retriever)
 
         self.backbone = load_reference(self.config.backbone)
         self._names = [_name_adapter(LOGIC, agent) for agent in range(self.agents)]
@@ -257,7 +246,13 @@ class PeftRound:
     def step(self, examples: Sequence[ForecastExample], replay: Replay) -> dict[str, Any]:
         """Do one whole round; return its losses, group rewards and gradient norm."""
         loss_pred, loss_own = self.train_forecasts(examples)
-        candidate_AD, soft_prompt_AD, reward_AG = self._sample(replay)
+        self.generate_candidates(replay)
+        candidate_AD = self._encode(replay.proposal.candidates)
+        soft_prompt_AD = None
+        if self.config.evolution.update == "three-stage":
+            soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, replay.previous_AD))
+        self.generate_groups(replay, soft_prompt_AD)
+        reward_AG = self._score_groups(replay)
         return {
             "loss_pred": loss_pred,
             "loss_own": loss_own,
@@ -266,22 +261,6 @@ class PeftRound:
             "grad_norm": self._take_step(),
             "group_rewards": reward_AG.tolist(),
         }
-
-    def step_policy(self, replay: Replay) -> None:
-        """Do the policy's part of a round: candidates, groups, their rewards, one update."""
-        _, soft_prompt_AD, reward_AG = self._sample(replay)
-        self._backward_policy(replay, soft_prompt_AD, reward_AG)
-        self._take_step()
-
-    def _sample(self, replay: Replay) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Generate candidates and groups; return candidate states, soft prompts and rewards."""
-        self.generate_candidates(replay)
-        candidate_AD = self._encode(replay.proposal.candidates)
-        soft_prompt_AD = None
-        if self.config.evolution.update == "three-stage":
-            soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, replay.previous_AD))
-        self.generate_groups(replay, soft_prompt_AD)
-        return candidate_AD, soft_prompt_AD, self._score_groups(replay)
 
     def generate_candidates(self, replay: Replay) -> list[list[int]]:
         """Generate one candidate an agent, by one ``generate`` each."""
@@ -326,30 +305,10 @@ class PeftRound:
             groups.append(torch.cat(sampled, dim=1))
         return groups
 
-    def score_group(
-        self, agent: int, logics: Sequence[str], examples: Sequence[ForecastExample]
-    ) -> Tensor:
-        """Return the reward of each logic of one agent, (G,), all forecasts in one padded batch."""
-        views = [example.view for example in examples]
-        news = self.executor.retrieve_news(logics, views, [agent] * len(logics))
-        resolve = self.world.news_retriever.resolve
-        readings = [
-            ForecastRequest(example, logics, [resolve(ids) for ids in by_logic])
-            for example, *by_logic in zip(examples, *news, strict=True)
-        ]
-
-        chosen = slice(agent, agent + 1)
-        with self.forecasts.use_adapters(FORECAST, agents=chosen):
-            decoded = self.decoder.decode([readings], train=False, agents=chosen)
-        values_BGH = decoded.values_ABH[0].unflatten(0, (len(examples), len(logics)))
-        truth_BH = stack_truths(examples, self.backbone.device)
-        return -forecast_error(values_BGH.transpose(0, 1), truth_BH).mean(-1)
-
     def train_forecasts(self, examples: Sequence[ForecastExample]) -> tuple[float, float]:
         """Add the gradient of the forecast losses, one micro-batch at a time.
 
-        Returns:
-            L_pred, and the sum of the agents' own errors.
+        Returned are L_pred, and the sum of the agents' own errors.
         """
         objective = self.config.objective
         totals = np.zeros(2)
@@ -381,17 +340,16 @@ class PeftRound:
         ]
         return torch.tensor(np.stack(weights), dtype=torch.float32, device=self.backbone.device)
 
-    @torch.no_grad()
     def _score_groups(self, replay: Replay) -> Tensor:
         """Return the reward of each agent's sampled logics, (A, G)."""
         # The played logic is scored in its group, as the core does.
-        rewards = [
-            self.score_group(agent, [played, *samples], replay.reward_examples)
-            for agent, (played, samples) in enumerate(
-                zip(self.world.logics, replay.proposal.group_logics, strict=True)
-            )
+        groups = [
+            [played, *samples]
+            for played, samples in zip(self.world.logics, replay.proposal.group_logics, strict=True)
         ]
-        return torch.stack(rewards)[:, 1:]
+        values_AGBH = self.executor.forecast_groups(groups, replay.reward_examples).values_AGBH
+        truth_BH = stack_truths(replay.reward_examples, self.backbone.device)
+        return -forecast_error(values_AGBH, truth_BH).mean(-1)[:, 1:]
 
     def _encode(self, texts: Sequence[str]) -> Tensor:
         """Return the representation of each agent's candidate with gradient, (A, D)."""
@@ -420,11 +378,26 @@ class PeftRound:
     ) -> float:
         """Add the gradient of the policy term, agent by agent; return the loss."""
         advantage_AG, _ = group_advantages(reward_AG, replay.proposal.is_empty_AG)
-        leaf_AD = None if soft_prompt_AD is None else soft_prompt_AD.detach().requires_grad_(True)
+        leaf_AD = neutral_AD = None
+        if soft_prompt_AD is not None:
+            leaf_AD = soft_prompt_AD.detach().requires_grad_(True)
+            neutral_AD = self.fusion.neutral_D.expand_as(leaf_AD)
 
         total = 0.0
-        for agent in range(self.agents):
-            loss = self._policy_loss(agent, replay, leaf_AD, advantage_AG[agent : agent + 1])
+        for agent, name in enumerate(self._names):
+            self.model.set_adapter(name)
+            with torch.no_grad(), self.model.disable_adapter():
+                reference_1GT = self._logp(agent, replay, neutral_AD)
+            logp_1GT = self._logp(agent, replay, leaf_AD)
+            loss = policy_loss(
+                logp_1GT,
+                logp_1GT.detach(),  # before the first update the old policy is the current one
+                reference_1GT,
+                advantage_AG[agent : agent + 1],
+                replay.proposal.mask_AGT[agent : agent + 1],
+                clip_range=self.config.grpo.clip_range,
+                kl_coefficient=self.config.grpo.kl_coefficient,
+            ).loss
             (self.config.objective.lambda_pg / self.agents * loss).backward()
             total += float(loss.detach()) / self.agents
 
@@ -432,25 +405,6 @@ class PeftRound:
             self._make_all_trainable()
             soft_prompt_AD.backward(leaf_AD.grad)
         return total
-
-    def _policy_loss(
-        self, agent: int, replay: Replay, leaf_AD: Tensor | None, advantage_1G: Tensor
-    ) -> Tensor:
-        self.model.set_adapter(self._names[agent])
-        neutral_AD = None if leaf_AD is None else self.fusion.neutral_D.expand_as(leaf_AD)
-        with torch.no_grad(), self.model.disable_adapter():
-            reference_1GT = self._logp(agent, replay, neutral_AD)
-
-        logp_1GT = self._logp(agent, replay, leaf_AD)
-        return policy_loss(
-            logp_1GT,
-            logp_1GT.detach(),  # before the first update the old policy is the current one
-            reference_1GT,
-            advantage_1G,
-            replay.proposal.mask_AGT[agent : agent + 1],
-            clip_range=self.config.grpo.clip_range,
-            kl_coefficient=self.config.grpo.kl_coefficient,
-        ).loss
 
     def _logp(self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None) -> Tensor:
         """Return log-probabilities of one agent's sampled tokens, (1, G, T); prompt read once."""
@@ -467,8 +421,11 @@ class PeftRound:
     def _read_logic_prompt(
         self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None
     ) -> tuple[Tensor, DynamicCache]:
-        """Return the logits (1, V) behind an agent's prompt, and its keys and values."""
-        embeds = self._embed_logic_prompt(agent, replay, soft_prompt_AD)
+        """Return the logits (1, V) behind an agent's whole prompt, and its keys and values."""
+        embeds = self.model.get_input_embeddings()(self._tokenize_logic_prompt(agent, replay))
+        if soft_prompt_AD is not None:
+            soft_11D = soft_prompt_AD[agent][None, None].to(embeds.dtype)
+            embeds = torch.cat([soft_11D, embeds], dim=1)
         cache = DynamicCache()
         out = self.model(inputs_embeds=embeds, past_key_values=cache, logits_to_keep=1)
         return out.logits[:, -1].float(), cache
@@ -506,102 +463,6 @@ class PeftRound:
     def _to_ids(self, tokens: Sequence[int]) -> Tensor:
         return torch.tensor([tokens], device=self.backbone.device)
 
-    def _embed_logic_prompt(
-        self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None
-    ) -> Tensor:
-        """Embed an agent's logic-update prompt behind its soft prompt, (1, P, D)."""
-        embeds = self.model.get_input_embeddings()(self._tokenize_logic_prompt(agent, replay))
-        if soft_prompt_AD is None:
-            return embeds
-        soft_11D = soft_prompt_AD[agent][None, None].to(embeds.dtype)
-        return torch.cat([soft_11D, embeds], dim=1)
-
-
-class _StepTimer(TrainerCallback):
-    """Measure the seconds from the start of a step to the end of its update."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._began = 0.0
-
-    def on_step_begin(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - TRL's arguments
-        """Start the clock."""
-        self._began = read_clock()
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - TRL's arguments
-        """Stop the clock."""
-        self.seconds.append(read_clock() - self._began)
-
-
-def time_trl_steps(
-    reference: PeftRound, observation: Observation, examples: Sequence[ForecastExample], steps: int
-) -> list[float]:
-    """Return the seconds of policy steps of agent 0 under TRL's own trainer.
-
-    A step is TRL's: generation, reward, reference, loss, backward and optimiser. It has no
-    candidate stage and no soft prompt, which our step has. The reward of a completion is the
-    agent's forecast of ``examples`` by ``reference``, from its whole prompt.
-    """
-    config = reference.config
-    backbone = load_reference(config.backbone)
-
-    def score_completions(completions: list[str], **_: Any) -> list[float]:  # noqa: ANN401
-        logics = [clean_logic(text, observation.logics[0])[0] for text in completions]
-        with torch.no_grad():
-            return reference.score_group(0, logics, examples).tolist()
-
-    prompt = render_logic_prompt(
-        observation.of(0),
-        paraphrased=config.evolution.instruction == "paraphrased",
-        tokenizer=backbone.tokenizer,
-    )
-    timer = _StepTimer()
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = GRPOTrainer(
-            backbone.model,
-            reward_funcs=score_completions,
-            args=build_arguments(config, folder, steps),
-            train_dataset=Dataset.from_dict({"prompt": [prompt] * steps}),
-            processing_class=backbone.tokenizer,
-            callbacks=[timer],
-            peft_config=_build_lora(config, dropout=0.0, task_type="CAUSAL_LM"),
-        )
-        trainer.train()
-    return timer.seconds
-
-
-def build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
-    """Return the arguments of TRL's trainer for a run."""
-    tokens = config.evolution.max_new_tokens
-    return GRPOConfig(
-        output_dir=folder,
-        max_steps=steps,
-        learning_rate=config.optim.policy_lr,
-        # The classic objective, which the core uses, too.
-        loss_type="grpo",
-        beta=config.grpo.kl_coefficient,
-        epsilon=config.grpo.clip_range,
-        use_bias_correction_kl=False,
-        scale_rewards="group",
-        # One group a step, of completions that all have the same length.
-        num_generations=config.grpo.group_size,
-        per_device_train_batch_size=config.grpo.group_size,
-        gradient_accumulation_steps=1,
-        temperature=config.evolution.temperature,
-        top_k=0,
-        top_p=1.0,
-        max_completion_length=tokens,
-        generation_kwargs={"min_new_tokens": tokens},
-        # The same device as ours, the backbone's own type, and only the step is timed.
-        use_cpu=not torch.cuda.is_available(),
-        bf16=False,
-        gradient_checkpointing=False,
-        report_to="none",
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
-    )
-
 
 def load_reference(config: BackboneConfig) -> Backbone:
     """Load a backbone in the type that is fair to ours: bfloat16, its adapters float32, to mixed.
@@ -612,17 +473,6 @@ def load_reference(config: BackboneConfig) -> Backbone:
     return load_backbone(config.model_copy(update={"dtype": dtype}))
 
 
-def _build_lora(config: RunConfig, *, dropout: float, task_type: str | None) -> LoraConfig:
-    return LoraConfig(
-        r=config.population.rank,
-        lora_alpha=config.population.alpha,
-        bias="none",
-        lora_dropout=dropout,
-        target_modules=list(LORA_TARGETS),
-        task_type=task_type,
-    )
-
-
 def _build_peft_model(
     model: Any,  # noqa: ANN401 - transformers' own module
     config: RunConfig,
@@ -630,7 +480,15 @@ def _build_peft_model(
     task_type: str | None = None,
 ) -> Any:  # noqa: ANN401 - PEFT's wrapper depends on the task
     """Return a PEFT model with one LoRA adapter of a population's size for each name."""
-    lora = _build_lora(config, dropout=config.population.dropout, task_type=task_type)
+    population = config.population
+    lora = LoraConfig(
+        r=population.rank,
+        lora_alpha=population.alpha,
+        bias="none",
+        lora_dropout=population.dropout,
+        target_modules=list(LORA_TARGETS),
+        task_type=task_type,
+    )
     # get_peft_model makes the first adapter; each call below adds one.
     peft_model = get_peft_model(model, lora, adapter_name=names[0])
     for name in names[1:]:

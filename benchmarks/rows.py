@@ -1,4 +1,4 @@
-"""Rows of ``benchmarks/results``, and processes that measure one or talk to each other.
+"""Rows of ``benchmarks/results``, and processes that measure one.
 
 What belongs here: what all benchmarks share. What does not: what they measure, and torch: a process
 inherits the memory high-water mark of the one that started it.
@@ -8,7 +8,6 @@ import csv
 import json
 import os
 import platform
-import socket
 import subprocess
 import sys
 import time
@@ -48,18 +47,16 @@ def write_rows(rows: list[Row], path: Path, columns: Sequence[str] = ()) -> None
 _ROW = '{"'  # how a row begins; TRL prints a dict of Python of its own
 
 
-def measure_in_process(
-    module: str, *arguments: str, environment: Mapping[str, str], python: str = sys.executable
-) -> list[Row]:
+def measure_in_process(module: str, *arguments: str, environment: Mapping[str, str]) -> list[Row]:
     """Return the rows that ``python -m module arguments`` prints, and print them here as well.
 
     Raises:
         RuntimeError: the process failed, or printed no row.
     """
-    command = [python, "-m", module, *arguments]
+    command = [sys.executable, "-m", module, *arguments]
     path = [str(REPO), *filter(None, [os.environ.get("PYTHONPATH")])]
 
-    done = subprocess.run(  # noqa: S603 - interpreters and modules that the caller named
+    done = subprocess.run(  # noqa: S603 - our own command
         command,
         cwd=REPO,
         env=os.environ | environment | {"PYTHONPATH": os.pathsep.join(path)},
@@ -77,56 +74,6 @@ def measure_in_process(
     for row in rows:
         print_row(row)
     return rows
-
-
-def run_processes(
-    module: str, count: int, *arguments: str, timeout: float | None = None
-) -> list[subprocess.CompletedProcess[str]]:
-    """Run ``python -m module arguments`` in processes that talk over Gloo, as torchrun would.
-
-    Each has one thread, and no GPU.
-
-    Args:
-        module: name of the module; it reads rank and number of processes from its environment.
-        count: how many processes.
-        arguments: the same ones for each.
-        timeout: longest wait in seconds; none unless given.
-
-    Returns:
-        Exit code, output and standard error of each, in order of rank.
-    """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environment = {
-        "WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": str(REPO),
-    }
-    command = [sys.executable, "-m", module, *arguments]
-    started = [
-        subprocess.Popen(  # noqa: S603 - our own command
-            command,
-            text=True,
-            env=os.environ | environment | {"RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for rank in range(count)
-    ]
-    try:
-        texts = [process.communicate(timeout=timeout) for process in started]
-    finally:
-        for process in started:
-            # Nothing where it has ended.
-            process.kill()
-    return [
-        subprocess.CompletedProcess(command, process.returncode, output, error)
-        for process, (output, error) in zip(started, texts, strict=True)
-    ]
 
 
 def print_row(row: Row) -> None:
@@ -151,14 +98,12 @@ def describe_surroundings(libraries: Sequence[str] = LIBRARIES) -> Row:
     if not commit:
         changed = _run_git("status", "--porcelain", "--untracked-files=no", "--", *MEASURED)
         commit = _run_git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
-    return {"machine": _name_processor(), "commit": commit} | {n: version(n) for n in libraries}
 
-
-def _name_processor() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return next(iter(names), "") or platform.processor() or platform.machine()
+    machine = next(iter(names), "") or platform.processor() or platform.machine()
+    return {"machine": machine, "commit": commit} | {name: version(name) for name in libraries}
 
 
 def _run_git(*arguments: str) -> str:

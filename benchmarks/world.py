@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.decoders import KINDS, ForecastExample
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import MOST_READ, Observation
@@ -28,7 +28,6 @@ from compevo_core.agents.prompts import SEED_LOGICS, describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.strategy import GroupForecasts, StrategyExecutor
 from compevo_core.config.run import RunConfig
-from compevo_core.lm.adapters import KINDS
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.model import PopulationModel
@@ -65,17 +64,12 @@ _PAPER_GROUP = {"grpo.group_size": 8, "evolution.max_new_tokens": 32}
 
 @dataclasses.dataclass
 class Choice:
-    """What this process measures: the command line of ``cases`` fills it in.
-
-    Attributes:
-        preset: preset of every case.
-        settings: further settings of every case by dotted name; they replace the case's own.
-        types: values of ``backbone.dtype`` to time, of which a case with one type times the first;
-            empty is each case's own.
-    """
+    """What this process measures: the command line of ``cases`` fills it in."""
 
     preset: str = "default"
+    # By dotted name; they replace the case's own.
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # Of ``backbone.dtype``; a case with one type times the first. Empty is each case's own.
     types: Sequence[str] = ()
 
 
@@ -85,13 +79,10 @@ CHOICE = Choice()
 def build_config(
     agents: int, *, quick: bool, dtype: str = "", settings: Mapping[str, Any] | None = None
 ) -> RunConfig:
-    """Build a preset's configuration for a number of agents.
+    """Build a preset's configuration for a number of agents; the preset's members are repeated.
 
-    Args:
-        agents: their number; the preset's members are repeated.
-        quick: whether to take the preset ``tiny`` in place of the chosen one.
-        dtype: ``backbone.dtype``; the chosen one, or the preset's, unless given.
-        settings: further settings by dotted name.
+    ``quick`` takes the preset ``tiny``, not the chosen one. Without ``dtype`` the chosen type is
+    taken, or the type of the preset.
     """
     config = RunConfig.preset("tiny" if quick else CHOICE.preset)
     members = [member.model_dump() for member in config.population.members]
@@ -117,18 +108,12 @@ def build_compared_config(
 
 @dataclasses.dataclass
 class Replay:
-    """What our round sampled and scored, so that another way of doing it can score the very same.
+    """What our round sampled and scored, for another way of doing it to score the very same."""
 
-    Attributes:
-        observation: what the agents knew when they wrote.
-        proposal: candidates and groups.
-        previous_AD: candidate states of the round before.
-        reward_examples: windows that scored the group.
-    """
-
-    observation: Observation
+    observation: Observation  # what the agents knew when they wrote
     proposal: Proposal
-    previous_AD: Tensor
+    previous_AD: Tensor  # candidate states of the round before
+    # Windows that scored the group
     reward_examples: list[ForecastExample] = dataclasses.field(default_factory=list)
 
 

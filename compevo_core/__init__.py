@@ -16,6 +16,7 @@ may change between versions.
 """
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,9 +38,12 @@ if TYPE_CHECKING:
     from compevo_core.training.trainer import train
 
 __version__ = "0.3.0"
+SAMPLE = Path(__file__).with_name("sample")
+"""Folder of made-up tables: daily ``load.csv``, and the forecasts of ``weather.csv.gz``."""
 __all__ = [
     "BASELINES",
     "DATASETS",
+    "SAMPLE",
     "SERIES_SCHEMA",
     "CompEvoError",
     "CompEvoForecaster",

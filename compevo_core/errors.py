@@ -1,9 +1,22 @@
 """The error family of CompEvo.
 
-What belongs here: exception types shared by the core and the pipeline.
+What belongs here: exception types shared by the core and the pipeline, and the import of a package
+that may be missing.
 What does not: handling, retries (the pipeline decides on those) or messages.
 Every message raised with one of these says what went wrong, where, and what to do.
 """
+
+import importlib
+from typing import Any
+
+_OF_TABLES = ("pyarrow", "lightgbm", "scipy", "matplotlib", "jinja2")
+_OF_COMMANDS = ("typer", "duckdb", "pydantic_settings", "requests", "urllib3")
+_EXTRAS = {
+    **dict.fromkeys((*_OF_TABLES, *_OF_COMMANDS), "table"),
+    "statsforecast": "statsforecast",
+    "fracast": "fracast",
+}
+"""Extras of the install by the imports that they bring; ``all`` brings any other."""
 
 
 class CompEvoError(Exception):
@@ -12,6 +25,23 @@ class CompEvoError(Exception):
 
 class ConfigError(CompEvoError):
     """A setting is unknown, of the wrong type or out of bounds."""
+
+
+class PackageMissing(ConfigError):
+    """A package that only some methods and commands need is not installed."""
+
+    def __init__(self, package: str) -> None:
+        """Name the package by its import, and the extra that brings it."""
+        extra = _EXTRAS.get(package, "all")
+        super().__init__(f"this needs {package}: pip install 'compevo[{extra}]'")
+
+
+def import_package(name: str) -> Any:  # noqa: ANN401 - a module
+    """Return a module; PackageMissing if no install brought it."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise PackageMissing(name.partition(".")[0]) from error
 
 
 class SourceError(CompEvoError):

@@ -14,7 +14,6 @@ from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs.alerts import build_alert_sensors
 from compevo_pipeline.defs.asset_checks import build_asset_checks
 from compevo_pipeline.defs.assets import (
-    coverage,
     evaluation,
     forecast,
     report,
@@ -72,9 +71,9 @@ def build_defs(
             _build_assets(registry, table, broken),
         ),
         metadata={"mode": describe_data(settings.mode).strip("[]")},
-        asset_checks=[*build_asset_checks(registry), coverage.check_coverage],
-        jobs=[*jobs, coverage.coverage_job, sources.build_backfill_job()],
-        schedules=[*build_schedules(jobs, deployment), coverage.hourly_coverage],
+        asset_checks=[*build_asset_checks(registry), sources.check_coverage],
+        jobs=[*jobs, sources.coverage_job, sources.build_backfill_job()],
+        schedules=[*build_schedules(jobs, deployment), sources.hourly_coverage],
         sensors=[
             dead_runs,
             *build_alert_sensors(deployment, now),
@@ -125,7 +124,7 @@ def _build_assets(
         paper.text,
         *(forecast.build_next_day_asset(registry[name]) for name in daily),
         *(forecast.build_scored_asset(name) for name in daily),
-        coverage.coverage,
+        sources.coverage,
         # The report shows the scores of own data sets and the forecasts of all.
         report.build_site_asset(
             paper.write_research,

@@ -7,12 +7,14 @@ import re
 import subprocess
 import sys
 import tomllib
+from datetime import date, timedelta
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from compevo_core.errors import _EXTRAS
 from compevo_core.paper.report.markdown import find_outdated
 
 REPO = Path(__file__).resolve().parents[1]
@@ -30,12 +32,14 @@ def pins(name: str) -> dict[str, str]:
 
 
 def names_of(lines: list[str]) -> list[str]:
-    return [canonical(re.split(r"[<>=!~;\[ ]", line)[0]) for line in lines]
+    names = [canonical(re.split(r"[<>=!~;\[ ]", line)[0]) for line in lines]
+    return [name for name in names if name != "compevo"]
 
 
-NEEDED = names_of(PROJECT["dependencies"])
 EXTRAS = {name: names_of(lines) for name, lines in PROJECT["optional-dependencies"].items()}
-DECLARED = NEEDED + [name for names in EXTRAS.values() for name in names]
+BASE = names_of(PROJECT["dependencies"])
+NEEDED = BASE + EXTRAS["table"] + EXTRAS["all"]
+DECLARED = BASE + [name for names in EXTRAS.values() for name in names]
 NOT_IMPORTED = {
     "dagster-webserver": "dagster dev starts it",
     "gguf": "transformers reads the packaged backbone with it",
@@ -63,21 +67,26 @@ def imported_modules() -> set[str]:
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 found.add(node.module.partition(".")[0])
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "import_package":
+                found |= {arg.value.partition(".")[0] for arg in node.args if hasattr(arg, "value")}
     # Type checkers alone read these; typer brings its own click.
     of_checkers = {"_typeshed", "click"}
     own = {"compevo_core", "compevo_pipeline"}
     return found - set(sys.stdlib_module_names) - of_checkers - own
 
 
+PROVIDERS = metadata.packages_distributions() | {
+    "dagster_k8s": ["dagster-k8s"],
+    "toto2": ["toto-2"],
+    "chronos": ["chronos-forecasting"],
+    "fastexcel": ["fastexcel"],
+    "fracast": ["fracast"],
+}
+
+
 @cache
 def imported_distributions() -> set[str]:
-    providers = metadata.packages_distributions()
-    optional = {"dagster_k8s": "dagster-k8s", "toto2": "toto-2", "chronos": "chronos-forecasting"}
-    optional |= {"fastexcel": "fastexcel", "fracast": "fracast"}
-    return {
-        canonical(optional[module] if module in optional else providers[module][0])
-        for module in imported_modules()
-    }
+    return {canonical(PROVIDERS[module][0]) for module in imported_modules()}
 
 
 def test_every_import_of_the_product_is_declared():
@@ -91,12 +100,91 @@ def test_every_dependency_is_imported_or_says_how_it_is_used():
     assert sorted(set(NOT_IMPORTED) & imported_distributions()) == []
 
 
-@pytest.mark.parametrize("name", DECLARED)
-def test_every_declared_dependency_is_pinned(name):
-    assert name in pins("constraints.txt")
+def test_a_missing_package_is_named_with_the_extra_that_brings_it():
+    found = {
+        name: extra
+        for name in imported_modules()
+        for extra in ("table", "statsforecast", "fracast")
+        if canonical(PROVIDERS[name][0]) in EXTRAS[extra]
+    }
+    assert found == _EXTRAS
 
 
-def test_the_lock_holds_every_declared_dependency_that_an_install_needs():
+def install(folder, *extras):
+    """Fill a folder with what extras bring beside the base, as links."""
+    left, seen = [*BASE, *(name for extra in extras for name in EXTRAS[extra])], set()
+    while left:
+        distribution = metadata.distribution(left.pop())
+        seen.add(canonical(distribution.name))
+        for top in {Path(file).parts[0] for file in distribution.files} - {"..", "__pycache__"}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(distribution.locate_file(top))
+        always = [it for it in distribution.requires or [] if not re.search("extra|sys_pl", it)]
+        left += set(names_of(always)) - seen
+
+
+def run_in(folder, code):
+    path = {"PYTHONPATH": f"{folder}:{REPO}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-S", "-W", "ignore", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=path, cwd=folder)
+    return done.stdout + done.stderr
+
+
+FIRST_FORECAST = """
+import {library} as pd
+from datetime import datetime, timedelta
+from compevo_core import Forecaster
+from compevo_core.errors import PackageMissing
+days = [datetime(2025, 1, 1) + timedelta(days=i) for i in range(120)]
+table = pd.DataFrame({{"ds": days, "y": [float(day.weekday()) for day in days]}})
+forecaster = Forecaster(horizon=7).fit(table)
+print(len(forecaster.predict()), sorted(s.name for s in forecaster.choice_.scores))
+for method in ("compevo", "lagged-gbm", "ets"):
+    try:
+        Forecaster(method, horizon=7).fit(table)
+    except PackageMissing as error:
+        print(error)
+"""
+
+
+def test_the_base_forecasts_and_says_what_else_there_is(tmp_path):
+    install(tmp_path)
+    said = run_in(tmp_path, FIRST_FORECAST.format(library="polars"))
+    assert said.startswith("7 ['calendar-ridge', 'last-value', 'mixture', ")
+    assert said.splitlines()[1:] == [
+        "this needs torch: pip install 'compevo[all]'",
+        "this needs lightgbm: pip install 'compevo[table]'",
+        "this needs statsforecast: pip install 'compevo[statsforecast]'",
+    ]
+    said = run_in(tmp_path, "from compevo_pipeline.cli import run; run()")
+    assert said == "compevo: this needs typer: pip install 'compevo[table]'\n"
+
+
+COMMANDS = """
+import os, sys
+from compevo_pipeline.cli import run
+os.environ["COMPEVO_HOME"] = "home"
+for words in ("init visits.csv", "fit visits", "forecast visits", "refresh visits"):
+    sys.argv = ["compevo", *words.split()]
+    try:
+        run()
+    except SystemExit as stop:
+        print(stop)
+"""
+
+
+@pytest.mark.slow
+def test_tables_need_neither_torch_nor_dagster(tmp_path):
+    install(tmp_path, "table")
+    days = [f"{date(2025, 1, 1) + timedelta(days=i)},{i % 7}" for i in range(120)]
+    (tmp_path / "visits.csv").write_text("\n".join(["day,visits", *days]))
+    said = run_in(tmp_path, FIRST_FORECAST.format(library="pandas") + COMMANDS)
+    assert "'lagged-gbm'" in said and "visits, Thursday 01 May 2025" in said
+    assert "compevo: this needs dagster: pip install 'compevo[all]'" in said
+
+
+def test_every_declared_dependency_is_pinned_and_the_lock_holds_those_that_an_install_needs():
+    assert set(DECLARED) <= set(pins("constraints.txt"))
     left_out = {"torch", *EXTRAS["oracle"], *EXTRAS["fracast"]}
     assert set(DECLARED) - set(pins("requirements.lock")) == left_out
 
@@ -109,9 +197,7 @@ def test_the_oracle_is_the_version_whose_forecasts_are_kept():
 
 def test_the_lock_and_the_constraints_agree():
     constraints, lock = pins("constraints.txt"), pins("requirements.lock")
-    assert {
-        name: version for name, version in lock.items() if constraints.get(name, version) != version
-    } == {}
+    assert lock | constraints == constraints | lock
 
 
 def test_the_image_installs_what_it_runs_and_the_versions_of_the_lock():
@@ -134,26 +220,15 @@ def test_everything_in_the_lock_has_a_hash(name):
     "name", ["constraints.txt", "requirements.lock", "pyproject.toml", "Makefile", ".ci/run"]
 )
 def test_no_file_of_the_install_names_a_registry(name):
-    assert (
-        re.findall(r"(index-url|find-links|https?://(?!localhost)\S+)", (REPO / name).read_text())
-        == []
-    )
+    registry = r"(index-url|find-links|https?://(?!localhost)\S+)"
+    assert re.findall(registry, (REPO / name).read_text()) == []
 
 
 def test_the_readme_says_what_the_rows_say():
     assert find_outdated([REPO / "README.md"], REPO / "results") == []
 
 
-SCRIPT = Path(__file__).resolve().parents[1] / ".ci" / "audit.py"
 FAULT = {"id": "PYSEC-1", "fix_versions": ["2.0"]}
-
-
-@pytest.fixture
-def audit():
-    spec = importlib.util.spec_from_file_location("audit", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -166,8 +241,11 @@ def audit():
     ],
 )
 def test_a_finding_fails_and_an_unreachable_database_is_said(
-    audit, monkeypatch, capsys, answer, code, said
+    monkeypatch, capsys, answer, code, said
 ):
+    spec = importlib.util.spec_from_file_location("audit", REPO / ".ci" / "audit.py")
+    audit = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(audit)
     output = "" if answer is None else json.dumps(answer)
     done = subprocess.CompletedProcess([], 1, stdout=output, stderr="trace\nno route to host")
     monkeypatch.setattr(audit, "ask", lambda lock: done)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -171,8 +171,8 @@ def list_research() -> Iterator[str]:
 def list_result_files() -> Iterator[str]:
     from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
     from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, SKILL_SCHEMA
-    from compevo_core.evaluation.regret import REGRET_SCHEMA
     from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+    from compevo_core.evaluation.scoring import REGRET_SCHEMA
     from compevo_core.forecast.issued import ISSUED_SCHEMA
     from compevo_core.paper.folds import FOLD_SCHEMA
     from compevo_core.paper.lud import LUD_RESULT_SCHEMA, LUD_SCHEMA
@@ -286,11 +286,10 @@ def parse_reports() -> dict[str, ReportPage]:
         traced = make_traced_inputs(Path(folder))
     stages = {"error_correlation": 0.5, "gain_over_best": 1.0, "effective_agents": 1.5}
     run = make_run()
+    names = ["supervised" if record.round < 8 else "evolution" for record in run.rounds]
     rounds = [
-        record.model_copy(
-            update=stages | {"stage": "supervised" if record.round < 8 else "evolution"}
-        )
-        for record in run.rounds
+        record.model_copy(update=stages | {"stage": name})
+        for record, name in zip(run.rounds, names, strict=True)
     ]
     day = ForecastDay(issued=make_issued(), before=before, truth=truth)
     sample = make_inputs(
@@ -308,14 +307,9 @@ def parse_reports() -> dict[str, ReportPage]:
     }
 
 
-def list_report() -> Iterator[str]:
+def list_report(kind: str) -> Iterator[str]:
     for name, page in parse_reports().items():
-        yield from (f"{name} {entry}" for entry in page.entries)
-
-
-def list_report_titles() -> Iterator[str]:
-    for name, page in parse_reports().items():
-        yield from (f"{name} {title}" for title in page.titles)
+        yield from (f"{name} {entry}" for entry in getattr(page, kind))
 
 
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
@@ -326,8 +320,8 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "research": list_research,
     "result files": list_result_files,
     "documents": list_documents,
-    "report": list_report,
-    "report titles": list_report_titles,
+    "report": partial(list_report, "entries"),
+    "report titles": partial(list_report, "titles"),
 }
 
 

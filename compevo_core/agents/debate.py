@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents.decoders import BatchForecasts, ForecastExample, RetrievedArticle
+from compevo_core.agents.decoders import VERIFIER, BatchForecasts, ForecastExample, RetrievedArticle
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.prompts import clean_text
 from compevo_core.agents.retrieval import NewsRetriever
@@ -29,8 +29,7 @@ from compevo_core.agents.text_decoder import format_numbers
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, split_evenly
 from compevo_core.data.view import WindowView
-from compevo_core.lm.adapters import VERIFIER
-from compevo_core.lm.population import Population
+from compevo_core.lora.population import Population
 
 _SUMMARY_PARTS = 4
 """Parts of the horizon whose mean an agent tells the others: all numbers of each would be most of
@@ -208,5 +207,5 @@ class DebateExecutor(StrategyExecutor):
         read_by = [[logic] * len(examples) for logic in logics]
         readings = self.build_readings(read_by, examples, news, notes)
         base = None if base_ABH is None else base_ABH.detach().cpu().numpy().astype(np.float64)
-        with self.population.use_adapters(kind, agents=agents):
+        with self.population.use_adapters(kind, rows=agents):
             return self._reader.read_last_states(readings, agents, base)

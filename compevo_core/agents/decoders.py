@@ -1,9 +1,9 @@
 """A window prepared for an ensemble, and what a decoder of agents is given and returns.
 
-What belongs here: also the bases of members, and equal weights. What does not: the numeric head
-(``agents.head_decoder``), answers as text (``agents.text_decoder``), agents that read
-(``agents.strategy``), fitting base models and scaling (``training.prior``), weights that rounds
-train (``agents.selection``). See decision 01-decoder.
+What belongs here: also the kinds of adapters, the bases of members, and equal weights. What does
+not: the numeric head (``agents.head_decoder``), answers as text (``agents.text_decoder``), agents
+that read (``agents.strategy``), fitting base models and scaling (``training.prior``), weights that
+rounds train (``agents.selection``). See decision 01-decoder.
 
 Shapes: A agents or members, B windows or forecasts of an agent, P base models, H horizon.
 """
@@ -20,6 +20,13 @@ from compevo_core.data.view import WindowView
 
 if TYPE_CHECKING:  # base models of the news audit read windows where no torch is installed
     from torch import nn
+
+FORECAST = "forecast"
+LOGIC = "logic"
+KINDS = (FORECAST, LOGIC)  # paper 5.1: two adapters an agent
+VALUE = "value"
+VERIFIER = "verifier"
+DEBATE_KINDS = (FORECAST, VALUE, VERIFIER)  # paper D.4: three in a debate, the first its policy
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 What belongs here: the layout of the prompt, the trained maps from numbers to tokens and from hidden
 states to scaled corrections. What does not: which numbers (``agents.numeric_inputs``), wording
-(``agents.prompts``), packed forward passes (``lm.population``).
+(``agents.prompts``), packed forward passes (``lora.population``).
 
 A prompt is, in this order (decision 01-decoder):
 
@@ -48,8 +48,7 @@ from compevo_core.agents.prompts import (
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
+from compevo_core.lora import Population, PromptGroup
 from compevo_core.runtime.seeding import derive_seed
 
 _KEPT_TEXTS = 4096  # whose tokens are kept
@@ -214,7 +213,7 @@ class HeadDecoder:
         self._reads_tokens = config.news.form == "token"
 
         device = population.backbone.device
-        local_agents = population.local_agents
+        local_agents = population.local
         self.mix_AP = mix_AP
         # 1 where an agent sees an input step; the last step is one step old.
         age_H = inputs.lookback - torch.arange(inputs.lookback)
@@ -225,6 +224,10 @@ class HeadDecoder:
         self.read_tokens = CONTEXT_TOKENS + history.count  # soft tokens of a window that are read
         self.target_tokens = target.count  # those from which its forecast is read out
 
+        # The root mean square of the word embeddings, as the first layer gets them.
+        vocabulary = population.backbone.model.get_input_embeddings().num_embeddings
+        embeds = population.embed(torch.arange(min(vocabulary, 4096)).to(device)).detach().float()
+
         hidden = population.backbone.hidden_size
         tokens = NumericTokens(
             [_seed_generator(config, agent) for agent in local_agents],
@@ -232,7 +235,7 @@ class HeadDecoder:
             n_priors=mix_AP.shape[1],
             article_size=inputs.article_size if self._reads_tokens else 0,
             hidden=hidden,
-            scale=_measure_embeddings(population),
+            scale=float(embeds.square().mean().sqrt()),
             history=history,
             target=target,
         )
@@ -441,10 +444,3 @@ def _seed_generator(config: RunConfig, agent: int) -> torch.Generator:
     member = config.population.member(agent)
     seed = derive_seed(config.run.seed, "numeric inputs", member.seed, agent)
     return torch.Generator().manual_seed(seed)
-
-
-def _measure_embeddings(population: Population) -> float:
-    """Return the root mean square of the word embeddings, as the first layer gets them."""
-    backbone = population.backbone
-    ids = torch.arange(min(backbone.model.get_input_embeddings().num_embeddings, 4096))
-    return float(population.embed(ids.to(backbone.device)).detach().float().square().mean().sqrt())

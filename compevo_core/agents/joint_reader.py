@@ -22,6 +22,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from compevo_core.agents.linear_reader import (
     FittedReader,
@@ -56,7 +57,9 @@ class JointReader:
         if self._logics == list(logics) and np.array_equal(self._weights_NA, weights_NA):
             return
         self._logics, self._weights_NA = list(logics), weights_NA
-        self._fits = fit_jointly(self.reader, logics, weights_NA)
+        # Systems of a few hundred rows: threads wait for each other longer than they compute.
+        with threadpool_limits(1, "blas"):
+            self._fits = fit_jointly(self.reader, logics, weights_NA)
 
     def find(self, agent: int, logic: str) -> LinearFit:
         """Return how an agent reads what the logic that it plays retrieves."""

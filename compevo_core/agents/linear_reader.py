@@ -56,9 +56,10 @@ MOST_NUMBERS = 32  # most columns of numbers that a fit reads: the ones that occ
 
 _SYNONYMS = {"overnight": "night", "noon": "afternoon", "midday": "afternoon", "tonight": "night"}
 _PART = re.compile(rf"\b({'|'.join([*PARTS[1:], *_SYNONYMS])})\b")
-# A number and the words around it, of the same sentence: "chance of rain: 60 % in the east".
+# A number and the words around it, of the same sentence: "chance of rain: 60 % in the east". A
+# hyphen within a word is no minus.
 _NUMBER = re.compile(
-    r"(?:([a-z]+)[^a-z0-9.;]*)?(?<![\d.,])(-?\d+(?:\.\d+)?)(?:\s*[%°]?\s*([a-z]+))?"
+    r"(?:([a-z]+)[^a-z0-9.;]*?)?(?<![\d.,])((?:(?<!\S)-)?\d+(?:\.\d+)?)(?:\s*[%°]?\s*([a-z]+))?"
 )
 
 _KEPT_FITS = 128
@@ -104,12 +105,12 @@ def read_words(title: str, entity: str) -> Words:
     text = title.lower()
     match = _PART.search(text)
     part = PARTS.index(_SYNONYMS.get(match[1], match[1])) if match else 0
-    numbers = [
-        (_make_key(entity, part, side, word), float(value))
-        for before, value, after in _NUMBER.findall(text)
-        for side, word in (("before", before), ("after", after))
-        if word
-    ]
+    numbers = []
+    for before, value, after in _NUMBER.findall(text):
+        for side, word in (("before", before), ("after", after)):
+            if word:
+                digest = hashlib.sha256(f"{entity} {part} {side} {word}".encode()).digest()
+                numbers.append((int.from_bytes(digest[:7]) + 1, float(value)))  # 0 is no key
     return Words(part, tuple(numbers))
 
 
@@ -371,7 +372,11 @@ class FittedReader:
         # One fit of all: a later fit to what an earlier one leaves would see each window's truth.
         words_NPE = np.nan_to_num(evidence.words_NPE - mean_PE)
         columns = self._list_columns(evidence.parts_P, words_NPE, adds=adds)
-        numbers = self._list_number_columns(np.nan_to_num(numbers_NF - mean_F))
+        centred_NF = np.nan_to_num(numbers_NF - mean_F)
+        spread_F = centred_NF.std(0)
+        scale_FF = np.diag(1 / np.where(spread_F > 0, spread_F, np.inf))[:, spread_F > 0]
+        start = 3 * len(PARTS) * len(self._components_EK)
+        numbers = start, scale_FF, centred_NF @ scale_FF
         usable_N = is_read_N & self.is_known_N
         if numbers[1].size and self._is_worse_with(numbers, columns, agent, usable_N):
             keys_F, mean_F = np.zeros_like(keys_F), np.zeros_like(mean_F)
@@ -406,13 +411,6 @@ class FittedReader:
                 start = (season * len(PARTS) + int(parts_P[part])) * len(basis_EK)
                 columns.append((start, basis_EK, wave_N[:, None] * (words_NPE[:, part] @ basis_EK)))
         return columns
-
-    def _list_number_columns(self, numbers_NF: FloatArray) -> tuple[int, FloatArray, FloatArray]:
-        """Return the block of the numbers, which have a standard deviation of one."""
-        spread_F = numbers_NF.std(0)
-        scale_FF = np.diag(1 / np.where(spread_F > 0, spread_F, np.inf))[:, spread_F > 0]
-        start = 3 * len(PARTS) * len(self._components_EK)
-        return start, scale_FF, numbers_NF @ scale_FF
 
     def _is_worse_with(
         self,
@@ -522,12 +520,6 @@ def _find_bounds(numbers_NF: FloatArray) -> FloatArray:
     low_F = np.where(is_known_NF, numbers_NF, np.inf).min(0)
     high_F = np.where(is_known_NF, numbers_NF, -np.inf).max(0)
     return np.where(is_known_NF.any(0), np.stack([low_F, high_F]), 0.0)
-
-
-def _make_key(entity: str, part: int, side: str, word: str) -> int:
-    """Return the key of a number: above zero, and the same in every process."""
-    digest = hashlib.sha256(f"{entity} {part} {side} {word}".encode()).digest()
-    return int.from_bytes(digest[:7]) + 1
 
 
 def is_known_enough(truth_NH: FloatArray) -> BoolArray:

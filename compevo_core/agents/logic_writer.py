@@ -20,16 +20,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from compevo_core.agents.decoders import LOGIC
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.logics import SlotDraws, clean_logic
 from compevo_core.agents.observation import Observation, fit_logic_prompt
 from compevo_core.agents.prompts import count_first_line, list_stop_tokens, tokenize_prompt
 from compevo_core.config.run import RunConfig
-from compevo_core.lm.adapters import LOGIC
-from compevo_core.lm.attention import PrefillCache
-from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lm.packing import PackedPrompts, PromptGroup
-from compevo_core.lm.population import Population
+from compevo_core.lm.grammar import SlotGrammar, restricted_token_logp, sample_under_grammar
+from compevo_core.lora import Batch, Population, PromptGroup, SamplingSettings
+from compevo_core.lora.attention import PrefillCache
 from compevo_core.runtime.distributed import AgentShards
 
 Draw = Callable[[int], tuple[Tensor, Tensor]]
@@ -166,7 +165,7 @@ class LogicWriter:
         """
         local_soft_AD = None if soft_prompt_AD is None else soft_prompt_AD[agents]
 
-        with self.population.use_adapters(self._adapters, agents=agents):
+        with self.population.use_adapters(self._adapters, rows=agents):
             return self._score(
                 proposal.prompt_ids[agents],
                 proposal.ids_AGT[agents],
@@ -248,34 +247,31 @@ class LogicWriter:
     ) -> Draw:
         """Read the prompts of the local agents; return what samples after them."""
         del round_number  # the generators keep their state between rounds
-        read = self._read_prompts(prompt_ids, soft_prompt_AD)
+        groups = [PromptGroup(row) for row in prompt_ids]
+        with torch.no_grad():
+            packed, embeds_ALD = self._prepend_soft_prompt(groups, soft_prompt_AD)
+            with self.population.use_adapters(self._adapters):
+                read = self.population.prefill(packed, embeds_ALD)
         return partial(self._sample, read, generators=generators)
-
-    @torch.no_grad()
-    def _read_prompts(
-        self, prompt_ids: Sequence[Sequence[int]], soft_prompt_AD: Tensor | None
-    ) -> PrefillCache:
-        """Read the prompt of every local agent once, for all that is sampled after it."""
-        packed, embeds_ALD = self._prepend_soft_prompt(
-            [PromptGroup(row) for row in prompt_ids], soft_prompt_AD
-        )
-        with self.population.use_adapters(self._adapters):
-            return self.population.prefill(packed, embeds_ALD)
 
     @torch.no_grad()
     def _sample(
         self, read: PrefillCache, samples: int, generators: Sequence[torch.Generator]
     ) -> tuple[Tensor, Tensor]:
         """Sample logics of every local agent: ids, and mask of the first lines, (A, G, T)."""
+        settings = SamplingSettings(
+            samples=samples,
+            max_new_tokens=self._max_new_tokens,
+            temperature=self.config.evolution.temperature,
+            stop_tokens=self._stop_ids,
+            pad_token=self.population.backbone.pad_token_id,
+            generators=generators,
+        )
         with self.population.use_adapters(self._adapters):
-            ids_AGT, mask_AGT = self.population.sample(
-                read,
-                samples=samples,
-                max_new_tokens=self._max_new_tokens,
-                temperature=self.config.evolution.temperature,
-                stop_tokens=self._stop_ids,
-                generators=generators,
-                grammar=self._grammar,
+            ids_AGT, mask_AGT = (
+                self.population.sample(read, settings)
+                if self._grammar is None
+                else sample_under_grammar(self.population, read, self._grammar, settings)
             )
         return ids_AGT, self._end_at_first_line(ids_AGT, mask_AGT)
 
@@ -319,7 +315,7 @@ class LogicWriter:
 
     def _prepend_soft_prompt(
         self, groups: Sequence[PromptGroup], soft_prompt_AD: Tensor | None
-    ) -> tuple[PackedPrompts, Tensor]:
+    ) -> tuple[Batch, Tensor]:
         """Pack one prompt group an agent after its soft prompt; return its embeddings (A, L, D)."""
         if soft_prompt_AD is None:
             packed = self.population.pack([[group] for group in groups])
@@ -371,24 +367,18 @@ class LogicWriter:
         )
 
         is_sampled_AGT = mask_AGT.bool()
-        logp_N = self.population.token_logp(
-            states_ND,
-            ids_AGT[is_sampled_AGT],
-            self.config.evolution.temperature,
-            self._list_allowed(sampled),
-        )
-        return torch.zeros_like(mask_AGT, dtype=logp_N.dtype).masked_scatter(is_sampled_AGT, logp_N)
-
-    def _list_allowed(self, sampled: Sequence[Sequence[list[int]]]) -> list[Sequence[int]] | None:
-        """Return what the grammar allowed in the place of each token; None without a grammar."""
+        ids_N, temperature = ids_AGT[is_sampled_AGT], self.config.evolution.temperature
         if self._grammar is None:
-            return None
-        return [
-            self._grammar.allowed(tuple(ids[:place]))
-            for samples in sampled
-            for ids in samples
-            for place in range(len(ids))
-        ]
+            logp_N = self.population.token_logp(states_ND, ids_N, temperature)
+        else:
+            allowed = [
+                self._grammar.allowed(tuple(ids[:place]))
+                for samples in sampled
+                for ids in samples
+                for place in range(len(ids))
+            ]
+            logp_N = restricted_token_logp(self.population, states_ND, ids_N, allowed, temperature)
+        return torch.zeros_like(mask_AGT, dtype=logp_N.dtype).masked_scatter(is_sampled_AGT, logp_N)
 
 
 class FlatWriter(LogicWriter):

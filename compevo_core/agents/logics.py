@@ -287,19 +287,16 @@ class SlotDraws:
         def choose(below: int) -> int:
             return int(torch.randint(below, (1,), generator=generator, device=generator.device))
 
-        group = [self._fill_slots(generator) for _ in range(count)]
+        sizes = torch.tensor([len(slot) for slot in self.slots], device=generator.device)
+        group = []
+        for _ in range(count):
+            share_S = torch.rand(len(sizes), generator=generator, device=generator.device)
+            texts = zip(self.slots, (share_S * sizes).long().tolist(), strict=True)
+            group.append("".join(slot[i] for slot, i in texts).strip())
         for number in range(round(self._cross_share * count)):
             peer = [logics[peers[choose(len(peers))]]] if peers else []
             group[number] = cross_logics([logics[agent], *peer, group[number]], choose)
         return group
-
-    def _fill_slots(self, generator: "torch.Generator") -> str:
-        import torch
-
-        sizes = torch.tensor([len(slot) for slot in self.slots], device=generator.device)
-        share_S = torch.rand(len(sizes), generator=generator, device=generator.device)
-        texts = zip(self.slots, (share_S * sizes).long().tolist(), strict=True)
-        return "".join(slot[i] for slot, i in texts).strip()
 
 
 class LogicQuery(NamedTuple):

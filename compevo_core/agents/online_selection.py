@@ -3,7 +3,7 @@
 What belongs here: the rules (what they remember, how an error changes it, the weights that follow,
 the regret that they promise), and which errors move which weights. What does not: when a truth
 becomes known (``data.view``), the weights that training learns (``agents.selection``), regret as
-it came out (``evaluation.regret``).
+it came out (``evaluation.scoring``).
 
 A weight belongs to a series, to what a view knew (midnight or the hour of issue), and to a part of
 the day. ``boa`` sees the slope of the mixture's absolute error in place of the experts' own losses,

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from compevo_core.agents.decoders import LOGIC
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.logic_writer import Draw, LogicWriter, Proposal
 from compevo_core.agents.logics import clean_logic
@@ -23,9 +24,8 @@ from compevo_core.agents.observation import Observation
 from compevo_core.agents.prompts import AgentObservation, build_logic_messages
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, DataError, SourceRejected
-from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.model_sources import ENDPOINT, SERVER, Server, Transport, read_content
-from compevo_core.lm.population import TENSOR_FILE, Population, save_adapter
+from compevo_core.lora.population import TENSOR_FILE, Population
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import hash_file, hash_text
 from compevo_core.runtime.seeding import derive_seed
@@ -44,10 +44,8 @@ class ServerWriter(LogicWriter):
     Before each rewriting the logic adapter of every local agent is saved in ``folder``, which the
     server sees under the same path, and loaded there under a new name. Rewards, log-probabilities
     and the update stay in this process. Seeds come from run, agent and round: a run that resumes
-    asks the same.
-
-    Raises:
-        ConfigError: no server, one that has another model, or processes that split the backbone.
+    asks the same. ConfigError for no server, one that has another model, or processes that split
+    the backbone.
     """
 
     def __init__(
@@ -115,7 +113,7 @@ class ServerWriter(LogicWriter):
         """Save an agent's adapter and let the server load it; return the name that it has there."""
         tag = f"-agent-{agent:02d}-round-"
         part = self._folder / f"part-{agent:02d}"
-        save_adapter(self.population, agent, LOGIC, part)
+        self.population.save_adapter(agent, LOGIC, part)
         # By content too: what a server has read of a prompt, it keeps by the adapter's name.
         content = hash_text(f"{part} {hash_file(part / TENSOR_FILE)}")[:_NAME_DIGITS]
         name = f"{self._folder.parent.name}{tag}{round_number:04d}-{content}"
@@ -132,7 +130,7 @@ class ServerWriter(LogicWriter):
         except SourceRejected as error:
             raise ConfigError(
                 f"the server of evolution.writer does not load {folder} ({error}): it must see "
-                f"this folder, take adapters of rank {self.population.config.rank}, and load them "
+                f"this folder, take adapters of rank {self.population.shape.rank}, and load them "
                 "while it runs (VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, --enable-lora)"
             ) from error
         return name

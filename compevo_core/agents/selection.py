@@ -160,21 +160,15 @@ def weigh_fitness(fitness_EA: Tensor, gates_A: Tensor, config: SelectionConfig) 
     # while all errors are small against tau: the spread makes the unit the agents' own
     # (decision 10-fitness).
     if config.units == "spread":
-        fitness_EA = _in_units_of_spread(fitness_EA)
+        mean_E1 = fitness_EA.mean(1, keepdim=True)
+        spread_E1 = fitness_EA.std(1, keepdim=True, unbiased=False)
+        # Before the first round all fitness is 0: the smallest number keeps 0 / 0 away.
+        floor_E1 = (SPREAD_FLOOR * mean_E1.abs()).clamp(min=torch.finfo(fitness_EA.dtype).tiny)
+        fitness_EA = (fitness_EA - mean_E1) / torch.maximum(spread_E1, floor_E1)
 
     # Rewards, and so fitness, are negative: under the printed rule a gate that the L1 term
     # shrinks raises its agent's weight (decision 10-fitness).
     return torch.softmax(gates_A * fitness_EA / config.temperature, dim=1)
-
-
-def _in_units_of_spread(fitness_EA: Tensor) -> Tensor:
-    """Return the distance of each fitness from its scope's mean, in standard deviations."""
-    mean_E1 = fitness_EA.mean(1, keepdim=True)
-    spread_E1 = fitness_EA.std(1, keepdim=True, unbiased=False)
-
-    # Before the first round all fitness is 0: the smallest number keeps 0 / 0 away.
-    floor_E1 = (SPREAD_FLOOR * mean_E1.abs()).clamp(min=torch.finfo(fitness_EA.dtype).tiny)
-    return (fitness_EA - mean_E1) / torch.maximum(spread_E1, floor_E1)
 
 
 def aggregate_forecasts(values_ABH: Tensor, weights_BA: Tensor) -> Tensor:

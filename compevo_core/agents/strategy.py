@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import (
+    FORECAST,
     AgentReadings,
     BatchForecasts,
     ForecastDecoder,
@@ -30,8 +31,7 @@ from compevo_core.agents.linear_reader import LinearReader
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config.run import RunConfig
 from compevo_core.data.view import WindowView
-from compevo_core.lm.adapters import FORECAST
-from compevo_core.lm.population import Population
+from compevo_core.lora.population import Population
 
 ALL_AGENTS = slice(None)
 
@@ -78,7 +78,7 @@ class StrategyExecutor:
 
         ``agents`` says whose logics these are (default: the local agents); news scopes can differ.
         """
-        numbers = self.population.local_agents if agents is None else agents
+        numbers = self.population.local if agents is None else agents
         members = map(self.config.population.member, numbers)
         return [
             self.news_retriever.retrieve_for(member, logic, views)
@@ -104,7 +104,7 @@ class StrategyExecutor:
         ``train`` the result carries gradient, and adapter dropout is on unless ``drops_units`` is
         false. Every argument with an agent dimension covers ``agents`` only.
         """
-        numbers = self.population.local_agents[agents]
+        numbers = self.population.local[agents]
         if news is None:
             news = self.retrieve_news(logics, [example.view for example in examples], numbers)
 
@@ -112,7 +112,7 @@ class StrategyExecutor:
         readings = self.build_readings(read_by, examples, news, notes)
         dropout = self.config.population.dropout if train and drops_units else 0.0
         with (
-            self.population.use_adapters(FORECAST, agents=agents, dropout=dropout),
+            self.population.use_adapters(FORECAST, rows=agents, dropout=dropout),
             torch.set_grad_enabled(train),
         ):
             decoded = self.decoder.decode(readings, train=train, agents=agents)
@@ -131,7 +131,7 @@ class StrategyExecutor:
             return decoded
 
         linear_ABH = np.zeros(decoded.values_ABH.shape, dtype=np.float32)
-        numbers = self.population.local_agents[agents]
+        numbers = self.population.local[agents]
         for linear_BH, agent, agent_readings in zip(linear_ABH, numbers, readings, strict=True):
             evidence = [
                 (reading.example.view, logic, articles)
@@ -216,7 +216,7 @@ class StrategyExecutor:
         """Return one reading per window with all logics of an agent's group."""
         views = [example.view for example in examples]
         readings = []
-        for agent, group in zip(self.population.local_agents, groups, strict=True):
+        for agent, group in zip(self.population.local, groups, strict=True):
             news = self.retrieve_news(group, views, [agent] * len(group))
             if adds_no_news:
                 group = [*group, group[0]]

@@ -2,7 +2,7 @@
 
 What belongs here: one parser and one formatter of numbers, prompts within the context length,
 generating and reading answers, their training loss. What does not: the contract
-(``agents.decoders``), wording (``agents.prompts``), adapters and sampling (``lm.population``).
+(``agents.decoders``), wording (``agents.prompts``), adapters and sampling (``lora.population``).
 
 A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
 news that match the logic least, then the oldest history. Task, logic and cue always stay. Greedy
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.agents.decoders import (
+    FORECAST,
     AgentReadings,
     BatchForecasts,
     ForecastExample,
@@ -41,9 +42,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, WindowView, find_horizon
 from compevo_core.errors import ConfigError, ForecastParseError
-from compevo_core.lm.adapters import FORECAST
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
+from compevo_core.lora import Population, PromptGroup, SamplingSettings
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _SEPARATOR = re.compile(r"[\s,;]+")
@@ -145,7 +144,7 @@ class TextDecoder:
         """
         asked = self._ask_all(readings, agents)
         loss_A = self._token_loss(asked) if train else torch.zeros(len(readings))
-        with self.population.use_adapters(FORECAST, agents=agents):
+        with self.population.use_adapters(FORECAST, rows=agents):
             values_ABH, n_unparsed = self._generate_forecasts(asked)
 
         return BatchForecasts(
@@ -174,7 +173,7 @@ class TextDecoder:
         view = reading.example.view
         mix_P = self.mix_AP[number]
         base_H = mix_P @ reading.example.priors_PH if mix_P.any() else None
-        member = self.config.population.member(self.population.local_agents[number])
+        member = self.config.population.member(self.population.local[number])
 
         points = self.config.forecast.history_points
         seen = max(points * member.lookback_steps // SHARES, 1)
@@ -188,9 +187,13 @@ class TextDecoder:
         suffixes = []
         n_cut = 0
         for logic, news in zip(reading.logics, reading.news, strict=True):
-            suffix, has_all_news = self._fit_news(view, logic, news, room)
+            # Articles come best match first, so the least similar go first.
+            for count in range(len(news), -1, -1):
+                suffix = self._encode_suffix(view, logic, news[:count])
+                if len(suffix) <= room:
+                    break
             suffixes.append(suffix)
-            n_cut += n_history < len(history) or not has_all_news
+            n_cut += n_history < len(history) or count < len(news)
         return _Question(reading.example, base_H, PromptGroup(prefix, suffixes), n_cut)
 
     def _fit_history(
@@ -225,17 +228,6 @@ class TextDecoder:
             )
         return encode(count), count
 
-    def _fit_news(
-        self, view: WindowView, logic: str, news: Sequence[RetrievedArticle], room: int
-    ) -> tuple[list[int], bool]:
-        """Return a logic's own part with as many articles as fit, and whether that is all."""
-        for count in range(len(news), -1, -1):
-            # Articles come best match first, so the least similar go first.
-            suffix = self._encode_suffix(view, logic, news[:count])
-            if len(suffix) <= room:
-                break
-        return suffix, count == len(news)
-
     def _encode_suffix(
         self, view: WindowView, logic: str, news: Sequence[RetrievedArticle]
     ) -> list[int]:
@@ -256,10 +248,12 @@ class TextDecoder:
         prompts = [[question.group for question in row] for row in asked]
         ids_ART, mask_ART = self.population.sample(
             self.population.prefill(self.population.pack(prompts)),
-            max_new_tokens=horizon * _TOKENS_PER_NUMBER,
-            temperature=0.0,
-            stop_tokens=list_stop_tokens(tokenizer),
-            is_complete=lambda ids: has_all_numbers(tokenizer.decode(ids), horizon),
+            SamplingSettings(
+                max_new_tokens=horizon * _TOKENS_PER_NUMBER,
+                temperature=0.0,
+                stop_tokens=list_stop_tokens(tokenizer),
+                is_complete=lambda ids: has_all_numbers(tokenizer.decode(ids), horizon),
+            ),
         )
 
         forecasts = []
@@ -282,38 +276,14 @@ class TextDecoder:
 
     def _token_loss(self, asked: Sequence[Sequence[_Question]]) -> Tensor:
         """Return the mean negative log-likelihood of each agent's answer tokens, (A,)."""
-        groups = []
-        answers = []
-        for row in asked:
-            answered = [(question.group, self._encode_answer(question)) for question in row]
-            groups.append(
-                [
-                    PromptGroup(group.prefix, [[*branch, *answer] for branch in group.suffixes])
-                    for group, answer in answered
-                ]
-            )
-            answers.append([answer for group, answer in answered for _ in group.suffixes])
-        packed = self.population.pack(groups)
-        states_ALD = self.population.hidden_states(packed)
-
-        losses = []
-        for agent, agent_answers in enumerate(answers):
-            # Without any complete truth: a zero that still has a gradient path, so that the round
-            # can call backward as in any other.
-            agent_losses = [states_ALD[agent].sum() * 0.0]
-
-            for prompt, answer in enumerate(agent_answers):
-                if not answer:
-                    continue
-
-                # The state at a token scores the token after it, so the states start one earlier.
-                before = packed.token_indices(agent, prompt)[-len(answer) - 1 : -1]
-                target_T = torch.tensor(answer, device=states_ALD.device)
-                logp_T = self.population.token_logp(states_ALD[agent, before], target_T)
-                agent_losses.append(-logp_T.mean())
-
-            losses.append(torch.stack(agent_losses).sum() / max(len(agent_losses) - 1, 1))
-        return torch.stack(losses)
+        groups = [
+            [
+                dataclasses.replace(question.group, answer=self._encode_answer(question))
+                for question in row
+            ]
+            for row in asked
+        ]
+        return self.population.answer_loss(self.population.pack(groups))
 
     def _encode_answer(self, question: _Question) -> list[int]:
         """Return the tokens of the true answer; none if a target is missing: text has no mask."""

@@ -51,20 +51,52 @@ class ViewForecaster(Protocol):
         """Return forecasts (N, H) in each view's unit, in the order of the views."""
 
 
-@runtime_checkable
-class Baseline(ViewForecaster, Protocol):
-    """A forecaster that is fitted on a train split and saved in a folder."""
+class Baseline(ABC):
+    """A forecaster that is fitted on a train split and saved in a folder.
+
+    :func:`compevo_core.baselines.register` makes a method of its class: the settings, commands,
+    reports and the choice on validation then know it.
+    """
+
+    name: str  # in rows, settings and commands
+    title: ClassVar[str]  # in reports
+    cost: ClassVar[float] = 1.0  # about how long a fit takes relative to a ridge
+    draws: ClassVar[bool] = False  # whether a fit samples random numbers
+    # Target steps of train that it is fitted on at most where a choice must not take minutes: the
+    # nearest days; 0: all
+    most_steps: ClassVar[int] = 0
+    is_scored: ClassVar[bool] = True  # whether every evaluation of a data set fits it
+    is_candidate: ClassVar[bool] = True  # whether the choice on validation tries it
 
     @classmethod
+    def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
+        """Return whether it can forecast every window, fitted on ``train`` if that is given."""
+        return True
+
+    @classmethod
+    @abstractmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Fit on train (or validation) windows; LeakageError for any other split."""
 
+    @abstractmethod
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, H) in each view's unit, in the order of the views."""
+
+    @abstractmethod
     def save(self, folder: Path) -> None:
         """Write all that :meth:`load` needs."""
 
     @classmethod
+    @abstractmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
+
+
+class FitBaseline(Protocol):
+    """Fits a baseline by name: :func:`compevo_core.baselines.fit_baseline` or a shared one."""
+
+    def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
+        """Return the baseline, fitted on train windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +164,11 @@ class TrainSpace(ABC):
     scaler: Scaler
     entities: tuple[str, ...]
 
+    @classmethod
+    def covers(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
+        """Return whether views hold what a model needs, and ``train`` all that they ask of it."""
+        return True
+
     @property
     @abstractmethod
     def routes(self) -> tuple[int, ...]:
@@ -179,16 +216,21 @@ SpaceT = TypeVar("SpaceT", bound=TrainSpace)
 ModelT = TypeVar("ModelT")
 
 
-class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
+class RoutedBaseline(Baseline, Generic[SpaceT, ModelT]):
     """A baseline with a model for every route of its space."""
 
-    name: ClassVar[str]
     _space_class: ClassVar[type[Any]]
 
     def __init__(self, space: SpaceT, models: Mapping[int, ModelT]) -> None:
         """Take fitted models by route; use :meth:`fit` or :meth:`load`."""
         self._space = space
         self._models = dict(models)
+
+    @classmethod
+    def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
+        """Return whether the space covers the windows."""
+        covers: bool = cls._space_class.covers(windows, train)
+        return covers
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:

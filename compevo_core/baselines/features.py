@@ -8,10 +8,15 @@ Everything is in units of the entity's train standard deviation, so that a fit c
 with another level and regions share one model. What was not known when a view was made is NaN here;
 each model says what it does with it.
 
-Shapes: N windows, H horizon, C covariates, F features.
+A covariate by step acts by its value, its square, and what lies more than a standard deviation
+above and below the mean: cooling, heating, a promotion of zero or one. Without proof on the last
+part of train the answer is zero: a column of noise changes no forecast.
+
+Shapes: N windows, H horizon, C covariates, F features, B parts of the season, K forms.
 """
 
 import math
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +25,6 @@ from typing import Any, Self
 import numpy as np
 
 from compevo_core.baselines.base import TrainSpace, repeat_last_season, stack_published
-from compevo_core.baselines.step_responses import StepResponse, fit_responses
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.context import (
@@ -67,6 +71,102 @@ CALENDAR_NAMES = (
     "sin_half_year",
     "cos_half_year",
 )
+
+
+_PARTS = 8  # of a season, each with an answer of its own
+_FORMS = 4
+_PENALTY = 30.0  # steps without an answer, counted with those of train
+_PROOF = 0.2  # last share of the train windows, on which an answer must help
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResponse:
+    """The answer to one covariate; ``weights`` (B, K) in units of the series' train deviation."""
+
+    name: str
+    mean: float
+    spread: float
+    weights: tuple[tuple[float, ...], ...]
+
+    def apply(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return the change since the season before (N, H); zero where a value is unknown."""
+        change_NHK = self.encode(views)
+        part_H = _find_parts(views, len(self.weights))
+        weights_HK = np.array(self.weights)[part_H]
+        return np.asarray(np.einsum("nhk,hk->nh", np.nan_to_num(change_NHK), weights_HK))
+
+    def encode(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return the forms of the target steps minus the forms a season earlier (N, H, K)."""
+        now_NH = (stack_by_step(views, self.name) - self.mean) / self.spread
+        before_NH = (stack_by_step(views, self.name + _LAG) - self.mean) / self.spread
+        # Changes are counted from one season, repeated over the horizon.
+        season = views[0].reference_steps if views else 1
+        before_NH = before_NH[:, np.arange(find_horizon(views)) % season]
+        return _shape(now_NH) - _shape(before_NH)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """Read what JSON made of it."""
+        return cls(**{**raw, "weights": tuple(tuple(row) for row in raw["weights"])})
+
+
+def fit_responses(
+    views: Sequence[WindowView], names: Sequence[str], target_NH: FloatArray
+) -> tuple[StepResponse, ...]:
+    """Fit the answers to covariates one after the other, each to what those before it leave.
+
+    ``target_NH`` is the scaled change since the season before, NaN where masked. One that does not
+    lower the absolute error of the last train windows is left out.
+    """
+    responses, left_NH = [], target_NH
+    # Targets of windows a step apart overlap: one that reaches into the proof would know it.
+    start_utc = sorted(view.origin_utc for view in views)[int(len(views) * (1 - _PROOF))]
+    first = [i for i, view in enumerate(views) if view.end_utc <= start_utc]
+    last = [i for i, view in enumerate(views) if view.origin_utc >= start_utc]
+
+    for name in names if first else ():
+        response = _fit(name, [views[i] for i in first], left_NH[first])
+        left_last_NH = left_NH[last] - response.apply([views[i] for i in last])
+        if not np.nanmean(np.abs(left_last_NH)) < np.nanmean(np.abs(left_NH[last])):
+            continue
+        response = _fit(name, views, left_NH)
+        left_NH = left_NH - response.apply(views)
+        responses.append(response)
+    return tuple(responses)
+
+
+def _fit(name: str, views: Sequence[WindowView], target_NH: FloatArray) -> StepResponse:
+    values = stack_by_step(views, name)
+    known = values[np.isfinite(values)]
+    empty = StepResponse(
+        name=name, mean=float(known.mean()), spread=float(known.std()) or 1.0, weights=()
+    )
+    part_H = _find_parts(views, _PARTS)
+    change_NHK = empty.encode(views)
+    # The level of a change belongs to the models that come after.
+    centred_NH = target_NH - mean_known(target_NH, axis=0)
+
+    weights = []
+    for part in range(int(part_H.max()) + 1):
+        x_RK = change_NHK[:, part_H == part].reshape(-1, _FORMS)
+        y_R = centred_NH[:, part_H == part].reshape(-1)
+        is_known_R = np.isfinite(y_R) & np.isfinite(x_RK).all(axis=1)
+        x, y = x_RK[is_known_R], y_R[is_known_R]
+        gram = x.T @ x + _PENALTY * np.eye(_FORMS)
+        weights.append(tuple(np.linalg.solve(gram, x.T @ y).tolist()))
+    return replace(empty, weights=tuple(weights))
+
+
+def _shape(z_NH: FloatArray) -> FloatArray:
+    """Return the forms in which a covariate acts, (N, H, K)."""
+    return np.stack([z_NH, z_NH**2, np.maximum(z_NH - 1, 0.0), np.maximum(-z_NH - 1, 0.0)], axis=-1)
+
+
+def _find_parts(views: Sequence[WindowView], parts: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the part of the season of each target step (H,), from 0."""
+    season = views[0].reference_steps if views else 1
+    place_H = np.arange(find_horizon(views)) % season
+    return np.asarray(place_H * min(parts, season) // season, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +361,6 @@ FLAGS = tuple(name for name in CALENDAR_NAMES if not name.endswith("_year"))
 """Columns of the calendar: no yearly wave, which over less than a year is the date itself."""
 
 _LAG = "_lag1"
-_QUANTILE = f"{PUBLISHED}_q"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +372,24 @@ class LeadSpace(TrainSpace):
     # of the season before as well: in the series' unit, as the power of rooftops, and in others
     covariates: tuple[str, ...]
     weather: tuple[str, ...] = ()
+
+    @staticmethod
+    @abstractmethod
+    def knows(view: WindowView) -> bool:
+        """Return whether a view holds what the model needs."""
+
+    @classmethod
+    def covers(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
+        """Return whether train has days for all entities and leads of the windows."""
+        views = windows.views()
+        if not all(cls.knows(view) for view in views):
+            return False
+        if train is None:
+            return True
+        fitted = [view for view in train.views() if cls.knows(view)]
+        entities = {view.entity for view in fitted}
+        leads = {view.unknown_steps for view in fitted}
+        return all(view.entity in entities and view.unknown_steps in leads for view in views)
 
     @property
     def routes(self) -> tuple[int, ...]:
@@ -288,6 +405,10 @@ class LeadSpace(TrainSpace):
             )
         return view.unknown_steps
 
+    def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
+        """Return the train windows of a lead that hold what the model needs."""
+        return [w for w in train if w.view.unknown_steps == route and self.knows(w.view)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedErrorSpace(LeadSpace):
@@ -296,11 +417,16 @@ class PublishedErrorSpace(LeadSpace):
     quantiles: tuple[str, ...]  # names of the published quantiles besides the median
     past: tuple[str, ...] = ()  # names of the series' own values of earlier days
 
+    @staticmethod
+    def knows(view: WindowView) -> bool:
+        """Return whether a view has a published forecast, and a place for its known errors."""
+        return view.published is not None and LAST_ERROR in view.step_covariates
+
     @classmethod
     def fit(cls, train: WindowSet) -> Self:
         """Fix names and scales on the train windows whose errors are known."""
         # A day without a publication has no error to learn from.
-        windows = _select_published(train)
+        windows = [window for window in train if cls.knows(window.view)]
         if not windows:
             raise DataError(
                 f"{len(train)} train windows of {train.dataset} have no published forecast with "
@@ -312,7 +438,7 @@ class PublishedErrorSpace(LeadSpace):
         names = sorted({name for view in views for name in view.step_covariates})
         return cls(
             **describe_leads(windows),
-            quantiles=tuple(name for name in names if name.startswith(_QUANTILE)),
+            quantiles=tuple(name for name in names if name.startswith(f"{PUBLISHED}_q")),
             past=PAST_NAMES if all(knows_past(view) for view in views) else (),
         )
 
@@ -346,10 +472,6 @@ class PublishedErrorSpace(LeadSpace):
         scaled = {name: column_N[:, None] / spread_N1 for name, column_N in columns.items()}
         return scaled | encode_flags(views)
 
-    def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
-        """Return the train windows of a lead whose errors are known."""
-        return [w for w in _select_published(train) if w.view.unknown_steps == route]
-
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the published medians (N, H)."""
         return stack_published(views)
@@ -376,7 +498,11 @@ def describe_leads(windows: Sequence[Window]) -> dict[str, Any]:
     usual = [
         name
         for name in names
-        if PUBLISHED not in name and all(_is_usual(views, name) for views in by_lead)
+        if PUBLISHED not in name
+        and all(
+            np.isfinite(_stack_change(views, name)).all(axis=1).mean() >= MIN_COVERAGE
+            for views in by_lead
+        )
     ]
     # A name ends with its unit, as rooftop_pv_mw does.
     is_scaled = {name: name.endswith(f"_{views[0].unit.lower()}") for name in usual}
@@ -393,21 +519,6 @@ def knows_past(view: WindowView) -> bool:
     """Whether a view has a mean of the last fortnight at every step."""
     mean_H = view.step_covariates.get(PAST_REFERENCE)
     return mean_H is not None and bool(np.isfinite(mean_H).all())
-
-
-def knows_published_errors(view: WindowView) -> bool:
-    """Whether a view has a published forecast, and a place for what is known of its errors."""
-    return view.published is not None and LAST_ERROR in view.step_covariates
-
-
-def _select_published(train: WindowSet) -> list[Window]:
-    return [window for window in train if knows_published_errors(window.view)]
-
-
-def _is_usual(views: Sequence[WindowView], name: str) -> bool:
-    """Whether at least half of the views know a covariate at every step, today and yesterday."""
-    # A column that few windows have is the mean in all others: it would tell them apart, no more.
-    return bool(np.isfinite(_stack_change(views, name)).all(axis=1).mean() >= MIN_COVERAGE)
 
 
 def _stack_change(views: Sequence[WindowView], name: str) -> FloatArray:

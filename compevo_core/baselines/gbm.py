@@ -56,7 +56,7 @@ from compevo_core.data.view import (
     stack_rows,
 )
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.errors import CheckpointMismatch, DataError, import_package
 from compevo_core.runtime.files import write_text
 from compevo_core.runtime.usage import count_cores
 
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     import lightgbm as lgb
 
 BOOSTING_ROUNDS = 1000
+MOST_STEPS = 40_000  # target steps of a quick fit: seconds in place of minutes
 SETTINGS: dict[str, Any] = {
     "objective": "regression",
     "learning_rate": 0.05,
@@ -108,6 +109,9 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     of baselines must stay cheap.
     """
 
+    cost = 20.0
+    draws = True
+    most_steps = MOST_STEPS
     _settings: ClassVar[dict[str, Any]]
     _rounds: ClassVar[int]
 
@@ -126,7 +130,7 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     def _fit_model(
         cls, space: SpaceT, windows: Sequence[Window], route: int, seed: int
     ) -> "lgb.Booster":
-        import lightgbm as lgb
+        lgb = import_package("lightgbm")
 
         # One row per step, so a masked target costs that row and not its window.
         target = space.scale_targets(windows).reshape(-1)
@@ -160,7 +164,7 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
-        import lightgbm as lgb
+        lgb = import_package("lightgbm")
 
         facts = read_baseline_file(folder, cls.name)
         space = cls._space_class.from_dict(facts["space"])
@@ -179,7 +183,8 @@ class BoostedTrees(_Trees[FeatureSpace]):
     LightGBM's NaN.
     """
 
-    name: ClassVar[str] = "gbm"
+    name = "gbm"
+    title = "Boosted trees"
     _space_class = FeatureSpace
     _settings: ClassVar[dict[str, Any]] = {}
     _rounds = BOOSTING_ROUNDS
@@ -198,9 +203,16 @@ class BoostedTrees(_Trees[FeatureSpace]):
         # At either end of the day the outermost input stands in for neighbours that do not exist.
         places = {at: np.clip(steps_H + at, 0, z_NH.shape[1] - 1) for at in NEIGHBOURS}
         columns = {f"input_{at:+d}": z_NH[:, place_H] for at, place_H in places.items()}
+        # On a half-hourly day the thirds are night, midday and evening.
+        thirds = zip(("night", "midday", "evening"), np.array_split(z_NH, 3, axis=1), strict=True)
         columns |= {
             "entity": _encode_entity(space, views),
-            **_summarize_inputs(z_NH),
+            "day_mean": z_NH.mean(axis=1, keepdims=True),
+            "day_min": z_NH.min(axis=1, keepdims=True),
+            "day_max": z_NH.max(axis=1, keepdims=True),
+            "day_last": z_NH[:, -1:],
+            "day_change": z_NH[:, -1:] - z_NH[:, :1],
+            **{name: part.mean(axis=1, keepdims=True) for name, part in thirds if part.shape[1]},
             **_summarize_seasons(space.summarize_seasons(views), len(steps_H)),
             **name_columns(CALENDAR_NAMES, encode_calendars(views)),
         }
@@ -225,7 +237,8 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
     learnt from what never is.
     """
 
-    name: ClassVar[str] = "published-error-gbm"
+    name = "published-error-gbm"
+    title = "Trees on the published forecast's error"
     _space_class = PublishedErrorSpace
     _settings = ERROR_SETTINGS
     _rounds = ERROR_ROUNDS
@@ -249,7 +262,8 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
 class OwnWeatherTrees(_Trees[PastSpace]):
     """Changes from the last fortnight, by past, calendar and weather, for each lead."""
 
-    name: ClassVar[str] = "own-weather-gbm"
+    name = "own-weather-gbm"
+    title = "Trees on own past and forecast weather"
     _space_class = PastSpace
     _settings = OWN_SETTINGS
     _rounds = OWN_ROUNDS
@@ -272,20 +286,22 @@ LAGGED_SETTINGS: dict[str, Any] = {
 }
 """What the trees of one step ahead change of :data:`SETTINGS`."""
 
-_MOST_ROWS = 40_000  # newest steps of all series that they are fitted on
 _NEWEST_LAGS = (1, 2, 3)
-_FEWEST_DAYS_OF_YEAR = 500  # from which on the day of the year is more than the date itself
 _LAGGED_FILE = "lagged.txt"
 
 
-class LaggedTrees:
+class LaggedTrees(Baseline):
     """One step ahead from lags, calendar and values known ahead, again and again to the horizon.
 
     Values are counted from the mean of the last season, since trees do not follow a level beyond
     those that they have seen.
     """
 
-    name: ClassVar[str] = "lagged-gbm"
+    name = "lagged-gbm"
+    title = "Trees on lags"
+    cost = 10.0
+    draws = True
+    is_scored = False
 
     def __init__(self, space: FeatureSpace, names: Sequence[str], booster: "lgb.Booster") -> None:
         """Take a fitted model; use :meth:`fit` or :meth:`load`."""
@@ -296,7 +312,7 @@ class LaggedTrees:
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Fit one step ahead on the measured targets of train windows."""
-        import lightgbm as lgb
+        lgb = import_package("lightgbm")
 
         raise_if_held_out(train, cls.name)
         space = FeatureSpace(scaler=Scaler.fit(train), entities=train.entities, covariates=())
@@ -306,7 +322,7 @@ class LaggedTrees:
         rows, targets = [], []
         for entity, windows in grouped.items():
             history = History.from_windows(windows, names)
-            history = history.keep_newest(_MOST_ROWS // len(grouped))
+            history = history.keep_newest(MOST_STEPS // len(grouped))
             view = windows[-1].view
             z_T = space.scaler.scale(history.values_T, entity)
             place_R = np.flatnonzero(history.is_target_T)
@@ -356,7 +372,7 @@ class LaggedTrees:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote."""
-        import lightgbm as lgb
+        lgb = import_package("lightgbm")
 
         facts = read_baseline_file(folder, cls.name)
         booster = lgb.Booster(model_str=(folder / _LAGGED_FILE).read_text("utf-8"))
@@ -390,20 +406,6 @@ def _encode_entity(space: TrainSpace, views: Sequence[WindowView]) -> FloatArray
     return space.encode_entities(views)[:, None].astype(np.float64)
 
 
-def _summarize_inputs(z_NH: FloatArray) -> dict[str, FloatArray]:
-    """Return the shape of each input day, (N, 1) by name."""
-    # On a half-hourly day the thirds are night, midday and evening.
-    thirds = zip(("night", "midday", "evening"), np.array_split(z_NH, 3, axis=1), strict=True)
-    return {
-        "day_mean": z_NH.mean(axis=1, keepdims=True),
-        "day_min": z_NH.min(axis=1, keepdims=True),
-        "day_max": z_NH.max(axis=1, keepdims=True),
-        "day_last": z_NH[:, -1:],
-        "day_change": z_NH[:, -1:] - z_NH[:, :1],
-        **{name: part.mean(axis=1, keepdims=True) for name, part in thirds if part.shape[1]},
-    }
-
-
 def _summarize_seasons(summaries: dict[str, FloatArray], horizon: int) -> dict[str, FloatArray]:
     """Return the columns of longer inputs by name, (N, H) or (N, 1)."""
     if not summaries:
@@ -433,14 +435,17 @@ BLEND_WEIGHTS: Mapping[str, float] = {CalendarRidge.name: 0.3, BoostedTrees.name
 """Weight of each part by its name; they add up to 1."""
 
 
-class Blend:
+class Blend(Baseline):
     """The mean of calendar ridge and boosted trees, which err on different days.
 
     The weights are the argmin of validation MAE over tenths (decision 13-baselines); the optimum is
     flat.
     """
 
-    name: ClassVar[str] = "blend"
+    name = "blend"
+    title = "Ridge and trees blended"
+    draws = True
+    most_steps = MOST_STEPS
 
     def __init__(self, ridge: CalendarRidge, trees: BoostedTrees) -> None:
         """Take fitted parts, which others may use as well."""

@@ -31,7 +31,6 @@ Form = Literal["none", "mean", "kalman"]
 NOT_STARTED = -1
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = timedelta(minutes=1)
-_MINUTES_PER_DAY = 1440.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +101,7 @@ class ErrorEvidence:
 
         for i in order:
             if self.minute != NOT_STARTED:
-                self._forget(rule, (minutes[i] - self.minute) / _MINUTES_PER_DAY)
+                self._forget(rule, (minutes[i] - self.minute) / 1440)
             self.minute = minutes[i]
 
             is_known_H = np.isfinite(error_ABH[:, i]).all(axis=0)

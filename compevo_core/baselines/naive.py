@@ -1,13 +1,13 @@
 """Forecasts without anything fitted: yesterday, the same weekday, and a published forecast."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
 from compevo_core.baselines.base import (
+    Baseline,
     raise_if_held_out,
     read_baseline_file,
     repeat_last_season,
@@ -15,12 +15,12 @@ from compevo_core.baselines.base import (
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.steps import DAY
 from compevo_core.data.view import WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
-DAY_MINUTES = 24 * 60
-WEEK_MINUTES = 7 * DAY_MINUTES
+WEEK_MINUTES = 7 * 24 * 60
 
 _MOST_SEASONS = 7
 
@@ -30,10 +30,8 @@ def has_full_week(view: WindowView) -> bool:
     return view.lookback * view.step_minutes >= WEEK_MINUTES >= view.step_minutes
 
 
-class NaiveForecast:
+class NaiveForecast(Baseline):
     """A baseline without weights."""
-
-    name: ClassVar[str]
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
@@ -41,10 +39,6 @@ class NaiveForecast:
         # Checked although nothing is learned: a caller that passes a later split has a mistake.
         raise_if_held_out(train, cls.name)
         return cls()
-
-    @abstractmethod
-    def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, H) in each view's unit; DataError if a view lacks the values."""
 
     def save(self, folder: Path) -> None:
         """Write the name."""
@@ -64,6 +58,7 @@ class Persistence(NaiveForecast):
     """
 
     name = "persistence"
+    title = "Persistence"
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit."""
@@ -74,6 +69,12 @@ class LastValue(NaiveForecast):
     """Repeats the last value, the best forecast of a random walk."""
 
     name = "last-value"
+    title = "Last value"
+
+    @classmethod
+    def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
+        """Return whether it differs from persistence: on days and coarser steps with a season."""
+        return all(view.step >= DAY and view.reference_steps > 1 for view in windows.views())
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit."""
@@ -84,6 +85,12 @@ class WeeklyPersistence(NaiveForecast):
     """Repeats the last seven days of the input."""
 
     name = "weekly"
+    title = "Weekly persistence"
+
+    @classmethod
+    def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
+        """Return whether inputs hold a week."""
+        return all(has_full_week(view) for view in windows.views())
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit; DataError for less than a week of input."""
@@ -107,24 +114,30 @@ class SeasonalMean(NaiveForecast):
     """
 
     name = "seasonal-mean"
+    title = "Seasonal mean"
+    is_scored = False
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit."""
-        return stack_rows([np.resize(_average_seasons(view), view.horizon) for view in views])
-
-
-def _average_seasons(view: WindowView) -> FloatArray:
-    steps = min(view.shortest_season, view.lookback)
-    seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
-    recent = view.x[-seasons * steps :]
-    mean: FloatArray = recent.reshape(seasons, -1).mean(axis=0)
-    return mean
+        rows = []
+        for view in views:
+            steps = min(view.shortest_season, view.lookback)
+            seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
+            recent = view.x[-seasons * steps :].reshape(seasons, -1)
+            rows.append(np.resize(recent.mean(axis=0), view.horizon))
+        return stack_rows(rows)
 
 
 class PublishedForecast(NaiveForecast):
     """The median that was public before the origin: AEMO's day-ahead POE50, issued at 17:00."""
 
     name = "published"
+    title = "Published forecast (AEMO POE50)"
+
+    @classmethod
+    def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
+        """Return whether there is a publication for every window."""
+        return all(view.published is not None for view in windows.views())
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit; DataError if a view has none."""

@@ -109,7 +109,13 @@ class LinearMap:
             weights=np.empty(0),
         )
 
-        design = _append_regional_columns(unfitted.build_design(features_NF), codes, entities)
+        design = unfitted.build_design(features_NF)
+        if 1 < entities <= MAX_REGIONAL_MAPS and (1 + entities) * design.shape[1] <= MAX_COLUMNS:
+            # A copy of all columns for each region, zero for the others. The penalty then applies
+            # to the deviation of a region from the shared map, more strongly the smaller the scale.
+            is_of_region = [(codes == code)[:, None] for code in range(entities)]
+            copies = [np.where(is_of, REGIONAL_SCALE * design, 0.0) for is_of in is_of_region]
+            design = np.concatenate([design, *copies], axis=1)
         centred_NH = target_NH - unfitted.offset
         # Where other processes keep the cores busy, threads that wait for each other make these
         # small matrices ten times slower.
@@ -210,6 +216,7 @@ class CalendarRidge(_Ridge[FeatureSpace]):
     """
 
     name = "calendar-ridge"
+    title = "Calendar ridge"
     _space_class = FeatureSpace
 
     @staticmethod
@@ -234,6 +241,7 @@ class PublishedErrorRidge(_Ridge[PublishedErrorSpace]):
     """
 
     name = "published-error-ridge"
+    title = "Ridge on the published forecast's error"
     _space_class = PublishedErrorSpace
 
     @staticmethod
@@ -257,6 +265,7 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
     """
 
     name = "own-weather-ridge"
+    title = "Ridge on own past and forecast weather"
     _space_class = PastSpace
     _least_spread = 0.3
 
@@ -295,19 +304,6 @@ def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:
             f"{2 * BLOCKS}: use a longer train split"
         )
     return target_NH
-
-
-def _append_regional_columns(design: FloatArray, codes: IntArray, entities: int) -> FloatArray:
-    columns = (1 + entities) * design.shape[1]
-    if not 1 < entities <= MAX_REGIONAL_MAPS or columns > MAX_COLUMNS:
-        return design
-
-    # A copy of all columns for each region, zero for the others. The penalty then applies to the
-    # deviation of a region from the shared map, more strongly the smaller the scale.
-    regional = [
-        np.where((codes == code)[:, None], REGIONAL_SCALE * design, 0.0) for code in range(entities)
-    ]
-    return np.concatenate([design, *regional], axis=1)
 
 
 def _solve(design: FloatArray, target_NH: FloatArray, penalties: Sequence[float]) -> FloatArray:

@@ -23,13 +23,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from compevo_core.baselines.base import (
+    Baseline,
     History,
     group_by_series,
     raise_if_held_out,
@@ -40,7 +41,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.steps import DAY, WEEK
 from compevo_core.data.view import WindowView, keep_bounds, stack_rows
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError, DataError
+from compevo_core.errors import DataError, import_package
 from compevo_core.runtime.files import write_atomically, write_json
 
 THETA = 2.0  # the theta line whose forecast is averaged with the trend; 2 is the authors' own
@@ -51,10 +52,13 @@ _LEAST_RANGE = 1e-9  # of what is left, as a share of the values: rounding
 DayStep = tuple[str, int]  # an entity, and minutes after midnight on its clock
 
 
-class Theta:
+class Theta(Baseline):
     """The theta method on what is left of the last day without its usual shape."""
 
-    name: ClassVar[str] = "theta"
+    name = "theta"
+    title = "Theta"
+    cost = 10.0
+    is_scored = is_candidate = False
 
     def __init__(self, shape: Mapping[DayStep, float]) -> None:
         """Take the usual value of each step of the day; use :meth:`fit`."""
@@ -105,8 +109,7 @@ class Theta:
 
     def _forecast(self, view: WindowView) -> FloatArray:
         # Takes a second to import, and most users of this package never ask for it.
-        from statsmodels.tsa.forecasting.theta import ThetaModel
-
+        library = import_package("statsmodels.tsa.forecasting.theta")
         if view.season_steps == 1:
             past_L, future_H = np.zeros(view.lookback), np.zeros(view.horizon)
         else:
@@ -118,7 +121,7 @@ class Theta:
         if np.ptp(left_L) <= _LEAST_RANGE * np.abs(view.x).max():
             return np.asarray(left_L[-1] + future_H, dtype=np.float64)
 
-        model = ThetaModel(left_L, period=1, deseasonalize=False)
+        model = library.ThetaModel(left_L, period=1, deseasonalize=False)
         forecast = model.fit(disp=False).forecast(view.horizon, theta=THETA)
         return np.asarray(forecast, dtype=np.float64) + future_H
 
@@ -168,14 +171,16 @@ Form = list[Any]
 """Components, as ``MNA`` and whether its trend is damped, and the rates of its states."""
 
 
-class Ets:
+class Ets(Baseline):
     """Exponential smoothing, with a form and rates for each series, on all that is known of it.
 
     Inputs that follow what was fitted are joined to it; where days lie between, a forecast goes by
     the inputs alone.
     """
 
-    name: ClassVar[str] = "ets"
+    name = "ets"
+    title = "Exponential smoothing"
+    is_scored = False
 
     def __init__(self, histories: Mapping[str, History], forms: Mapping[str, Form]) -> None:
         """Take the newest values and the form of each entity; use :meth:`fit`."""
@@ -195,13 +200,22 @@ class Ets:
             raise DataError(
                 f"{cls.name} needs a look-back of {_FEWEST_INPUTS} steps or more, not {shortest}"
             )
-        _import_library()
+        ets = import_package("statsforecast.ets")  # takes three seconds
         histories, forms = {}, {}
         for entity, windows in group_by_series(train).items():
             histories[entity] = History.from_windows(windows).keep_newest(_MOST_STEPS)
             season = windows[-1].view.shortest_season
             left_T, _, season = _take_off_long(histories[entity].values_T, season)
-            forms[entity] = _choose_form(left_T, season)
+            is_long = len(left_T) >= max(2 * season, season + _SPARE_INPUTS)
+            is_seasonal = is_long and _explain(left_T, season)
+            model = ets.ets_f(
+                left_T,
+                m=season if is_seasonal else 1,
+                model=_SEASONAL if is_seasonal else _NOT_SEASONAL,
+                additive_only=None if left_T.min() > 0 else True,
+            )
+            # What a form does not have is NaN.
+            forms[entity] = [str(model["components"]), np.nan_to_num(model["par"][:4]).tolist()]
         return cls(histories, forms)
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -248,20 +262,6 @@ class Ets:
         return cls(histories, facts["forms"])
 
 
-def _choose_form(known_T: FloatArray, season: int) -> Form:
-    """Return what is estimated on a series: its components, and the rates of their states."""
-    is_long = len(known_T) >= max(2 * season, season + _SPARE_INPUTS)
-    is_seasonal = is_long and _explain(known_T, season)
-    model = _import_library().ets_f(
-        known_T,
-        m=season if is_seasonal else 1,
-        model=_SEASONAL if is_seasonal else _NOT_SEASONAL,
-        additive_only=None if known_T.min() > 0 else True,
-    )
-    # What a form does not have is NaN.
-    return [str(model["components"]), np.nan_to_num(model["par"][:4]).tolist()]
-
-
 def _go_on(known_T: FloatArray, season: int, horizon: int, form: Form) -> FloatArray:
     """Return the forecast (H,) after known values, whose first seasons begin the states."""
     components, rates = form
@@ -269,7 +269,7 @@ def _go_on(known_T: FloatArray, season: int, horizon: int, form: Form) -> FloatA
         components = components.replace("M", "A")
     if len(known_T) < max(2 * season, season + _SPARE_INPUTS):
         components = components[:2] + "N" + components[3:]
-    library = _import_library()
+    library = import_package("statsforecast.ets")
     _, trend, seasonal = components[:3]
     season = 1 if seasonal == "N" else season
     state = library.initstate(known_T, season, trend, seasonal)
@@ -311,14 +311,3 @@ def _explain(known_L: FloatArray, season: int) -> bool:
     # As many seasons of noise have a mean as well, which explains one part of as many.
     left = float((within - within.mean(axis=0)).var()) * seasons / (seasons - 1)
     return left < (1 - _LEAST_EXPLAINED) * float(within.var())
-
-
-def _import_library() -> Any:  # noqa: ANN401 - a module without types
-    # Takes three seconds to import.
-    try:
-        from statsforecast import ets
-    except ImportError as error:
-        raise ConfigError(
-            "exponential smoothing needs an extra: pip install 'compevo[statsforecast]'"
-        ) from error
-    return ets

@@ -29,7 +29,7 @@ from compevo_core.baselines.features import (
 )
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.context import PAST_MEAN
-from compevo_core.data.view import Window, WindowView, stack_by_step
+from compevo_core.data.view import WindowView, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
@@ -100,6 +100,8 @@ def read_today(views: Sequence[WindowView], name: str) -> FloatArray:
 class PastSpace(LeadSpace):
     """Scales and names fixed on the train split, for changes from the last fortnight's mean."""
 
+    knows = staticmethod(knows_past)
+
     @classmethod
     def fit(cls, train: WindowSet) -> Self:
         """Fix names and scales on the train windows that know their past."""
@@ -110,10 +112,6 @@ class PastSpace(LeadSpace):
                 "for a data set whose views hold it (past_evidence)"
             )
         return cls(**(describe_leads(windows) | {"covariates": ()}))
-
-    def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
-        """Return the train windows of a lead that know their past."""
-        return [w for w in train if w.view.unknown_steps == route and knows_past(w.view)]
 
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the means of the last fortnight (N, H); DataError if a view has none."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from compevo_core.baselines.base import (
+    Baseline,
     MethodFacts,
     raise_if_held_out,
     read_baseline_file,
@@ -27,7 +28,7 @@ from compevo_core.baselines.base import (
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView, find_horizon, stack_rows
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import CheckpointMismatch, ConfigError
+from compevo_core.errors import CheckpointMismatch, ConfigError, import_package
 from compevo_core.runtime.files import hash_file, hash_text
 
 if TYPE_CHECKING:
@@ -195,14 +196,10 @@ def _load_toto(folder: Path) -> MedianForecast:
 
 
 def _load_fracast(folder: Path) -> MedianForecast:
-    try:
-        from fracast.inference import FracastModel, load_fracast
-    except ImportError as error:
-        raise ConfigError(f"{folder} needs its library: pip install 'compevo[fracast]'") from error
-
+    library = import_package("fracast.inference")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    core, head = load_fracast(folder, weights="fp32")  # reads safetensors
-    model = FracastModel(core, head, config)
+    core, head = library.load_fracast(folder, weights="fp32")  # reads safetensors
+    model = library.FracastModel(core, head, config)
     median = model.quantiles.index(_MEDIAN)
 
     def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
@@ -227,7 +224,6 @@ _AT_HAND = {
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
-UNKNOWN_CUTOFF = "unknown"
 _LEAST_SPREAD = 1e-6  # of a window that never changes, as a share of its mean
 
 
@@ -236,12 +232,13 @@ def find_at_hand() -> str:
 
     They are in the local cache, or came with a package. Nothing is fetched.
     """
-    from huggingface_hub import try_to_load_from_cache
-
     for model, library in _AT_HAND.items():
-        files = [try_to_load_from_cache(model, name) for name in FILES_AT_HAND]
-        if find_spec(library) and all(isinstance(path, str) for path in files):
-            return model
+        if find_spec(library):
+            from huggingface_hub import try_to_load_from_cache
+
+            files = [try_to_load_from_cache(model, name) for name in FILES_AT_HAND]
+            if all(isinstance(path, str) for path in files):
+                return model
     return FRACAST if find_spec(FRACAST) else ""
 
 
@@ -255,17 +252,16 @@ def make_folder_name(name: str) -> str:
     return _UNSAFE.sub("-", name)
 
 
-class ZeroShot:
+class ZeroShot(Baseline):
     """A pretrained model behind the contract of a baseline."""
 
+    cost = 10.0
+
     def __init__(self, path: str) -> None:
+        # In rows: a machine's path is none of a reader's business.
+        self.name = f"zero-shot-{short_name(path)}"
         self._path = path
         self._forecast, self._weights_hash = _load_once(path)
-
-    @property
-    def name(self) -> str:
-        """The method name in result rows: a machine's path is none of a reader's business."""
-        return f"zero-shot-{short_name(self._path)}"
 
     @property
     def facts(self) -> MethodFacts:
@@ -273,7 +269,7 @@ class ZeroShot:
         return MethodFacts(
             trainable_parameters=0,
             backbone=short_name(self._path),
-            knowledge_cutoff=UNKNOWN_CUTOFF,
+            knowledge_cutoff="unknown",
             artifact_hash=self._weights_hash,
         )
 

@@ -75,7 +75,12 @@ _TYPES = {"tuple_type": "should be a list", "model_type": "should be a table of 
 _NUMERIC: Mapping[str, tuple[str, ...]] = {
     "population": ("agents", "members"),
     "forecast": (
-        *("decoder", "prior", "zero_shot_model", "known_errors", "prior_folds", "refit_days"),
+        "decoder",
+        "prior",
+        "zero_shot_model",
+        "known_errors",
+        "prior_folds",
+        "refit_days",
     ),
     "selection": (),
     "run": ("seed", "refit", "micro_batch_size", "validate_every", "validation_windows"),
@@ -171,8 +176,11 @@ class RunConfig(SettingsSection):
 
     @property
     def encoder(self) -> str:
-        """Name of the encoder of the news that agents read; empty where nothing reads."""
-        return self.news.encoder if self.has_agents else ""
+        """Name of the encoder of the news that members read; empty where none does."""
+        members = map(self.population.member, range(self.population.agents))
+        priors = [m.prior if m.prior != "shared" else self.forecast.prior for m in members]
+        reads = self.has_agents or any(prior.endswith("+news") for prior in priors)
+        return self.news.encoder if reads else ""
 
     @property
     def has_agents(self) -> bool:
@@ -284,8 +292,7 @@ class RunConfig(SettingsSection):
     def from_mapping(cls, tree: Mapping[str, Mapping[str, Any]]) -> Self:
         """Build a configuration from ``{section: {setting: value}}``.
 
-        Raises:
-            ConfigError: a section or setting is unknown, of a wrong type or out of bounds.
+        ConfigError if a section or setting is unknown, of a wrong type or out of bounds.
         """
         for name, values in tree.items():
             if name not in cls.model_fields:

@@ -4,30 +4,35 @@ The defaults are the paper's (table "Main implementation hyperparameters" of D.2
 """
 
 import math
-from typing import Annotated, Literal, Self
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
-PriorName = Literal[
-    "none",
-    "last-value",
-    "persistence",
-    "weekly",
-    "seasonal-mean",
-    "theta",
-    "ets",
-    "calendar-ridge",
-    "gbm",
-    "lagged-gbm",
-    "blend",
-    "published",
-    "published-error-ridge",
-    "published-error-gbm",
-    "own-weather-ridge",
-    "own-weather-gbm",
-    "zero-shot",
-]
+if TYPE_CHECKING:
+    from compevo_core.lora.adapters import LoraShape
 
+
+def _check_prior(name: str, others: tuple[str, ...] = ()) -> str:
+    # Imports polars, which most readers of settings never need.
+    from compevo_core.baselines import PRIORS, list_news_readers
+
+    if name not in (known := ["none", *PRIORS, *list_news_readers(), "zero-shot", *others]):
+        choices = ", ".join(f"{choice!r}" for choice in known)
+        raise PydanticCustomError("prior", "Input should be {choices}", {"choices": choices})
+    return name
+
+
+PriorName = Annotated[str, AfterValidator(_check_prior)]
+"""A registered baseline, 'none' or 'zero-shot'."""
 
 MOST_ARTICLES = 64  # articles that an agent can be given to read at once
 
@@ -83,7 +88,7 @@ class BackboneConfig(SettingsSection):
 class MemberConfig(SettingsSection):
     """What sets one agent apart from the others; the defaults set it apart in nothing."""
 
-    prior: Literal[PriorName, "shared"] = "shared"
+    prior: Annotated[str, AfterValidator(partial(_check_prior, others=("shared",)))] = "shared"
     """forecaster whose error it corrects; 'shared' is ``forecast.prior``"""
     calibration_days: int = Field(default=0, ge=0)
     """number of train days, the nearest ones, that its base model is fitted on; 0 = all"""
@@ -150,6 +155,13 @@ class PopulationConfig(SettingsSection):
     def member(self, agent: int) -> MemberConfig:
         """Return what sets an agent apart."""
         return self.members[agent] if self.members else MemberConfig()
+
+    @property
+    def shape(self) -> "LoraShape":
+        """Number and size of the adapters of each kind."""
+        from compevo_core.lora.adapters import LoraShape  # settings are read without torch
+
+        return LoraShape(self.agents, self.rank, self.alpha, self.dropout)
 
     @property
     def first_weights(self) -> tuple[float, ...]:

@@ -62,7 +62,6 @@ SUBSET = "n2f-test-100"
 SHIFTED_SUBSET = "n2f-shifted-25min"
 FIVE_MINUTE_DAY = date(2021, 10, 1)
 ORIGIN_BEFORE_MIDNIGHT = timedelta(minutes=30)
-UNIT = "MW"
 
 _LISTED_SERIES = 8  # how many given series an error message names
 _NOT_LEARNT = "of a series without a train window"
@@ -104,9 +103,8 @@ def build_views(
     ``articles`` may be what reads a store part by part. Nothing in the views is known later than
     ``information_until`` (default: the origin).
 
-    Raises:
-        DataError: no series of the data set is in the frame, an instant is not a step of the grid,
-            or a frame breaks its contract.
+    DataError if no series of the data set is in the frame, an instant is not a step of the grid, or
+    a frame breaks its contract.
     """
     until = origin_utc if information_until is None else information_until
     unknown_steps, rest = divmod(origin_utc - until, spec.step)
@@ -117,7 +115,15 @@ def build_views(
         )
 
     chosen, _ = select_series(spec, series)
-    context = ContextBuilder(spec, covariates, articles, published, step_covariates=step_covariates)
+    context = ContextBuilder(
+        spec,
+        covariates,
+        articles,
+        published,
+        step_covariates=step_covariates,
+        # Strangers write the public news; past windows hold what was printed, as experiments do.
+        spreads_news=not spec.news_source,
+    )
     views: list[WindowView] = []
     left_out: dict[str, str] = {}
 
@@ -332,11 +338,8 @@ def build_windows(
     ``unchanged`` are windows of an earlier set up to whose end nothing in the frames has changed
     since: all of a view but its numbers is taken from them, which takes most of the time.
 
-    Returns:
-        The windows; their manifest counts what was dropped, filled, masked and left unused.
-
-    Raises:
-        DataError: no series of the data set is in the frame, or a frame breaks its contract.
+    The manifest counts what was dropped, filled, masked and left unused. DataError if
+    no series of the data set is in the frame, or a frame breaks its contract.
     """
     if not isinstance(series, pl.DataFrame):
         raise DataError(
@@ -568,7 +571,7 @@ def _build_benchmark_windows(
             series_id=f"N2F/TOTALDEMAND/{record['entity']}",
             entity=record["entity"],
             variable=spec.variable,
-            unit=UNIT,
+            unit="MW",
             split="test",
             subsets=(SUBSET, SHIFTED_SUBSET) if day >= FIVE_MINUTE_DAY else (SUBSET,),
         )

@@ -79,9 +79,6 @@ class Calendar:
         return cls(**(raw | {"target_date": date.fromisoformat(raw["target_date"])}))
 
 
-_LANGUAGE = "en_US"
-
-
 # Building a year of holidays takes milliseconds and every window asks for two days.
 @lru_cache(maxsize=256)
 def _holidays(country: str, subdivision: str, year: int) -> Mapping[date, str]:
@@ -90,7 +87,7 @@ def _holidays(country: str, subdivision: str, year: int) -> Mapping[date, str]:
     try:
         # By default the names follow the locale, and with them the prompts and hashes of windows.
         names: Mapping[date, str] = holidays.country_holidays(
-            country, subdiv=subdivision or None, years=year, language=_LANGUAGE
+            country, subdiv=subdivision or None, years=year, language="en_US"
         )
     except NotImplementedError as error:
         raise DataError(

@@ -107,13 +107,24 @@ Articles = pl.DataFrame | ArticleSource
 class CandidateFinder:
     """Finds the candidates of the views of one data set."""
 
-    def __init__(self, spec: DatasetSpec, articles: Articles | None, cutoff: NewsCutoff) -> None:
-        """Take the articles of a data set, a frame without duplicates or a store; None: no news."""
+    def __init__(
+        self,
+        spec: DatasetSpec,
+        articles: Articles | None,
+        cutoff: NewsCutoff,
+        *,
+        is_spread: bool = False,
+    ) -> None:
+        """Take the articles of a data set, a frame without duplicates or a store; None: no news.
+
+        With ``is_spread``, candidates come from many domains and stories (``news.spread_over``).
+        """
         if isinstance(articles, pl.DataFrame):
             articles = FrameSource(articles, spec.news_source)
         self._spec = spec
         self._source = articles
         self._cutoff = cutoff
+        self._is_spread = is_spread
         self._candidates: dict[tuple[_Filters, datetime], tuple[str, ...]] = {}
 
         # What was read last: the articles that origins of one month need, and their indices.
@@ -144,6 +155,7 @@ class CandidateFinder:
                 spec.news_limit,
                 fewest=spec.news_fewest,
                 longest_lookback=spec.news_longest_lookback,
+                is_spread=self._is_spread,
             )
             self._candidates[filters, end] = tuple(ids)
         return self._candidates[filters, end]

@@ -25,6 +25,7 @@ _LONGEST_COLLAPSE = 24  # values
 _HIGHEST_JUMP = 1.75  # times the highest step before, into the last values
 _BEYOND = 0.25  # of the range of all earlier values, from which on the last ones are beyond it
 _FEWEST_EARLIER = 60  # values that show a range
+_SPARSE = 0.1  # share of zeros from which on they are counts of nothing, as of sales
 _SHORTEST_STUCK = 6  # values
 _LONGER_STUCK = 2.0  # times the longest run before that a sensor is stuck from
 # In AEMO's archive no run but that of the stuck meters of April 2019 is longer than 4, and no jump
@@ -59,15 +60,21 @@ def find_faults(known: pl.DataFrame, step: timedelta) -> dict[str, BoolArray]:
         (pl.len().over(run) >= _STUCK_STEPS) & (pl.int_range(pl.len()).over(run) > 0)
     ).to_series()
 
-    is_collapsed = np.zeros(known.height, dtype=bool)
     jumps = np.diff(known["value"].to_numpy())
     jumps[(known["start_utc"].diff()[1:] != step).to_numpy()] = 0.0
-    if len(jumps) >= _FEWEST_JUMPS:
-        is_high = np.abs(jumps) > _FAULTY_JUMP * np.quantile(np.abs(jumps), 0.98)
-        for first, last in itertools.pairwise(np.flatnonzero(is_high)):
-            if last - first <= _FAULTY_STEPS and jumps[first] * jumps[last] < 0:
-                is_collapsed[first + 1 : last + 1] = True
+    shows_usual = len(jumps) >= _FEWEST_JUMPS
+    least = _FAULTY_JUMP * np.quantile(np.abs(jumps), 0.98) if shows_usual else np.inf
+    is_collapsed = _find_collapses(jumps, least, _FAULTY_STEPS)
     return {"stuck": is_stuck.to_numpy(), "collapse": is_collapsed}
+
+
+def _find_collapses(jumps: FloatArray, least: float, longest: int) -> BoolArray:
+    """Return which of the values are between two jumps above ``least``, there and back."""
+    is_collapsed = np.zeros(len(jumps) + 1, dtype=bool)
+    for first, last in itertools.pairwise(np.flatnonzero(np.abs(jumps) > least)):
+        if last - first <= longest and jumps[first] * jumps[last] < 0:
+            is_collapsed[first + 1 : last + 1] = True
+    return is_collapsed
 
 
 def _describe_far(known: pl.DataFrame) -> str:
@@ -77,9 +84,14 @@ def _describe_far(known: pl.DataFrame) -> str:
     )
     # Where most values are one, as zeros are at night, nothing is far from them.
     is_far = (pl.col("value") - middle).abs() > (_FAR * (high - low) or np.inf)
+    jumps = np.diff(known["value"].to_numpy())
+    # Any series may have two jumps there and back that are far above all of its others.
+    least = _JUMPS * np.sort(np.abs(jumps))[-3] if len(jumps) >= _FEWEST_EARLIER else np.inf
+    is_far |= pl.Series(_find_collapses(jumps, least, _LONGEST_COLLAPSE))
+    if _is_sparse(known["value"]):
+        is_far = pl.lit(value=False)
     for value in _find_fillers(known):
         is_far |= pl.col("value") == value
-    is_far |= pl.int_range(pl.len()).is_in(_find_collapse(known["value"].to_numpy()))
     far = known.filter(is_far)
     if not far.height:
         return ""
@@ -88,6 +100,13 @@ def _describe_far(known: pl.DataFrame) -> str:
         f"{_say(far, 0)}, where half of all lie between {below:,g} and {above:,g}; if they are not "
         "measurements, empty their cells"
     )
+
+
+def _is_sparse(values: pl.Series) -> bool:
+    """Whether many values are zero, and the others begin beside it: a filler is far from them."""
+    lowest = values.unique().sort().head(3).to_list()
+    is_beside = len(lowest) == 3 and lowest[1] <= _JUMPS * (lowest[2] - lowest[1])
+    return lowest[0] == 0 and is_beside and cast(float, (values == 0).mean()) >= _SPARSE
 
 
 def _find_fillers(known: pl.DataFrame) -> Iterator[float]:
@@ -113,28 +132,20 @@ def _find_fillers(known: pl.DataFrame) -> Iterator[float]:
             yield edge
 
 
-def _find_collapse(values: FloatArray) -> list[int]:
-    """Return the places of a few values between two jumps, there and back, far above all others."""
-    jumps = np.diff(values)
-    if len(jumps) < _FEWEST_EARLIER:
-        return []
-    order = np.argsort(np.abs(jumps))
-    first, last = sorted(order[-2:])
-    is_back = jumps[first] * jumps[last] < 0 and last - first <= _LONGEST_COLLAPSE
-    is_high = np.abs(jumps[order[-2]]) > _JUMPS * np.abs(jumps[order[-3]])
-    return list(range(first + 1, last + 1)) if is_back and is_high else []
-
-
 def _describe_stuck(known: pl.DataFrame) -> str:
     """Describe a run of one value that is longer than all others."""
-    runs = known["value"].rle().struct.unnest()
+    values = known["value"]
+    runs = values.rle().struct.unnest()
+    runs = runs.with_columns(first=pl.col("len").cum_sum() - pl.col("len"))
+    if _is_sparse(values):
+        runs = runs.filter(pl.col("value") != 0)
     if runs.height < 2:
         return ""
     longest = int(runs["len"].arg_max() or 0)
     length, others = runs["len"][longest], runs["len"].sort()[-2]
     if length < _SHORTEST_STUCK or length <= _LONGER_STUCK * others:
         return ""
-    first = int(runs["len"][:longest].sum())
+    first = runs["first"][longest]
     return (
         f"{length:,} values in a row are {known['value'][first]:,.10g}, from {_say(known, first)}, "
         f"and no more than {others:,} are equal anywhere else; if a sensor was stuck, empty their "

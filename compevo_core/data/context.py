@@ -201,23 +201,6 @@ def _observe(
     return values
 
 
-def _find_past(inputs: InputValues, series: GriddedSeries, horizon: int) -> dict[str, FloatArray]:
-    """Return the series' own values (H,) at the same steps of earlier seasons, by name.
-
-    NaN where none had been measured when the view was made.
-    """
-    until = inputs.origin_utc - inputs.unknown_steps * series.step
-    season = count_season_steps(series.step) * series.step
-    values = np.stack(
-        [
-            _observe(series, inputs.origin_utc - back * season, until, horizon)
-            for back in range(1, PAST_SEASONS + 1)
-        ]
-    )
-    by_lag = {f"{PAST}_lag{lag}": values[lag - 1] for lag in PAST_LAGS}
-    return by_lag | {f"{PAST}{PAST_MEAN}": mean_known(values, axis=0)}
-
-
 def _count_microseconds(instant: datetime) -> int:
     return (instant - _EPOCH_UTC) // _MICROSECOND
 
@@ -274,14 +257,16 @@ class ContextBuilder:
         published: pl.DataFrame | None,
         news_cutoff: NewsCutoff = "origin",
         step_covariates: pl.DataFrame | None = None,
+        *,
+        spreads_news: bool = False,
     ) -> None:
-        """Index every frame once."""
+        """Index every frame once; with ``spreads_news`` no domain or story crowds others out."""
         self._spec = spec
         self._covariates = CovariateIndex(covariates, spec.covariate_days)
         self._published = StepValues.from_published(published, spec.step, spec.horizon_steps)
         self._step_covariates = StepValues(step_covariates, spec.step, spec.horizon_steps)
 
-        self._candidates = CandidateFinder(spec, articles, news_cutoff)
+        self._candidates = CandidateFinder(spec, articles, news_cutoff, is_spread=spreads_news)
         self._cutoff = news_cutoff
         self._holidays: dict[tuple[Place, datetime], FloatArray] = {}  # which series share
 
@@ -359,7 +344,11 @@ class ContextBuilder:
             by_step |= self._find_last_year(inputs, series, reference)
             by_step |= self._find_holidays(entity, origin_utc, reference)
         if self._spec.past_evidence and series is not None:
-            by_step |= _find_past(inputs, series, self._spec.horizon_steps)
+            until = inputs.origin_utc - inputs.unknown_steps * step
+            starts = [origin_utc - back * season * step for back in range(1, PAST_SEASONS + 1)]
+            past = np.stack([_observe(series, s, until, self._spec.horizon_steps) for s in starts])
+            by_step |= {f"{PAST}_lag{lag}": past[lag - 1] for lag in PAST_LAGS}
+            by_step[f"{PAST}{PAST_MEAN}"] = mean_known(past, axis=0)
         if not self._spec.published_evidence or series is None:
             return by_step
 

@@ -110,23 +110,23 @@ def find_newest_known(
     is_known = pl.col("available_at") < first.known_before
     is_of_views = pl.col("entity").is_in([view.entity for view in views])
     is_target = pl.col("start_utc").is_between(first.origin_utc, first.end_utc, closed="left")
+    values = {}
+    for view in views:
+        observed = series.filter(
+            (pl.col("series_id") == view.series_id)
+            & (pl.col("variable") == view.variable)
+            & (pl.col("flag") == "observed")
+            & (pl.col("start_utc") < view.information_until)
+        )
+        newest = cast(datetime | None, observed["start_utc"].max())
+        # Finer than the grid, as a sensor of minutes may be: its interval ends within the step.
+        end = None if newest is None else min(newest + view.step, view.information_until)
+        values[view.entity] = end
     return NewestKnown(
-        values={view.entity: _find_newest_value(view, series) for view in views},
+        values=values,
         publication=_find_newest(published, is_known & is_of_views & is_target),
         article=_find_newest(articles, is_known),
     )
-
-
-def _find_newest_value(view: WindowView, series: pl.DataFrame) -> datetime | None:
-    observed = series.filter(
-        (pl.col("series_id") == view.series_id)
-        & (pl.col("variable") == view.variable)
-        & (pl.col("flag") == "observed")
-        & (pl.col("start_utc") < view.information_until)
-    )
-    newest = cast(datetime | None, observed["start_utc"].max())
-    # Finer than the grid, as a sensor of minutes may be: its interval ends within the step.
-    return None if newest is None else min(newest + view.step, view.information_until)
 
 
 def _find_newest(frame: pl.DataFrame | None, condition: pl.Expr) -> datetime | None:

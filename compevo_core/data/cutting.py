@@ -246,8 +246,10 @@ def cut_inputs(
 
     known = series.filled[start:known_end]
     n_filled = int(np.isnan(series.observed[start:known_end]).sum())
-    tail = _repeat_season(series, known_end, unknown_steps)
-    x = np.concatenate([known, tail])
+    # The last season repeated; NaN before the series.
+    season = count_season_steps(series.step)
+    places = [known_end + i - season * (i // season + 1) for i in range(unknown_steps)]
+    x = np.concatenate([known, [series.filled[at] if at >= 0 else np.nan for at in places]])
 
     if np.isnan(x).any():
         return "input gap longer than the fill limit"
@@ -265,10 +267,3 @@ def cut_inputs(
 def cut_targets(series: GriddedSeries, position: int, horizon: int) -> FloatArray:
     """Return the targets (H,) from a position on, NaN where none was measured."""
     return series.observed[position : position + horizon]
-
-
-def _repeat_season(series: GriddedSeries, end: int, steps: int) -> FloatArray:
-    """Return the last season before ``end``, repeated over ``steps``; NaN before the series."""
-    season = count_season_steps(series.step)
-    positions = [end + i - season * (i // season + 1) for i in range(steps)]
-    return np.array([series.filled[at] if at >= 0 else np.nan for at in positions])

@@ -16,7 +16,6 @@ from compevo_core.data.view import DEFAULT_STEPS, NO_BOUNDS, Bounds
 from compevo_core.errors import ConfigError
 
 _NEM_OFFSET = timedelta(hours=10)  # the market clock keeps no daylight saving
-_UTC_OFFSET = timedelta(0)
 _NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
 
@@ -39,7 +38,7 @@ class DatasetSpec:
     series: tuple[tuple[str, str], ...]
     places: Mapping[str, Place]
     default_place: Place
-    market_offset: timedelta = _UTC_OFFSET  # the fixed clock that starts target days
+    market_offset: timedelta = timedelta(0)  # the fixed clock that starts target days
     align_to_market_day: bool = False
     lookback_steps: int = DEFAULT_STEPS
     horizon_steps: int = DEFAULT_STEPS

@@ -141,6 +141,13 @@ def holds_word(words: Sequence[str]) -> pl.Expr:
     return _TEXT.str.contains(rf"(?i)\b(?:{'|'.join(map(re.escape, words))})\b")
 
 
+def is_of_domain(domains: Sequence[str]) -> pl.Expr:
+    """Return the expression of "its site has one of these domains, or one below"; empty: any."""
+    domain = pl.col("domain").fill_null("").str.to_lowercase()
+    inside = [(domain == name) | domain.str.ends_with(f".{name}") for name in domains]
+    return pl.any_horizontal(pl.lit(not domains), *inside)
+
+
 def is_in_language(languages: Sequence[str]) -> pl.Expr:
     """Return the expression of "this article may be in one of the languages"; of none, in any."""
     return pl.col("language").fill_null("").is_in(["", *languages]) | pl.lit(not languages)
@@ -251,6 +258,8 @@ def deduplicate_articles(frame: pl.DataFrame) -> pl.DataFrame:
 def title_key_expr() -> pl.Expr:
     """Return the expression of what syndicated copies of an article share.
 
+    Articles of a user's own are not syndicated: warnings and notices repeat word for word.
+
     The pipeline stores a hash of it: another rule needs another table there.
     """
     words = (
@@ -262,7 +271,8 @@ def title_key_expr() -> pl.Expr:
     )
     # The language is part of the key: the same words can be different news in two languages.
     key = pl.concat_str(words, pl.col("language").fill_null(""), separator="|")
-    is_comparable = words.str.split(" ").list.len() >= _FEWEST_TITLE_WORDS
+    is_own = pl.col("source").fill_null("").str.contains(f":{OWN_PUBLISHER}", literal=True)
+    is_comparable = (words.str.split(" ").list.len() >= _FEWEST_TITLE_WORDS) & ~is_own
     return pl.when(is_comparable).then(key).otherwise("article_id")
 
 
@@ -296,9 +306,9 @@ class ArticleIndex:
             frame = frame.filter(holds_word(keywords))
 
         # The id breaks ties, so the candidates do not depend on the row order of the frame.
-        ordered = frame.sort("available_at", "article_id")
-        self._available = ordered["available_at"]
-        self._ids: list[str] = ordered["article_id"].to_list()
+        self._ordered = frame.sort("available_at", "article_id")
+        self._available = self._ordered["available_at"]
+        self._ids: list[str] = self._ordered["article_id"].to_list()
 
     def find_before(
         self,
@@ -308,11 +318,13 @@ class ArticleIndex:
         *,
         fewest: int = 0,
         longest_lookback: timedelta | None = None,
+        is_spread: bool = False,
     ) -> list[str]:
         """Return at most ``limit`` ids with origin - lookback <= available_at < origin, by time.
 
         The newest comes first. With fewer than ``fewest`` the search goes back as far as needed, at
-        most ``longest_lookback``. DataError if ``limit`` or ``lookback`` is not above zero, or the
+        most ``longest_lookback``. With ``is_spread``, what crowds others out is passed over, as
+        :func:`spread_over` says. DataError if ``limit`` or ``lookback`` is not above zero, or the
         origin has no time zone.
         """
         if limit < 1 or lookback <= timedelta(0):
@@ -327,7 +339,38 @@ class ArticleIndex:
         if end - first < fewest and longest_lookback is not None:
             oldest = self._available.search_sorted(origin_utc - longest_lookback, side="left")
             first = max(oldest, end - fewest)
+        if is_spread:
+            return spread_over(self._ordered[first:end].reverse(), limit)
         return self._ids[max(first, end - limit) : end][::-1]
+
+
+MOST_OF_DOMAIN = 0.25  # share of the candidates that one domain may have
+
+MOST_ALIKE = 3  # candidates whose titles share most of their words
+
+ALIKE = 0.6  # share of common words of such titles
+
+
+def spread_over(articles: pl.DataFrame, limit: int) -> list[str]:
+    """Return the first ids of articles, at most ``limit``, of many domains and stories.
+
+    Anybody's page is indexed as news: of a domain, or of titles that are near to one another, only
+    the first few count, so that whoever publishes a hundred headlines takes no one else's place.
+    """
+    chosen: list[str] = []
+    titles: list[frozenset[str]] = []
+    of_domain: Counter[str] = Counter()
+    for name, domain, title in articles.select("article_id", "domain", "title").iter_rows():
+        words = split_words(title)
+        alike = sum(len(words & other) >= ALIKE * len(words | other) for other in titles)
+        if alike >= MOST_ALIKE or of_domain[domain or name] >= MOST_OF_DOMAIN * limit:
+            continue
+        chosen.append(name)
+        titles.append(words)
+        of_domain[domain or name] += 1
+        if len(chosen) == limit:
+            break
+    return chosen
 
 
 LEAST_OVERLAP = 0.8  # share of common words from which two titles are one story

@@ -38,8 +38,7 @@ class NewsPool:
     ) -> None:
         """Check that rows and embeddings belong together; both are in the same order.
 
-        Raises:
-            DataError: lengths differ, an id comes twice, or an embedding is not of unit length.
+        DataError if lengths differ, an id comes twice, or an embedding is not of unit length.
         """
         if embeddings.ndim != 2 or embeddings.shape[0] != articles.height:
             raise DataError(
@@ -81,8 +80,7 @@ class NewsPool:
     def find_rows(self, ids: Iterable[str]) -> IntArray:
         """Return the row numbers of the ids, in their order.
 
-        Raises:
-            DataError: an id is not in the pool.
+        DataError if an id is not in the pool.
         """
         wanted = list(ids)
         try:
@@ -119,8 +117,7 @@ class NewsPool:
     def names_region(self, ids: Iterable[str], place: Place) -> BoolArray:
         """Return which of M articles name the place's own region, such as its state (M,).
 
-        Raises:
-            DataError: an id is not in the pool.
+        DataError if an id is not in the pool.
         """
         # One pass over all articles for each place: a look-up for each article would read its text
         # again for every window.
@@ -132,8 +129,7 @@ class NewsPool:
     def hash_articles(self, ids: Iterable[str]) -> str:
         """Return the hash of the ids and titles of these articles, not of others in the pool.
 
-        Raises:
-            DataError: an id is not in the pool.
+        DataError if an id is not in the pool.
         """
         rows = self.find_rows(sorted(set(ids)))
         named = self.articles.select("article_id", "title")[rows]
@@ -160,8 +156,7 @@ class NewsPool:
     def read(cls, folder: str | os.PathLike[str]) -> Self:
         """Read a folder that :meth:`write` wrote.
 
-        Raises:
-            DataError: the folder has no manifest, or a file differs.
+        DataError if the folder has no manifest, or a file differs.
         """
         remedy = "give a folder that NewsPool.write wrote, or train again, which writes it"
         return read_together(Path(folder), cls._from_files, remedy=remedy)

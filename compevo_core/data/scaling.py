@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import NO_BOUNDS, Bounds, Window, WindowView
+from compevo_core.data.view import NO_BOUNDS, Window, WindowView
 from compevo_core.errors import DataError
 
 _ROUNDING = 1e-9
@@ -67,18 +67,14 @@ class Scaler:
 
     def keep_bounds(self, views: Sequence[WindowView], scaled: FloatArray) -> FloatArray:
         """Return scaled values (N, ...), moved into the bounds of the views' series."""
-        rows = [
-            z if view.bounds == NO_BOUNDS else np.clip(z, *self._scale_bounds(view))
-            for view, z in zip(views, scaled, strict=True)
-        ]
+        rows = []
+        for view, z in zip(views, scaled, strict=True):
+            low, high = (
+                None if bound is None else float(self.scale(np.array(bound), view.entity))
+                for bound in view.bounds
+            )
+            rows.append(z if view.bounds == NO_BOUNDS else np.clip(z, low, high))
         return np.stack(rows) if rows else scaled
-
-    def _scale_bounds(self, view: WindowView) -> Bounds:
-        low, high = (
-            None if bound is None else float(self.scale(np.array(bound), view.entity))
-            for bound in view.bounds
-        )
-        return low, high
 
     def stack_spreads(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the train standard deviation of each view's entity, (N, 1)."""

@@ -22,7 +22,6 @@ FEWEST_INPUTS = 4
 _STEP = re.compile(r"(\d{1,4})\s*(min|mo|h|d|w)")
 _UNITS = {"min": timedelta(minutes=1), "h": timedelta(hours=1), "d": DAY, "w": WEEK, "mo": MONTH}
 _LONGEST = 53 * WEEK
-_HALF_HOUR = timedelta(minutes=30)
 _LARGEST_OFFSET = timedelta(hours=14)  # of a clock
 _DAILY_WEEKS = 8
 _SPARE_WEEKS = 4  # that daily inputs hold in addition to those that cover the horizon
@@ -122,7 +121,7 @@ def choose_lookback(step: timedelta, horizon: int) -> int:
     if step == DAY:
         return max(_DAILY_WEEKS, weeks + _SPARE_WEEKS) * WEEK // step
     # A week of five minutes is 2,016 steps already.
-    return (weeks + (step >= _HALF_HOUR)) * WEEK // step
+    return (weeks + (step >= timedelta(minutes=30))) * WEEK // step
 
 
 def choose_bridge(

@@ -74,8 +74,7 @@ class WindowView:
     def __post_init__(self) -> None:
         """Check shapes and values, and make the view read-only.
 
-        Raises:
-            DataError: an unknown split, an origin without time zone, a wrong shape, NaN in ``x``.
+        DataError for an unknown split, an origin without time zone, a wrong shape, NaN in ``x``.
         """
         name = f"window {self.window_id}"
         if self.split not in SPLITS:
@@ -221,7 +220,10 @@ def cover_horizon(view: WindowView) -> int:
 
 
 def _copy_read_only(values: FloatArray, length: int, name: str) -> FloatArray:
-    copied = np.array(values, dtype=np.float64)
+    # A view of other labels shares the numbers of the one that it is made of.
+    is_frozen = isinstance(values, np.ndarray) and not values.flags.writeable
+    is_own = is_frozen and values.base is None and values.dtype == np.float64
+    copied = values if is_own else np.array(values, dtype=np.float64)
     if copied.shape != (length,):
         raise DataError(f"{name} has shape {copied.shape}, not ({length},); cut it again")
 

@@ -17,7 +17,8 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from datetime import datetime
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, overload
 from weakref import WeakKeyDictionary
@@ -84,7 +85,8 @@ _UNHASHED: dict[str, Any] = {
 
 Rows of results name windows by their hash, which cannot be recomputed without their data."""
 
-_SERIALIZED: "WeakKeyDictionary[Window, bytes]" = WeakKeyDictionary()
+_SERIALIZED: "WeakKeyDictionary[Window, str]" = WeakKeyDictionary()
+_CHUNK = 4096  # windows that become rows at a time: as objects, their numbers take ten times more
 
 
 def to_row(window: Window) -> dict[str, Any]:
@@ -134,22 +136,28 @@ def from_row(row: dict[str, Any]) -> Window:
 def serialize_for_hash(window: Window) -> bytes:
     """Return bytes that are equal only for equal windows.
 
-    They are remembered as long as the window, which never changes: sets of known windows grow day
-    by day, and each of them is hashed.
+    All but the numbers is remembered as long as the window, which never changes: sets of known
+    windows grow day by day, and each of them is hashed.
     """
-    if window in _SERIALIZED:
-        return _SERIALIZED[window]
+    if window not in _SERIALIZED:
+        _SERIALIZED[window] = _serialize_labels(window)
+
+    # Bytes, not decimal text: two values that print alike are different windows. NaN has many bit
+    # patterns, so masked targets enter as their positions.
+    truth = np.where(np.isnan(window.y), -0.0, window.y)
+    numbers = {"x": window.view.x.tobytes().hex(), "y": truth.tobytes().hex()}
+    # As one object with sorted keys, of which these are the last.
+    return f"{_SERIALIZED[window][:-1]}, {json.dumps(numbers)[1:]}".encode()
+
+
+def _serialize_labels(window: Window) -> str:
     row = to_row(window) | {"origin_utc": window.view.origin_utc.isoformat()}
     for name, empty in _UNHASHED.items():
         if row[name] == empty:
             del row[name]
 
-    # Bytes, not decimal text: two values that print alike are different windows. NaN has many bit
-    # patterns, so masked targets enter as their positions.
-    is_masked = np.isnan(window.y)
-    row["x"] = window.view.x.tobytes().hex()
-    row["y"] = np.where(is_masked, -0.0, window.y).tobytes().hex()
-    row["masked"] = np.flatnonzero(is_masked).tolist()
+    del row["x"], row["y"]
+    row["masked"] = np.flatnonzero(np.isnan(window.y)).tolist()
     if window.view.step_covariates:
         # Thousands of numbers a window, most of the set: their digest stands for them.
         values = np.stack(list(window.view.step_covariates.values()))
@@ -157,8 +165,7 @@ def serialize_for_hash(window: Window) -> bytes:
         digest = hashlib.sha256(values.tobytes()).hexdigest()
         row["step_covariates"] = [*window.view.step_covariates, digest]
 
-    _SERIALIZED[window] = json.dumps(row, sort_keys=True, default=str).encode()
-    return _SERIALIZED[window]
+    return json.dumps(row, sort_keys=True, default=str)
 
 
 WINDOWS_FILE = "windows.parquet"
@@ -172,8 +179,7 @@ class WindowSet(Sequence[Window]):
     ) -> None:
         """Sort and check the windows; ``manifest`` says what they were built from.
 
-        Raises:
-            DataError: two windows share an id, or one belongs to another data set.
+        DataError if two windows share an id, or one belongs to another data set.
         """
         self._windows = tuple(
             sorted(windows, key=lambda w: (w.view.origin_utc, w.view.series_id, w.view.window_id))
@@ -258,8 +264,7 @@ class WindowSet(Sequence[Window]):
     def subset(self, name: str) -> "WindowSet":
         """Return the windows of one named subset.
 
-        Raises:
-            DataError: no window has the name; an empty set would score as if nothing were wrong.
+        DataError if no window has the name: an empty set would score as if nothing were wrong.
         """
         known = {subset for window in self._windows for subset in window.view.subsets}
         if name not in known:
@@ -284,8 +289,7 @@ class WindowSet(Sequence[Window]):
     def with_truth(self, y_NH: FloatArray) -> "WindowSet":
         """Return the same views with another truth, for tests that poison it.
 
-        Raises:
-            DataError: the truth is not (N, H).
+        DataError if the truth is not (N, H).
         """
         if y_NH.shape != (len(self), self.horizon):
             raise DataError(
@@ -297,35 +301,41 @@ class WindowSet(Sequence[Window]):
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Replace the windows and the manifest of a folder."""
-        frame = pl.DataFrame([to_row(window) for window in self._windows], schema=FRAME_SCHEMA)
+        chunks = [
+            pl.DataFrame(list(map(to_row, self._windows[first : first + _CHUNK])), FRAME_SCHEMA)
+            for first in range(0, len(self), _CHUNK)
+        ]
+        frame = pl.concat(chunks or [pl.DataFrame(schema=FRAME_SCHEMA)], rechunk=True)
         replace_together(Path(folder), {WINDOWS_FILE: frame.write_parquet}, self.manifest)
 
     @classmethod
-    def read(cls, folder: str | os.PathLike[str]) -> Self:
-        """Read a folder that :meth:`write` wrote; check its hash.
+    def read(cls, folder: str | os.PathLike[str], since: datetime | None = None) -> Self:
+        """Read a folder that :meth:`write` wrote, or its windows ``since`` an origin.
 
-        Raises:
-            DataError: the folder has no manifest, or its windows are others than it describes.
+        DataError if the folder has no manifest, or its windows are others than it describes.
         """
         return read_together(
             Path(folder),
-            cls._from_files,
+            partial(cls._from_files, since=since),
             remedy="give a folder that WindowSet.write wrote, or build the windows again",
         )
 
     @classmethod
-    def _from_files(cls, files: FileSet) -> Self:
+    def _from_files(cls, files: FileSet, since: datetime | None) -> Self:
         path = files.paths[WINDOWS_FILE]
-        frame = pl.read_parquet(path)
-        if dict(frame.schema) != FRAME_SCHEMA:
+        is_named = {"dataset", "hash"} <= files.facts.keys()
+        if not is_named or pl.read_parquet_schema(path) != FRAME_SCHEMA:
             raise DataError(f"{path} has other columns than windows; build the windows again")
+        rows = pl.scan_parquet(path)
+        frame = (rows if since is None else rows.filter(pl.col("origin_utc") >= since)).collect()
         windows = cls(
             (from_row(row) for row in frame.iter_rows(named=True)),
             dataset=files.facts["dataset"],
             manifest=files.facts,
         )
 
-        if windows.hash != files.facts["hash"]:
+        # Of a part, the hash of the whole file has said so already.
+        if since is None and windows.hash != files.facts["hash"]:
             raise DataError(f"{path} differs from its manifest; build the windows again")
         return windows
 
@@ -354,7 +364,7 @@ def read_hash(folder: Path) -> str:
     """Return the hash of the windows of a folder that is whole; empty where it is not."""
     try:
         return read_together(
-            folder, lambda files: str(files.facts["hash"]), remedy="build the windows"
+            folder, lambda files: str(files.facts.get("hash", "")), remedy="build the windows"
         )
     except DataError:
         return ""

@@ -55,9 +55,6 @@ RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")
 """Baselines that are scored a second time with their known errors."""
 RECALIBRATED = "-recalibrated"  # ends the name of a baseline with its known errors added
 
-SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
-"""Baselines whose fit samples random numbers; the others give the same rows for every seed."""
-
 _DIGITS = 9
 
 
@@ -210,11 +207,11 @@ def score_baselines(
     candidates = [
         Candidate(
             name=name,
-            seeds=range(seeds if name in SEEDED_BASELINES else 1),
+            seeds=range(seeds if baseline.draws else 1),
             fit=partial(fit, name, train),
             is_applicable=partial(is_applicable, name, train=train),
         )
-        for name in BASELINES
+        for name, baseline in BASELINES.items()
     ]
 
     return score_candidates(

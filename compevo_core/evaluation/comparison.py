@@ -1,13 +1,14 @@
 """Paired tests of methods on the same windows, from arrays and from stored forecasts.
 
-What belongs here: the statistics on window errors (paper 5.1, Wilcoxon signed-rank test, and a
-bootstrap by blocks of days), pairing the forecasts that files hold. What does not: errors
-(``evaluation.metrics``), making forecasts. Shapes: N windows of a scope, H horizon.
+What belongs here: the statistics on window errors (paper 5.1, Wilcoxon signed-rank test, and
+Student's t on blocks of days), pairing the forecasts that files hold. What does not: errors
+(``evaluation.metrics``), making forecasts. Shapes: N windows of a scope, H horizon, D days that
+have windows, K blocks of days.
 """
 
 import math
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from statistics import stdev
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from compevo_core.data.arrays import BoolArray, FloatArray
@@ -25,14 +27,21 @@ from compevo_core.evaluation.scopes import Scope, SeedForecasts, read_forecasts
 
 BOOTSTRAP_SEED = 0
 LEVEL = 0.95
-RESAMPLES = 2000  # the ends of a 95 % interval rest on 50 resamples each
+RESAMPLES = 2000  # the standard error of a mean rests on so many
+
+BLOCK_DAYS = 14
+"""Longest block of windows that forecast a day: errors of days a week apart are still correlated by
+0.06 to 0.16."""
+
+USUAL_BLOCKS = 20
+"""Blocks are shorter than :data:`BLOCK_DAYS` where there would be fewer of them than this."""
 
 FEWEST_BLOCKS = 10
 """With fewer blocks of days there is a mean difference, and neither a test nor an interval."""
 
 OVERLAPPING_HORIZONS = 4
-"""Length of a block, in horizons, where windows overlap. Blocks of one horizon still share steps at
-their ends: for 100 of them a nominal 95 % interval held the truth in 85 % of simulated cases."""
+"""Length of a block, in horizons, where windows overlap: blocks of one horizon still share steps at
+their ends."""
 
 MAX_ENUMERATED = 13
 """Up to as many differences, some of them tied or 0, every sign of their ranks is counted."""
@@ -63,7 +72,8 @@ class PairedComparison:
     """How the errors of two methods differ on the same windows, a minus b, in their unit."""
 
     n: int  # windows with an error of both
-    n_blocks: int  # blocks of days that hold these (:func:`label_blocks`)
+    n_blocks: int  # blocks of days that hold these
+    block_days: int  # their length (:func:`choose_block_days`)
     n_equal: int  # windows where both err the same
     mean_difference: float  # mean over windows; negative where a is better
     # The paper's one-sided test that a is better, on means of blocks; None, like all that follows,
@@ -71,7 +81,7 @@ class PairedComparison:
     p_value: float | None = None
     p_two_sided: float | None = None  # the two-sided test
     rank_sign: int | None = None  # direction of its ranks: -1 where a is better
-    # Lower end of the 95 % interval of the mean difference, resampled by block
+    # Lower end of the 95 % interval of the mean difference (:func:`measure_interval`)
     interval_low: float | None = None
     interval_high: float | None = None  # upper end
 
@@ -83,6 +93,7 @@ PAIRED_TEST_SCHEMA = {
     "method_b": pl.String(),
     "n": pl.Int64(),
     "n_blocks": pl.Int64(),
+    "block_days": pl.Int64(),
     "n_equal": pl.Int64(),
     "mean_difference": pl.Float64(),
     "p_value": pl.Float64(),
@@ -153,18 +164,50 @@ def _enumerate_signs(ranks_N: FloatArray, is_positive_N: BoolArray) -> PairedTes
     )
 
 
-def bootstrap_interval(
-    errors: FloatArray, rng: np.random.Generator, groups: Sequence[Hashable]
+def measure_interval(
+    errors_N: FloatArray, days_N: npt.ArrayLike, blocks_N: npt.ArrayLike
 ) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the mean of known errors (N,).
+    """Return the 95 % interval of the mean of known errors: Student's t on sums of whole blocks.
 
-    Whole ``groups`` are sampled: regions share a day's weather, and their errors are not
-    independent.
+    Days are numbers. Days of neighbouring blocks are correlated too, and few blocks vary too little
+    around their own mean: both are corrected by what an autoregression of days of the measured
+    correlation makes of these very blocks. In simulations with correlations to 0.6 the interval
+    holds the mean in 94 to 96 % of cases from 100 days on (``benchmarks/intervals.py``).
     """
-    means = _resample_means(errors, rng, groups)
-    # Percentiles of the resampled means need no assumption on how errors are distributed.
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+    from scipy.stats import t
+
+    mean = float(errors_N.mean())
+    days_D, first_D, codes_N = np.unique(days_N, return_index=True, return_inverse=True)
+    counts_D = np.bincount(codes_N)
+    deviation_D = np.bincount(codes_N, errors_N - mean) / counts_D
+    share_D = counts_D / len(errors_N)
+
+    _, block_D = np.unique(np.asarray(blocks_N)[first_D], return_inverse=True)
+    share_KD = np.where(block_D == np.arange(block_D.max() + 1)[:, None], share_D, 0.0)
+    variance = float(np.square(share_KD @ deviation_D).sum())
+
+    # What the sum of squares is expected to be, and the variance of the mean, for such days.
+    apart_DD = np.abs(np.subtract.outer(days_D, days_D))
+    correlation_DD = measure_correlation(days_D, deviation_D) ** apart_DD
+    centred_KD = share_KD - share_KD.sum(1, keepdims=True) * share_D
+    expected = float((centred_KD @ correlation_DD * centred_KD).sum())
+    variance *= float(share_D @ correlation_DD @ share_D) / expected
+
+    reach = float(t.ppf((1 + LEVEL) / 2, len(share_KD) - 1)) * math.sqrt(variance)
+    return mean - reach, mean + reach
+
+
+def measure_correlation(days_D: FloatArray, deviation_D: FloatArray) -> float:
+    """Return the correlation of following days, 0 to 0.9; 0 with fewer than ten pairs of days.
+
+    Of a short series it is estimated too low, by (1 + 3 r) / n (Kendall, 1954), which is added.
+    """
+    follows_D = np.diff(days_D) == 1
+    n, spread = int(follows_D.sum()), float(np.square(deviation_D).mean())
+    if n < FEWEST_BLOCKS or not spread:
+        return 0.0
+    r = float((deviation_D[1:] * deviation_D[:-1])[follows_D].mean()) / spread
+    return min(max((n * r + 1) / (n - 3), 0.0), 0.9)
 
 
 def compare_means(
@@ -180,39 +223,29 @@ def compare_means(
     reach = max(view.end_utc - view.origin_utc for view in views)
     apart = (max(days) - min(days)) / max(1, len(set(days)) - 1) or reach
     shared = min(max(1, math.ceil(reach / apart)), len(set(days)))
-    means = _resample_means(difference_N, np.random.default_rng(BOOTSTRAP_SEED), days)
+
+    # The mean of a resample is the sum over its days by their windows: big days weigh more.
+    code_of = {day: code for code, day in enumerate(dict.fromkeys(days))}
+    codes = np.array([code_of[day] for day in days])
+    sums, counts = np.bincount(codes, weights=difference_N), np.bincount(codes)
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    sampled = rng.integers(0, len(sums), size=(RESAMPLES, len(sums)))
+    means = sums[sampled].sum(axis=1) / counts[sampled].sum(axis=1)
     return float(difference_N.mean()), float(means.std() * math.sqrt(shared))
 
 
-def _resample_means(
-    errors: FloatArray, rng: np.random.Generator, groups: Sequence[Hashable]
-) -> FloatArray:
-    """Return the means of resamples of whole groups."""
-    # The mean of a resample is the sum over its groups by their windows: big groups weigh more.
-    code_of = {label: code for code, label in enumerate(dict.fromkeys(groups))}
-    codes = np.array([code_of[label] for label in groups])
-    sums = np.bincount(codes, weights=errors)
-    counts = np.bincount(codes)
+def choose_block_days(views: Sequence[WindowView]) -> int:
+    """Return the length of a block: :data:`BLOCK_DAYS`, or a 20th of the days that windows span.
 
-    # As many groups as there are, with replacement: the bootstrap's definition.
-    sampled = rng.integers(0, len(sums), size=(RESAMPLES, len(sums)))
-    means: FloatArray = sums[sampled].sum(axis=1) / counts[sampled].sum(axis=1)
-    return means
-
-
-def label_blocks(views: Sequence[WindowView]) -> list[int]:
-    """Return the block of days that each window belongs to (N,).
-
-    A block is a day where a window forecasts no more than that. Longer windows that begin on
-    following days share target steps, and so errors: there a block is :data:`OVERLAPPING_HORIZONS`
-    horizons long, for windows at its end reach into the next one.
+    Windows longer than a day that begin on following days share target steps, and so errors: there
+    a block is at least :data:`OVERLAPPING_HORIZONS` horizons long, for windows at its end reach
+    into the next one.
     """
     days = [view.calendar.target_date for view in views]
-    first = min(days, default=None)
-    longest = max((view.horizon * view.step for view in views), default=timedelta())
-    horizon = max(1, math.ceil(longest / timedelta(days=1)))
-    length = horizon if horizon == 1 else horizon * OVERLAPPING_HORIZONS
-    return [(day - first).days // length for day in days] if first is not None else []
+    spanned = (max(days) - min(days)).days + 1
+    horizon = math.ceil(max(view.horizon * view.step for view in views) / timedelta(days=1))
+    overlapping = horizon * OVERLAPPING_HORIZONS if horizon > 1 else 1
+    return max(overlapping, min(BLOCK_DAYS, spanned // USUAL_BLOCKS))
 
 
 def compare_pairs(
@@ -221,32 +254,35 @@ def compare_pairs(
     """Compare two errors a window; DataError if no window has both.
 
     One error a window, since the steps of a day are not independent. The series of a day share
-    their weather, and windows that overlap their values: test and interval treat a block of days as
-    one piece of evidence. One seed gives the same forecasts the same interval.
+    their weather, following days their season, and windows that overlap their values: test and
+    interval treat a block of days as one piece of evidence.
     """
     difference_N = errors_a_N - errors_b_N
     is_known_N = np.isfinite(difference_N)
     if not is_known_N.any():
         raise DataError("no window has an error of both methods; there is nothing to compare")
 
-    blocks = [block for block, known in zip(label_blocks(views), is_known_N, strict=True) if known]
+    length = choose_block_days(views)
+    days_N = np.array([view.calendar.target_date.toordinal() for view in views])
+    days_N = (days_N - days_N.min())[is_known_N]
+    blocks, codes_N = np.unique(days_N // length, return_inverse=True)
     known = difference_N[is_known_N]
     compared = PairedComparison(
         n=len(known),
-        n_blocks=len(set(blocks)),
+        n_blocks=len(blocks),
+        block_days=length,
         n_equal=int((known == 0).sum()),
         mean_difference=float(known.mean()),
     )
-    # Of a handful of blocks the resampled means are a handful, and so are the ranks of a test.
+    # Of a handful of blocks the variance is a guess, and so are the ranks of a test.
     if compared.n_blocks < FEWEST_BLOCKS:
         return compared
 
-    _, codes = np.unique(blocks, return_inverse=True)
     means_a, means_b = (
-        np.bincount(codes, errors_N[is_known_N]) / np.bincount(codes)
+        np.bincount(codes_N, errors_N[is_known_N]) / np.bincount(codes_N)
         for errors_N in (errors_a_N, errors_b_N)
     )
-    low, high = bootstrap_interval(known, np.random.default_rng(BOOTSTRAP_SEED), blocks)
+    low, high = measure_interval(known, days_N, codes_N)
     return replace(
         compared, **paired_test(means_a, means_b)._asdict(), interval_low=low, interval_high=high
     )
@@ -331,7 +367,8 @@ def pair_stored(
         others = _read(largest, scope)
         tests += compare_with_opponents(scope, {method: of_runs, **others}, method)
 
-    for budget in files.get(method, {}):
+    # Trainings without a budget are the runs themselves, and were paired above.
+    for budget in filter(None, files.get(method, {})):
         # What spends nothing had no less than the others.
         equal = [path for of in files.values() for path in of.get(budget, of.get(None, ()))]
         for scope in scopes:

@@ -26,7 +26,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from math import isfinite, sqrt
+from math import sqrt
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -59,7 +59,6 @@ from compevo_core.forecast.issued import (
 
 MIDNIGHT, ISSUE_TIME = "midnight", "issue-time"
 PERSISTENCE, WEEKLY = "persistence", "weekly"
-_WEEK = timedelta(days=7)
 MIDNIGHT_GRACE = timedelta(hours=3)
 """How long after midnight a forecast that knows to midnight is on time; one step where longer."""
 
@@ -90,8 +89,13 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "scored_at": UTC_US,
 }
 SCORES = (
-    *("n_points", "mae", "rmse", "pinball_10_50_90", "coverage_80"),
-    *("mean_inside_80", "peak_inside_80"),
+    "n_points",
+    "mae",
+    "rmse",
+    "pinball_10_50_90",
+    "coverage_80",
+    "mean_inside_80",
+    "peak_inside_80",
 )
 
 SPANS_DAYS = (7, 28, 365)
@@ -221,7 +225,9 @@ def _find_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> _DayT
     season = count_season_steps(series.step)
     repeated = {
         PERSISTENCE: repeat_known(series, position, known_end, season, horizon),
-        WEEKLY: repeat_known(series, position, known_end, max(1, _WEEK // series.step), horizon),
+        WEEKLY: repeat_known(
+            series, position, known_end, max(1, timedelta(days=7) // series.step), horizon
+        ),
     }
     complete = {name: values for name, values in repeated.items() if np.isfinite(values).all()}
     return _DayTruth(truth_H=truth_H, repeated=complete)
@@ -377,24 +383,26 @@ def _measure_against(rows: pl.DataFrame, reference: str, name: str) -> pl.DataFr
         last_days.agg(pl.col("day").max().alias("last_day")), on=_TIMING
     )
     both = pl.concat([pairs, pairs.with_columns(pl.lit(POOLED).alias("entity"))])
-    return pl.concat([_measure_span(both, days, name) for days in SPANS_DAYS])
-
-
-def _measure_span(pairs: pl.DataFrame, days: int, reference: str) -> pl.DataFrame:
-    recent = pairs.filter(pl.col("day") > pl.col("last_day") - timedelta(days=days))
     # By points: a day of which half is missing counts half.
     weight = pl.col("n_points")
-    means = recent.group_by(*_TIMING, "entity").agg(
-        pl.col("day").n_unique().cast(pl.Int64).alias("n_days"),
-        ((pl.col("mae") * weight).sum() / weight.sum()).alias("mae"),
-        ((pl.col("reference_mae") * weight).sum() / weight.sum()).alias("reference_mae"),
-        pl.col("last_day").first(),
-    )
-    return means.with_columns(
-        pl.lit(days).cast(pl.Int64).alias("span_days"),
-        pl.lit(reference).alias("reference"),
-        (1 - pl.col("mae") / pl.col("reference_mae")).alias("skill"),
-    ).select(pl.col(name).cast(kind) for name, kind in SKILL_SCHEMA.items())
+    spans = []
+    for days in SPANS_DAYS:
+        recent = both.filter(pl.col("day") > pl.col("last_day") - timedelta(days=days))
+        means = recent.group_by(*_TIMING, "entity").agg(
+            pl.col("day").n_unique().cast(pl.Int64).alias("n_days"),
+            ((pl.col("mae") * weight).sum() / weight.sum()).alias("mae"),
+            ((pl.col("reference_mae") * weight).sum() / weight.sum()).alias("reference_mae"),
+            pl.col("last_day").first(),
+        )
+        spans.append(
+            means.with_columns(
+                pl.lit(days).cast(pl.Int64).alias("span_days"),
+                pl.lit(name).alias("reference"),
+                (1 - pl.col("mae") / pl.col("reference_mae")).alias("skill"),
+            )
+        )
+    columns = [pl.col(column).cast(kind) for column, kind in SKILL_SCHEMA.items()]
+    return pl.concat(spans).select(columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -484,8 +492,7 @@ def _to_normal(scaled: float, degrees: int) -> float:
 
     chance = float(stats.t.cdf(scaled, degrees))
     score = NormalDist().inv_cdf(chance) if 0 < chance < 1 else np.copysign(np.inf, scaled)
-    bounded = score if isfinite(score) else np.copysign(_LARGEST_SCORE, scaled)
-    return float(np.clip(bounded, -_LARGEST_SCORE, _LARGEST_SCORE))
+    return float(np.clip(score, -_LARGEST_SCORE, _LARGEST_SCORE))
 
 
 def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:

@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,16 +24,20 @@ from compevo_core.baselines import (
     PRIORS,
     Baseline,
     FitBaseline,
+    NewsFits,
     SharedFits,
     find_cost,
     is_applicable,
+    list_news_readers,
 )
-from compevo_core.baselines.gbm import Blend
+from compevo_core.baselines.gbm import Blend, BoostedTrees
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.baselines.naive import Persistence
+from compevo_core.baselines.news_ridge import SUFFIX, NewsRidge
 from compevo_core.baselines.zero_shot import PREFIX, find_at_hand, is_zero_shot
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, evenly_spaced, mean_known
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import nearest_windows
 from compevo_core.data.window import WindowSet
@@ -51,13 +55,6 @@ POPULATION = "compevo"
 
 REFIT_DAYS = 91  # days after which an issued method learns anew from all that has become known
 
-_ORDER = (
-    *("last-value", "persistence", "weekly", "seasonal-mean", "published", "ets"),
-    *("calendar-ridge", "published-error-ridge", "own-weather-ridge", "lagged-gbm", "gbm"),
-    *("published-error-gbm", "own-weather-gbm", "blend", MIXTURE, POPULATION),
-)
-"""Candidates, the simplest first: nothing fitted, a line, trees, several, agents that read."""
-
 _WORST = 1.02  # error of what is chosen, over the lowest, at most
 _CLOSE = 1.2  # error of a member of the mixture, over the lowest of one method, at most
 _MOST_WINDOWS = 500  # of validation that candidates are scored on, evenly spaced in time
@@ -65,9 +62,6 @@ _MOST_WINDOWS = 500  # of validation that candidates are scored on, evenly space
 _MOST_ZERO_SHOT = 100  # of them, where a pretrained model is a candidate: each takes it 0.1 s
 _GROWTH = 4  # a method learns anew when what it was fitted on has grown by such a part of it
 
-_TREES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
-_MOST_TREE_STEPS = 40_000
-"""Target steps that trees are fitted on at most, the nearest days: seconds in place of minutes."""
 _FEWEST_TREE_DAYS = 182  # of fewer days trees would not know a season: they are not candidates then
 
 
@@ -83,6 +77,27 @@ class MethodScore:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class NewsCheck:
+    """The errors of a method on validation with news and without, MAE in the series' unit."""
+
+    method: str  # the best without news
+    articles: int  # that windows of train and validation name
+    own: float
+    none: float
+    swapped: float  # with another day's news
+    helps: bool  # more than by chance, and more than another day's
+
+    @property
+    def sentence(self) -> str:
+        """The errors in one line, and what follows."""
+        used = "they are used" if self.helps else "they are not used"
+        return (
+            f"{self.articles:,} articles: MAE {self.own:.3g} with them, {self.none:.3g} without, "
+            f"{self.swapped:.3g} with another day's: {used}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class MethodChoice:
     """What was chosen, and the numbers that it was chosen by."""
 
@@ -93,6 +108,7 @@ class MethodChoice:
     unit: str
     members: tuple[str, ...] = ()  # the methods that a mixture consists of, the simplest first
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)  # candidates, and why
+    news: NewsCheck | None = None  # where there is news
 
     @property
     def sentence(self) -> str:
@@ -111,33 +127,50 @@ class MethodChoice:
         """Return plain values, for a manifest."""
         return dataclasses.asdict(self) | {"sentence": self.sentence}
 
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_json` returned."""
+        fields = {name: value for name, value in raw.items() if name != "sentence"}
+        news = raw.get("news")
+        fields |= {
+            "scores": tuple(MethodScore(**score) for score in raw["scores"]),
+            "members": tuple(raw["members"]),
+            "news": news and NewsCheck(**news),
+        }
+        return cls(**fields)
+
 
 def configure_method(
     name: str, members: Sequence[str] = (), *, train: WindowSet | None = None, seed: int = 0
 ) -> RunConfig:
     """Return the settings of a method that needs no language model.
 
-    ``name`` is one of :data:`PRIORS`, ``zero-shot:`` and a model, or ``mixture`` of ``members``; of
-    many windows of ``train``, trees take the nearest days. ConfigError for no such method, or a
-    mixture of fewer than two.
+    ``name`` is one of :data:`PRIORS`, one that reads news, ``zero-shot:`` and a model, or
+    ``mixture`` of ``members``; of many windows of ``train``, trees take the nearest days.
+    ConfigError for no such method, or a mixture of fewer than two.
     """
     names = list(members) if name == MIXTURE else [name]
     for each in names:
-        if each not in PRIORS and not is_zero_shot(each):
-            known = ", ".join([*PRIORS, f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO])
-            raise ConfigError(f"no method {each!r}; known: {known}")
+        known = [*PRIORS, *list_news_readers()]
+        if each not in known and not is_zero_shot(each):
+            choices = ", ".join([*known, f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO])
+            raise ConfigError(f"no method {each!r}; known: {choices}")
     if name == MIXTURE and len(names) < 2:
         raise ConfigError("a mixture needs two methods or more: name one of them instead")
 
     models = {each.removeprefix(PREFIX) for each in names if is_zero_shot(each)}
     if len(models) > 1:
         raise ConfigError(f"a mixture takes one pretrained model, not {', '.join(sorted(models))}")
+    refit_days = REFIT_DAYS
+    if train is not None and len(train):
+        learnt = train[-1].view.end_utc - train[0].view.origin_utc
+        refit_days = max(1, learnt.days // _GROWTH)
     weights = {"selection.online": True, "selection.rule": "boa", "selection.scope": "series"}
     return RunConfig().with_overrides(
         {
             "forecast.decoder": "none",
             "forecast.zero_shot_model": next(iter(models), ""),
-            "forecast.refit_days": _choose_refit_days(train),
+            "forecast.refit_days": refit_days,
             "population.agents": len(names),
             "population.members": [
                 {
@@ -160,6 +193,7 @@ def choose_method(
     *,
     names: Sequence[str] = (),
     population: Path | None = None,
+    news: NewsPool | None = None,
     fit: FitBaseline | None = None,
     on_step: OnStep = lambda _: None,
 ) -> MethodChoice:
@@ -172,6 +206,8 @@ def choose_method(
     The candidates are ``names``: all of :data:`PRIORS` that can forecast these windows unless
     given, and a pretrained model whose weights are in the local cache. ``population``, the run
     folder of one with a language model that was trained on the same windows, is a candidate too.
+    With ``news``, the articles of all windows, the best of them that may is also corrected by what
+    it says; that is a candidate if it errs less than without, and than with another day's news.
     ``fit`` fits by name, in memory unless given; ``on_step`` gets a line before each step that
     takes time. DataError if there is no validation window, or no method can forecast them.
     """
@@ -187,11 +223,15 @@ def choose_method(
         )
     days = [view.calendar.target_date for view in known.views()]
     known = _thin(known)
-    fit = fit or SharedFits()
+    fit = NewsFits(fit or SharedFits(), news)
     left_out: dict[str, str] = {}
     candidates = []
+    origins = sorted({view.origin_utc for view in train.views()})
+    apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
     for name in names or _list_applicable(train, known):
-        if _is_too_slow(name, train):
+        # The nearest days that it would be fitted on may be too few to be worth it.
+        nearest = _limit_days(name, train)
+        if nearest and nearest * apart < timedelta(days=_FEWEST_TREE_DAYS):
             left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
         else:
             candidates.append(name)
@@ -204,7 +244,19 @@ def choose_method(
         for name, forecaster in fitted.items()
     }
     scale_N = _measure_scales(train, known)
-    members = _choose_members(rank_methods(errors, known, scale_N))
+    check = None
+    if news is not None and any(view.candidate_ids for view in train.views()):
+        names_with_news = [s.name + SUFFIX for s in rank_methods(errors, known, scale_N)]
+        readers = list_news_readers()
+        if reader := next((name for name in names_with_news if name in readers), None):
+            try:
+                check, with_news_N = _check_news(reader, train, known, scale_N, fit)
+                errors |= {reader: with_news_N} if check.helps else {}
+            except DataError as error:  # too short to leave a part of it out
+                left_out[reader] = str(error)
+    ranked = rank_methods(errors, known, scale_N)
+    close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
+    members = sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
     if len(members) > 1:
         experience, scaler = validate_members(
             # Fits stay as they were on train: to fit all anew would take most of the time.
@@ -229,7 +281,45 @@ def choose_method(
         unit=known[0].view.unit,
         members=tuple(members),
         left_out=left_out,
+        news=check,
     )
+
+
+def _check_news(
+    reader: str, train: WindowSet, known: WindowSet, scale_N: FloatArray, fit: FitBaseline
+) -> tuple[NewsCheck, FloatArray]:
+    """Fit a method that reads news; return whether it helps on validation, and its errors (N,)."""
+    fitted = fit(reader, train)
+    assert isinstance(fitted, NewsRidge)  # noqa: S101 - by its name
+    views = known.views()
+    # Another day's news is the news of half of validation away.
+    origins = sorted({view.origin_utc for view in views})
+    lent = {at: origins[i - len(origins) // 2] for i, at in enumerate(origins)}
+    view_of = {(view.entity, view.origin_utc): view for view in views}
+    lenders = [view_of.get((view.entity, lent[view.origin_utc]), view) for view in views]
+    own_N, none_N, swapped_N = (
+        measure_window_errors(known.truth(), forecast_NH)
+        for forecast_NH in (
+            fitted.predict(views),
+            fitted.base.predict(views),
+            fitted.predict(views, lenders),
+        )
+    )
+    counts_N = np.isfinite(scale_N)
+    counted = [view for view, counts in zip(views, counts_N, strict=True) if counts]
+    gains = [
+        compare_means((own_N / scale_N)[counts_N], (other_N / scale_N)[counts_N], counted)
+        for other_N in (none_N, swapped_N)
+    ]
+    check = NewsCheck(
+        method=fitted.base.name,
+        articles=len({name for view in (*train.views(), *views) for name in view.candidate_ids}),
+        own=float(own_N.mean()),
+        none=float(none_N.mean()),
+        swapped=float(swapped_N.mean()),
+        helps=all(difference < -error for difference, error in gains),
+    )
+    return check, own_N
 
 
 def _thin(windows: WindowSet) -> WindowSet:
@@ -255,13 +345,6 @@ def _measure_scales(train: WindowSet, windows: WindowSet) -> FloatArray:
     scale_N = np.array([scales[view.entity] for view in windows.views()])
     scale_N[~(scale_N > 0)] = np.nan
     return scale_N if np.isfinite(scale_N).any() else np.ones(len(scale_N))
-
-
-def _choose_members(scores: Sequence[MethodScore]) -> list[str]:
-    """Return the methods with close errors, at least two where there are two."""
-    close = [s.name for s in scores if s.error <= _CLOSE * scores[0].error]
-    names = close if len(close) > 1 else [score.name for score in scores[:2]]
-    return sorted(names, key=_place)
 
 
 def _fit_candidates(
@@ -320,43 +403,29 @@ def choose_best(scores: Sequence[MethodScore]) -> str:
     return min((s.name for s in near if s.excess <= s.standard_error), key=_place)
 
 
-def _choose_refit_days(train: WindowSet | None) -> int:
-    """Return the days after which a method learns anew: a share of those that it learnt from."""
-    if train is None or not len(train):
-        return REFIT_DAYS
-    first, last = train[0].view.origin_utc, train[-1].view.end_utc
-    return max(1, (last - first).days // _GROWTH)
-
-
 def _limit_days(name: str, train: WindowSet | None) -> int:
     """Return the nearest days that a method is fitted on; 0 for all of them."""
-    if name not in _TREES or train is None or not len(train):
+    most = PRIORS[name].most_steps if name in PRIORS else 0
+    if not most or train is None or not len(train):
         return 0
-    days = _MOST_TREE_STEPS // (train.horizon * len(train.entities))
+    days = most // (train.horizon * len(train.entities))
     return 0 if len(train) <= days * len(train.entities) else max(days, 1)
 
 
-def _is_too_slow(name: str, train: WindowSet) -> bool:
-    """Whether the nearest days that a method would be fitted on are too few to be worth it."""
-    days = _limit_days(name, train)
-    origins = sorted({view.origin_utc for view in train.views()})
-    apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
-    return days > 0 and days * apart < timedelta(days=_FEWEST_TREE_DAYS)
-
-
 def _place(name: str) -> int:
-    # A method that is not listed is fitted, and no mixture.
-    return _ORDER.index(name) if name in _ORDER else _ORDER.index(Blend.name)
+    # The simplest first; a pretrained model is with the last that is fitted.
+    order = [*PRIORS, MIXTURE, POPULATION]
+    return order.index(name) if name in order else len(PRIORS) - 1
 
 
 def _list_applicable(train: WindowSet, val: WindowSet) -> list[str]:
     """Return the candidates that can forecast these windows, the simplest first."""
-    known = [name for name in _ORDER if name in PRIORS]
+    known = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
     if len(val) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
         known.append(f"{PREFIX}{at_hand}")
     if not any(view.covariates for view in train.views()):
         # Without weather by day lagged trees err less, and take a tenth of the time.
-        known = [name for name in known if name not in ("gbm", "blend")]
+        known = [name for name in known if name not in (BoostedTrees.name, Blend.name)]
     return [
         name
         for name in sorted(known, key=_place)

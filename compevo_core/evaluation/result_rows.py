@@ -150,9 +150,8 @@ def evaluate(
     ``data.quantiles.LEVELS`` (NaN where there is none) are in the order of ``windows``. ``train``
     gives the scale of MASE; ``clock`` measures ``seconds`` where the identity does not give them.
 
-    Raises:
-        DataError: no window, more than one split or unit, a method without a name, or forecasts of
-            a wrong shape.
+    DataError if there is no window, more than one split or unit, a method without a name, or
+    forecasts of a wrong shape.
     """
     # A row is about one split and one unit; a mean over two would be about neither.
     split = _require_single(windows, "split")

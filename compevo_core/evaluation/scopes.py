@@ -28,13 +28,20 @@ ALL_DAYS = "aemo-2021"
 EVENT_DAYS = "aemo-2021-events"  # only in the sample: there it is known what news announces
 TEST_SUBSETS = {
     "electricity": (
-        *("paper-original", "paper-original-no-weather", "paper-original-2020"),
-        *("paper-original-2020-from-2019", "n2f-test-100", ALL_DAYS, EVENT_DAYS),
+        "paper-original",
+        "paper-original-no-weather",
+        "paper-original-2020",
+        "paper-original-2020-from-2019",
+        "n2f-test-100",
+        ALL_DAYS,
+        EVENT_DAYS,
     ),
     # What is known at midnight, and what is known at 17:00, when AEMO issues its own forecast.
     "electricity-operational": (
-        *("operational-2026-200", "operational-2026-200-known-1700"),
-        *("paper-2026", "paper-2026-known-1700"),
+        "operational-2026-200",
+        "operational-2026-200-known-1700",
+        "paper-2026",
+        "paper-2026-known-1700",
     ),
 }
 """Subsets that are scored apart; other data sets are scored on their whole test split."""

@@ -52,7 +52,6 @@ _FACTS_FILE = "state.json"
 _ARRAYS_FILE = "state.safetensors"
 _EXPERIENCE = "experience"
 _HASH_DIGITS = 16
-_WEEK_S = 7 * 86_400
 
 
 class DayForecasts(NamedTuple):
@@ -196,6 +195,20 @@ class Snapshots:
 
     def _read_facts(self, path: Path) -> dict[str, Any] | None:
         """Return the facts of a state; None where it is damaged, and then it is removed."""
+        facts = self._verify(path)
+        if facts is None:
+            log.warning("%s is damaged: it is removed, and learnt again", path.parent)
+            shutil.rmtree(path.parent, ignore_errors=True)
+            self.damaged.append(path.parent.name)
+        return facts
+
+    def list_damaged(self) -> list[Path]:
+        """Return the states that are not what was kept, of any model; nothing is removed."""
+        files = self._folder.glob(f"*/[!.]*/{_FACTS_FILE}")
+        return sorted(file.parent for file in files if self._verify(file) is None)
+
+    def _verify(self, path: Path) -> dict[str, Any] | None:
+        """Return the facts of a state, None where any file of it is not what was kept."""
         try:
             verify_manifest(path.parent)
             facts = read_json(path, "it is made again")
@@ -203,9 +216,6 @@ class Snapshots:
                 if hash_file(self._part(path.parents[1], name)) != digest:
                     raise DataError(f"{name} is altered")
         except (CompEvoError, OSError, KeyError, ValueError):
-            log.warning("%s is damaged: it is removed, and learnt again", path.parent)
-            shutil.rmtree(path.parent, ignore_errors=True)
-            self.damaged.append(path.parent.name)
             return None
         return facts
 
@@ -261,7 +271,7 @@ class Snapshots:
             parts.append((part.stem, hash_file(part)))
 
         arrays = {
-            **_prefix("weighting", state.weighting.to_arrays()),
+            **{f"weighting/{key}": of for key, of in state.weighting.to_arrays().items()},
         }
         for window, forecasts in pending.items():
             arrays |= {f"{k}/{window}": v for k, v in forecasts._asdict().items()}
@@ -309,7 +319,7 @@ class Snapshots:
         staying = set(newest_first[:KEPT_NIGHTS])
         oldest_of: dict[int, Path] = {}
         for path in newest_first:
-            weeks = (newest - newest_of[path]).total_seconds() / _WEEK_S
+            weeks = (newest - newest_of[path]).total_seconds() / (7 * 86_400)
             oldest_of[math.floor(math.log2(weeks)) if weeks >= 1 else -1] = path
         staying |= set(oldest_of.values())
 
@@ -323,10 +333,6 @@ class Snapshots:
     @staticmethod
     def _part(folder: Path, name: str) -> Path:
         return folder / _EXPERIENCE / f"{name}.safetensors"
-
-
-def _prefix(name: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{name}/{key}": value for key, value in arrays.items()}
 
 
 def _take(arrays: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
-from compevo_core.baselines import FitBaseline, fit_baseline
+from compevo_core.baselines import FitBaseline, NewsFits, fit_baseline
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
@@ -58,7 +58,7 @@ from compevo_core.training.prior import (
 from compevo_core.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from compevo_core.lm.backbone import Backbone
+    from compevo_core.lora.backbone import Backbone
     from compevo_core.training.model import PopulationModel
     from compevo_core.training.search import ReadingModel
 
@@ -99,7 +99,8 @@ class CompEvoForecaster:
 
         experience = self._model.experience
         horizon = experience.truth_NH.shape[1]
-        priors = PriorSet.load(self.config, folder, self._model.scaler, fit, horizon)
+        fit = NewsFits(fit, news)
+        priors = PriorSet.load(self.config, folder, self._model.scaler, fit, horizon, news)
         weighting = PopulationWeights(self.config, self._model.selection, self._model.calibration)
         self._state = DailyState(self._model.calibration, priors, weighting, experience)
         weighting.replay(experience)

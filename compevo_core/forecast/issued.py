@@ -17,7 +17,7 @@ who noted the head, the hash of the last line, can detect that.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,6 +188,7 @@ def issue_forecast(
         )
 
     prediction, past = forecaster.predict_by_agent(views), None
+    news_change_N = measure_news_change(forecaster, views, prediction.aggregate)
     if totals:
         prediction, past = reconcile(prediction, views, totals, forecaster.past_errors)
     by_method = _list_methods(prediction, views, reads_news=bool(forecaster.logics))
@@ -223,6 +224,7 @@ def issue_forecast(
                 "step_weights": prediction.step_weights[row].tolist(),
                 "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
                 "levels": prediction.levels[:, row].tolist(),
+                **({} if news_change_N is None else {"news_change": float(news_change_N[row])}),
                 "last_week": _list_known((last_week or {}).get(view.entity, ())),
                 "day_quantiles": {
                     name: _list_known(values_NQ[row])
@@ -239,6 +241,32 @@ def issue_forecast(
     if PUBLISHED in by_method:
         by_quantile[PUBLISHED] = stack_published_quantiles(views)
     return IssuedForecast(rows=_tabulate(views, by_method, by_quantile), facts=facts)
+
+
+def measure_news_change(
+    forecaster: "CompEvoForecaster", views: Sequence[WindowView], forecast_NH: FloatArray
+) -> FloatArray | None:
+    """Return how far forecasts lie from those without any article, as a share (N,) of their mean.
+
+    None where the model reads no news.
+    """
+    if not forecaster.logics:
+        return None
+    blind_NH = forecaster.predict([replace(view, candidate_ids=()) for view in views])
+    level_N = np.abs(blind_NH).mean(axis=1)
+    change_N: FloatArray = (forecast_NH - blind_NH).mean(axis=1) / np.where(
+        level_N, level_N, np.inf
+    )
+    return change_N
+
+
+def list_news_changes(issued: IssuedForecast) -> dict[str, float]:
+    """Return by series what news moves its mean by, as a share; empty where none is read."""
+    return {
+        str(entry["entity"]): float(entry["news_change"])
+        for entry in issued.facts["series"]
+        if "news_change" in entry
+    }
 
 
 def _list_methods(
@@ -379,7 +407,9 @@ def read_chain(root: Path) -> Chain:
     CheckpointMismatch if a line was changed, added or removed.
     """
     path = root / CHAIN_FILE
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    # A damaged letter breaks the chain like any other change.
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    lines = text.splitlines()
     records: dict[str, str] = {}
     previous = ""
 

@@ -32,7 +32,6 @@ _AXIS_OF_WINDOWS = {
     "aggregate": 0, "agents": 1, "step_weights": 0, "quantiles": 0, "bases": 1, "levels": 1,
 }  # fmt: skip
 
-_BAND = (0.1, 0.9)
 _LEAST_SHARE = 1e-6  # of the widest band: a series without errors must not hold all others
 
 
@@ -135,7 +134,7 @@ def reconcile(
     sums_NM = np.array(
         [[float(part in by_total.get(name, [name])) for part in parts_only] for name in names]
     )
-    low_NH, high_NH = (prediction.quantiles[:, LEVELS.index(level)] for level in _BAND)
+    low_NH, high_NH = (prediction.quantiles[:, LEVELS.index(level)] for level in (0.1, 0.9))
     width_N = (high_NH - low_NH).mean(axis=1)
     if not np.isfinite(width_N).all():
         width_N = np.ones(len(names))  # too few errors are known yet: all series count alike

@@ -1,1 +1,1 @@
-"""The shared language model: backbone, encoders, packed prompts, attention, stacked adapters."""
+"""The shared language model: where it comes from, encoders, sampling under a grammar."""

@@ -1,31 +1,30 @@
-"""One frozen language model, shared by all agents, and the blocks that its adapters go into.
+"""Where the frozen language model comes from that all agents share.
 
 What belongs here: loading model and tokenizer from a hub id, a folder, the packaged GGUF file or a
 tiny random model, always frozen, always from safetensors or GGUF; the control whose layers know
-nothing; which linear layers get adapters. What does not: adapters (``lm.adapters``), gradient
-checkpointing (``lm.population``), prompts (``agents.prompts``).
+nothing; layers split over processes, of which each reads its rows from the file and nothing else.
+What does not: which layers get adapters, products (``lora.backbone``), gradient checkpointing
+(``lora.population``), prompts (``agents.prompts``).
 Paper: section 5.1 and D.2 (shared Llama-3.1-8B-Instruct, frozen).
 """
 
-import copy
-import dataclasses
 import functools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import distributed as dist
 from torch import nn
 
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.lm.frozen_linear import (
-    build_sharding_plan,
-    require_processes,
-    split_loaded_layers,
-)
-from compevo_core.lm.model_sources import DEFAULT_CACHE, LORA_TARGETS, find_wheel_folder
+from compevo_core.lm.model_sources import DEFAULT_CACHE, find_wheel_folder
+from compevo_core.lora.backbone import LORA_TARGETS, Backbone
 from compevo_core.runtime.files import fill_folder_atomically, hash_file
 from compevo_core.runtime.seeding import use_seed
+
+if TYPE_CHECKING:
+    from transformers.distributed import DistributedConfig
 
 PACKAGED = "packaged:smollm2-135m"
 PACKAGED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -33,6 +32,8 @@ PACKAGED_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110d
 TINY = "tiny-random"  # for tests and dry runs
 RANDOM_CUTOFF = "none (random weights)"
 _RANDOM_SEED = 0  # of the control: the same layers for every run seed
+_BLOCKS = "model.layers.*"  # as transformers names the blocks of Llama, Mistral, Qwen2 and Gemma
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 #: Last month of training data, as the makers state it; scores on earlier targets may be memorised.
 KNOWLEDGE_CUTOFFS = {
@@ -44,38 +45,6 @@ KNOWLEDGE_CUTOFFS = {
     "google/gemma-2": "2024-06 (release month; no cutoff published)",
     "Qwen/Qwen2.5": "2024-09 (release month; no cutoff published)",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Backbone:
-    """A frozen causal language model, its tokenizer and what is known about it.
-
-    A population multiplies by the frozen layers in ``matmul_dtype`` (None: their own), and enables
-    gradient checkpointing, as recomputed layers must use the adapters of their forward pass.
-    """
-
-    model: Any
-    tokenizer: Any
-    name_or_path: str
-    knowledge_cutoff: str
-    matmul_dtype: torch.dtype | None = None
-    gradient_checkpointing: bool = False
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        device: torch.device = self.model.device
-        return device
-
-    @property
-    def hidden_size(self) -> int:
-        """Width D of the hidden states."""
-        return int(self.model.config.hidden_size)
-
-    @property
-    def decoder(self) -> Any:  # noqa: ANN401 - a module with transformers' own signature
-        """The stack of layers without the vocabulary projection."""
-        return getattr(self.model, self.model.base_model_prefix)
 
 
 def load_backbone(
@@ -269,67 +238,45 @@ def _build_tiny(dtype: torch.dtype) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def find_adapter_targets(backbone: Backbone) -> list[tuple[int, str, nn.Linear]]:
-    """List the layers that get adapters: number of the block, name in the model, layer.
-
-    ConfigError if the backbone has adapters already, or its blocks are not made of these layers.
-    """
-    model = backbone.model
-    # A second population on one model would find no plain layer, and train nothing.
-    if any("lora_" in name for name, _ in model.named_parameters()):
+def require_processes(config: BackboneConfig) -> int:
+    """Return how many processes share the backbone; ConfigError for one, or for random layers."""
+    processes = dist.get_world_size() if dist.is_initialized() else 1
+    if config.weights == "random":
         raise ConfigError(
-            f"backbone {backbone.name_or_path} has adapters already; load a fresh one with "
-            "load_backbone for each population"
+            "the control backbone.weights = 'random' draws whole layers, which no process would "
+            "hold: leave shard_backbone out"
         )
-
-    blocks = getattr(backbone.decoder, "layers", None)
-    if not isinstance(blocks, nn.ModuleList) or not hasattr(backbone.decoder, "norm"):
+    if processes < 2:
         raise ConfigError(
-            f"backbone {backbone.name_or_path} ({type(model).__name__}) is not a stack of layers "
-            "with a norm at its end; name a model built like Llama, Mistral, Qwen2 or Gemma"
+            f"backbone {config.name_or_path} is to be split over processes, and there is one: "
+            "start several (launcher torchrun with processes = 2, or a pod with 2 GPUs), or leave "
+            "shard_backbone out"
         )
-
-    return [
-        (number, f"{model.base_model_prefix}.layers.{number}.{name}", layer)
-        for number, block in enumerate(blocks)
-        for name, layer in _find_linear_layers(block, number, backbone.name_or_path)
-    ]
+    return processes
 
 
-def select_first_layers(decoder: Any, count: int) -> Any:  # noqa: ANN401 - transformers' own module
-    """Return a decoder with only the first layers, and without the final norm.
+def build_sharding_plan(processes: int) -> "DistributedConfig":
+    """Return what ``from_pretrained`` needs in order to load only this process's rows."""
+    from transformers.distributed import DistributedConfig
 
-    A second shell around the same modules: the given decoder, its settings and its weights stay as
-    they are, and gradients and recomputation reach the shared layers as usual.
-    """
-    shell = copy.copy(decoder)
-    # copy.copy shares the dictionary of submodules, which is about to differ.
-    shell._modules = dict(decoder._modules)
-    shell.layers = decoder.layers[:count]
-    shell.norm = nn.Identity()
-    return shell
-
-
-def _find_linear_layers(
-    block: nn.Module, number: int, name_or_path: str
-) -> list[tuple[str, nn.Linear]]:
-    """Find the targets of one block; each must occur once, and there may be no other matrix."""
-    linear_layers = [
-        (name, module)
-        for name, module in block.named_modules()
-        if name.rpartition(".")[2] in LORA_TARGETS and isinstance(module, nn.Linear)
-    ]
-
-    targets = [name.rpartition(".")[2] for name, _ in linear_layers]
-    matrices = {name for name, parameter in block.named_parameters() if parameter.dim() > 1}
-    # Fused projections lack targets; experts are extra matrices. Both would train only in part.
-    others = matrices - {f"{name}.weight" for name, _ in linear_layers}
-    if sorted(targets) != sorted(LORA_TARGETS) or others:
-        missing = [target for target in LORA_TARGETS if target not in targets]
-        raise ConfigError(
-            f"backbone {name_or_path}: layer {number} has not just the linear layers "
-            f"{', '.join(LORA_TARGETS)} (missing: {', '.join(missing) or 'none'}; others: "
-            f"{', '.join(sorted(others)) or 'none'}), and adapters would cover a part of it; name "
-            "a model built like Llama, Mistral, Qwen2 or Gemma"
+    plan = {
+        f"{_BLOCKS}.{'self_attn' if target in _ATTENTION else 'mlp'}.{target}": (
+            "colwise_gather_output"
         )
-    return linear_layers
+        for target in LORA_TARGETS
+    }
+    # Whole: a grammar picks the rows that it allows, and it may be tied to the embeddings.
+    return DistributedConfig(tp_size=processes, tp_plan=plan | {"lm_head": "replicate"})
+
+
+@torch.no_grad()
+def split_loaded_layers(model: nn.Module, processes: int, device_type: str) -> None:
+    """Split the layers of a model that was built in memory; the same model on every process."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = init_device_mesh(device_type, (processes,))
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in LORA_TARGETS and isinstance(module, nn.Linear):
+            rows = distribute_tensor(module.weight, mesh, [Shard(0)], src_data_rank=None)
+            module.weight = nn.Parameter(rows, requires_grad=False)

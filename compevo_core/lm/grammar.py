@@ -1,8 +1,19 @@
 """Grammars over tokens: texts that a small model can write because it can write nothing else.
 
-What belongs here: what generation asks of a grammar, and the grammar of sentences with slots. What
-does not: which sentences (``agents``), sampling and probabilities under a grammar
-(``lm.population``).
+What belongs here: what generation asks of a grammar, the grammar of sentences with slots, sampling
+and probabilities under a grammar. What does not: which sentences (``agents``), sampling from the
+whole vocabulary (``lora.sampling``).
+
+Where a grammar allows a single token, nothing is sampled: a row writes such tokens at once and
+reads them together with the choice before them, in a ragged pass: an agent's new tokens follow each
+other without padding between rows, and only attention takes them row by row, padded to the longest
+run. Each token uses the random number it would have had if all rows had been written token by
+token.
+
+Shapes: A agents, R prompts of an agent, N = A R, n samples of a prompt, M = R n, T tokens, t of
+them so far, D hidden, U tokens allowed in any row, K in one, V vocabulary, d width of a head; in a
+ragged pass F new tokens of all rows or unfinished rows, L new tokens of the agent with the most, c
+of the row with the most.
 """
 
 import dataclasses
@@ -10,7 +21,12 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Protocol
 
+import torch
+from torch import Tensor
+
 from compevo_core.errors import ConfigError
+from compevo_core.lora.attention import Heads, NewTokens, PrefillCache, attend_to_cache
+from compevo_core.lora.sampling import SampledModel, SamplingSettings, choose_tokens, stack_rows
 
 # A text is tokenised behind one of these: a tokenizer may treat the beginning of a text apart, and
 # joins letters with letters and signs with signs.
@@ -162,3 +178,292 @@ def _build_trie(alternatives: Sequence[Sequence[int]]) -> _Node:
             node = node.children.setdefault(token, _Node())
         node.is_end = True
     return root
+
+
+@torch.no_grad()
+def sample_under_grammar(
+    model: SampledModel, cache: PrefillCache, grammar: TokenGrammar, settings: SamplingSettings
+) -> tuple[Tensor, Tensor]:
+    """Sample continuations of every prompt from the softmax over what the grammar allows."""
+    state_AMD = cache.repeat_last_states(settings.samples)
+    agents, samples, _ = state_AMD.shape
+    rows = [
+        _Row(agent, row, grammar, settings) for agent in range(agents) for row in range(samples)
+    ]
+    numbers = [_UniformNumbers(samples, generator) for generator in settings.generators]
+    reader = _RunReader(model, cache, settings)
+
+    while going := [row for row in rows if row.goes_on]:
+        reader.read(going, state_AMD)
+        states_FD = torch.stack([state_AMD[row.agent, row.number] for row in going])
+        uniform_F = None
+        if settings.temperature:
+            drawn = [numbers[row.agent].at(len(row.ids), row.number) for row in going]
+            uniform_F = torch.tensor(drawn, dtype=torch.float64, device=states_FD.device)
+
+        tokens = _choose(model, states_FD, going, settings.temperature, uniform_F)
+        for row, token in zip(going, tokens, strict=True):
+            row.write(token)
+
+    # Where the longest row ends; a further text of an agent begins with the numbers after that.
+    for row in rows if settings.temperature else ():
+        numbers[row.agent].sample_up_to(len(row.ids))
+    ids = [row.ids for row in rows]
+    return stack_rows(ids, agents, settings.pad_token, state_AMD.device)
+
+
+class _Row:
+    """One continuation of an agent, of which ``n_read`` tokens are read, up to its next choice."""
+
+    def __init__(
+        self, agent: int, number: int, grammar: TokenGrammar, settings: SamplingSettings
+    ) -> None:
+        self.agent = agent
+        self.number = number
+        self.ids: list[int] = []
+        self.n_read = 0
+        self.allowed: list[int] = []
+        self.goes_on = settings.max_new_tokens > 0
+        self._grammar = grammar
+        self._settings = settings
+        self._follow()
+
+    def write(self, token: int) -> None:
+        """Write the token that was chosen, and those that must follow it."""
+        self._append(token)
+        self._follow()
+
+    def _follow(self) -> None:
+        while self.goes_on:
+            # Ascending: a number draws among the tokens in the order of their ids.
+            self.allowed = sorted(self._grammar.allowed(tuple(self.ids)))
+            if len(self.allowed) > 1:
+                return
+            self._append(self.allowed[0])
+
+    def _append(self, token: int) -> None:
+        settings = self._settings
+        self.ids.append(token)
+        is_last = token in settings.stop_tokens or len(self.ids) == settings.max_new_tokens
+        if not is_last and settings.is_complete is not None:
+            is_last = settings.is_complete(self.ids)
+        self.goes_on = not is_last
+
+
+class _UniformNumbers:
+    """The numbers between 0 and 1 that an agent's rows draw with: one for each row and token.
+
+    They are drawn when they are first asked for, a token of all rows at a time, as by rows that
+    write in step.
+    """
+
+    def __init__(self, rows: int, generator: torch.Generator) -> None:
+        self._rows = rows
+        self._generator = generator
+        self._drawn: list[list[float]] = []
+
+    def at(self, place: int, row: int) -> float:
+        """Return the number of a row's token."""
+        self.sample_up_to(place + 1)
+        return self._drawn[place][row]
+
+    def sample_up_to(self, tokens: int) -> None:
+        """Draw the numbers of the first tokens of all rows, unless they have been."""
+        generator = self._generator
+        while len(self._drawn) < tokens:
+            number_M = torch.rand(
+                self._rows, dtype=torch.float64, device=generator.device, generator=generator
+            )
+            self._drawn.append(number_M.tolist())
+
+
+class _RunReader:
+    """Reads what rows have written since their last choice."""
+
+    def __init__(
+        self, model: SampledModel, cache: PrefillCache, settings: SamplingSettings
+    ) -> None:
+        self._model = model
+        self._pad_token = settings.pad_token
+        self._first_AM = cache.count_tokens(settings.samples)
+        self._attention = RaggedDecodeAttention(cache, settings.samples, settings.max_new_tokens)
+
+    def read(self, rows: Sequence[_Row], state_AMD: Tensor) -> None:
+        """Put the state after each row's last token in its place."""
+        runs = [
+            TokenRun(row.agent, row.number, row.n_read, row.ids[row.n_read :])
+            for row in rows
+            if row.n_read < len(row.ids)
+        ]
+        if not runs:
+            return  # no row has written yet
+
+        tokens = RaggedTokens(runs, len(state_AMD), self._pad_token, state_AMD.device)
+        self._attention.begin_pass(tokens)
+        positions_AL = tokens.list_positions(self._first_AM)
+        states_ALD = self._model.read_tokens(tokens.ids_AL, positions_AL, self._attention)
+
+        last = tokens.last_runs
+        agent_F, row_F, column_F = tokens.agent_F[last], tokens.row_F[last], tokens.column_F[last]
+        state_AMD[agent_F, row_F] = states_ALD[agent_F, column_F]
+        for row in rows:
+            row.n_read = len(row.ids)
+
+
+def _choose(
+    model: SampledModel,
+    states_FD: Tensor,
+    rows: Sequence[_Row],
+    temperature: float,
+    uniform_F: Tensor | None,
+) -> list[int]:
+    """Choose one token for each row among those that it may write."""
+    # One product for all rows: they are at like places, and their choices overlap.
+    tokens = sorted({token for row in rows for token in row.allowed})
+    column_of = {token: column for column, token in enumerate(tokens)}
+    logits_FU = model.logits(states_FD, torch.tensor(tokens, device=states_FD.device))
+
+    is_allowed_FU = torch.zeros(logits_FU.shape, dtype=torch.bool)
+    for number, row in enumerate(rows):
+        is_allowed_FU[number, [column_of[token] for token in row.allowed]] = True
+    logits_FU = logits_FU.masked_fill(~is_allowed_FU.to(logits_FU.device), -torch.inf)
+
+    columns = choose_tokens(logits_FU, temperature, uniform_F).tolist()
+    return [tokens[column] for column in columns]
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenRun:
+    """New tokens of one of an agent's rows, behind ``start`` tokens that have been read before."""
+
+    agent: int
+    row: int
+    start: int
+    ids: Sequence[int]
+
+
+class RaggedTokens:
+    """The new tokens of one pass: agent, row, and places in row, run and agent of each.
+
+    ``last_runs`` holds of each run the number of its last token, from 0 to F - 1.
+    """
+
+    def __init__(
+        self, runs: Sequence[TokenRun], agents: int, pad_token: int, device: torch.device
+    ) -> None:
+        columns = [0] * agents
+        places: list[tuple[int, int, int, int, int]] = []
+        self.last_runs: list[int] = []
+        for run in runs:
+            for offset in range(len(run.ids)):
+                column = columns[run.agent]
+                places.append((run.agent, run.row, offset, run.start + offset, column))
+                columns[run.agent] += 1
+            self.last_runs.append(len(places) - 1)
+
+        self.width = max(len(run.ids) for run in runs)
+        self.agent_F, self.row_F, self.offset_F, self.place_F, self.column_F = torch.tensor(
+            places, device=device
+        ).unbind(1)
+        ids_F = torch.tensor([token for run in runs for token in run.ids], device=device)
+        self.ids_AL = ids_F.new_full((agents, max(columns)), pad_token)
+        self.ids_AL[self.agent_F, self.column_F] = ids_F
+
+    def list_positions(self, first_AM: Tensor) -> Tensor:
+        """Return the positions of tokens (A, L), given where each row's first new token is."""
+        position_AL = torch.zeros_like(self.ids_AL)
+        position_F = first_AM[self.agent_F, self.row_F] + self.place_F
+        position_AL[self.agent_F, self.column_F] = position_F
+        return position_AL
+
+
+class RaggedDecodeAttention(NewTokens):
+    """Attention of runs of new tokens, over their rows' prompts and their rows' tokens so far."""
+
+    _tokens: RaggedTokens
+    _mask: Tensor
+
+    def begin_pass(self, tokens: RaggedTokens) -> None:
+        """Take the tokens of the next forward pass."""
+        agents, n = tokens.ids_AL.shape[0], self._samples
+        per_agent = len(self._cache.mask_NP) // agents
+        so_far = int(tokens.place_F.max()) + 1
+        last_AMc = tokens.ids_AL.new_zeros(agents, per_agent * n, tokens.width)
+        last_AMc[tokens.agent_F, tokens.row_F, tokens.offset_F] = tokens.place_F
+
+        # A token sees those of its row up to itself; what padding sees is never read.
+        is_hidden_AMct = torch.arange(so_far, device=last_AMc.device) > last_AMc[..., None]
+        mask_AMct = torch.zeros_like(is_hidden_AMct, dtype=self._cache.keys[0].dtype)
+        mask_AMct = mask_AMct.masked_fill(is_hidden_AMct, -torch.inf)
+        self._mask = mask_AMct.reshape(agents * per_agent, 1, n, tokens.width, so_far)
+        self._tokens = tokens
+
+    def attend(self, heads: Heads) -> Tensor:
+        """See :class:`compevo_core.lora.attention.AttentionBackend`."""
+        tokens, n, query = self._tokens, self._samples, heads.query
+        prompts, kv_heads, _, width = self._cache.keys[heads.layer].shape
+        per_agent, groups = prompts // len(query), query.shape[1] // kv_heads
+
+        # Row by row, (A, M, c, K g, d), and to (N, K, n, c g, d): prompts first, to meet the cache.
+        rows = query.new_zeros(len(query), per_agent * n, tokens.width, *query.shape[1:4:2])
+        where_F = (tokens.agent_F, tokens.row_F, tokens.offset_F)
+        rows[where_F] = query[tokens.agent_F, :, tokens.column_F]
+        q = rows.reshape(prompts, n, tokens.width, kv_heads, groups, width)
+        q = q.permute(0, 3, 1, 2, 4, 5)
+        q = q.reshape(prompts, kv_heads, n, tokens.width * groups, width) * heads.scale
+
+        prompt_F = tokens.agent_F * per_agent + tokens.row_F // n
+        so_far = []
+        for stored, new in zip(self.store(heads), (heads.key, heads.value), strict=True):
+            in_row_F = new[tokens.agent_F, :, tokens.column_F]
+            stored[prompt_F, :, tokens.row_F % n, tokens.place_F] = in_row_F
+            so_far.append(stored[:, :, :, : self._mask.shape[-1]])
+        mask = self._mask.repeat_interleave(groups, 3)
+        new_keys, new_values = so_far
+        out = attend_to_cache(self._cache, heads, q, new_keys, new_values, mask)
+
+        # Back to (A, M, c, K g, d), and token by token to (A, L, K g, d).
+        out = out.reshape(prompts, kv_heads, n, tokens.width, groups, width)
+        out = out.permute(0, 2, 3, 1, 4, 5)
+        packed = query.new_zeros(query.transpose(1, 2).shape)
+        packed[tokens.agent_F, tokens.column_F] = out.reshape(rows.shape)[where_F]
+        return packed
+
+
+def restricted_token_logp(
+    model: SampledModel,
+    states_ND: Tensor,
+    ids_N: Tensor,
+    allowed: Sequence[Sequence[int]],
+    temperature: float = 1.0,
+) -> Tensor:
+    """Return the log-probability (N,) of each id among the tokens that are allowed in its place.
+
+    ``allowed`` holds for each id the tokens that the softmax goes over, the id among them. Only
+    these rows of the vocabulary are ever read. ValueError if an id is not among its allowed tokens.
+    """
+    ids = ids_N.tolist()
+    # Samples of one grammar meet the same choices: one product for each of them.
+    places_of: dict[tuple[int, ...], list[int]] = {}
+    for place, tokens in enumerate(allowed):
+        if ids[place] not in tokens:
+            raise ValueError(
+                f"token {ids[place]} is not among the {len(tokens)} allowed in its place; score a "
+                "text under the grammar that it was written with"
+            )
+        places_of.setdefault(tuple(tokens), []).append(place)
+
+    # A token without a choice has probability one; the product keeps the graph where all have none.
+    logp_N = states_ND.float().sum(-1) * 0.0
+    for tokens, places in places_of.items():
+        if len(tokens) == 1:
+            continue
+        device = states_ND.device
+        numbers_M = torch.tensor([tokens.index(ids[place]) for place in places], device=device)
+        places_M = torch.tensor(places, device=device)
+
+        rows = torch.tensor(tokens, device=device)
+        scores_MK = model.logits(states_ND.index_select(0, places_M), rows) / temperature
+        logp_MK = torch.log_softmax(scores_MK, -1)
+        logp_N = logp_N.index_add(0, places_M, logp_MK.gather(1, numbers_M[:, None]).squeeze(1))
+    return logp_N

@@ -1,7 +1,7 @@
 """Language models and where they come from: by name, in a Python wheel, behind an endpoint.
 
-What belongs here: the sizes that an architecture's ``config.json`` states, and which of its layers
-get adapters; the folder of an installed wheel; how a setting names an endpoint or a server, and
+What belongs here: the sizes that an architecture's ``config.json`` states; the folder of an
+installed wheel; how a setting names an endpoint or a server, and
 reading an answer. What does not: counts of trainable parameters (``paper.agent_systems``), loading
 a model (``lm.backbone``, ``lm.encoder``), HTTP, retries and keys (the pipeline's transports), the
 questions (``agents.remote_writers``, ``paper.lud_judges``). This module imports no torch.
@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from compevo_core.errors import CompEvoError, ConfigError
-
-#: The linear layers of one block, all of which get adapters (paper D.2).
-LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 SIZES = (
     "hidden_size",

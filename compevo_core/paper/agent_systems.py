@@ -19,7 +19,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import hash_without_seed
-from compevo_core.lm.model_sources import LORA_TARGETS, SIZES, Architecture, load_architecture
+from compevo_core.lm.model_sources import SIZES, Architecture, load_architecture
 from compevo_core.paper.changes import find_variant
 from compevo_core.paper.method import LANGUAGE_MODEL_SEEDS, Budget, FitInputs, Method, TrainingPlan
 
@@ -171,7 +171,8 @@ def list_trainable_parts(
         raise ConfigError(f"agents = {agents} and rank = {rank} must both be at least 1")
 
     roles = {"mad-rl": ("policy", "value", "verifier"), "compevo": ("forecast", "logic")}
-    tensors = f"lora_A (r, in) and lora_B (out, r) of {', '.join(LORA_TARGETS)} in every block"
+    layers = ", ".join(architecture.linear_shapes())
+    tensors = f"lora_A (r, in) and lora_B (out, r) of {layers} in every block"
     parts = [
         Part(
             part=f"{role} adapters",
@@ -224,7 +225,7 @@ def count_built(architecture: Architecture, system: str, *, agents: int, rank: i
     """
     import torch
 
-    from compevo_core.lm.backbone import Backbone
+    from compevo_core.lora.backbone import Backbone
     from compevo_core.runtime.distributed import AgentShards
     from compevo_core.training.model import build_modules
 

@@ -8,9 +8,10 @@ and is then given none would only show that it misses what it was used to.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -40,7 +41,6 @@ class NamedChange:
     # ``variant`` of the paper's ablation, ``control`` that the paper lacks, rival ``system`` of
     # agents, value of a ``sweep``, ``news`` changed after training, or another ``weather``
     kind: Kind
-    paper: str = ""  # where the paper has it; empty where it has not
     settings: Settings = field(default_factory=dict)  # settings that it changes, by dotted name
     # Further settings, which depend on those of the full method
     adapt: Callable[[RunConfig], Settings] | None = None
@@ -61,13 +61,11 @@ class NamedChange:
 
         Its row would repeat the row of the full method and look like a finding.
         """
-        if self.name == FULL_METHOD:
+        if self.name == FULL_METHOD or self.weather != OWN_WEATHER:
             return False
         if self.news != OWN:
             # Without any article to read, other articles are the same.
             return config.news.top_k == 0
-        if self.weather != OWN_WEATHER:
-            return False
         return self.configure(config) == config
 
 
@@ -118,7 +116,8 @@ ALL_TRIALS = "one-agent-all-trials"  # one agent that samples as many logics as 
 
 PAPER_METHOD = "full"
 """The preset whose rewriting, policy steps, diversity and pruning are the paper's, as a control on
-the same priors, for at most as many rounds, or an eighth of those without a language model."""
+the same priors, for at most as many rounds. Beside a run without a language model it is a sample of
+that: an eighth of the rounds, with forecasts that are read through one layer."""
 
 MOST_SAMPLES = 64  # that a group may have
 
@@ -126,13 +125,6 @@ ABLATION = "ablation"
 PARTS = "parts"
 PREFIX = "experiment-"
 """What ``experiment`` begins with in rows of all experiments but the ablation."""
-
-
-def _give_all_windows(config: RunConfig) -> Settings:
-    # The first member, on all windows: a share of them only sets agents apart.
-    members = config.population.members[:1]
-    alone = tuple(member.model_copy(update={"window_share": 1.0}) for member in members)
-    return {"population.members": alone}
 
 
 def _give_all_trials(config: RunConfig) -> Settings:
@@ -146,46 +138,47 @@ def _take_paper_method(config: RunConfig) -> Settings:
     preset = RunConfig.preset(PAPER_METHOD)
     settings = {name: attrgetter(name)(preset) for name, _ in iterate_settings()}
     # A round without a language model takes a second or two, one of the preset half a minute.
-    divisor = 8 if config.forecast.decoder == "linear" else 1
-    rounds = min(preset.run.rounds, math.ceil(config.run.rounds / divisor))
+    is_sample = config.forecast.decoder == "linear"
+    rounds = min(preset.run.rounds, math.ceil(config.run.rounds / (8 if is_sample else 1)))
     kept = ("population.agents", "population.members", "forecast.prior", "forecast.prior_folds")
     return {
         **settings,
         **{name: attrgetter(name)(config) for name in (*kept, "run.seed")},
+        "forecast.layers": 1 if is_sample else preset.forecast.layers,
         "run.rounds": rounds,
         "run.supervised_rounds": min(preset.run.supervised_rounds, rounds),
     }
 
 
-_VARIANTS: Mapping[str, Settings] = {
-    FULL_METHOD: {},
-    # No opponent context, no gates, no soft prompt: an agent rewrites its logic from text.
-    "simplified-logic": {"evolution.update": "simplified"},
-    "uniform-weights": {"selection.uniform": True},
-    "no-diversity": {"objective.lambda_div": 0.0},
-    "no-pruning": {"objective.lambda_prune": 0.0},
-    # Logics are still sampled and the best one is carried, but no policy step is taken.
-    "no-grpo": {"grpo.enabled": False},
-}
-
-_CONTROLS: Mapping[str, Settings] = {
-    # Embeddings stay, so that words still differ; what the layers learnt is gone.
-    "random-layers": {"backbone.weights": "random"},
-    "no-news": {"news.top_k": 0},
-    SWAPPED_NEWS: {},
-    "fixed-logics": {"evolution.every": 0},
-    "one-agent": {"population.agents": 1},
-    ALL_TRIALS: {"population.agents": 1},
-    "paper-method": {},
-    "equal-weights": {"selection.uniform": True},
-    "no-known-errors": {"forecast.known_errors": "none"},
-    "alike-agents": {"population.members": ()},
-}
-
-_SYSTEMS: Mapping[str, Settings] = {
-    name: {"population.system": name, **settings}
-    for name, settings in SYSTEM_SETTINGS.items()
-    if name != FULL_METHOD
+_ABLATION: Mapping[Kind, Mapping[str, Settings]] = {
+    "variant": {
+        FULL_METHOD: {},
+        # No opponent context, no gates, no soft prompt: an agent rewrites its logic from text.
+        "simplified-logic": {"evolution.update": "simplified"},
+        "uniform-weights": {"selection.uniform": True},
+        "no-diversity": {"objective.lambda_div": 0.0},
+        "no-pruning": {"objective.lambda_prune": 0.0},
+        # Logics are still sampled and the best one is carried, but no policy step is taken.
+        "no-grpo": {"grpo.enabled": False},
+    },
+    "control": {
+        # Embeddings stay, so that words still differ; what the layers learnt is gone.
+        "random-layers": {"backbone.weights": "random"},
+        "no-news": {"news.top_k": 0},
+        SWAPPED_NEWS: {},
+        "fixed-logics": {"evolution.every": 0},
+        "one-agent": {"population.agents": 1},
+        ALL_TRIALS: {"population.agents": 1},
+        "paper-method": {},
+        "equal-weights": {"selection.uniform": True},
+        "no-known-errors": {"forecast.known_errors": "none"},
+        "alike-agents": {"population.members": ()},
+    },
+    "system": {
+        name: {"population.system": name, **settings}
+        for name, settings in SYSTEM_SETTINGS.items()
+        if name != FULL_METHOD
+    },
 }
 
 _ADAPT: Mapping[str, Callable[[RunConfig], Settings]] = {
@@ -193,30 +186,18 @@ _ADAPT: Mapping[str, Callable[[RunConfig], Settings]] = {
     "one-agent": lambda config: {"population.members": config.population.members[:1]},
     ALL_TRIALS: _give_all_trials,
     "paper-method": _take_paper_method,
-    "sa": _give_all_windows,
+    # On all windows: a share of them only sets agents apart.
+    "sa": lambda config: {
+        "population.members": tuple(
+            member.model_copy(update={"window_share": 1.0})
+            for member in config.population.members[:1]
+        )
+    },
 }
 
 
-def _list_ablation() -> Iterable[NamedChange]:
-    tables: tuple[tuple[Kind, str, Mapping[str, Settings]], ...] = (
-        ("variant", "5.4", _VARIANTS),
-        ("control", "", _CONTROLS),
-        ("system", "D.4", _SYSTEMS),
-    )
-    for kind, paper, changes in tables:
-        for name, settings in changes.items():
-            yield NamedChange(
-                name=name,
-                kind=kind,
-                paper=paper,
-                settings=settings,
-                adapt=_ADAPT.get(name),
-                news=SWAPPED if name == SWAPPED_NEWS else OWN,
-            )
-
-
 def _sweep(
-    name: str, paper: str, setting: str, *values: float | str, needs: Settings | None = None
+    name: str, setting: str, *values: float | str, needs: Settings | None = None
 ) -> tuple[NamedChange, ...]:
     """Return one change for each value of a setting, named ``name=value`` as its rows are.
 
@@ -226,40 +207,24 @@ def _sweep(
         NamedChange(
             name=f"{name}={value if isinstance(value, str) else format(value, 'g')}",
             kind="sweep",
-            paper=paper,
             settings={**(needs or {}), setting: value},
         )
         for value in values
     )
 
 
-def _set_agents(count: int) -> NamedChange:
-    def repeat_members(config: RunConfig) -> Settings:
-        members = config.population.members
-        # With more agents than members these are reused, each time with another seed.
-        repeated = [
-            members[i % len(members)].model_copy(update={"seed": i})
-            for i in range(count)
-            if members
-        ]
-        return {"population.members": tuple(repeated)}
-
-    return NamedChange(
-        name=f"agents={count}",
-        kind="sweep",
-        paper="E.4",
-        settings={"population.agents": count},
-        adapt=repeat_members,
-    )
+def _repeat_members(count: int, config: RunConfig) -> Settings:
+    members = config.population.members
+    # With more agents than members these are reused, each time with another seed.
+    repeated = [
+        members[i % len(members)].model_copy(update={"seed": i}) for i in range(count) if members
+    ]
+    return {"population.members": tuple(repeated)}
 
 
-def _set_epochs(count: int) -> NamedChange:
-    def set_passes(config: RunConfig) -> Settings:
-        # A run with a supervised stage spends its passes there; the paper's preset has none.
-        stage = "run.supervised_epochs" if config.run.supervised_epochs else "run.epochs"
-        return {stage: count}
-
-    return NamedChange(name=f"epochs={count}", kind="sweep", paper="E.9", adapt=set_passes)
+def _set_epochs(count: int, config: RunConfig) -> Settings:
+    # A run with a supervised stage spends its passes there; the paper's preset has none.
+    return {"run.supervised_epochs" if config.run.supervised_epochs else "run.epochs": count}
 
 
 def _keep_error_models(config: RunConfig) -> Settings:
@@ -306,33 +271,39 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             title="Architecture and controls",
             reference=FULL_METHOD,
-            changes=tuple(_list_ablation()),
+            changes=tuple(
+                NamedChange(
+                    name=name,
+                    kind=kind,
+                    settings=settings,
+                    adapt=_ADAPT.get(name),
+                    news=SWAPPED if name == SWAPPED_NEWS else OWN,
+                )
+                for kind, changes in _ABLATION.items()
+                for name, settings in changes.items()
+            ),
         ),
         Experiment(
             title="Weight of the policy term",
             reference="lambda-pg=0.5",
-            changes=_sweep(
-                "lambda-pg", "E.5", "objective.lambda_pg", *_POLICY_WEIGHTS, needs=_POLICIES
-            ),
+            changes=_sweep("lambda-pg", "objective.lambda_pg", *_POLICY_WEIGHTS, needs=_POLICIES),
         ),
         Experiment(
             title="Weight of the diversity term",
             reference="lambda-div=0.1",
             # The paper's figure has no printed numbers.
-            changes=_sweep("lambda-div", "5.7", "objective.lambda_div", 0.0, 0.01, 0.1, 0.5, 1.0),
+            changes=_sweep("lambda-div", "objective.lambda_div", 0.0, 0.01, 0.1, 0.5, 1.0),
         ),
         Experiment(
             title="Weight of the pruning term",
             reference="lambda-prune=0.01",
             # Rewards are negative: see decision 10-fitness for its sign.
-            changes=_sweep(
-                "lambda-prune", "5.7", "objective.lambda_prune", 0.0, 0.001, 0.01, 0.1, 1.0
-            ),
+            changes=_sweep("lambda-prune", "objective.lambda_prune", 0.0, 0.001, 0.01, 0.1, 1.0),
         ),
         Experiment(
             title="Temperature of the weights",
             reference="tau=0.5",
-            changes=_sweep("tau", "E.7", "selection.temperature", 0.1, 0.5, 1.0, 2.0, 5.0),
+            changes=_sweep("tau", "selection.temperature", 0.1, 0.5, 1.0, 2.0, 5.0),
             # The agents are those of the run: only their weights are computed anew.
             trains=False,
         ),
@@ -340,40 +311,48 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Memory of the fitness",
             reference="beta=0.9",
             # The paper says "moderate" and prints nothing.
-            changes=_sweep("beta", "E.8", "selection.ema", 0.0, 0.5, 0.9, 0.98),
+            changes=_sweep("beta", "selection.ema", 0.0, 0.5, 0.9, 0.98),
         ),
         Experiment(
             title="Temperature of sampled logics",
             reference="t-gen=0.7",
             # The default preset samples at 3, because a grammar leaves few tokens.
-            changes=_sweep("t-gen", "E.6", "evolution.temperature", 0.1, 0.7, 1.0, 1.5, 3.0),
+            changes=_sweep("t-gen", "evolution.temperature", 0.1, 0.7, 1.0, 1.5, 3.0),
         ),
         Experiment(
             title="Number of agents",
             reference="agents=10",
             # The paper has 2 to 10; one agent is the control of all of them.
-            changes=tuple(_set_agents(count) for count in range(1, 11)),
+            changes=tuple(
+                NamedChange(
+                    name=f"agents={n}",
+                    kind="sweep",
+                    settings={"population.agents": n},
+                    adapt=partial(_repeat_members, n),
+                )
+                for n in range(1, 11)
+            ),
         ),
         Experiment(
             title="Passes over the train windows",
             reference="epochs=3",
-            changes=tuple(_set_epochs(count) for count in range(1, 6)),
+            changes=tuple(
+                NamedChange(name=f"epochs={n}", kind="sweep", adapt=partial(_set_epochs, n))
+                for n in range(1, 6)
+            ),
         ),
         Experiment(
             title="Wording of the logic-update instruction",
             reference="instruction=original",
             # The judge's prompt stays, the task of the agents is worded otherwise.
-            changes=_sweep(
-                "instruction", "E.9", "evolution.instruction", "original", "paraphrased"
-            ),
+            changes=_sweep("instruction", "evolution.instruction", "original", "paraphrased"),
         ),
         Experiment(
             title="News perturbed at inference",
             reference="news=own",
             # What the paper lacks: no news at all, and news of another day.
             changes=tuple(
-                NamedChange(name=f"news={news}", kind="news", paper="5.8", news=news)
-                for news in NEWS_CHANGES
+                NamedChange(name=f"news={news}", kind="news", news=news) for news in NEWS_CHANGES
             ),
             trains=False,
         ),
@@ -397,7 +376,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Layers of the backbone that a forecast passes through",
             reference="layers=30",
             # The paper varies the model; here the packaged one is read after fewer layers.
-            changes=_sweep("layers", "5.5", "forecast.layers", 4, 8, 16, 30),
+            changes=_sweep("layers", "forecast.layers", 4, 8, 16, 30),
         ),
         Experiment(
             title="Four parts of the method at once",

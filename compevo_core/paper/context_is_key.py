@@ -27,13 +27,13 @@ import polars as pl
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError, SourceAbsent
 from compevo_core.evaluation.score_files import replace_own_rows
-from compevo_core.lm.grammar import GrammarTokenizer
 from compevo_core.lm.model_sources import Transport, read_content
 from compevo_core.runtime.files import hash_text, write_text
 from compevo_core.runtime.seeding import derive_seed
 
 if TYPE_CHECKING:
-    from compevo_core.lm.backbone import Backbone
+    from compevo_core.lm.grammar import GrammarTokenizer
+    from compevo_core.lora.backbone import Backbone
 
 FILE = "context_is_key/all_tasks.json.gz"
 
@@ -222,7 +222,10 @@ def write_prompt(task: ContextTask) -> str:
     """Return what a language model is asked: the text, the newest values, the steps ahead."""
     past, horizon = task.past_T[-MOST_SHOWN:], len(task.truth_H)
     first, last = task.stamps[len(task.past_T) - len(past)], task.stamps[len(task.past_T) - 1]
-    values = ", ".join(map(_format_value, past))
+    values = ", ".join(
+        np.format_float_positional(value, precision=_DIGITS, fractional=False, trim="-")
+        for value in past
+    )
     ahead, end = task.stamps[len(task.past_T)], task.stamps[-1]
     return (
         f"{task.text}\n\n"
@@ -230,10 +233,6 @@ def write_prompt(task: ContextTask) -> str:
         f"Values from {first} to {last}:\n{values}\n\n"
         f"Values from {ahead} to {end}:\n"
     )
-
-
-def _format_value(value: float) -> str:
-    return np.format_float_positional(value, precision=_DIGITS, fractional=False, trim="-")
 
 
 def read_answer(text: str, horizon: int) -> FloatArray | None:
@@ -245,7 +244,7 @@ def read_answer(text: str, horizon: int) -> FloatArray | None:
 class NumberGrammar:
     """A line of numbers with a comma after each, and the end of the text after the last."""
 
-    def __init__(self, tokenizer: GrammarTokenizer, count: int, end: int) -> None:
+    def __init__(self, tokenizer: "GrammarTokenizer", count: int, end: int) -> None:
         self._count = count
         self._end = end
         # Whatever longer tokens a vocabulary has, it has these signs.
@@ -282,11 +281,10 @@ def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
     # Torch comes with them: the names of this module are read without it.
     import torch
 
-    from compevo_core.config.sections import PopulationConfig
-    from compevo_core.lm.packing import PromptGroup
-    from compevo_core.lm.population import Population
+    from compevo_core.lm.grammar import sample_under_grammar
+    from compevo_core.lora import LoraShape, Population, PromptGroup, SamplingSettings
 
-    reader = Population(backbone, PopulationConfig(agents=1), torch.Generator())
+    reader = Population(backbone, LoraShape(adapters=1), torch.Generator())
 
     def write(prompts: Sequence[str], count: int, horizon: int) -> list[list[str]]:
         tokenizer = backbone.tokenizer
@@ -295,14 +293,17 @@ def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
         generator = torch.Generator(backbone.device)
         generator.manual_seed(derive_seed(seed, "context", *prompts))
         with torch.no_grad(), reader.use_adapters(None):
-            ids_1MT, mask_1MT = reader.sample(
+            ids_1MT, mask_1MT = sample_under_grammar(
+                reader,
                 reader.prefill(reader.pack([groups])),
-                samples=count,
-                max_new_tokens=_TOKENS_PER_VALUE * horizon,
-                temperature=1.0,
-                stop_tokens=[tokenizer.eos_token_id],
-                generators=[generator],
-                grammar=NumberGrammar(tokenizer, horizon, tokenizer.eos_token_id),
+                NumberGrammar(tokenizer, horizon, tokenizer.eos_token_id),
+                SamplingSettings(
+                    samples=count,
+                    max_new_tokens=_TOKENS_PER_VALUE * horizon,
+                    temperature=1.0,
+                    stop_tokens=[tokenizer.eos_token_id],
+                    generators=[generator],
+                ),
             )
         texts = [
             tokenizer.decode(ids_T[mask_T.bool()], skip_special_tokens=True)
@@ -360,18 +361,10 @@ def run_context(
     """Score the numbers alone, the reader, and the paths of both, by what the text speaks of.
 
     An answer that cannot be read is replaced by a path from the numbers, as a forecaster would do.
-
-    Args:
-        tasks: the instances of a task one after the other.
-        write: answers prompts; None: the numbers alone are scored.
-        model: its name in the rows.
-        samples: answers to each prompt, at least two; the numbers alone have :data:`PATHS`.
-        seed: of what is sampled.
-        facts: further columns of the rows.
-        log: gets a line a task.
-
-    Raises:
-        DataError: an endpoint's reply holds no answer.
+    ``tasks`` are the instances of a task one after the other. ``write`` answers each prompt with at
+    least two ``samples``, and rows name its ``model``; with None the numbers alone are scored, by
+    :data:`PATHS` samples. ``facts`` are further columns of the rows. DataError if an endpoint's
+    reply holds no answer.
     """
     scores: dict[str, list[float]] = {NUMBERS: [], READER: [], BOTH: []}
     unread: list[float] = []

@@ -123,23 +123,11 @@ SEARCH_ARMS: dict[str, dict[str, Any]] = {
 """Ways to write as many logics, by what sets them apart from the full policy."""
 
 
-def list_arms(topics: Sequence[str], agents: int, place: str) -> dict[str, dict[str, Any]]:
-    """Return the settings by which each arm that compares readers differs from the full search.
-
-    Oracle logics name two acting topics each, all of them in turn.
-    """
-    pairs = [(topics[i % len(topics)], topics[(i + 1) % len(topics)]) for i in range(agents)]
-    oracle = tuple(
-        f"Track news about {first} and {second} in {place}, at any time of day, as a sign of "
+def _write_logic(topics: Sequence[str], place: str) -> str:
+    return (
+        f"Track news about {' and '.join(topics)} in {place}, at any time of day, as a sign of "
         "sudden changes."
-        for first, second in pairs
     )
-    return {
-        "seed-logics": FIXED,
-        "all-articles": {**FIXED, "news.top_k": MOST_ARTICLES},
-        EVOLVED: {},
-        "oracle-logics": {**FIXED, "evolution.start": oracle},
-    }
 
 
 def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[str, Any]]:
@@ -192,10 +180,7 @@ def write_oracle(planted: PlantedNews, agents: int) -> tuple[str, ...]:
         place = elsewhere
         if places:
             named, place = [topics[agent % len(topics)]], places[agent % len(topics)]
-        logics.append(
-            f"Track news about {' and '.join(named)} in {place}, at any time of day, as a sign of "
-            "sudden changes."
-        )
+        logics.append(_write_logic(named, place))
     return tuple(logics)
 
 
@@ -241,7 +226,7 @@ class ControlPlan:
             together = {
                 "news.fit": "joint",
                 "evolution.credit": "contribution",
-                "news.selects": planted.has_places,
+                "news.selects": planted.is_regional or bool(planted.homes),
             }
             specialists = list_specialists(base, planted)
             specialists |= {arm + ADAPTERS: _MODEL | specialists[arm] for arm in CORRECTED}
@@ -249,7 +234,18 @@ class ControlPlan:
             arms = {arm: together | settings for arm, settings in specialists.items()}
         else:
             place = "the home region" if planted.is_regional else "any region"
-            arms = list_arms(tuple(planted.signs), base.population.agents, place)
+            # Oracle logics name two acting topics each, all of them in turn.
+            acting = tuple(planted.signs)
+            oracle = tuple(
+                _write_logic([acting[(i + shift) % len(acting)] for shift in (0, 1)], place)
+                for i in range(base.population.agents)
+            )
+            arms = {
+                "seed-logics": FIXED,
+                "all-articles": {**FIXED, "news.top_k": MOST_ARTICLES},
+                EVOLVED: {},
+                "oracle-logics": {**FIXED, "evolution.start": oracle},
+            }
             if planted.is_regional:
                 arms = {arm: {"news.selects": True} | changes for arm, changes in arms.items()}
                 arms["no-place"] = {"news.selects": False}
@@ -432,13 +428,11 @@ def read_rewritings(run: Path, topics: Sequence[str]) -> list[dict[str, Any]]:
     final = json.loads(RunFolder(run).model_logics_file.read_text(encoding="utf-8"))
     played = [*(record.logics for record in records), final]
     gains = [None, *(float(np.mean(record.news_gains)) for record in records)]
-    rows = []
-    for number, (logics, gain) in enumerate(zip(played, gains, strict=True)):
-        precision, recall = compare_topics(logics, topics)
-        rows.append(
-            {"rewriting": number, "precision": precision, "recall": recall, "news_gain": gain}
-        )
-    return rows
+    named = [compare_topics(logics, topics) for logics in played]
+    return [
+        {"rewriting": number, "precision": precision, "recall": recall, "news_gain": gain}
+        for number, ((precision, recall), gain) in enumerate(zip(named, gains, strict=True))
+    ]
 
 
 def compare_topics(logics: Sequence[str], topics: Sequence[str]) -> tuple[float, float]:

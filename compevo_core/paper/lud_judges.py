@@ -28,7 +28,7 @@ from compevo_core.lm.model_sources import Transport, read_content
 from compevo_core.runtime.files import hash_text, write_text
 
 if TYPE_CHECKING:
-    from compevo_core.lm.backbone import Backbone
+    from compevo_core.lora.backbone import Backbone
 
 log = logging.getLogger(__name__)
 

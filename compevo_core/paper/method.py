@@ -23,7 +23,6 @@ Family = Literal["numeric", "zero-shot", "news-aware", "agents"]
 
 CHEAP_SEEDS = 5
 LANGUAGE_MODEL_SEEDS = 3
-DEFAULT_LEARNING_RATE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +133,7 @@ class FitInputs:
     seed: int  # seed of every draw
     budget: Budget  # what the fit may spend
     # What :attr:`Method.tune` chose of the budget's rates
-    learning_rate: float = DEFAULT_LEARNING_RATE
+    learning_rate: float = 1e-3
     # Articles that windows of all splits name, each known before the window that names it; None for
     # methods that read none
     news: NewsPool | None = None

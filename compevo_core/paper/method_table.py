@@ -19,7 +19,6 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.baseline_scores import (
-    SEEDED_BASELINES,
     BaselineScores,
     Candidate,
     score_candidates,
@@ -30,6 +29,7 @@ from compevo_core.paper.method import CHEAP_SEEDS, LANGUAGE_MODEL_SEEDS, Budget,
 from compevo_core.paper.paper_windows import LastWeek, TrainLookUp
 
 if TYPE_CHECKING:
+    from compevo_core.paper.as_published import Form
     from compevo_core.paper.networks.fitting import FitBudget
     from compevo_core.paper.networks.forecaster import NetworkKind
 
@@ -55,11 +55,11 @@ def list_numeric() -> list[Method]:
             name=name,
             family="numeric",
             fit=partial(_fit_baseline, name),
-            seeds=CHEAP_SEEDS if name in SEEDED_BASELINES else 1,
+            seeds=CHEAP_SEEDS if baseline.draws else 1,
             has_budget=False,
             is_applicable=partial(is_applicable, name),
         )
-        for name in BASELINES
+        for name, baseline in BASELINES.items()
     ]
 
     # Not among the baselines that every evaluation fits: theta takes a tenth of a second a window,
@@ -214,6 +214,48 @@ def _fit_news2forecast(inputs: FitInputs) -> ViewForecaster:
     )
 
 
+def list_as_published() -> list[Method]:
+    """Return what the paper's code does, with its prompt, a mended one and swapped news."""
+    forms: tuple[Form, ...] = ("code", "mended", "swapped")
+    return [
+        Method(
+            name="as-published" if form == "code" else f"as-published-{form}",
+            family="agents",
+            fit=partial(_fit_as_published, form),
+            seeds=LANGUAGE_MODEL_SEEDS,
+            reads_news=True,
+            configure=_configure_as_published,
+            known_windows=24,  # half a second each
+        )
+        for form in forms
+    ]
+
+
+def _configure_as_published(inputs: FitInputs) -> RunConfig:
+    from compevo_core.paper.as_published import configure_as_published
+
+    return configure_as_published(inputs.seed)
+
+
+def _fit_as_published(form: "Form", inputs: FitInputs) -> ViewForecaster:
+    from compevo_core.lm.backbone import load_backbone
+    from compevo_core.lm.encoder import load_encoder
+    from compevo_core.paper.as_published import AsPublished
+
+    news = inputs.require_news("as-published")
+    config = _configure_as_published(inputs)
+    return AsPublished.fit(
+        inputs.train,
+        news,
+        config=config,
+        backbone=load_backbone(config.backbone),
+        encoder=load_encoder(news.encoder_name),
+        form=form,
+        updates=inputs.budget.rounds,
+        update_windows=inputs.budget.round_windows,
+    )
+
+
 def _describe_gpt4mts(name: str, reads_news: bool, inputs: FitInputs) -> "NetworkKind":
     from compevo_core.lm.backbone import load_packaged
     from compevo_core.paper.text_networks import make_gpt4mts
@@ -233,7 +275,8 @@ def _describe_ltp_llm(_: FitInputs) -> "NetworkKind":
 
 
 METHODS: dict[str, Method] = {
-    method.name: method for method in (*list_numeric(), *list_news_aware(), *list_agents())
+    method.name: method
+    for method in (*list_numeric(), *list_news_aware(), *list_agents(), *list_as_published())
 }
 """Every method by its name, in the order of tables."""
 

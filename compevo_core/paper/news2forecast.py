@@ -2,8 +2,8 @@
 
 What belongs here: fine-tuning, validation, reflection on missed news and refinement, forecasts.
 Source: Wang et al., "From News to Forecast: Integrating Event Analysis in LLM-Based Time Series
-Forecasting with Reflection", NeurIPS 2024, with public code. LoRA is computed by ``lm.adapters`` as
-in PEFT; the template comes from the paper's appendix (``agents.prompts``).
+Forecasting with Reflection", NeurIPS 2024, with public code. LoRA is computed by ``lora.adapters``
+as in PEFT; the template comes from the paper's appendix (``agents.prompts``).
 
 As published: instruction with the history, input with task, day, weather and selected news, output
 of 48 numbers; LoRA of rank 8 on all linear layers; forecasts of validation days are compared with
@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import ForecastExample, ForecastRequest
+from compevo_core.agents.decoders import FORECAST, LOGIC, ForecastExample, ForecastRequest
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots
 from compevo_core.agents.prompts import (
     LOGIC_CHARACTERS,
@@ -53,12 +53,10 @@ from compevo_core.data.view import Window, WindowView, find_horizon, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.evaluation.leakage import raise_if_later_news
-from compevo_core.lm.adapters import FORECAST
-from compevo_core.lm.backbone import PACKAGED, Backbone
+from compevo_core.lm.backbone import PACKAGED
 from compevo_core.lm.encoder import Encoder
-from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
+from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
+from compevo_core.lora import Backbone, Population, PromptGroup, SamplingSettings
 from compevo_core.runtime.seeding import derive_seed, use_seed
 
 log = logging.getLogger(__name__)
@@ -97,6 +95,21 @@ def configure_news2forecast(seed: int, learning_rate: float) -> RunConfig:
     """Return the settings of a fit on the packaged backbone."""
     return RunConfig().with_overrides(
         {**SETTINGS, "run.seed": seed, "optim.forecast_lr": learning_rate}
+    )
+
+
+def describe_fit(
+    parameters: Sequence[torch.nn.Parameter], backbone: Backbone, config: RunConfig
+) -> MethodFacts:
+    """Return what rows say about a backbone that was fine-tuned."""
+    return MethodFacts(
+        trainable_parameters=sum(p.numel() for p in parameters),
+        learning_rate=config.optim.forecast_lr,
+        backbone=backbone.name_or_path,
+        knowledge_cutoff=backbone.knowledge_cutoff,
+        device=str(backbone.device),
+        config_hash=config.hash,
+        news_top_k=config.news.top_k,
     )
 
 
@@ -147,13 +160,16 @@ class Reflector:
         group = PromptGroup(tokenize_prompt(self._tokenizer, prompt))
 
         with self._population.use_adapters(None):
-            ids_AMT, mask_AMT = self._population.sample(
+            ids_AMT, mask_AMT = sample_under_grammar(
+                self._population,
                 self._population.prefill(self._population.pack([[group]])),
-                max_new_tokens=self._grammar.max_tokens,
-                temperature=self._temperature,
-                stop_tokens=self._stop_tokens,
-                generators=[self._generator],
-                grammar=self._grammar,
+                self._grammar,
+                SamplingSettings(
+                    max_new_tokens=self._grammar.max_tokens,
+                    temperature=self._temperature,
+                    stop_tokens=self._stop_tokens,
+                    generators=[self._generator],
+                ),
             )
         ids = ids_AMT[0, 0][mask_AMT[0, 0].bool()].tolist()
         return str(self._tokenizer.decode(ids, skip_special_tokens=True)).strip()
@@ -208,7 +224,9 @@ class News2Forecast:
         self._unreadable, self._answers = 0, 0
 
         generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "weights"))
-        self.population = Population(backbone, config.population, generator)
+        self.population = Population(
+            backbone, config.population.shape, generator, depths={FORECAST: None, LOGIC: 0}
+        )
         self.retriever = NewsRetriever(
             news, encoder, config.news.top_k, selects=config.news.selects
         )
@@ -280,15 +298,7 @@ class News2Forecast:
     @property
     def facts(self) -> MethodFacts:
         """What rows say about it."""
-        return MethodFacts(
-            trainable_parameters=sum(p.numel() for p in self.parameters),
-            learning_rate=self.config.optim.forecast_lr,
-            backbone=self.population.backbone.name_or_path,
-            knowledge_cutoff=self.population.backbone.knowledge_cutoff,
-            device=str(self.population.backbone.device),
-            config_hash=self.config.hash,
-            news_top_k=self.config.news.top_k,
-        )
+        return describe_fit(self.parameters, self.population.backbone, self.config)
 
     def count_answers(self) -> tuple[int, int]:
         """Return how many answers of :meth:`predict` could not be read, and how many there were."""
@@ -375,7 +385,7 @@ class _Teacher:
             weight_decay=fitted.config.optim.weight_decay,
         )
         self._update_windows = update_windows
-        self._windows = _shuffle_forever(train, derive_seed(fitted.config.run.seed, "windows"))
+        self._windows = shuffle_forever(train, derive_seed(fitted.config.run.seed, "windows"))
 
     def teach(self, updates: int) -> None:
         """Make some updates; NonFiniteLoss if a loss is not finite."""
@@ -400,7 +410,8 @@ class _Teacher:
         self._optimizer.step()
 
 
-def _shuffle_forever(train: WindowSet, seed: int) -> Iterator[Window]:
+def shuffle_forever(train: WindowSet, seed: int) -> Iterator[Window]:
+    """Yield train windows, pass after pass, each in another order."""
     generator = np.random.default_rng(seed)
     while True:
         # Every window comes once before any comes again.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.view import Window
+from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 
@@ -97,7 +97,7 @@ def _change_ids(window: Window, name: str, relevance: Relevance | None) -> tuple
     candidates = window.view.candidate_ids
     if name == NONE or not candidates:
         return ()
-    rng = _make_rng(window, SEED)
+    rng = _make_rng(window.view, SEED)
     if name == SHUFFLED:
         return tuple(candidates[i] for i in rng.permutation(len(candidates)))
 
@@ -143,10 +143,8 @@ def find_lenders(windows: WindowSet, seed: int) -> list[Window | None]:
     by_series: defaultdict[tuple[str, str], list[Window]] = defaultdict(list)
     for window in windows:  # in the order of their origins
         by_series[window.view.split, window.view.series_id].append(window)
-    return [
-        _draw_lender(window, by_series[window.view.split, window.view.series_id], distance, seed)
-        for window in windows
-    ]
+    views = windows.views()
+    return [draw_lender(v, by_series[v.split, v.series_id], distance, seed) for v in views]
 
 
 def _find_distance(windows: WindowSet) -> timedelta:
@@ -154,17 +152,21 @@ def _find_distance(windows: WindowSet) -> timedelta:
     return LEAST_DISTANCE_OF_SAMPLES if is_sample else LEAST_DISTANCE
 
 
-def _draw_lender(
-    window: Window, lenders: list[Window], distance: timedelta, seed: int
+def draw_lender(
+    view: WindowView, lenders: list[Window], distance: timedelta, seed: int
 ) -> Window | None:
-    latest = window.view.origin_utc - distance
+    """Return one of the windows that begin so long before a view; None where none does.
+
+    ``lenders`` are in the order of their origins.
+    """
+    latest = view.origin_utc - distance
     n_earlier = bisect_right(lenders, latest, key=lambda other: other.view.origin_utc)
     if not n_earlier:
         return None
-    return lenders[int(_make_rng(window, seed).integers(n_earlier))]
+    return lenders[int(_make_rng(view, seed).integers(n_earlier))]
 
 
-def _make_rng(window: Window, seed: int) -> np.random.Generator:
+def _make_rng(view: WindowView, seed: int) -> np.random.Generator:
     """Return a generator for this window alone, so that a draw does not depend on the others."""
-    digest = hashlib.sha256(window.view.window_id.encode()).digest()
+    digest = hashlib.sha256(view.window_id.encode()).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:8])])

@@ -67,7 +67,6 @@ def _span(split: str, first_day: date, last_day: date, **subsets: date) -> Span:
     )
 
 
-_BEFORE_TEST = ELECTRICITY_OPERATIONAL.spans[:2]
 _FIRST_2026 = ELECTRICITY_OPERATIONAL.spans[2].first_day
 
 # The paper's day is the rows stamped 00:00 to 23:30. Stamps are interval ends, so it begins at
@@ -116,7 +115,7 @@ PAPER_SETS = {
         spec=replace(
             ELECTRICITY_OPERATIONAL,
             spans=(
-                *_BEFORE_TEST,
+                *ELECTRICITY_OPERATIONAL.spans[:2],
                 _span(_TEST, _FIRST_2026, date(2026, 3, 31), paper_2026=_FIRST_2026),
             ),
         ),
@@ -157,10 +156,8 @@ def label_windows(
     """Return windows that ``paper.spec`` cut, with the split and the subsets of the set.
 
     ``published`` is the table. Where the split is the table's, other windows are left out, and test
-    windows are marked leaky.
-
-    Raises:
-        LeakageError: the split is the spans', and targets of two splits lie nearer than a horizon.
+    windows are marked leaky. LeakageError if the split is the spans' and targets of two splits lie
+    nearer than a horizon.
     """
     # One window a region, day and time of knowledge: TOTALDEMAND, which sorts last, goes before.
     by_key = {(find_key(w.view, paper.spec), w.view.unknown_steps): w for w in windows}
@@ -241,8 +238,8 @@ class LastWeek(NaiveForecast):
 
     name = "last-week"
 
-    @staticmethod
-    def is_applicable(windows: WindowSet) -> bool:
+    @classmethod
+    def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
         """Return whether every view knows all of last week's day."""
         known = [view.step_covariates.get(_LAST_WEEK) for view in windows.views()]
         return all(week is not None and np.isfinite(week).all() for week in known)

@@ -176,11 +176,6 @@ class PlantedNews:
     lengths: Sequence[str] = ("short",)
     seed: int = 0  # seed of all draws
 
-    @property
-    def has_places(self) -> bool:
-        """Whether a logic has to select a place to read one effect alone."""
-        return self.is_regional or bool(self.homes)
-
     def count_signs(self, topics: Sequence[str], entity: str) -> int:
         """Return the sum of the signs of the topics that act on a series."""
         return sum(

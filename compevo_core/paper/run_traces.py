@@ -19,7 +19,7 @@ import csv
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,15 @@ DIGITS = 6  # significant digits of what is measured: more would be rounding of 
 
 TOPIC_SEPARATOR = "; "
 
-PLACE_SCHEMA: dict[str, pl.DataType] = {
+LOGIC_SCHEMA: dict[str, pl.DataType] = RUN_SCHEMA | {
+    "agent": pl.Int64(),
+    "logic": pl.String(),  # played in the last round
+    "topics": pl.String(),  # named by the logic, as its grammar tells; empty: none
+    "reward_change": pl.Float64(),  # last quarter of the rounds minus the first
+    "reward_slope": pl.Float64(),  # of the last half, a round
+    "slope_low": pl.Float64(),
+    "slope_high": pl.Float64(),
+    # These depend on the other rows of the file, or on the encoder.
     "encoder": pl.String(),
     "x": pl.Float64(),  # principal components of the embeddings of all logics in the file
     "y": pl.Float64(),
@@ -83,21 +91,6 @@ PLACE_SCHEMA: dict[str, pl.DataType] = {
     "shown_variance": pl.Float64(),  # share of the embeddings' variance that x, y and z hold
     "distance_to_others": pl.Float64(),  # mean Delta to the logics of the same run's other agents
 }
-"""Columns that depend on the other rows of the file, or on the encoder."""
-
-LOGIC_SCHEMA: dict[str, pl.DataType] = (
-    RUN_SCHEMA
-    | {
-        "agent": pl.Int64(),
-        "logic": pl.String(),  # played in the last round
-        "topics": pl.String(),  # named by the logic, as its grammar tells; empty: none
-        "reward_change": pl.Float64(),  # last quarter of the rounds minus the first
-        "reward_slope": pl.Float64(),  # of the last half, a round
-        "slope_low": pl.Float64(),
-        "slope_high": pl.Float64(),
-    }
-    | PLACE_SCHEMA
-)
 
 _COMPONENTS = ("x", "y", "z")
 _PLACE_DECIMALS = 4  # machines agree on these
@@ -107,9 +100,6 @@ MIN_ROUNDS = 32  # of fewer rounds, the last half is too short for an interval
 _SAMPLES = 400
 _TAIL = (1 - 0.95) / 2  # of the slopes, beyond either end of an interval
 _BOOTSTRAP_STREAM = 4  # keeps these draws apart from those of training with the same seed
-
-_TRACE_ORDER = ("method", "budget", "seed", "round", "agent")
-_LOGIC_ORDER = ("method", "budget", "seed", "agent")
 
 
 def write_traces(
@@ -129,7 +119,7 @@ def write_traces(
         trace_rounds(records, identity, encoder),
         RUN,
         read=partial(read_typed, schema=TRACE_SCHEMA),
-        arrange=lambda rows: rows.sort(_TRACE_ORDER),
+        arrange=lambda rows: rows.sort("method", "budget", "seed", "round", "agent"),
     )
 
     replace_own_rows(
@@ -137,7 +127,7 @@ def write_traces(
         list_final_logics(records, identity),
         RUN,
         read=partial(read_typed, schema=LOGIC_SCHEMA),
-        arrange=lambda rows: place_logics(rows.sort(_LOGIC_ORDER), encoder),
+        arrange=lambda rows: place_logics(rows.sort("method", "budget", "seed", "agent"), encoder),
     )
     return traces_file, logics_file
 
@@ -160,36 +150,6 @@ def trace_rounds(
     records: Sequence[RoundRecord], identity: RunIdentity, encoder: Encoder
 ) -> pl.DataFrame:
     """Return the rows of a run, of ``TRACE_SCHEMA``."""
-    shifts = _measure_shifts(records, encoder)
-    rows = [
-        dataclasses.asdict(identity) | row
-        for record in records
-        for row in _trace_round(record, shifts)
-    ]
-    frame = pl.DataFrame(rows, schema=TRACE_SCHEMA, orient="row")
-    return frame.with_columns(pl.col(pl.Float64).round_sig_figs(DIGITS))
-
-
-def _trace_round(
-    record: RoundRecord, shifts: dict[tuple[int, int], float]
-) -> Iterator[dict[str, Any]]:
-    where = {"round": record.round, "epoch": record.epoch}
-    yield where | {"loss": record.loss_pred, "val_error": record.val_mae_scaled}
-    for agent, (reward, unique_news) in enumerate(
-        zip(record.rewards, record.unique_news, strict=True)
-    ):
-        yield where | {
-            "agent": agent,
-            "reward": reward,
-            "unique_news": unique_news,
-            "logic_shift": shifts.get((record.round, agent)),
-        }
-
-
-def _measure_shifts(
-    records: Sequence[RoundRecord], encoder: Encoder
-) -> dict[tuple[int, int], float]:
-    """Return Delta by round and agent, where the round before wrote new logics."""
     # What a round wrote is played from the next one on.
     updates = [
         (following.round, agent, before, after)
@@ -197,13 +157,23 @@ def _measure_shifts(
         if record.evolved
         for agent, (before, after) in enumerate(zip(record.logics, following.logics, strict=True))
     ]
-    vectors = embed_texts(
-        (text for *_, before, after in updates for text in (before, after)), encoder
-    )
-    return {
+    vectors = embed_texts((text for *_, old, new in updates for text in (old, new)), encoder)
+    shifts = {
         (number, agent): round(measure_change(old, new, vectors), DIGITS)
         for number, agent, old, new in updates
     }
+
+    rows: list[dict[str, Any]] = []
+    for record in records:
+        facts = dataclasses.asdict(identity) | {"round": record.round, "epoch": record.epoch}
+        rows.append(facts | {"loss": record.loss_pred, "val_error": record.val_mae_scaled})
+        by_agent = enumerate(zip(record.rewards, record.unique_news, strict=True))
+        for agent, (reward, unique_news) in by_agent:
+            shift = shifts.get((record.round, agent))
+            own = {"agent": agent, "reward": reward, "unique_news": unique_news}
+            rows.append(facts | own | {"logic_shift": shift})
+    frame = pl.DataFrame(rows, schema=TRACE_SCHEMA, orient="row")
+    return frame.with_columns(pl.col(pl.Float64).round_sig_figs(DIGITS))
 
 
 def list_final_logics(records: Sequence[RoundRecord], identity: RunIdentity) -> pl.DataFrame:

@@ -59,8 +59,8 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, WindowView
 from compevo_core.evaluation.leakage import raise_if_later_news
-from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.encoder import Encoder, Vectors
+from compevo_core.lm.encoder import Encoder
+from compevo_core.lora.backbone import Backbone
 from compevo_core.paper.networks.forecaster import NetworkKind
 from compevo_core.paper.networks.gpt4ts import (
     GPT4TS,
@@ -76,8 +76,6 @@ SEEDS = 3
 NEWS_DAYS = 7
 """Days before a view is made that have a token each; older articles count as the first of them."""
 
-_ATTENTION_HEADS = 8
-_DROPOUT = 0.1
 _FROZEN_TYPE = torch.bfloat16
 _TEXTS_PER_BATCH = 64
 
@@ -160,7 +158,7 @@ class _NewsPrompt(nn.Module):
         # Attention knows no order: without its age, yesterday's news would read like last week's.
         self.age = nn.Parameter(torch.zeros(NEWS_DAYS, width))
         self.refinement = nn.TransformerEncoderLayer(
-            width, _ATTENTION_HEADS, dim_feedforward=width, dropout=_DROPOUT, batch_first=True
+            width, nhead=8, dim_feedforward=width, dropout=0.1, batch_first=True
         )
 
     def forward(self, news_BSE: Tensor) -> Tensor:
@@ -372,17 +370,12 @@ class LTPLLM(PatchNetwork):
     """Patches and one token of the memory, all of them mapped to a forecast."""
 
     def __init__(
-        self,
-        lookback: int = DEFAULT_STEPS,
-        horizon: int = DEFAULT_STEPS,
-        *,
-        embedding_size: int,
-        width: int = _WIDTH,
+        self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS, *, embedding_size: int
     ) -> None:
         """Make the maps for sentences of width E; patches are as wide as in ``gpt4ts-no-lm``."""
-        super().__init__(lookback, horizon, width=width)
-        self.memory = PatternMemory(embedding_size, width)
-        self.projection = nn.Linear((count_patches(lookback) + 1) * width, horizon)
+        super().__init__(lookback, horizon, width=_WIDTH)
+        self.memory = PatternMemory(embedding_size, _WIDTH)
+        self.projection = nn.Linear((count_patches(lookback) + 1) * _WIDTH, horizon)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
@@ -399,7 +392,11 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
     size = encoder.encode(["The values rise."]).shape[1]
 
     def encode(views: Sequence[WindowView], scaler: Scaler) -> PatternInputs:
-        sentence_NE = torch.from_numpy(_embed(writer.write(views), encoder))
+        sentences = writer.write(views)
+        # Days of one shape get the same sentence, word for word: each is encoded once.
+        rows = {text: row for row, text in enumerate(dict.fromkeys(sentences))}
+        vectors = encoder.encode(list(rows))
+        sentence_NE = torch.from_numpy(vectors[[rows[text] for text in sentences]])
         return PatternInputs.encode(views, scaler, sentence_NE=sentence_NE)
 
     return NetworkKind(
@@ -408,12 +405,3 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
         encode=encode,
         backbone=writer.backbone_name,
     )
-
-
-def _embed(sentences: Sequence[str], encoder: Encoder) -> Vectors:
-    """Encode sentences, each distinct one once."""
-    # Days of one shape get the same sentence, word for word.
-    distinct = {text: row for row, text in enumerate(dict.fromkeys(sentences))}
-    vectors = encoder.encode(list(distinct))
-    chosen: Vectors = vectors[[distinct[text] for text in sentences]]
-    return chosen

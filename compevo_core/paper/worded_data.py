@@ -335,11 +335,18 @@ def _read_forecasts(folder: Path) -> Titles:
     titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
     for key, (known, of_day) in newest.items():
         lowest = f"Minimum {of_day['temp_min_c']}, maximum" if of_day["temp_min_c"] else "Maximum"
-        numbers = (
-            f"{lowest} {of_day['temp_max_c']} degrees, chance of rain {of_day['rain_chance']}."
-        )
+        # One word beside each number: a ridge reads no more than 32 of them by region.
+        numbers = f"{lowest} {of_day['temp_max_c']}, chance of rain {of_day['rain_chance']}."
+        # What a degree does changes with the season, what a warmer day than the last does less so.
+        _, before = newest.get((key[0], key[1] - timedelta(days=1)), (known, {}))
+        changes = [
+            f"{word} {float(of_day[column]) - float(before[column]):g}"
+            for word, column in (("lowest", "temp_min_c"), ("highest", "temp_max_c"))
+            if before.get(column) and of_day[column]
+        ]
+        changed = [f"Change from the day before: {', '.join(changes)}."] if changes else []
         text = f"{of_day['precis']} {of_day['forecast']}".strip()
-        sentences = [numbers, *(part for part in _SENTENCE_END.split(text) if part)]
+        sentences = [numbers, *changed, *(part for part in _SENTENCE_END.split(text) if part)]
         titles[key] = [(sentence, known) for sentence in sentences]
     return titles
 

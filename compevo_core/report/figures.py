@@ -46,10 +46,8 @@ METHOD_COLOURS = {
     "mad-rl": RED,
 }
 _UNKNOWN_METHOD = "#6b7684"
-_AGENT_COLOURS = (
-    *(ACCENT, RED, GREEN, PURPLE, GOLD),
-    *("#4a90c2", "#a83250", "#5f6b2d", "#00808a", "#6b6b6b"),
-)
+_SECOND_COLOURS = ("#4a90c2", "#a83250", "#5f6b2d", "#00808a", "#6b6b6b")
+_AGENT_COLOURS = (ACCENT, RED, GREEN, PURPLE, GOLD, *_SECOND_COLOURS)
 _AGENT_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 2, 1, 2)))
 
 #: What a chart's colours become on a dark page, with at least 4.5 : 1 for lines and text.

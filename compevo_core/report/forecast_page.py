@@ -45,7 +45,7 @@ def render_forecasts(
     frame = frame_page(mode, generated_at)
     own = [name for day in days if (name := day.issued.facts["dataset"]) not in DATASETS]
     if own and len(own) == len(days):
-        frame |= {"banner": OWN_BANNER, "banner_class": "real"}
+        frame |= {"banner": OWN_BANNER, "banner_class": "real", "is_own": True}
     elif own:
         frame["banner"] = f"{frame['banner']} Your own files: {', '.join(own)}."
     newest_first = sorted(days, key=lambda day: day.issued.origin, reverse=True)
@@ -72,6 +72,7 @@ def frame_page(mode: str, generated_at: datetime) -> dict[str, object]:
         "banner": BANNERS.get(mode, f"Data mode: {mode}."),
         # Real exchange rates are among the sample's synthetic series: its pages always warn.
         "banner_class": "synthetic" if mode == "sample" else "real",
+        "is_own": False,
         "made": format_moment(generated_at),
         "dark_colours": DARK_COLOURS,
         "script_policy": "",

@@ -14,12 +14,6 @@ from typing import Any, NamedTuple
 
 METHOD_NAMES = {
     "compevo": "CompEvo",
-    "last-value": "Last value",
-    "persistence": "Persistence",
-    "weekly": "Weekly persistence",
-    "calendar-ridge": "Calendar ridge",
-    "gbm": "Boosted trees",
-    "blend": "Ridge and trees blended",
     "dlinear": "DLinear",
     "itransformer": "iTransformer",
     "film": "FiLM",
@@ -27,11 +21,9 @@ METHOD_NAMES = {
     "fedformer": "FEDformer",
     "gpt4ts": "GPT4TS",
     "gpt4ts-no-lm": "GPT4TS without its language model",
-    "theta": "Theta",
     "mixture-issued": "Preset `operational`, day by day",
     "last-week": "Last week",
     "train-look-up": "Look-up in train, the measure of the leak",
-    "ets": "Exponential smoothing",
     "news2forecast": "News2Forecast",
     "gpt4mts": "GPT4MTS",
     "gpt4mts-no-news": "GPT4MTS without news",
@@ -40,12 +32,10 @@ METHOD_NAMES = {
     "mael": "MAEL",
     "mae-gpt": "MAE-GPT",
     "mad-rl": "MAD-RL",
-    "published": "Published forecast (AEMO POE50)",
-    "published-error-ridge": "Ridge on the published forecast's error",
-    "published-error-gbm": "Trees on the published forecast's error",
+    "as-published": "The paper's code",
+    "as-published-mended": "The paper's code, mended prompt",
+    "as-published-swapped": "The paper's code, news of another day",
     "members": "Ensemble of four regressions (no language model)",
-    "own-weather-ridge": "Ridge on own past and forecast weather",
-    "own-weather-gbm": "Trees on own past and forecast weather",
     "prior": "Own base model",
     "compevo-equal": "CompEvo, equal weights",
     "compevo-prior": "CompEvo's best base model",
@@ -99,8 +89,11 @@ def method_name(method: str) -> str:
         return f"Agent {method.removeprefix(AGENT)}"
     if method.startswith(ZERO_SHOT):
         return f"{method.removeprefix(ZERO_SHOT)}, zero-shot"
+    # Imports numpy and polars, which commands that print no method never need.
+    from compevo_core.baselines import PRIORS
+
     plain = method.removesuffix(RECALIBRATED)
-    name = METHOD_NAMES.get(plain, plain)
+    name = getattr(PRIORS.get(plain), "title", METHOD_NAMES.get(plain, plain))
     return name if plain == method else f"{name}, known errors added"
 
 
@@ -240,7 +233,7 @@ _WITH_UNIT = frozenset({"mae", "rmse", "pinball_10_50_90", "width_80", "width_95
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Cells as plain text, which every renderer escapes."""
+    """Cells as plain text, which every output escapes: terminal, Markdown, HTML and Dagster."""
 
     header: Sequence[str]  # column titles
     rows: Sequence[Sequence[str]]  # one sequence of cells a row, as long as the header
@@ -277,6 +270,21 @@ class Table:
         ]
         align = "".join("l" if i in self.text_columns else "r" for i in range(len(self.header)))
         return "\n\n".join([markdown_table(self.header, rows, align=align), *self.notes])
+
+    def to_text(self, width: int = 80) -> str:
+        """Return lines for a terminal, without columns that are empty throughout.
+
+        Two spaces are between columns, one where the table would be wider than ``width``.
+        """
+        shown = [i for i in range(len(self.header)) if any(row[i] for row in self.rows)]
+        lines = [[line[i].strip() for i in shown] for line in (self.header, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        gap = "  " if sum(widths) + 2 * len(widths) <= width else " "
+        # Names on the left, numbers on the right.
+        aligned = [
+            [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines
+        ]
+        return "\n".join(gap.join(line).rstrip() for line in aligned)
 
     def to_titled_markdown(self, *texts: str) -> str:
         """Return caption, verdict, texts and table as Markdown, which itself has no captions."""

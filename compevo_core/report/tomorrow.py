@@ -86,15 +86,27 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
     return {
         "dataset": issued.facts["dataset"],
         "day": name_span(issued),
+        "is_day": issued.is_day,
         "is_ahead": datetime.fromisoformat(issued.facts["issued_at"]) <= issued.origin,
         "known": [
             ("known until", _show_moment(issued, issued.facts["information_until"])),
             ("issued", _show_moment(issued, issued.facts["issued_at"])),
+            ("by", str(issued.facts["method"])),
             ("times in", str(issued.zone.tzname(None))),
         ],
         "table": day_table(issued),
         "effects": list_effects(issued),
-        "series": [_view_series(day, entity) for entity in charted],
+        "series": [
+            {
+                "entity": entity,
+                "axis": issued.unit,
+                "chart": chart_series(day, entity),
+                "parts": part_table(parts),
+                "members": parts.parts,
+                "zone": issued.zone,
+            }
+            for entity, parts in ((entity, explain(issued, entity)) for entity in charted)
+        ],
         "n_not_charted": len(issued.entities) - len(charted),
         "legend": list_legend(day),
         "before": before_table(day),
@@ -102,7 +114,17 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
         "weights": weight_table(day),
         "methods": method_table(day),
         "operator": view_operator(day.by_step, _name_members(day.issued)),
-        "record": _list_record(day),
+        "record": [
+            *(
+                ("supersedes the issue of", _show_moment(issued, earlier.facts["issued_at"]))
+                for earlier in day.earlier
+            ),
+            ("newest article", _show_moment(issued, issued.facts.get("newest_candidate"))),
+            ("forecast", shorten_hash(issued.hash)),
+            ("model", shorten_hash(issued.facts["artifact_hash"])),
+            ("commit", shorten_hash(issued.facts["commit"])),
+            ("head of the chain of issues", day.head or "none"),
+        ],
     }
 
 
@@ -118,33 +140,6 @@ def _show_moment(issued: IssuedForecast, moment: str | None) -> str:
     if moment is None:
         return "none"
     return f"{datetime.fromisoformat(moment).astimezone(issued.zone):%d %b %Y, %H:%M}"
-
-
-def _list_record(day: ForecastDay) -> list[tuple[str, str]]:
-    issued, facts = day.issued, day.issued.facts
-    return [
-        *(
-            ("supersedes the issue of", _show_moment(issued, earlier.facts["issued_at"]))
-            for earlier in day.earlier
-        ),
-        ("newest article", _show_moment(issued, facts.get("newest_candidate"))),
-        ("forecast", shorten_hash(issued.hash)),
-        ("model", shorten_hash(facts["artifact_hash"])),
-        ("commit", shorten_hash(facts["commit"])),
-        ("head of the chain of issues", day.head or "none"),
-    ]
-
-
-def _view_series(day: ForecastDay, entity: str) -> Mapping[str, Any]:
-    parts = explain(day.issued, entity)
-    return {
-        "entity": entity,
-        "axis": day.issued.unit,
-        "chart": chart_series(day, entity),
-        "parts": part_table(parts),
-        "members": parts.parts,
-        "zone": day.issued.zone,
-    }
 
 
 def day_table(issued: IssuedForecast) -> Table:
@@ -228,8 +223,11 @@ def before_table(day: ForecastDay) -> Table | None:
 
     return Table(
         header=(
-            *("series", f"mean error, {before.unit}", f"MAE, {before.unit}"),
-            *(f"MAE of the published, {before.unit}", "measured inside the 80 % band"),
+            "series",
+            f"mean error, {before.unit}",
+            f"MAE, {before.unit}",
+            f"MAE of the published, {before.unit}",
+            "measured inside the 80 % band",
         ),
         rows=rows,
         caption=f"{before.origin:%A %d %B %Y}: the forecast against what was measured",
@@ -528,11 +526,11 @@ def month_table(rows: pl.DataFrame) -> Table:
         {
             "month": lambda row: row["month"],
             "series": lambda row: row["entity"],
-            f"published: MAE, {unit}": lambda row: f"{row['mae']:,.{decimals}f}",
-            "bias": lambda row: f"{row['bias']:+,.{decimals}f}",
+            f"published: MAE, {unit}": lambda row: _show(row["mae"], decimals),
+            "bias": lambda row: _show(row["bias"], decimals, "+"),
             "in its 80 % band": lambda row: format_percent(row["coverage_80"]),
-            f"forecast: MAE, {unit}": lambda row: f"{row['mae_own']:,.{decimals}f}",
-            "its bias": lambda row: f"{row['bias_own']:+,.{decimals}f}",
+            f"forecast: MAE, {unit}": lambda row: _show(row["mae_own"], decimals),
+            "its bias": lambda row: _show(row["bias_own"], decimals, "+"),
             "in the forecast's band": lambda row: format_percent(row["coverage_80_own"]),
             "points": lambda row: f"{row['n_points']:,}",
         },
@@ -553,12 +551,10 @@ def score_table(rows: pl.DataFrame, members: Mapping[str, str]) -> Table:
         records,
         {
             "method": lambda row: names.get(row["method"], method_name(row["method"])),
-            f"MAE, {unit}": lambda row: f"{row['mae']:,.{decimals}f}",
-            f"bias, {unit}": lambda row: f"{row['bias']:+,.{decimals}f}",
+            f"MAE, {unit}": lambda row: _show(row["mae"], decimals),
+            f"bias, {unit}": lambda row: _show(row["bias"], decimals, "+"),
             "in its 80 % band": lambda row: format_percent(row["coverage_80"]),
-            f"width of the band, {unit}": lambda row: (
-                MISSING if row["width_80"] is None else f"{row['width_80']:,.{decimals}f}"
-            ),
+            f"width of the band, {unit}": lambda row: _show(row["width_80"], decimals),
             "points": lambda row: f"{row['n_points']:,}",
         },
         caption="All methods",

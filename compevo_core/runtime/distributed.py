@@ -6,7 +6,7 @@ are exchanged. The backbone's other activations, the adapters and the gradients 
 not. Everything is gathered in rank order, so that all processes compute the same values from it,
 bit for bit.
 
-A backbone that one device cannot hold is split instead (``lm.frozen_linear``). Each process then
+A backbone that one device cannot hold is split instead (``lora.backbone``). Each process then
 holds all agents and computes what the others compute; of this module's exchanges only the first
 process's gradients are left, as a GPU's sums differ in their last bits from run to run.
 
@@ -18,6 +18,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -50,7 +51,9 @@ class AgentShards:
         self.processes = processes
         self.splits_agents = splits_agents
         shares = processes if splits_agents else 1
-        self._agents_by_rank = [_slice_of(agents, share, shares) for share in range(shares)]
+        size, larger = divmod(agents, shares)
+        starts = [share * size + min(share, larger) for share in range(shares + 1)]
+        self._agents_by_rank = [range(start, end) for start, end in pairwise(starts)]
         self.local_agents = self._agents_by_rank[rank if splits_agents else 0]
         self.written_agents = self.local_agents if splits_agents or rank == 0 else range(0)
         self.received: Counter[str] = Counter()
@@ -241,9 +244,3 @@ def process_group(rank: int, processes: int, local_rank: int) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
-
-
-def _slice_of(agents: int, rank: int, processes: int) -> range:
-    size, larger = divmod(agents, processes)
-    start = rank * size + min(rank, larger)
-    return range(start, start + size + (rank < larger))

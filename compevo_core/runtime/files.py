@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import tempfile
 import time
@@ -133,7 +134,7 @@ Read = TypeVar("Read")  # what a reader of a folder makes of its files
 
 LOCK_FILE = ".lock"
 _NAME_DIGITS = 16  # of a file's sha256, in its name
-_PUBLIC_MODE = 0o644  # mkstemp makes private files; results and reports are for everyone to read
+_PUBLIC_MODE = 0o644  # results and reports are for everyone to read, unless a umask forbids it
 
 
 def write_atomically(
@@ -336,9 +337,9 @@ def _filled_part(
 ) -> Iterator[Path]:
     """Yield a written file in the folder of ``path``, to be renamed; remove it if it was not."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART_SUFFIX)
-    os.close(handle)
-    part = Path(name)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART_SUFFIX}")
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PUBLIC_MODE))
+    mode = part.stat().st_mode  # as this user's umask allows
 
     try:
         write(part)
@@ -346,7 +347,7 @@ def _filled_part(
             # Without this, a power cut after the rename can leave an empty file under its name.
             with part.open("rb") as stream:
                 os.fsync(stream.fileno())
-        part.chmod(_PUBLIC_MODE)
+        part.chmod(mode)
         yield part
     finally:
         part.unlink(missing_ok=True)

@@ -139,8 +139,7 @@ def refuse_text(columns: Sequence[TextColumn]) -> None:
 def guess_decimal(column: TextColumn) -> DecimalMark:
     """Return the decimal mark that all cells of a column fit.
 
-    Raises:
-        DataError: both marks fit, and give different numbers.
+    DataError if both marks fit, and give different numbers.
     """
     text = pl.col("_digits")
     parts = column.add(_digits=column.number.str.extract(_NUMBER, 1))

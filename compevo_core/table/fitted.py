@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
-from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.steps import DAY, count_steps, name_step, shift
 from compevo_core.data.view import WindowView
@@ -33,6 +32,7 @@ from compevo_core.table.frames import (
     TableForm,
     WindowPlan,
     find_current_ends,
+    join_rows,
     put_on_series,
     read_table,
 )
@@ -100,7 +100,7 @@ class Fitted:
         from compevo_core.forecast.forecaster import CompEvoForecaster
         from compevo_core.training.artifact import read_config
 
-        news = gather_news(self.articles, views, read_config(self.run))
+        news = gather_news(self.articles, views, read_config(self.run).encoder)
         return CompEvoForecaster.load(self.run, news)
 
     # ---- what joins it ----
@@ -112,11 +112,14 @@ class Fitted:
 
     def add_rows(self, table: Any, series: str) -> Self:  # noqa: ANN401 - pandas or polars
         """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
-        added, _ = self._read(table, series)
+        form = dataclasses.replace(self.form, series=self.form.series or series)
+        if form.ahead_apart:
+            form = dataclasses.replace(form, ahead=(), known_at="")
+        added, _ = read_table(table, form, form.clock)
         known = set(self.rows[SERIES])
         if new := sorted(set(added[SERIES]) - known):
             raise DataError(f"series {', '.join(new[:5])} were not fitted; fit again with them")
-        extended = self._join(added)
+        extended = dataclasses.replace(self, rows=join_rows(self.rows, added))
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
         if isinstance(last, datetime) and shift(last, 1, self.plan.step) < self.end:
@@ -141,28 +144,14 @@ class Fitted:
             raise ConfigError(
                 "future was given, but no column is known ahead: fit with Forecaster(ahead=[...])"
             )
-        added, form = self._read(table, series, value="", past=())
-        names = self.rows.select(pl.col(SERIES).unique(maintain_order=True))
-        if not form.series:
-            added = names.join(added.drop(SERIES), how="cross")
+        added = read_ahead(table, self.rows, self.form, series)
+        if self.form.ahead_apart:
+            return dataclasses.replace(self, rows=join_rows(self.rows, added))
         # What came is not changed by what was expected, up to the end of each series.
         ends = self.ends
         known = pl.DataFrame({SERIES: [*ends], "end": [*ends.values()]})
         later = added.join(known, on=SERIES).filter(pl.col(START) >= pl.col("end"))
-        return self._join(later.drop("end"))
-
-    def _read(
-        self,
-        table: Any,  # noqa: ANN401 - pandas or polars
-        series: str,
-        **changes: Any,  # noqa: ANN401 - of the form
-    ) -> tuple[pl.DataFrame, TableForm]:
-        form = dataclasses.replace(self.form, series=self.form.series or series, **changes)
-        return read_table(table, form, form.clock)
-
-    def _join(self, added: pl.DataFrame) -> Self:
-        rows = pl.concat([self.rows, added], how="diagonal").unique([SERIES, START], keep="last")
-        return dataclasses.replace(self, rows=rows.sort(SERIES, START))
+        return dataclasses.replace(self, rows=join_rows(self.rows, later.drop("end")))
 
     # ---- keeping ----
 
@@ -247,6 +236,19 @@ def make_folder(owner: object) -> Path:
     return folder
 
 
+def read_ahead(
+    table: Any,  # noqa: ANN401 - pandas or polars
+    rows: pl.DataFrame,
+    form: TableForm,
+    series: str,
+) -> pl.DataFrame:
+    """Return the columns known ahead of a table, for all series of ``rows`` where it names none."""
+    wide = dataclasses.replace(form, series=form.series or series, value="", past=())
+    added, read = read_table(table, wide, form.clock)
+    names = rows.select(pl.col(SERIES).unique(maintain_order=True))
+    return added if read.series else names.join(added.drop(SERIES), how="cross")
+
+
 def list_frames(
     rows: pl.DataFrame, form: TableForm, plan: WindowPlan, articles: pl.DataFrame
 ) -> dict[str, Any]:
@@ -256,14 +258,16 @@ def list_frames(
 
 
 def gather_news(
-    articles: pl.DataFrame, views: Sequence[WindowView], config: RunConfig
+    articles: pl.DataFrame, views: Sequence[WindowView], encoder_name: str
 ) -> NewsPool | None:
-    """Return the articles that views name, as agents read them; None without agents."""
-    if not config.has_agents:
+    """Return the articles that views name, as an encoder reads them; None without one."""
+    if not encoder_name:
         return None
     from compevo_core.lm.encoder import load_encoder
 
     named = {name for view in views for name in view.candidate_ids}
     read = articles.filter(pl.col("article_id").is_in(list(named)))
-    encoder = load_encoder(config.news.encoder)
-    return NewsPool(read, encoder.encode(read["title"].to_list()), encoder.name)
+    encoder = load_encoder(encoder_name)
+    titles = read["title"].unique(maintain_order=True).to_list()
+    row_of = {title: row for row, title in enumerate(titles)}
+    return NewsPool(read, encoder.encode(titles)[[row_of[t] for t in read["title"]]], encoder.name)

@@ -16,6 +16,7 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -24,6 +25,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.baselines import SharedFits
+from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_views, build_windows, select_learnt
 from compevo_core.data.content import describe_faults
@@ -32,15 +34,15 @@ from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.steps import name_step, shift
 from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError, DataError
+from compevo_core.errors import ConfigError, DataError, import_package
 from compevo_core.evaluation.method_choice import (
     AUTO,
     POPULATION,
     MethodChoice,
-    MethodScore,
     choose_method,
     configure_method,
 )
+from compevo_core.evaluation.news_audit import NewsAudit, audit_news
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
 from compevo_core.table.fitted import (
@@ -49,6 +51,7 @@ from compevo_core.table.fitted import (
     gather_news,
     list_frames,
     make_folder,
+    read_ahead,
     read_files,
     read_params,
 )
@@ -59,6 +62,8 @@ from compevo_core.table.frames import (
     TableForm,
     WindowPlan,
     find_current_ends,
+    join_rows,
+    keep_values,
     name_series,
     read_table,
     to_polars,
@@ -66,6 +71,7 @@ from compevo_core.table.frames import (
 from compevo_core.table.stamps import Clock, DateOffset
 from compevo_core.training.artifact import read_scaler
 from compevo_core.training.prior import MIXTURE
+from compevo_core.training.training_data import join_for_refit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,7 +106,7 @@ class Forecaster:
         known_at: column of the time at which a row's ``ahead`` was known; without it they were all
             known from the start, as a calendar is. Measured values were not.
         past: columns that were measured, known when their day is over.
-        text: column of words that are known at their stamp, which agents may read.
+        text: column of words that are known at their stamp, read as ``news`` of :meth:`fit`.
         preset: settings of the agents, ``default``, ``demo`` or a file of them.
         country: of public holidays, such as ``FR``.
         low: no value is below this; 0 where none of the table is, unless given.
@@ -177,20 +183,29 @@ class Forecaster:
 
     # ---- fit and forecast ----
 
-    def fit(self, df: Any, *, news: Any = None, on_step: OnStep = lambda _: None) -> Self:  # noqa: ANN401 - pandas or polars
+    def fit(
+        self,
+        df: Any,  # noqa: ANN401 - pandas or polars
+        *,
+        future: Any = None,  # noqa: ANN401 - pandas or polars
+        news: Any = None,  # noqa: ANN401 - pandas or polars
+        on_step: OnStep = lambda _: None,
+    ) -> Self:
         """Fit on a table; see the class for its columns.
 
         Args:
             df: the table. Rows without a value, after those with one, may hold columns known ahead.
+            future: the columns known ahead as a table of their own, which may hold several rows of
+                a stamp, each known at another time (``known_at``), as weather forecasts are.
             news: a table of stamps and words (column ``title``, or as ``text`` says), each known at
-                its stamp; for the method ``compevo``.
+                its stamp. ``auto`` reads them where that helps on validation.
             on_step: gets a line before each step that takes time, with the time left, as ``print``.
 
         Raises:
             DataError: the table cannot be read, or is too short.
             ConfigError: there is no such method, or it reads no news.
         """
-        rows, form = read_table(df, self, self.freq)
+        rows, form = self._read(df, future)
         read = {
             form.series,
             form.time,
@@ -208,12 +223,32 @@ class Forecaster:
             )
         return self._fit_rows(rows, form, self._read_news(df, news, form.clock), on_step)
 
+    def _read(self, df: Any, future: Any) -> tuple[pl.DataFrame, TableForm]:  # noqa: ANN401 - pandas or polars
+        """Return the rows of a table, and of another with the columns known ahead, and the form."""
+        if future is None:
+            return read_table(df, self, self.freq)
+        if not (self.ahead and self.known_at):
+            raise ConfigError(
+                "future in a fit needs Forecaster(ahead=[...], known_at=...): the columns, and the "
+                "one of the time at which each row was known"
+            )
+        plain = type(self)(**{**self.get_params(), "ahead": (), "known_at": ""})
+        rows, form = read_table(df, plain, self.freq)
+        form = dataclasses.replace(
+            form, ahead=tuple(self.ahead), known_at=self.known_at, ahead_apart=True
+        )
+        added = read_ahead(future, rows, form, self.series)
+        first = rows.group_by(SERIES).agg(first=pl.col(START).min())
+        added = added.join(first, on=SERIES).filter(pl.col(START) >= pl.col("first")).drop("first")
+        return join_rows(rows, added), form
+
     def _read_news(self, df: Any, news: Any, clock: Clock) -> pl.DataFrame:  # noqa: ANN401 - pandas or polars
         """Return the articles of a table's own words and of news beside it."""
-        if self.method != POPULATION and (news is not None or self.text):
+        may_read = self.method in (AUTO, MIXTURE, POPULATION) or reads_news(str(self.method))
+        if not may_read and (news is not None or self.text):
             raise ConfigError(
                 f"the method {self.method!r} reads no news: leave out news and text, or give "
-                f"Forecaster({POPULATION!r})"
+                f"Forecaster({AUTO!r}), which reads them where that helps"
             )
         frames = [pl.DataFrame(schema=ARTICLE_SCHEMA)]
         if self.text and df is not None:
@@ -238,7 +273,7 @@ class Forecaster:
         config = self._configure()
 
         plan = self._plan(rows, form)
-        for (name,), part in rows.group_by(SERIES, maintain_order=True):
+        for (name,), part in keep_values(rows).group_by(SERIES, maintain_order=True):
             for fault in describe_faults(f"series {name}", part, plan.step):
                 warnings.warn(fault, stacklevel=3)
         frames = list_frames(rows, form, plan, articles)
@@ -253,14 +288,21 @@ class Forecaster:
             )
         fits = SharedFits()
         facts: dict[str, Any] = {"method": self.method}
+        default = RunConfig().encoder if articles.height else ""
+        encoder = default if config is None else config.encoder
+        news = gather_news(articles, windows.views(), encoder)
         if config is None:
-            choice = choose_method(train_windows, val_windows, fit=fits, on_step=on_step)
+            if find_spec("lightgbm") is None:
+                warnings.warn(
+                    "trees are no candidates without lightgbm: pip install 'compevo[table]'",
+                    stacklevel=3,
+                )
+            choice = choose_method(train_windows, val_windows, news=news, fit=fits, on_step=on_step)
             method = choice.method if self.method == AUTO else MIXTURE
             facts = {"method": method, "choice": choice.to_json()}
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
 
         on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
-        news = gather_news(articles, windows.views(), config)
         folder = make_folder(self)
         train(config, train_windows, val_windows, news, folder / RUN, fit=fits, facts=facts)
         self._fit = Fitted(
@@ -272,6 +314,9 @@ class Forecaster:
             facts=facts,
             articles=articles,
         )
+        made = self.choice_
+        if made is not None and made.news is not None:
+            on_step(made.news.sentence)
         return self
 
     def _configure(self) -> RunConfig | None:
@@ -279,6 +324,7 @@ class Forecaster:
         if self.method in (AUTO, MIXTURE):
             return None
         if self.method == POPULATION:
+            import_package("torch")
             return RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
         return configure_method(self.method, seed=self.seed)
 
@@ -309,16 +355,7 @@ class Forecaster:
     def choice_(self) -> MethodChoice | None:
         """Errors of all candidates on validation; None where a method was named."""
         raw = self._fitted.facts.get("choice")
-        if raw is None:
-            return None
-        fields = {name: value for name, value in raw.items() if name != "sentence"}
-        return MethodChoice(
-            **{
-                **fields,
-                "scores": tuple(MethodScore(**score) for score in raw["scores"]),
-                "members": tuple(raw["members"]),
-            }
-        )
+        return None if raw is None else MethodChoice.from_json(raw)
 
     def predict(
         self,
@@ -373,6 +410,14 @@ class Forecaster:
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
 
+    def update(self, df: Any, *, future: Any = None, news: Any = None) -> Self:  # noqa: ANN401 - pandas or polars
+        """Add newer rows to what is known, without a fit; arguments as in :meth:`predict`.
+
+        Weights and bands learn from the windows that are over, as they do in ``predict(df)``.
+        """
+        self._fit = self._extend(df, future, news)
+        return self
+
     def explain(self, df: Any = None, *, future: Any = None, news: Any = None) -> Any:  # noqa: ANN401 - pandas or polars
         """Return what each member of the method adds to the forecast.
 
@@ -399,6 +444,7 @@ class Forecaster:
         windows: int = 4,
         step: int | None = None,
         methods: Sequence[str] = (),
+        future: Any = None,  # noqa: ANN401 - pandas or polars
         news: Any = None,  # noqa: ANN401 - pandas or polars
         level: Sequence[float] | float | None = None,
         on_step: OnStep = lambda _: None,
@@ -413,6 +459,7 @@ class Forecaster:
             windows: how many.
             step: steps from one window to the next; a horizon unless given.
             methods: names of methods to compare on the same windows, each fitted by itself.
+            future: as in :meth:`fit`; a window reads what was known when it begins.
             news: as in :meth:`fit`.
             level: bands in percent, as in :meth:`predict`.
             on_step: as in :meth:`fit`.
@@ -429,11 +476,7 @@ class Forecaster:
         for name, number in (("windows", windows), ("step", step)):
             if number is not None and number < 1:
                 raise ConfigError(f"{name} = {number}: give 1 or more")
-        if df is None:
-            rows, form, articles = self._fitted.rows, self._fitted.form, self._fitted.articles
-        else:
-            rows, form = read_table(df, self, self.freq)
-            articles = self._read_news(df, news, form.clock)
+        rows, form, articles = self._take(df, future, news)
         plan = self._plan(rows, form)
         # Windows begin when forecasts may, and share no step unless asked to.
         every = round(plan.apart / plan.step)
@@ -459,6 +502,44 @@ class Forecaster:
         return self._name_series(form, level).write(
             names, starts, cutoff=form.read_clock(cutoffs), **{form.value: truth}, **columns
         )
+
+    def _take(
+        self,
+        df: Any,  # noqa: ANN401 - pandas or polars
+        future: Any,  # noqa: ANN401 - pandas or polars
+        news: Any,  # noqa: ANN401 - pandas or polars
+    ) -> tuple[pl.DataFrame, TableForm, pl.DataFrame]:
+        """Return rows, form and articles of a table, or of the fitted one and more news."""
+        if df is None:
+            fit = self._fitted
+            more = self._read_news(None, news, fit.form.clock)
+            return fit.rows, fit.form, fit.add_news(more).articles
+        rows, form = self._read(df, future)
+        return rows, form, self._read_news(df, news, form.clock)
+
+    def audit(self, news: Any = None, df: Any = None) -> NewsAudit:  # noqa: ANN401 - pandas or polars
+        """Return whether news tells of a table's values, by a test with its power.
+
+        Args:
+            news: as in :meth:`fit`.
+            df: the table; the fitted one with its news unless given.
+
+        Returns:
+            ``verdict`` in words, ``effect`` (the change of the mean absolute error by the news),
+            the errors ``own``, ``none`` and ``swapped`` (with another day's news), and ``power``,
+            the smallest planted effect that would have been seen.
+
+        Raises:
+            DataError: there is no news, or the table is too short to tell.
+        """
+        rows, form, articles = self._take(df, None, news)
+        plan = self._plan(rows, form)
+        windows = build_windows(plan.spec, **list_frames(rows, form, plan, articles))
+        known = join_for_refit(windows.split("train"), windows.split("val"))
+        pool = gather_news(articles, known.views(), RunConfig().encoder)
+        if not pool:
+            raise DataError("no window has news: give stamps and titles before the table's end")
+        return audit_news(known, pool)
 
     def _test(
         self,
@@ -505,8 +586,9 @@ class Forecaster:
         news: Any = None,  # noqa: ANN401 - pandas or polars
     ) -> "Figure":
         """Draw the forecast of a series, the first unless named, with its bands and its past."""
-        from matplotlib.figure import Figure
-
+        figure: Figure = import_package("matplotlib.figure").Figure(
+            figsize=(9, 4), layout="constrained"
+        )
         fit = self._extend(df, future, news)
         _, views, prediction = self._forecast(fit, fit.plan.horizon)
         names = [view.entity for view in views]
@@ -519,7 +601,6 @@ class Forecaster:
             pl.col(SERIES) == name,
             pl.col(START) >= shift(fit.end, -_SHOWN_HORIZONS * fit.plan.horizon, fit.plan.step),
         )
-        figure = Figure(figsize=(9, 4), layout="constrained")
         axes = figure.add_subplot()
         axes.plot(fit.form.clock.read_local(shown[START].to_list()), shown[VALUE], color="#666666")
         is_open = fit.form.is_open(starts).to_numpy()

@@ -36,7 +36,7 @@ from compevo_core.data.steps import (
     name_step,
     shift,
 )
-from compevo_core.errors import DataError
+from compevo_core.errors import DataError, import_package
 from compevo_core.table.cells import LINE, TextColumn, guess_decimal
 from compevo_core.table.cells import read_numbers as read_cells
 from compevo_core.table.stamps import Clock, DateOffset, read_stamps
@@ -69,6 +69,7 @@ class TableForm:
     ahead: tuple[str, ...] = ()  # columns known ahead
     past: tuple[str, ...] = ()  # columns known when their step is over
     known_at: str = ""  # column of the time those ahead were known; empty: from the start
+    ahead_apart: bool = False  # whether those ahead come in a table of their own
     closed: tuple[int, ...] = ()  # minutes of the week at which no row has a value
 
     @classmethod
@@ -111,7 +112,8 @@ def read_table(
     Columns have the names given. A table of two columns, or a pandas Series with stamps, may name
     them as it likes. Without a name of values, the table is one of columns known ahead. ``clock``
     comes from an earlier table, or is a step; both are found where it is None. DataError if no
-    table, a column is missing or has another type, or a stamp comes twice.
+    table, a column is missing or has another type, or a stamp comes twice, of columns known ahead
+    at one time.
     """
     series, time, value = columns.series, columns.time, columns.value
     ahead, past, known_at = columns.ahead, columns.past, columns.known_at
@@ -120,9 +122,10 @@ def read_table(
     for argument, given in (("ahead", ahead), ("past", past)):
         if isinstance(given, str):
             raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
-    if value and time not in names and len(names) == 2 and series not in names:
+    if value and len(names) == 2 and series not in names and not {time, value} <= {*names}:
         # The column of stamps comes first.
-        time, value = sorted(names, key=lambda name: not frame.schema[name].is_temporal())
+        is_stamp = {name: name == time or frame.schema[name].is_temporal() for name in names}
+        time, value = sorted(names, key=lambda name: not is_stamp[name])
     wanted = [(time, "time"), (value, "value"), (known_at, "known_at")]
     wanted += [(name, "ahead") for name in ahead] + [(name, "past") for name in past]
     for name, argument in wanted:
@@ -140,9 +143,11 @@ def read_table(
             raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
     stamps, zone, is_date = read_stamps(frame[time])
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
+    if label.dtype.is_float() and (label % 1 == 0).all():
+        label = label.cast(pl.Int64)  # 1.0 and 1 are one name
     rows = pl.DataFrame(
         {
-            SERIES: _read_names(label),
+            SERIES: label.cast(pl.String),
             START: stamps,
             VALUE: _read_numbers(frame, value, "value") if value else None,
             **{COLUMN + name: _read_numbers(frame, name, "ahead") for name in ahead},
@@ -154,7 +159,8 @@ def read_table(
         known, _, are_days = read_stamps(frame[known_at])
         # A date without a time is known when its day is over.
         rows = rows.with_columns((known + DAY if are_days else known).alias(KNOWN_AT))
-    rows = _join_duplicates(rows, columns.time, has_series=has_series, zone=zone)
+    key = [SERIES, START, *([KNOWN_AT] if known_at and not value else [])]
+    rows = _join_duplicates(rows, key, columns.time, has_series=has_series, zone=zone)
     rows = rows.sort(SERIES, START)
     if not isinstance(clock, Clock):
         stamps_of_series = rows.select(series=SERIES, start=START)
@@ -185,19 +191,14 @@ def read_table(
     return rows, form
 
 
-def _read_names(label: pl.Series) -> pl.Series:
-    """Return names of series as text; 1.0 and 1 are one name."""
-    if label.dtype.is_float() and (label % 1 == 0).all():
-        label = label.cast(pl.Int64)
-    return label.cast(pl.String)
-
-
-def _join_duplicates(rows: pl.DataFrame, time: str, *, has_series: bool, zone: str) -> pl.DataFrame:
-    """Return each row once; DataError where a series has two different rows of one stamp."""
-    if not rows.select(SERIES, START).is_duplicated().any():
+def _join_duplicates(
+    rows: pl.DataFrame, key: Sequence[str], time: str, *, has_series: bool, zone: str
+) -> pl.DataFrame:
+    """Return each row once; DataError where a series has two different rows of one ``key``."""
+    if not rows.select(key).is_duplicated().any():
         return rows
     rows = rows.unique(maintain_order=True)
-    twice = rows.filter(rows.select(SERIES, START).is_duplicated())
+    twice = rows.filter(rows.select(key).is_duplicated())
     if not twice.height:
         return rows
     stamps = twice[START]
@@ -262,6 +263,7 @@ def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN40
         for name, kind in table.dtypes.items():
             if getattr(kind, "tz", None) is not None and str(kind.tz) not in list_zones():
                 table = table.assign(**{name: table[name].dt.tz_convert("UTC")})
+        import_package("pyarrow")
         return "pandas", pl.from_pandas(table)
 
     raise DataError(
@@ -275,10 +277,25 @@ def name_series(name: str) -> str:
     return _PREFIX + name
 
 
+def join_rows(rows: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with newer ones, each stamp once; once a time at which columns were known."""
+    joined = pl.concat([rows, added], how="diagonal")
+    key = [name for name in (SERIES, START, KNOWN_AT) if name in joined.columns]
+    return joined.unique(key, keep="last").sort(key)
+
+
+def keep_values(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return each stamp once, with its value where a row has one."""
+    if KNOWN_AT not in rows.columns:
+        return rows
+    known = rows.sort(SERIES, START, pl.col(VALUE).is_not_null(), maintain_order=True)
+    return known.unique([SERIES, START], keep="last", maintain_order=True)
+
+
 def put_on_series(rows: pl.DataFrame, unit: str = "") -> pl.DataFrame:
     """Return rows as ``SERIES_SCHEMA`` has them."""
     is_known = pl.col(VALUE).is_not_null()
-    return rows.select(
+    series = keep_values(rows).select(
         series_id=_PREFIX + pl.col(SERIES),
         variable=pl.lit(VALUE),
         start_utc=pl.col(START),
@@ -287,7 +304,8 @@ def put_on_series(rows: pl.DataFrame, unit: str = "") -> pl.DataFrame:
         flag=pl.when(is_known).then(pl.lit("observed")).otherwise(pl.lit("missing")),
         source=pl.lit("table"),
         fetched_at=pl.col(START).max(),
-    ).cast(dict(SERIES_SCHEMA))  # type: ignore[arg-type]  # names to types
+    )
+    return series.cast(dict(SERIES_SCHEMA))  # type: ignore[arg-type]  # names to types
 
 
 def find_ends(

@@ -245,7 +245,17 @@ def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) 
     calendar = find_calendar_step(distances)
     step: timedelta = calendar or distances.mode().min()  # type: ignore[assignment]  # of durations
     if freq is not None:
-        _refuse_other_step(named, step, distances.min())  # type: ignore[arg-type]  # a duration
+        least: timedelta = distances.min()  # type: ignore[assignment]  # of durations
+        if step < (1 - _MOST_LATE) * named and not (named == MONTH and step > _SHORT_MONTH):
+            raise DataError(
+                f"rows are {_say(step)} apart and freq says {name_step(named)}: sum or average "
+                "them to that step first, or leave out freq"
+            )
+        if least > (1 + _MOST_LATE) * named:
+            raise DataError(
+                f"no rows are {name_step(named)} apart, as freq says, but {_say(least)} or more: "
+                "leave out freq, or name that step"
+            )
         return named
     if calendar:
         return calendar
@@ -263,20 +273,6 @@ def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) 
         return read_step(name_step(step))
     except ValueError as error:
         raise DataError(f"{problem}: {error}") from error
-
-
-def _refuse_other_step(named: timedelta, usual: timedelta, least: timedelta) -> None:
-    """Refuse a step that is longer than most rows are apart, or shorter than any are."""
-    if usual < (1 - _MOST_LATE) * named and not (named == MONTH and usual > _SHORT_MONTH):
-        raise DataError(
-            f"rows are {_say(usual)} apart and freq says {name_step(named)}: sum or average them "
-            "to that step first, or leave out freq"
-        )
-    if least > (1 + _MOST_LATE) * named:
-        raise DataError(
-            f"no rows are {name_step(named)} apart, as freq says, but {_say(least)} or more: leave "
-            "out freq, or name that step"
-        )
 
 
 def _say(distance: timedelta) -> str:

@@ -228,8 +228,7 @@ def to_wall_clock(instants: pl.Series, zone: str) -> pl.Series:
 def guess_format(column: TextColumn) -> str:
     """Return the format that every stamp of a column fits; "" for ISO 8601.
 
-    Raises:
-        DataError: no format fits, or day and month can be exchanged.
+    DataError if no format fits, or day and month can be exchanged.
     """
     cells = replace(column, table=column.table.filter(~column.is_blank))
     rows = cells.table.height
@@ -352,11 +351,7 @@ def list_zones() -> frozenset[str]:
 
 
 def read_zone(name: str) -> ZoneInfo | timezone:
-    """Return a clock: a time zone, or a fixed offset such as +01:00.
-
-    Raises:
-        ValueError: there is no such clock.
-    """
+    """Return a time zone, or a fixed offset such as +01:00; ValueError if there is none such."""
     if match := _FIXED_OFFSET.fullmatch(name):
         offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
         if offset < _DAY:

@@ -25,11 +25,10 @@ from compevo_core.agents.debate import (
     standardise_advantages,
     weigh_by_score,
 )
-from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.decoders import VALUE, ForecastExample
 from compevo_core.agents.objective import policy_loss, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent
-from compevo_core.lm.adapters import VALUE
 from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts, stack_truths
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.schedule import RunGenerators, RunSchedule
@@ -193,38 +192,23 @@ class DebateStep(ForecastStep):
                 mean_1BH = self.executor.forecast(
                     logics[agent], examples, train=True, drops_units=False, **evidence
                 ).values_ABH
-                loss = self._surrogate_loss(
-                    turn, agent, mean_1BH, advantage_AB[agent], round_number
-                )
+                # One draw a window: windows are the samples, of one "token" each.
+                tried_1BH = turn.tried_ABH[agent]
+                deviation = self.config.debate.exploration
+                logp_1B1 = log_density(tried_1BH, mean_1BH, deviation)[..., None]
+                require_finite("L_pg", logp_1B1.sum(), round_number)
+                loss = policy_loss(
+                    logp_1B1,
+                    log_density(tried_1BH, turn.mean_ABH[agent], deviation)[..., None],
+                    logp_1B1.detach(),  # no reference: its KL is zero
+                    advantage_AB[agent],
+                    torch.ones_like(logp_1B1),
+                    clip_range=self.config.grpo.clip_range,
+                    kl_coefficient=0.0,
+                ).loss
                 (lambda_pg * loss).backward()  # type: ignore[no-untyped-call]
                 total += float(loss.detach())
         return total / (len(turns) * len(logics))
-
-    def _surrogate_loss(
-        self,
-        turn: Turn,
-        agent: slice,
-        mean_1BH: Tensor,
-        advantage_1B: Tensor,
-        round_number: int,
-    ) -> Tensor:
-        """Return the clipped surrogate of one agent in one turn."""
-        # One draw a window: windows are the samples, of one "token" each.
-        deviation = self.config.debate.exploration
-        tried_1BH = turn.tried_ABH[agent]
-        logp_1B1 = log_density(tried_1BH, mean_1BH, deviation)[..., None]
-        old_1B1 = log_density(tried_1BH, turn.mean_ABH[agent], deviation)[..., None]
-        require_finite("L_pg", logp_1B1.sum(), round_number)
-
-        return policy_loss(
-            logp_1B1,
-            old_1B1,
-            logp_1B1.detach(),  # no reference: its KL is zero
-            advantage_1B,
-            torch.ones_like(logp_1B1),
-            clip_range=self.config.grpo.clip_range,
-            kl_coefficient=0.0,
-        ).loss
 
 
 def _select_evidence(news: NewsByAgent, notes: NotesByAgent | None, agent: slice) -> dict[str, Any]:

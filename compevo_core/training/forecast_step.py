@@ -348,23 +348,21 @@ class ForecastStep:
         pred = prediction_loss(aggregate_BH, truth_BH, objective).sum() / batch.windows
         own_loss = torch.zeros_like(pred)
         if objective.lambda_own:
-            own_AB = prediction_loss(values_ABH, truth_BH, objective, self._weigh_windows(batch))
+            population, seed = self.config.population, self.config.run.seed
+            views = [example.view for example in batch.examples]
+            weights = [
+                own_error_weights(population.member(agent), views, seed=seed, agent=agent)
+                for agent in range(population.agents)
+            ]
+            weights_ABH = torch.tensor(
+                np.stack(weights), dtype=torch.float32, device=values_ABH.device
+            )
+            own_AB = prediction_loss(values_ABH, truth_BH, objective, weights_ABH)
             own_loss = own_AB.sum() / batch.windows
 
         require_finite("L_pred", pred, batch.round_number)
         require_finite("the own errors", own_loss, batch.round_number)
         return pred, own_loss
-
-    def _weigh_windows(self, batch: _MicroBatch) -> Tensor:
-        """Return how much each window and step counts in each agent's own error, (A, B, H)."""
-        population, seed = self.config.population, self.config.run.seed
-        views = [example.view for example in batch.examples]
-        weights = [
-            own_error_weights(population.member(agent), views, seed=seed, agent=agent)
-            for agent in range(population.agents)
-        ]
-        device = self.model.backbone.device
-        return torch.tensor(np.stack(weights), dtype=torch.float32, device=device)
 
 
 def count_saved_bytes(read: Callable[[], object], weights: Iterable[Tensor]) -> int:

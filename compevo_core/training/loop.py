@@ -11,7 +11,8 @@ import logging
 from pathlib import Path
 
 from compevo_core.agents.retrieval import build_retriever
-from compevo_core.lm.backbone import Backbone, load_backbone
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.lora.backbone import Backbone
 from compevo_core.training.calibration import ValidationErrors, measure_validation
 from compevo_core.training.checkpoint import (
     Checkpoint,

@@ -16,7 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.agents.debate import DebateExecutor, DebateHeads
-from compevo_core.agents.decoders import ForecastDecoder, ForecastExample
+from compevo_core.agents.decoders import (
+    DEBATE_KINDS,
+    FORECAST,
+    LOGIC,
+    ForecastDecoder,
+    ForecastExample,
+)
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.joint_reader import JointReader
@@ -31,10 +37,8 @@ from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError
-from compevo_core.lm.adapters import DEBATE_KINDS, FORECAST, LOGIC
-from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.model_sources import SERVER, Server, Transport
-from compevo_core.lm.population import Population, load_adapter, save_adapter
+from compevo_core.lora import Backbone, Population
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
 from compevo_core.training.ensemble import AgentEnsemble, add_prefix, name_agent
@@ -113,13 +117,12 @@ def build_modules(
     # The adapters of all agents are sampled on every process, and those of others thrown away: an
     # agent starts alike whoever holds it. The fusion is sampled after them.
     generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "weights"))
+    layers = config.forecast.layers or None
+    # Logic adapters are drawn where there are none, too: the others start alike in every system.
+    depths = {FORECAST: layers, LOGIC: None if LOGIC in system.adapters else 0}
+    depths |= {kind: layers for kind in system.adapters if kind not in depths}
     population = Population(
-        backbone,
-        config.population,
-        generator,
-        shards.local_agents,
-        forecast_layers=config.forecast.layers,
-        kinds=system.adapters,
+        backbone, config.population.shape, generator, shards.local_agents, depths=depths
     )
     selection = FitnessSelection.for_run(config, entities).to(backbone.device)
     if system.competes:
@@ -160,9 +163,11 @@ class PopulationModel(AgentEnsemble):
             )
 
         entities = sorted(self.scaler.mean)
-        self.modules = build_modules(
-            config, backbone, self.shards, entities, _embed_end_of_text(backbone)
-        )
+        # Soft prompts start near a token that means nothing.
+        eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
+        embeds_1D: Tensor = backbone.model.get_input_embeddings()(eos)
+        neutral_D = embeds_1D[0].detach().float().cpu()
+        self.modules = build_modules(config, backbone, self.shards, entities, neutral_D)
         self.population = self.modules.population
         self.selection = self.modules.selection
         self.fusion = self.modules.fusion
@@ -283,14 +288,14 @@ class PopulationModel(AgentEnsemble):
         """Write also the adapters of this process's agents, a folder each, as PEFT saves them."""
         for agent in self.shards.written_agents:
             for kind in self.population.kinds:
-                save_adapter(self.population, agent, kind, name_agent(folder, agent) / kind)
+                self.population.save_adapter(agent, kind, name_agent(folder, agent) / kind)
         super().save(folder)
 
     def restore(self, folder: Path) -> None:
         """Set every value to what :meth:`save` wrote for the same configuration."""
         for agent in self.shards.local_agents:
             for kind in self.population.kinds:
-                load_adapter(self.population, agent, kind, name_agent(folder, agent) / kind)
+                self.population.load_adapter(agent, kind, name_agent(folder, agent) / kind)
         super().restore(folder)
 
     def agent_tensors(self) -> dict[str, Tensor]:
@@ -320,10 +325,3 @@ class PopulationModel(AgentEnsemble):
     def load(self, tensors: Mapping[str, Any]) -> None:
         """Set every value of :meth:`tensors`, given as arrays or as tensors."""
         super().load({name: torch.as_tensor(value) for name, value in tensors.items()})
-
-
-def _embed_end_of_text(backbone: Backbone) -> Tensor:
-    """Return the embedding of a token that means nothing, which soft prompts start near, (D,)."""
-    eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
-    embeds_1D: Tensor = backbone.model.get_input_embeddings()(eos)
-    return embeds_1D[0].detach().float().cpu()

@@ -22,9 +22,11 @@ from compevo_core.agents.decoders import ForecastExample
 from compevo_core.baselines import Baseline, FitBaseline, fit_baseline, load_baseline
 from compevo_core.baselines.gbm import BLEND_WEIGHTS
 from compevo_core.baselines.known_errors import ErrorLevels, LevelRule
+from compevo_core.baselines.news_ridge import NewsRidge
 from compevo_core.baselines.zero_shot import PREFIX, make_folder_name
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import nearest_windows, release_windows
 from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, replay_days
@@ -182,6 +184,7 @@ class PriorSet:
     levels: ErrorLevels  # of their known errors; part of what they forecast
     memory: RefitMemory | None = None  # if they are refitted in use
     fit_baseline: FitBaseline = fit_baseline
+    news: NewsPool | None = None  # what base models that are loaded read
 
     @classmethod
     def fit(
@@ -227,7 +230,16 @@ class PriorSet:
 
         if self.memory is not None and self.memory.add(windows):
             known = self.memory.windows
-            self.fitted = {key: _fit(key, known, self.fit_baseline) for key in self.fitted}
+            self.fitted = {
+                key: self._refit(key, prior, known) for key, prior in self.fitted.items()
+            }
+
+    def _refit(self, key: PriorKey, prior: Baseline, known: WindowSet) -> Baseline:
+        # What news says is learnt in training: the articles of all windows are not at hand in use.
+        if isinstance(prior, NewsRidge):
+            key = dataclasses.replace(key, name=prior.base.name)
+            return prior.replace_base(_fit(key, known, self.fit_baseline))
+        return _fit(key, known, self.fit_baseline)
 
     def copy(self) -> Self:
         """Return base models that are observed by themselves; a fitted one is never changed."""
@@ -259,7 +271,9 @@ class PriorSet:
         if self._has_levels:
             self.levels.load(folder / _LEVELS_FILE)
         if self.memory is not None and fitted_utc is not None:
-            self.fitted = {key: load_baseline(folder / key.folder) for key in self.fitted}
+            self.fitted = {
+                key: load_baseline(folder / key.folder, self.news) for key in self.fitted
+            }
             self.memory = self.memory.resume(observed, datetime.fromisoformat(fitted_utc))
 
     @classmethod
@@ -270,15 +284,16 @@ class PriorSet:
         scaler: Scaler,
         fit: FitBaseline = fit_baseline,
         horizon: int = DEFAULT_STEPS,
+        news: NewsPool | None = None,
     ) -> Self:
         """Read what :meth:`save` wrote for a run of this configuration, scale and horizon."""
         keys, mix_AP = mix_priors(config)
-        fitted = {key: load_baseline(folder / _FOLDER / key.folder) for key in keys}
+        fitted = {key: load_baseline(folder / _FOLDER / key.folder, news) for key in keys}
         days = config.forecast.refit_days
         memory = RefitMemory.load(days, folder / _FOLDER / _KNOWN_FOLDER) if days else None
 
         levels = ErrorLevels(read_rule(config), scaler, len(keys), horizon)
-        priors = cls(fitted, mix_AP, levels, memory, fit)
+        priors = cls(fitted, mix_AP, levels, memory, fit, news)
         if priors._has_levels:
             priors.levels.load(folder / _FOLDER / _LEVELS_FILE)
         return priors
@@ -319,13 +334,23 @@ def forecast_out_of_fold(
         # so a random block would be forecast from its own neighbours.
         views = [train[int(i)].view for i in block]
         ends = (views[0], views[-1])
-        others = _drop_neighbours(train, *ends)
+        # Targets at least a horizon away from the targets of the block.
+        apart = 2 * views[0].horizon * views[0].step
+        start, end = views[0].origin_utc - apart, views[-1].origin_utc + apart
+        kept = [window for window in train if not start < window.view.origin_utc < end]
+        others = WindowSet(kept, dataset=train.dataset)
         prior = _fit(key, others, fit, ends)
         try:
             forecast_NH[block] = prior.predict(views)
-        except DataError:
+        except DataError as error:
             # Checked only now: persistence forecasts a series that it has never seen.
-            _raise_if_lone_series(key, views, others)
+            if missing := sorted({view.entity for view in views} - set(others.entities)):
+                raise DataError(
+                    f"all train windows of {missing[0]} are in one block of forecast.prior_folds "
+                    f"or within two horizons of it, so that no {key.name} fitted on the other "
+                    "blocks knows the series; add more of its days to train, leave the series "
+                    "out, or set forecast.prior_folds to 1 (forecasts in sample)"
+                ) from error
             raise
     return forecast_NH
 
@@ -382,24 +407,3 @@ def _fit(
 
     first, last = (view.origin_utc for view in block) if block else (None, None)
     return fit(key.name, nearest_windows(train, first, last, key.calibration_days))
-
-
-def _raise_if_lone_series(key: PriorKey, views: Sequence[WindowView], others: WindowSet) -> None:
-    """Raise a DataError if all train windows of a series are in one block."""
-    missing = sorted({view.entity for view in views} - set(others.entities))
-    if missing:
-        raise DataError(
-            f"all train windows of {missing[0]} are in one block of forecast.prior_folds or within "
-            f"two horizons of it, so that no {key.name} fitted on the other blocks knows the "
-            "series; add more of its days to train, leave the series out, or set "
-            "forecast.prior_folds to 1 (forecasts in sample)"
-        )
-
-
-def _drop_neighbours(train: WindowSet, first: WindowView, last: WindowView) -> WindowSet:
-    """Return the windows with targets at least a horizon away from the targets of a block."""
-    horizon = first.horizon * first.step
-    start = first.origin_utc - 2 * horizon
-    end = last.origin_utc + 2 * horizon
-    others = [window for window in train if not start < window.view.origin_utc < end]
-    return WindowSet(others, dataset=train.dataset)

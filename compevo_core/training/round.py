@@ -179,7 +179,15 @@ class RoundTrainer:
         # 4.3: each agent writes G logics, and each logic is scored by forecasting under it.
         rewriting = None
         if self.writer is not None and self.schedule.rewrites(state.round):
-            rewriting = self._rewrite(self.writer, state, played, examples, generators)
+            # The numpy generator samples the peers and then the reward windows: in another order,
+            # a seed would give another run.
+            rng = generators.numpy_rng
+            observation = self._observe(state, played, examples, rng)
+            written = self.writer.propose(observation, state.previous_AD, generators.agents)
+            if self.config.pays_for_readings:
+                rewriting = self._score_readings(state, written, rng)
+            else:
+                rewriting = self._score_forecasts(state, played, written, examples, rng)
         record |= rewriting.record if rewriting else _NO_REWRITING
 
         # 4.4: the other terms of the joint loss join the gradient of L_pred, and one step is taken.
@@ -234,23 +242,6 @@ class RoundTrainer:
             return torch.zeros(len(logics), 0)
         return self.writer.encode_logics(logics)
 
-    def _rewrite(
-        self,
-        writer: LogicWriter,
-        state: RoundState,
-        played: PlayedForecasts,
-        examples: Sequence[ForecastExample],
-        generators: RunGenerators,
-    ) -> _Rewriting:
-        """Let each agent write G logics and score them."""
-        # The numpy generator samples the peers and then the reward windows: in another order, a
-        # seed would give another run.
-        observation = self._observe(state, played, examples, generators.numpy_rng)
-        proposal = writer.propose(observation, state.previous_AD, generators.agents)
-        if self.config.pays_for_readings:
-            return self._score_readings(state, proposal, generators.numpy_rng)
-        return self._score_forecasts(state, played, proposal, examples, generators.numpy_rng)
-
     def _score_readings(
         self, state: RoundState, proposal: Proposal, rng: np.random.Generator
     ) -> _Rewriting:
@@ -292,7 +283,12 @@ class RoundTrainer:
         rng: np.random.Generator,
     ) -> _Rewriting:
         """Score the logics by each agent's forecasts under them."""
-        scored = self._sample_reward_windows(examples, rng)
+        # The same windows for all agents and logics: rewards are compared with each other, and a
+        # hard window would look like a bad logic.
+        count = self.config.grpo.reward_windows or len(examples)
+        pool = examples if count <= len(examples) else self.train_examples or examples
+        rows = sorted(rng.choice(len(pool), min(count, len(pool)), replace=False).tolist())
+        scored = [pool[i] for i in rows]
         truth_WH = stack_truths(scored, played.truth_BH.device)
         # Score the current logic in the same batch as its rivals: the batch can change the last
         # bit.
@@ -344,18 +340,6 @@ class RoundTrainer:
     @property
     def _keeps_records(self) -> bool:
         return self.config.grpo.carry == "record"
-
-    def _sample_reward_windows(
-        self, examples: Sequence[ForecastExample], rng: np.random.Generator
-    ) -> list[ForecastExample]:
-        """Sample the windows that score the logics, the same for all agents and logics.
-
-        Rewards are compared with each other, and a hard window would look like a bad logic.
-        """
-        count = self.config.grpo.reward_windows or len(examples)
-        pool = examples if count <= len(examples) else self.train_examples or examples
-        rows = sorted(rng.choice(len(pool), min(count, len(pool)), replace=False).tolist())
-        return [pool[i] for i in rows]
 
     def _list_remembered(self, state: RoundState) -> list[list[str]]:
         """Return the logics that each agent scores again, the same number for each."""

@@ -147,11 +147,7 @@ class RoundRecord(RoundResult):
 
     @classmethod
     def from_json_line(cls, line: str | bytes) -> Self:
-        """Read one line of ``rounds.jsonl``.
-
-        Raises:
-            ValueError: the line is not a JSON object, or it has other keys.
-        """
+        """Read a line of ``rounds.jsonl``; ValueError if it is no JSON object or has other keys."""
         return cls.model_validate(json.loads(line))
 
     def to_json_line(self) -> str:

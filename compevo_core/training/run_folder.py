@@ -79,8 +79,7 @@ class RunFolder:
     def hold(self, *, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
         """Be the only one that writes the run, for the length of the block.
 
-        Raises:
-            StoreBusy: another training writes it, for longer than ``wait_seconds``.
+        StoreBusy if another training writes it for longer than ``wait_seconds``.
         """
         # Outside the folder, which may be removed while it is held; then the lock goes with it.
         lock = self.path.with_name(f"{self.name}.lock")
@@ -193,11 +192,7 @@ class RunFolder:
     # ---- reading and writing ----
 
     def read_rounds(self) -> list[RoundRecord]:
-        """Return the record of every finished round, oldest first.
-
-        Raises:
-            DataError: there is no ``rounds.jsonl``, or a line of it is torn.
-        """
+        """Return the finished rounds, oldest first; DataError for no file or a torn line in it."""
         if not self.rounds_file.is_file():
             raise DataError(
                 f"{self.path}: no {self.rounds_file.name}; this is not a run folder, or training "
@@ -243,11 +238,7 @@ class RunFolder:
             )
 
     def read_metrics(self) -> dict[str, Any]:
-        """Return the summary of the finished run.
-
-        Raises:
-            DataError: the run is not finished.
-        """
+        """Return the summary of the finished run; DataError if it is not finished."""
         if not self.metrics_file.is_file():
             raise DataError(
                 f"{self.path}: no {self.metrics_file.name}; this is not a run folder, or training "

@@ -169,7 +169,13 @@ class SearchTraining:
     def train(self, *, resume: bool, on_round: OnRound | None = None) -> Outcome:
         """Play all rounds, from the newest checkpoint with ``resume``; return to the best one."""
         self.folder.path.mkdir(parents=True, exist_ok=True)
-        state = (self._resume() if resume else None) or self._begin()
+        state = self._resume() if resume else None
+        if state is None:
+            self.folder.remove_training()
+            self.folder.truncate_rounds(0)
+            # Every agent plays its seed logic first.
+            state = _SearchState(list_first_logics(self.config))
+            self._validate(state)
         while state.round < self.rounds:
             record = self._play(state)
             # The record first: records of more rounds than the checkpoint are written again.
@@ -189,14 +195,6 @@ class SearchTraining:
         self.model.logics = list(logics)
         if self._played is not None:
             self._played.settle(logics)
-
-    def _begin(self) -> _SearchState:
-        """Return the state before the first round: every agent plays its seed logic."""
-        self.folder.remove_training()
-        self.folder.truncate_rounds(0)
-        first = _SearchState(list_first_logics(self.config))
-        self._validate(first)
-        return first
 
     def _play(self, state: _SearchState) -> RoundRecord:
         """Play one round, and move ``state`` to the next."""

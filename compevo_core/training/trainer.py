@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compevo_core.agents.experience import Experience
-from compevo_core.baselines import FitBaseline, fit_baseline
+from compevo_core.baselines import FitBaseline, NewsFits, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
@@ -44,8 +44,8 @@ from compevo_core.training.training_data import (
 )
 
 if TYPE_CHECKING:
-    from compevo_core.lm.backbone import Backbone
     from compevo_core.lm.model_sources import Server, Transport
+    from compevo_core.lora.backbone import Backbone
     from compevo_core.training.checkpoint import SharedStages
     from compevo_core.training.loop import TrainingLoop
     from compevo_core.training.search import SearchTraining
@@ -83,7 +83,7 @@ def train(
         val_windows: windows of split "val"; they choose among rounds and calibrate the choice, and
             with ``run.refit`` the choice is then trained on them as well.
         news: every article that a window names, with embeddings of ``config.news.encoder``; None
-            for members without agents, which read none of them.
+            where nothing reads them.
         out: the run folder; with ``resume`` an unfinished run of the same identity is continued,
             and the summary of a finished one is returned at once.
         resume: False starts over: what was trained in ``out`` before is removed.
@@ -106,22 +106,32 @@ def train(
         StoreBusy: another training writes ``out``.
     """
     check_inputs(config, train_windows, val_windows, news)
-    news = news if config.has_agents else None
-    shards = _share_work(config, shard_backbone=shard_backbone)
+    news = news if config.encoder else None
+    if shard_backbone:
+        from compevo_core.lm.backbone import require_processes
+
+        require_processes(config.backbone)
+    shards = AgentShards.from_process_group(
+        config.population.agents, splits_agents=not shard_backbone
+    )
     identity = identify_run(config, train_windows, val_windows, news)
     folder = RunFolder(out)
 
     # Two trainings in one folder would spoil both; the first process holds it for all.
     with folder.hold() if shards.is_first else contextlib.nullcontext():
-        start = _read_start(folder, shards, resume=resume)
+        # Broadcast, so that no process looks for old files while the first one removes them.
+        if not resume and shards.is_first:
+            folder.begin_again()
+        start: int = shards.broadcast(folder.read_start() if shards.is_first else None)
         # Before any model is loaded: asking for a finished run again costs nothing.
         if folder.is_finished:
             folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
             return folder.read_metrics()
 
+        fit = NewsFits(fit, news)
         data = TrainingData.prepare(config, train_windows, val_windows, fit)
         fit_members: _FitMembers = partial(_take_members, shards)
-        if news is not None:
+        if news is not None and config.has_agents:
             setup = RunSetup(config, news, identity, shards, start, selector, server, clock)
             fit_members = partial(_play_rounds, _choose_rounds(setup, data), on_round)
         model, chosen = fit_members(folder, data, resume=resume, backbone=backbone, stages=stages)
@@ -140,26 +150,6 @@ def train(
 
         run = {"identity": identity, "start": start, "refit": config.run.refit}
         return _seal(folder, model, data, run, shards, chosen, report, facts or {})
-
-
-def _share_work(config: RunConfig, *, shard_backbone: bool) -> AgentShards:
-    """Return this process's part of the work: some agents, or some layers of the backbone."""
-    if shard_backbone:
-        from compevo_core.lm.frozen_linear import require_processes
-
-        require_processes(config.backbone)
-    return AgentShards.from_process_group(
-        config.population.agents, splits_agents=not shard_backbone
-    )
-
-
-def _read_start(folder: RunFolder, shards: AgentShards, *, resume: bool) -> int:
-    """Return when the run began, after removing what is to be trained again."""
-    # Broadcast, so that no process looks for old files while the first one removes them.
-    if not resume and shards.is_first:
-        folder.begin_again()
-    start: int = shards.broadcast(folder.read_start() if shards.is_first else None)
-    return start
 
 
 _FitMembers = Callable[..., tuple[Ensemble, Outcome]]

@@ -21,7 +21,6 @@ from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import assign_split
-from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.runtime.distributed import AgentShards
@@ -97,7 +96,10 @@ class TrainingData:
         if config.has_agents or config.forecast.known_errors != "none":
             past, held_out_NPH = known, forecast_train(config, known, fit)
         followed_NPH = follow_levels(read_rule(config), scaler, past, held_out_NPH)
-        priors.levels.observe(*_select_ended(past, held_out_NPH, known_val))
+        # Whose truth was known when validation began.
+        begin_utc = min((view.origin_utc for view in known_val.views()), default=None)
+        rows = [i for i, w in enumerate(past) if begin_utc is None or w.view.end_utc <= begin_utc]
+        priors.levels.observe([past[i] for i in rows], held_out_NPH[rows])
 
         # Validation windows are forecast as the test split will be; only then are errors known.
         if priors.memory is None:
@@ -121,7 +123,12 @@ class TrainingData:
     @cached_property
     def val_examples(self) -> list[ForecastExample]:
         """The validation windows that a run measures between rounds."""
-        return _select_by_time(self.calibration_examples, self.config.run.validation_windows)
+        examples, count = self.calibration_examples, self.config.run.validation_windows
+        if not count or count >= len(examples):
+            return examples
+        # Evenly in time, so that a few windows cover all seasons of the split.
+        by_time = sorted(examples, key=lambda each: (each.view.origin_utc, each.view.entity))
+        return [by_time[i] for i in evenly_spaced(len(examples), count)]
 
     @cached_property
     def sampler(self) -> DaySampler:
@@ -223,25 +230,6 @@ def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSe
     )
 
 
-def _select_ended(
-    train: WindowSet, forecast_NPH: FloatArray, val: WindowSet
-) -> tuple[list[Window], FloatArray]:
-    """Return the train windows whose truth was known when validation began, and their forecasts."""
-    begin_utc = min((view.origin_utc for view in val.views()), default=None)
-    rows = [i for i, w in enumerate(train) if begin_utc is None or w.view.end_utc <= begin_utc]
-    return [train[i] for i in rows], forecast_NPH[rows]
-
-
 def _drop_without_target(windows: WindowSet) -> WindowSet:
     known = [window for window in windows if np.isfinite(window.y).any()]
     return WindowSet(known, dataset=windows.dataset)
-
-
-def _select_by_time(examples: list[ForecastExample], count: int) -> list[ForecastExample]:
-    """Return ``count`` examples evenly spaced in time, all of them if ``count`` is 0."""
-    if not count or count >= len(examples):
-        return examples
-
-    # Evenly in time, so that a few windows cover all seasons of the split.
-    by_time = sorted(examples, key=lambda example: (example.view.origin_utc, example.view.entity))
-    return [by_time[i] for i in evenly_spaced(len(examples), count)]

@@ -25,11 +25,10 @@ from compevo_core.agents.objective import (
 )
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import OptimConfig
+from compevo_core.lora.adapters import NORM_FLOOR, Optimizer, clip_each
 from compevo_core.training.diagnostics import GradientConflict, gradient_conflict
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.schedule import EVOLUTION, RunSchedule
-
-_NORM_FLOOR = 1e-6  # as in torch's clip_grad_norm_
 
 
 class JointUpdate:
@@ -43,7 +42,7 @@ class JointUpdate:
         self.schedule = schedule
         self.config = model.config
         self.gradients = Gradients(model)
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer = Optimizer(
             group_parameters(model, self.config.optim), weight_decay=self.config.optim.weight_decay
         )
 
@@ -67,7 +66,14 @@ class JointUpdate:
         """
         loss_div = 0.0
         if proposal is not None:
-            loss_div = self._backward_diversity(proposal.candidate_AD, round_number)
+            # Checked by agent, as the loss itself is a sum over pairs that names none.
+            diversity = diversity_loss(proposal.candidate_AD)
+            require_finite("L_div", proposal.candidate_AD.sum(1), round_number)
+            weight = self.config.objective.lambda_div
+            if weight and diversity.requires_grad:
+                # The soft prompts come from the same candidates: L_pg goes through it again.
+                (weight * diversity).backward(retain_graph=True)  # type: ignore[no-untyped-call]
+            loss_div = float(diversity.detach())
         # L_pred does not reach the policy's parameters: so far their gradients come only from
         # L_div, the regularisers' part of Eq. 23.
         regulariser_grads = [
@@ -91,8 +97,16 @@ class JointUpdate:
                 policy_step = PolicyStep(self.writer, proposal, advantage_AG, self.config)
                 policy = policy_step.backward(round_number)
 
-        # Measured on the whole gradient, before clipping scales it.
-        conflict = self._measure_conflict(regulariser_grads, prunes=prunes)
+        # Eq. 22 and 23 over all parameters, on the whole gradient, before clipping scales it. The
+        # regularisers reach neither forecast adapters nor heads. The gates have a gradient of
+        # L_pred too, so the pruning part is computed: the derivative of |g| is its sign.
+        forecasting = [*self.model.adapter_parameters(), *self.model.head_parameters()]
+        gates_A = self.model.selection.gates_A
+        pruning_grad_A = self.config.objective.lambda_prune * torch.sign(gates_A.detach())
+        conflict = self.gradients.conflict(
+            [*forecasting, *self.model.policy_parameters(), gates_A],
+            [*[None] * len(forecasting), *regulariser_grads, pruning_grad_A if prunes else None],
+        )
         grad_norm = self._take_step(round_number)
         last_policy = policy
         if policy_step is not None:
@@ -113,36 +127,6 @@ class JointUpdate:
             "kl": last_policy.kl,
             "clip_fraction": last_policy.clip_fraction,
         }
-
-    def _backward_diversity(self, candidate_AD: Tensor, round_number: int) -> float:
-        # Checked by agent, as the loss itself is a sum over pairs that names none.
-        loss = diversity_loss(candidate_AD)
-        require_finite("L_div", candidate_AD.sum(1), round_number)
-
-        weight = self.config.objective.lambda_div
-        if weight and loss.requires_grad:
-            # The soft prompts come from the same candidates: L_pg goes through this graph again.
-            (weight * loss).backward(retain_graph=True)  # type: ignore[no-untyped-call]
-        return float(loss.detach())
-
-    def _measure_conflict(
-        self, regulariser_grads: Sequence[Tensor | None], *, prunes: bool
-    ) -> GradientConflict:
-        """Return Eq. 22 and 23 over all parameters theta.
-
-        Only the copy of L_div's gradient is stored for it. The regularisers reach neither forecast
-        adapters nor heads, whose whole gradient is one of the main loss.
-        """
-        forecasting = [*self.model.adapter_parameters(), *self.model.head_parameters()]
-
-        # The gates have a gradient of L_pred too, so the pruning part is not copied but computed:
-        # the derivative of |g| is its sign.
-        gates_A = self.model.selection.gates_A
-        pruning_grad_A = self.config.objective.lambda_prune * torch.sign(gates_A.detach())
-        return self.gradients.conflict(
-            [*forecasting, *self.model.policy_parameters(), gates_A],
-            [*[None] * len(forecasting), *regulariser_grads, pruning_grad_A if prunes else None],
-        )
 
     def _take_step(self, round_number: int) -> float:
         """Clip each group's gradient by its norm and step; return the norm before clipping.
@@ -211,7 +195,14 @@ class PolicyStep:
         Loss and statistics are means over all agents of all processes. Log-probabilities that are
         NaN or infinite stop every process.
         """
-        soft_prompt_AD = self._detach_soft_prompts()
+        # The local soft prompts are a leaf that collects their gradient: each agent's backward pass
+        # would otherwise run through the fusion that all agents share. That is run through once,
+        # with the gradients of all, and only at the first update: its graph is gone after it.
+        fused_AD = self.proposal.soft_prompt_AD
+        soft_prompt_AD: Tensor | None = None
+        if fused_AD is not None:
+            local_AD: Tensor = self.shards.local(fused_AD)
+            soft_prompt_AD = local_AD.detach().requires_grad_(self._updates == 0)
         terms = [
             self._backward_agent(row, soft_prompt_AD)
             for row in range(len(self.shards.local_agents))
@@ -222,7 +213,6 @@ class PolicyStep:
 
         # The gradients of all agents' soft prompts are gathered first. Every process then gives the
         # shared fusion the same gradient, and only its local rows reach adapters.
-        fused_AD = self.proposal.soft_prompt_AD
         if fused_AD is not None and soft_prompt_AD is not None and soft_prompt_AD.grad is not None:
             gradient_AD = self.shards.all_gather(soft_prompt_AD.grad, "states")
             fused_AD.backward(gradient_AD)  # type: ignore[no-untyped-call]
@@ -230,19 +220,6 @@ class PolicyStep:
         self._updates += 1
         loss, kl, clip_fraction = terms_AK[:, 1:].mean(0)
         return PolicyLoss(loss, float(kl), float(clip_fraction))
-
-    def _detach_soft_prompts(self) -> Tensor | None:
-        """Return the local soft prompts as a leaf of its own, which collects their gradient.
-
-        Each agent's backward pass would otherwise run through the fusion that all agents share. It
-        is run through once, with the gradients of all agents, and only at the first update: the
-        fusion's graph is gone after it.
-        """
-        if self.proposal.soft_prompt_AD is None:
-            return None
-
-        local_AD: Tensor = self.shards.local(self.proposal.soft_prompt_AD)
-        return local_AD.detach().requires_grad_(self._updates == 0)
 
     def _backward_agent(self, row: int, soft_prompt_AD: Tensor | None) -> list[float]:
         """Add a local agent's gradient; return its summed log-probability, loss, KL, clip share."""
@@ -313,12 +290,9 @@ class Gradients:
 
             if by_agent:
                 norm_A = self.shards.local(square_A[:, 0]).sqrt()
-                scale_A = (max_norm / (norm_A + _NORM_FLOOR)).clamp(max=1.0)
-                for _, gradient in gradients:
-                    scales = scale_A.to(gradient.dtype).view(-1, *[1] * (gradient.dim() - 1))
-                    gradient.mul_(scales)
+                clip_each((gradient for _, gradient in gradients), norm_A, max_norm)
             else:
-                scale = min(1.0, max_norm / (norm + _NORM_FLOOR))
+                scale = min(1.0, max_norm / (norm + NORM_FLOOR))
                 for _, gradient in gradients:
                     gradient.mul_(scale)
         return math.sqrt(sum(norm * norm for norm in norms))

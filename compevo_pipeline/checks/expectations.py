@@ -54,10 +54,19 @@ def run_suites(
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     source = context.data_sources.add_pandas("frames")
 
+    share = rules.max_gap_share
+    of_series = [
+        _expect("gaps", "ColumnValuesToBeBetween", column="gap_share", max_value=share),
+        _expect("units", "ColumnValuesToBeBetween", column="units", min_value=1, max_value=1),
+    ]
+    # Weeks begin where the first one does: of longer steps the days are held against the grid.
+    step = int(min(rules.step, timedelta(days=1)).total_seconds())
+    since = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
+    held = frame.with_columns(off_grid_seconds=since % step)
     # Gaps are a matter of a whole series, so they are counted first and validated a series a row.
     parts = {
-        "rows": (_add_grid_offset(frame, rules), _expect_of_rows(frame, rules)),
-        "series": (_count_gaps(frame, rules), _expect_of_series(rules)),
+        "rows": (held, _expect_of_rows(frame, rules)),
+        "series": (_count_gaps(frame, rules), of_series),
     }
     results: dict[str, list[Any]] = {name: [] for name in suites}
     for part, (data, expectations) in parts.items():
@@ -99,14 +108,6 @@ def _deferred(names: Sequence[str]) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def _add_grid_offset(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
-    """Add how far each stamp is off the grid, in seconds."""
-    # Weeks begin where the first one does: of longer steps the days are held against the grid.
-    step = int(min(rules.step, timedelta(days=1)).total_seconds())
-    since = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
-    return frame.with_columns((since % step).alias("off_grid_seconds"))
-
-
 def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Return one row per series: the share of its grid without a value, and its number of holes.
 
@@ -141,14 +142,6 @@ def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
             (pl.col("missing") / (pl.col("missing") + pl.col("observed"))).alias("gap_share")
         )
     )
-
-
-def _expect_of_series(rules: Rules) -> list[Any]:
-    share = rules.max_gap_share
-    return [
-        _expect("gaps", "ColumnValuesToBeBetween", column="gap_share", max_value=share),
-        _expect("units", "ColumnValuesToBeBetween", column="units", min_value=1, max_value=1),
-    ]
 
 
 def _expect_of_rows(frame: pl.DataFrame, rules: Rules) -> list[Any]:

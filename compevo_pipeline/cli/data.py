@@ -8,15 +8,11 @@ keeping what is stored safe. What does not: reading a table (``sources.own``), c
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from compevo_pipeline.cli import arguments
-
-if TYPE_CHECKING:
-    from compevo_pipeline.sources.common.base import RawFile
-
 
 Horizon = Annotated[
     int | None,
@@ -39,8 +35,8 @@ ArticleTable = Annotated[
 
 def init(
     file: Annotated[
-        Path, typer.Argument(help="Table of values: CSV, Parquet, JSON lines or Excel.")
-    ],
+        Path | None, typer.Argument(help="Table of values: CSV, Parquet, JSON lines or Excel.")
+    ] = None,
     time: Annotated[str, typer.Option(help="Column of stamps (default: guessed).")] = "",
     period: Annotated[str, typer.Option(help="Column of the part of the day of dates.")] = "",
     value: Annotated[
@@ -91,26 +87,39 @@ def init(
     ahead: KnownAheadTable = None,
     news: ArticleTable = None,
     gdelt: Annotated[str, typer.Option(help="Query to GDELT for news in live mode.")] = "",
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Take the sample table that comes with the package.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the declaration.")] = False,
 ) -> None:
     """Write the TOML file that declares your own table as a data set.
 
     Prints what it found and what it guessed. The next command is `compevo fit`.
     """
+    from compevo_core import SAMPLE
     from compevo_core.errors import ConfigError
     from compevo_core.runtime.files import write_text
     from compevo_pipeline.config.settings import Settings
-    from compevo_pipeline.sources.own.declaration import make_label
+    from compevo_pipeline.sources.feeds import read_own_file
+    from compevo_pipeline.sources.own.declaration import make_label, name_publisher
     from compevo_pipeline.sources.own.draft import Request, draft_declaration
     from compevo_pipeline.sources.registry import check_own_name
+    from compevo_pipeline.work.deployment import utc_now
 
+    if sample:
+        # Its weather is forecast for a week.
+        file, ahead, horizon = SAMPLE / "load.csv", SAMPLE / "weather.csv.gz", horizon or 7
+    if file is None:
+        raise ConfigError("no table: name a file, or give --sample")
     dataset = name or make_label(file.stem).replace("_", "-").replace(".", "-").lower()
     path = Settings.from_environment().datasets_folder / f"{dataset}.toml"
     check_own_name(dataset, path)
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; change it by hand, name another, or give --force")
 
-    raws = _read_tables(dataset, values=file, covariates=covariates, ahead=ahead, news=news)
+    publisher = name_publisher(dataset)
+    tables = {"values": file, "covariates": covariates, "ahead": ahead, "news": news}
+    raws = {kind: read_own_file(at, publisher, utc_now) for kind, at in tables.items() if at}
     request = Request(
         name=dataset,
         file=file,
@@ -141,20 +150,6 @@ def init(
     for kind, line in draft.list_remarks():
         typer.echo(f"{kind + ':':8} {line}")
     typer.echo(f"\n{path}\nRead it, change what is wrong, then: compevo fit {dataset}")
-
-
-def _read_tables(dataset: str, **tables: Path | None) -> dict[str, "RawFile"]:
-    """Return the files that were named, by what they hold."""
-    from compevo_pipeline.sources.feeds import read_own_file
-    from compevo_pipeline.sources.own.declaration import name_publisher
-    from compevo_pipeline.work.deployment import utc_now
-
-    publisher = name_publisher(dataset)
-    return {
-        kind: read_own_file(path, publisher, utc_now)
-        for kind, path in tables.items()
-        if path is not None
-    }
 
 
 LONGEST_SOURCE = 44
@@ -273,6 +268,7 @@ def rebuild(
     """
     from compevo_core.config.run import RunConfig
     from compevo_core.errors import ConfigError
+    from compevo_pipeline.config.settings import has_dagster_home
     from compevo_pipeline.sources.common.base import Mode
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.embedded_news import embed_nameable
@@ -292,6 +288,10 @@ def rebuild(
         counts = read_again(deployment, name, clock=utc_now, log=log)
         files = sum(of_feed.get("files", 0) for of_feed in counts.values())
         typer.echo(f"{name}: {files:,} files read again")
+        if files and has_dagster_home():
+            from compevo_pipeline.defs.command_events import report_stored
+
+            report_stored(deployment, name, counts)
         if name == NEWS and files:
             encoder = RunConfig.preset(deployment.preset_for()).news.encoder
             embedded = embed_nameable(deployment, encoder, log=log)

@@ -5,9 +5,10 @@ day is forecast (``work.next_day``), the numbers (``compevo_core.forecast``). Na
 titles come from data: what a terminal would not print is replaced.
 """
 
+import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,12 +20,21 @@ from compevo_pipeline.sources.common.base import describe_data
 
 if TYPE_CHECKING:
     from compevo_core.data.arrays import FloatArray
-    from compevo_core.forecast.explain import Band, Explanation, MemberPart
+    from compevo_core.forecast.explain import Band, Explanation
     from compevo_core.forecast.issued import IssuedForecast
-    from compevo_pipeline.work.deployment import Deployment
     from compevo_pipeline.work.next_day import DayForecast
 
+    Read = Callable[[FloatArray], float]
+
+WIDTH = 80
 LONGEST_NAME = 12
+NOT_A_CAUSE = (
+    "The parts add up to the forecast. They do not say what caused it: an article that an agent "
+    "read may have changed nothing."
+)
+DailyDataset = Annotated[str, typer.Argument(help="Name of a data set with daily windows.")]
+Known = Literal["midnight", "issue-time"]
+log = logging.getLogger(__name__)
 
 
 def render_forecast(issued: "IssuedForecast", data: str) -> str:
@@ -39,6 +49,7 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
         name_comparisons,
         summarise_day,
     )
+    from compevo_core.report.tables import Column, build_table
 
     (near, near_words), (far, far_words) = name_comparisons(issued)
     days, level = summarise_day(issued), describe_level(issued)
@@ -69,22 +80,8 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
     if any(columns[far]):
         parts.append(f"{far}: change from {far_words}")
     notes = wrap("; ".join(parts))
-    return "\n".join([*describe_record(issued, data), *notes, "", *render_columns(columns)])
-
-
-def render_columns(columns: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return cells by title as lines, without columns that are empty throughout."""
-    shown = {title: cells for title, cells in columns.items() if any(cells)}
-    lines = [list(shown), *zip(*shown.values(), strict=True)]
-    widths = [max(len(line[i].strip()) for line in lines) for i in range(len(shown))]
-    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
-    return [
-        gap.join(
-            cell.strip().ljust(width) if i == 0 else cell.strip().rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
+    table = build_table([Column(title, cells) for title, cells in columns.items()])
+    return "\n".join([*describe_record(issued, data), *notes, "", table.to_text(WIDTH)])
 
 
 def list_news_effects(issued: "IssuedForecast", entity: str = "") -> list[str]:
@@ -102,38 +99,27 @@ def list_news_effects(issued: "IssuedForecast", entity: str = "") -> list[str]:
 
 def describe_record(issued: "IssuedForecast", data: str) -> list[str]:
     """Return what is forecast, of which data, and when it was known and issued (market's clock)."""
+    from compevo_core.data.steps import is_calendar_step
+
     facts, zone = issued.facts, issued.zone
+    form = "%B %Y" if is_calendar_step(issued.step) else "%A %d %B %Y %H:%M"
+    origin = f"{issued.origin:{form}}".removesuffix(" 00:00")
     until = datetime.fromisoformat(facts["information_until"]).astimezone(zone)
     made = datetime.fromisoformat(facts["issued_at"]).astimezone(zone)
+    if "data" in facts:
+        first, last, fitted_until = (
+            datetime.fromisoformat(facts["data"][name]).astimezone(zone)
+            for name in ("first", "last", "fitted_until")
+        )
+        inside = "; the model has seen this day" if issued.origin < fitted_until else ""
+        data += f" {first:%d %b %Y} to {last:%d %b %Y}{inside}"
     return [
-        f"{clean_text(facts['dataset'])}, {_name_origin(issued)}, "
+        f"{clean_text(facts['dataset'])}, {origin}, "
         f"{clean_text(issued.unit)}, times in {zone.tzname(None)}",
         f"known until {until:%d %b %Y %H:%M}, issued {made:%d %b %Y %H:%M}, "
         f"by {clean_text(facts['method'])}",
-        f"{data}{_describe_span(issued)}",
+        data,
     ]
-
-
-def _describe_span(issued: "IssuedForecast") -> str:
-    """Return from when to when the data of a declared set go, and whether the day was fitted."""
-    if "data" not in issued.facts:
-        return ""
-    first, last, fitted_until = (
-        datetime.fromisoformat(issued.facts["data"][name]).astimezone(issued.zone)
-        for name in ("first", "last", "fitted_until")
-    )
-    inside = "; the model has seen this day" if issued.origin < fitted_until else ""
-    return f" {first:%d %b %Y} to {last:%d %b %Y}{inside}"
-
-
-def _name_origin(issued: "IssuedForecast") -> str:
-    """Return the day on which a forecast begins, with the time or as a month where it is one."""
-    from compevo_core.data.steps import is_calendar_step
-
-    if is_calendar_step(issued.step):
-        return f"{issued.origin:%B %Y}"
-    is_midnight = issued.origin.time() == time()
-    return f"{issued.origin:%A %d %B %Y}" + ("" if is_midnight else f" {issued.origin:%H:%M}")
 
 
 def clean_text(text: str, longest: int = 200) -> str:
@@ -151,15 +137,6 @@ def _render_band(band: "Band | None", decimals: int) -> str:
 
 def _render_change(percent: float | None) -> str:
     return "" if percent is None else f"{percent:+z.1f}%"
-
-
-log = logging.getLogger(__name__)
-
-
-DailyDataset = Annotated[str, typer.Argument(help="Name of a data set with daily windows.")]
-
-
-Known = Literal["midnight", "issue-time"]
 
 
 def refit(
@@ -223,6 +200,13 @@ def forecast(
     parquet: Annotated[
         Path | None, typer.Option(help="Parquet file to write, with the same columns.")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="HTML file to write: the newest forecast of this data set, in charts."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object: record, notes, facts and rows.")
+    ] = False,
 ) -> None:
     """Forecast one day from the stored data.
 
@@ -231,45 +215,27 @@ def forecast(
     The forecast is stored with everything that it was made from, and never changes: the same
     command shows it again, unless --supersede asks for a new one.
     """
+    import polars as pl
+
     from compevo_core.forecast.issued import widen
     from compevo_core.runtime.files import write_atomically
-    from compevo_pipeline.config.settings import disable_progress_bars
-    from compevo_pipeline.work.next_day import choose_dataset
+    from compevo_pipeline.config.settings import disable_progress_bars, has_dagster_home
+    from compevo_pipeline.work.deployment import utc_now
+    from compevo_pipeline.work.next_day import (
+        KnownTo,
+        choose_dataset,
+        find_daily_spec,
+        forecast_day,
+    )
+    from compevo_pipeline.work.results import write_forecasts
 
     disable_progress_bars()
     deployment = arguments.open_deployment()
     dataset = dataset or choose_dataset(deployment)
-    try:
-        day_forecast = _forecast_day(deployment, dataset, day, known_to, run, supersede=supersede)
-    finally:
-        arguments.show_steps("")
-
-    issued = day_forecast.forecast
-    if csv is not None:
-        write_atomically(csv, widen(issued).write_csv)
-    if parquet is not None:
-        write_atomically(parquet, widen(issued).write_parquet)
-
-    _show_record(day_forecast, dataset)
-    typer.echo(render_forecast(issued, describe_data(deployment.data_mode, dataset)))
-
-
-def _forecast_day(
-    deployment: "Deployment",
-    dataset: str,
-    day: str,
-    known_to: Known | None,
-    run: Path | None,
-    *,
-    supersede: bool,
-) -> "DayForecast":
-    """Forecast the day that a text names; an error says what the data are and where they lie."""
-    from compevo_pipeline.work.deployment import utc_now
-    from compevo_pipeline.work.next_day import KnownTo, find_daily_spec, forecast_day
-
     spec = find_daily_spec(deployment, dataset)
+    data = describe_data(deployment.data_mode, dataset)
     try:
-        return forecast_day(
+        day_forecast = forecast_day(
             deployment,
             dataset,
             read_day(day, utc_now() + spec.market_offset),
@@ -282,8 +248,30 @@ def _forecast_day(
         )
     except DataError as error:
         # In a home where nothing is stored the first thing to check is the mode.
-        data, home = describe_data(deployment.data_mode, dataset), deployment.settings.home
+        home = deployment.settings.home
         raise DataError(f"{error} {data}, COMPEVO_HOME is {home}") from error
+    finally:
+        arguments.show_steps("")
+
+    issued = day_forecast.forecast
+    if csv is not None:
+        write_atomically(csv, widen(issued).write_csv)
+    if parquet is not None:
+        write_atomically(parquet, widen(issued).write_parquet)
+    if page is not None:
+        write_forecasts(deployment, utc_now(), dataset=dataset, page=page)
+    if has_dagster_home():
+        from compevo_pipeline.defs.command_events import report_forecast
+
+        report_forecast(deployment, dataset, day_forecast)
+
+    if as_json:
+        rows = widen(issued).with_columns(pl.col("start_utc").dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        record = {"record": str(day_forecast.folder), "notes": day_forecast.notes}
+        typer.echo(json.dumps({**record, "facts": issued.facts, "rows": rows.to_dicts()}))
+        return
+    _show_record(day_forecast, dataset)
+    typer.echo(render_forecast(issued, data))
 
 
 def _show_record(day_forecast: "DayForecast", dataset: str) -> None:
@@ -332,6 +320,7 @@ def verify(
     """
     from compevo_core.forecast.issued import verify_issued
     from compevo_pipeline.work.ingest import find_damaged
+    from compevo_pipeline.work.next_day import list_damaged_states
 
     deployment = arguments.open_deployment()
     root = folder or deployment.layout.forecasts / "issued"
@@ -345,22 +334,16 @@ def verify(
     if not names:
         typer.echo(f"no forecast was issued in {root}")
     stored = () if folder else [dataset] if dataset else deployment.registry
-    damaged = [str(path) for name in stored for path in find_damaged(deployment, name)]
+    damaged = [
+        str(path)
+        for name in stored
+        for path in (*find_damaged(deployment, name), *list_damaged_states(deployment, name))
+    ]
     if damaged:
         raise DataError(
             f"not what was written: {', '.join(damaged)}; run `compevo refresh` of its data set, "
             "which sets it aside and makes it again"
         )
-
-
-if TYPE_CHECKING:
-    Read = Callable[[FloatArray], float]
-
-WIDTH = 80
-NOT_A_CAUSE = (
-    "The parts add up to the forecast. They do not say what caused it: an article that an agent "
-    "read may have changed nothing."
-)
 
 
 def explain(
@@ -459,8 +442,18 @@ def render_explanation(
     )
     lines += wrap(NOT_A_CAUSE)
     for part in why.parts:
-        lines += ["", *_describe_reading(issued, part)]
-    return "\n".join([*lines, "", *_describe_knowledge(issued)])
+        lines += ["", *wrap(f"{part.name} reads by: {clean_text(part.logic, 400)}")]
+        for article in part.articles:
+            at = f"{article.available_at.astimezone(issued.zone):%d %b %H:%M}"
+            source = clean_text(article.domain, 24)
+            title = clean_text(article.title, WIDTH - 17 - len(source))
+            lines.append(f"  {at} {source}: {title}")
+        if not part.articles:
+            lines.append("  no article")
+    newest = issued.facts["newest_candidate"]
+    seen = datetime.fromisoformat(newest).astimezone(issued.zone) if newest else None
+    known = "newest article that could be read: " + (f"{seen:%d %b %Y %H:%M}" if seen else "none")
+    return "\n".join([*lines, "", known, _name_model(issued)])
 
 
 def _choose_step(
@@ -482,6 +475,7 @@ def _choose_step(
 def _list_parts(why: "Explanation", read: "Read", decimals: int) -> list[str]:
     """Return a line for each member, their sum, and what was published."""
     from compevo_core.forecast.explain import list_parts
+    from compevo_core.report.tables import Column, build_table
 
     def show(value: float, sign: str = "") -> str:
         return f"{value:{sign}.{decimals}f}"
@@ -500,26 +494,8 @@ def _list_parts(why: "Explanation", read: "Read", decimals: int) -> list[str]:
     cells[""] = [clean_text(name, 28) for name in cells[""]]
     for title, column in cells.items():
         column += {"": others, "adds": others.values()}.get(title, [""] * len(others))
-    return render_columns(cells)
-
-
-def _describe_reading(issued: "IssuedForecast", part: "MemberPart") -> list[str]:
-    lines = wrap(f"{part.name} reads by: {clean_text(part.logic, 400)}")
-    for article in part.articles:
-        seen = article.available_at.astimezone(issued.zone)
-        source = clean_text(article.domain, 24)
-        title = clean_text(article.title, WIDTH - 17 - len(source))
-        lines.append(f"  {seen:%d %b %H:%M} {source}: {title}")
-    return lines if part.articles else [*lines, "  no article"]
-
-
-def _describe_knowledge(issued: "IssuedForecast") -> list[str]:
-    newest = issued.facts["newest_candidate"]
-    seen = datetime.fromisoformat(newest).astimezone(issued.zone) if newest else None
-    return [
-        "newest article that could be read: " + (f"{seen:%d %b %Y %H:%M}" if seen else "none"),
-        _name_model(issued),
-    ]
+    table = build_table([Column(title, column) for title, column in cells.items()])
+    return table.to_text(WIDTH).splitlines()
 
 
 def _name_model(issued: "IssuedForecast") -> str:

@@ -8,10 +8,9 @@ answers at once.
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from compevo_core import __version__
 from compevo_core.errors import CompEvoError
@@ -25,9 +24,6 @@ from compevo_pipeline.cli.training import fit
 from compevo_pipeline.paper.commands import paper
 from compevo_pipeline.paper.demo import demo
 
-if TYPE_CHECKING:
-    import click
-
 PANELS = {
     "Forecast": (fit, forecast, explain, verify, publish, refit, evaluate),
     "Data": (init, refresh, sources, backfill, accept, rebuild),
@@ -36,22 +32,7 @@ PANELS = {
 """The commands, in the groups that ``compevo --help`` shows."""
 
 
-class _Commands(TyperGroup):
-    """The commands, with a sentence for those that moved into the group ``paper``."""
-
-    def resolve_command(
-        self, ctx: "click.Context", args: list[str]
-    ) -> "tuple[str | None, click.Command | None, list[str]]":
-        """Return the command that the first word names; exit code 2 where it has moved."""
-        name, group = args[0], self.commands["paper"]
-        if name not in self.commands and name in getattr(group, "commands", {}):
-            typer.echo(f"`compevo {name}` is now `compevo paper {name}`.", err=True)
-            raise typer.Exit(2)
-        return super().resolve_command(ctx, args)
-
-
 app = typer.Typer(
-    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

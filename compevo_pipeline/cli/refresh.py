@@ -66,7 +66,8 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
         ensure_dagster_home,
     )
     from compevo_pipeline.defs.jobs import hide_notices, run_job
-    from compevo_pipeline.work.deployment import Deployment
+    from compevo_pipeline.work.alerts import Alert, tell
+    from compevo_pipeline.work.deployment import Deployment, utc_now
 
     hide_notices()
     disable_progress_bars()
@@ -81,7 +82,12 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
     try:
         failures = run_job(build_defs(settings), name, dataset, day)
     except StorageError as error:
-        _tell_of_records(settings, error)
+        # No sensor runs that could tell it. The command itself prints the error.
+        silent = logging.Logger(__name__)
+        silent.addHandler(logging.NullHandler())
+        # What a destination does not take is sent by the next call.
+        with contextlib.suppress(SourceTransient):
+            tell(settings, [Alert(fault="records", text=str(error))], utc_now().date(), silent)
         raise
     seconds = time.monotonic() - started
 
@@ -99,18 +105,6 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
     return settings
 
 
-def _tell_of_records(settings: "Settings", error: StorageError) -> None:
-    """Tell that Dagster's records cannot be written: no sensor runs that could tell it."""
-    from compevo_pipeline.work.alerts import Alert, tell
-    from compevo_pipeline.work.deployment import utc_now
-
-    silent = logging.Logger(__name__)  # the command itself prints the error
-    silent.addHandler(logging.NullHandler())
-    # What a destination does not take is sent by the next call.
-    with contextlib.suppress(SourceTransient):
-        tell(settings, [Alert(fault="records", text=str(error))], utc_now().date(), silent)
-
-
 def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> "IssuedForecast":
     """Print and return the forecast of a day, which is issued where it was not.
 
@@ -118,11 +112,13 @@ def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> "
     """
     from compevo_core.forecast.explain import list_effects
     from compevo_pipeline.cli.forecast import list_news_effects, render_forecast
+    from compevo_pipeline.defs.command_events import report_forecast
     from compevo_pipeline.sources.common.base import describe_data
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.next_day import forecast_day
 
     day_forecast = forecast_day(deployment, dataset, day, None, clock=utc_now, log=log)
+    report_forecast(deployment, dataset, day_forecast)
     issued = day_forecast.forecast
     typer.echo("")
     # For example that another model issued this day before, and its forecast stays.

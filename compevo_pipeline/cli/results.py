@@ -5,11 +5,12 @@ not: scoring (``compevo_core.evaluation``), the page (``compevo_core.report``).
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -98,7 +99,11 @@ def render_scores(rows: "pl.DataFrame") -> str:
     import polars as pl
 
     from compevo_core.evaluation.result_rows import POOLED
-    from compevo_core.report.tables import scope_name
+    from compevo_core.report.tables import scope_name, tabulate
+
+    def show(column: str, row: Mapping[str, Any]) -> str:
+        value = row[column]
+        return "none" if value is None else value if column == "method" else f"{value:.4g}"
 
     pooled = rows.filter(pl.col("entity") == POOLED)
     tables = []
@@ -110,15 +115,10 @@ def render_scores(rows: "pl.DataFrame") -> str:
             pl.col("n_windows").first(), *(pl.col(name).mean() for name, _ in ERRORS)
         )
         name = scope_name(dataset, subset) if subset else f"{dataset}, {split}"
-        lines = [
-            f"{name}: {means['n_windows'][0]:,} windows; MAE and RMSE in {unit}",
-            "",
-            f"{'':28}" + "".join(f"{title:>12}" for _, title in ERRORS),
-        ]
-        for row in means.sort("mae").iter_rows(named=True):
-            cells = ["none" if row[error] is None else f"{row[error]:.4g}" for error, _ in ERRORS]
-            lines.append(f"{row['method']:28}" + "".join(f"{cell:>12}" for cell in cells))
-        tables.append("\n".join(lines))
+        cells = {title: partial(show, key) for key, title in (("method", ""), *ERRORS)}
+        table = tabulate(means.sort("mae").to_dicts(), cells)
+        caption = f"{name}: {means['n_windows'][0]:,} windows; MAE and RMSE in {unit}"
+        tables.append(f"{caption}\n\n{table.to_text()}")
     return "\n\n".join(tables)
 
 
@@ -139,11 +139,17 @@ def evaluate(
     Writes result rows and paired tests; forecasts and panels are written into the run folder.
     """
     from compevo_core.evaluation.scoring import COMPEVO
+    from compevo_core.training.artifact import read_model_manifest
 
     arguments.log_progress(log)
     chosen = find_evaluated_run(dataset, results, experiment)
     typer.echo(render_scores(score_runs(chosen, COMPEVO, split, subset, every, seeds)))
-    typer.echo(f"\n{_advise(chosen.runs[0], dataset)}")
+    # What validation chose, never what the scored windows say.
+    choice = read_model_manifest(chosen.runs[0]).get("choice")
+    advice = f"Which method to use: compevo fit {dataset} --method auto lets validation choose"
+    if choice is not None:
+        advice = f"Use {choice['method']}, which validation chose; {choice['sentence']}"
+    typer.echo(f"\n{advice}")
     typer.echo(f"\nRows by series, and paired tests: {chosen.results}")
 
 
@@ -237,16 +243,6 @@ def _score_runs(
         )
         by_run.append(scores)
     return by_run, method
-
-
-def _advise(run: Path, dataset: str) -> str:
-    """Return which method to use: what validation chose, never what the scored windows say."""
-    from compevo_core.training.artifact import read_model_manifest
-
-    choice = read_model_manifest(run).get("choice")
-    if choice is None:
-        return f"Which method to use: compevo fit {dataset} --method auto lets validation choose"
-    return f"Use {choice['method']}, which validation chose; {choice['sentence']}"
 
 
 def clean(

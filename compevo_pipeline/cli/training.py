@@ -13,6 +13,8 @@ import typer
 from compevo_pipeline.cli import arguments
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from compevo_core.data.window import WindowSet
     from compevo_pipeline.work.deployment import Deployment
 
@@ -44,7 +46,7 @@ def fit(
     from compevo_core.training.trainer import train
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.launchers.worker import describe_round
-    from compevo_pipeline.storage.runs import make_run_name, set_current_run
+    from compevo_pipeline.storage.runs import make_run_name
     from compevo_pipeline.work.embedded_news import read_news
     from compevo_pipeline.work.methods import choose_name, plan_method, plan_preset
 
@@ -69,8 +71,8 @@ def fit(
         arguments.show_progress("")
     typer.echo(plan.sentence or f"method {plan.name}")
     if plan.trained is not None:
-        set_current_run(layout, dataset, plan.trained.name)
         typer.echo(f"trained before: {plan.trained}")
+        _make_current(deployment, windows, plan.trained)
         return
 
     news = read_news(deployment, plan.config.encoder, windows.views(), log=log)
@@ -92,20 +94,33 @@ def fit(
         fit=fits,
     )
     arguments.show_progress("")
-    set_current_run(layout, dataset, name)
     typer.echo(f"trained in {layout.run(name)}")
+    _make_current(deployment, windows, layout.run(name))
+    if plan.news:
+        typer.echo(plan.news)
     typer.echo(f"Next: compevo forecast {dataset}, or compevo evaluate {dataset}")
+
+
+def _make_current(deployment: "Deployment", windows: "WindowSet", run: "Path") -> None:
+    """Let a data set be forecast by a run, and tell Dagster what was made on the way."""
+    from compevo_pipeline.config.settings import has_dagster_home
+    from compevo_pipeline.storage.runs import set_current_run
+
+    set_current_run(deployment.layout, windows.dataset, run.name)
+    if has_dagster_home():
+        from compevo_pipeline.defs.command_events import report_model
+
+        report_model(deployment, windows, run)
 
 
 def _prepare_windows(deployment: "Deployment", dataset: str, encoder: str) -> "WindowSet":
     """Read a data set's files and news, cut and store its windows, and print how many there are.
 
     ``encoder`` names the encoder of the news that the method reads; empty if it reads none.
-
-    Raises:
-        SourceError: files cannot be read; of news where the method reads any.
+    A file that cannot be read raises ``SourceError``, a file of news only if the method reads it.
     """
     from compevo_core.errors import SourceError
+    from compevo_pipeline.config.settings import has_dagster_home
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.ingest import ingest_dataset
     from compevo_pipeline.work.source_coverage import NEWS
@@ -126,6 +141,10 @@ def _prepare_windows(deployment: "Deployment", dataset: str, encoder: str) -> "W
         finally:
             arguments.show_progress("")
         arguments.show_counts(read)
+        if has_dagster_home():
+            from compevo_pipeline.defs.command_events import report_stored
+
+            report_stored(deployment, name, read)
 
     arguments.show_progress("cutting windows")
     windows = cut_windows(deployment, dataset)

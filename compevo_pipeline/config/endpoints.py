@@ -58,7 +58,18 @@ def server_transport(base_url: str, *, api_key: str | None) -> Server:
 
 
 def _connect(base_url: str, api_key: str | None, whose: str, timeout: float) -> Server:
-    _check_address(base_url, whose, has_key=bool(api_key))
+    parts = urlsplit(base_url)
+    # A password in the address would end up in error messages and logs.
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        raise ConfigError(
+            f"the {whose}'s address must be http(s)://host[:port]/path without user, password or "
+            "query"
+        )
+    if api_key and parts.scheme == "http" and not _is_local(parts.hostname):
+        raise ConfigError(
+            f"refusing to send the {whose}'s key to {parts.hostname} in clear: use https"
+        )
+
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     session = requests.Session()
 
@@ -87,20 +98,6 @@ def _connect(base_url: str, api_key: str | None, whose: str, timeout: float) -> 
             ) from error
 
     return ask
-
-
-def _check_address(base_url: str, whose: str, *, has_key: bool) -> None:
-    parts = urlsplit(base_url)
-    # A password in the address would end up in error messages and logs.
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-        raise ConfigError(
-            f"the {whose}'s address must be http(s)://host[:port]/path without user, password or "
-            "query"
-        )
-    if has_key and parts.scheme == "http" and not _is_local(parts.hostname):
-        raise ConfigError(
-            f"refusing to send the {whose}'s key to {parts.hostname} in clear: use https"
-        )
 
 
 def _is_local(host: str) -> bool:

@@ -256,6 +256,12 @@ class Settings(BaseSettings):
         "key of a paid plan at Open-Meteo; sent only to its customers' host, over TLS, and never "
         "logged or stored",
     )
+    news_domains: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = _variable(
+        (),
+        "none: any",
+        "sites whose news a forecast may read, such as `abc.net.au,reuters.com`, with those below "
+        "them; strangers' pages are indexed as news, too",
+    )
     schedules: Annotated[
         tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_check_schedules)
     ] = _variable(
@@ -320,9 +326,8 @@ class Settings(BaseSettings):
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
         """Read the variables of this project, or those that are given.
 
-        Raises:
-            ConfigError: an unknown mode, archive mode without an archive folder, an address without
-                its model, an account without its password, or a value that its use does not allow.
+        ConfigError for an unknown mode, archive mode without an archive folder, an address without
+        its model, an account without its password, or a value that its use does not allow.
         """
         source = EnvSettingsSource(cls)
         if environment is not None:
@@ -455,6 +460,11 @@ def process_rank() -> tuple[int, int, int]:
     from compevo_core.runtime.distributed import torchrun_rank  # torch, only in a training process
 
     return torchrun_rank(os.environ)
+
+
+def has_dagster_home() -> bool:
+    """Return whether there are records of Dagster that a command should tell what it made."""
+    return bool(os.environ.get("DAGSTER_HOME"))
 
 
 def ensure_dagster_home() -> Path:

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from compevo_core.forecast.issued import find_issued, is_issued
-from compevo_pipeline.defs.asset_checks import COVERAGE, DATA_AGE, DRIFT
+from compevo_pipeline.defs.asset_checks import COVERAGE, DATA_AGE, DRIFT, NEWS_CHANGE
 from compevo_pipeline.defs.asset_keys import OPERATIONAL
 from compevo_pipeline.defs.assets.report import FREE_SPACE
 from compevo_pipeline.defs.jobs import describe_failure
@@ -26,7 +26,7 @@ from compevo_pipeline.work.alerts import NIGHTS, Alert, find_answering, find_fai
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import Origin
 
-TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE, FREE_SPACE})
+TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE, NEWS_CHANGE, FREE_SPACE})
 """Checks that only warn, but whose failures are worth an alert."""
 
 _SECONDS = 60
@@ -58,12 +58,18 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
         minimum_interval_seconds=_SECONDS,
         default_status=status,
         description=(
-            "Tells of asset checks that failed as errors, drift, coverage, old data, a full disk."
+            "Tells of asset checks that failed as errors, drift, coverage, old data, news that "
+            "moves a forecast far, a full disk."
         ),
     )
     def failed_checks(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         since = float(context.cursor or (clock() - _FIRST_LOOK).timestamp())
-        events = [event for event in _find_evaluations(context) if event.timestamp > since]
+        repository = context.repository_def
+        keys = list(repository.asset_graph.asset_check_keys) if repository is not None else []
+        # The records of all runs cannot be read in order where each has a file of its own (SQLite).
+        newest = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        found = [record.event for record in newest.values() if record.event is not None]
+        events = [event for event in found if event.timestamp > since]
         # Told before the cursor moves: what could not be told is looked at again.
         outcome = send(context, _describe_checks(events))
         context.update_cursor(str(max([since, *(event.timestamp for event in events)])))
@@ -122,14 +128,6 @@ def _describe_run(context: dg.RunFailureSensorContext) -> Alert:
 
 def _market_time(clock: Clock) -> datetime:
     return clock().astimezone(ZoneInfo(NEM_ZONE))
-
-
-def _find_evaluations(context: dg.SensorEvaluationContext) -> list[dg.EventLogEntry]:
-    repository = context.repository_def
-    keys = list(repository.asset_graph.asset_check_keys) if repository is not None else []
-    # The records of all runs cannot be read in order where each has a file of its own (SQLite).
-    newest = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-    return [record.event for record in newest.values() if record.event is not None]
 
 
 def _describe_checks(events: Iterable[dg.EventLogEntry]) -> list[Alert]:

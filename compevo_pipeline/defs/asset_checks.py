@@ -12,6 +12,8 @@ that got worse is still the one there is.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
+from pathlib import Path
+from statistics import median
 
 import dagster as dg
 import polars as pl
@@ -21,7 +23,13 @@ from compevo_core.data.window import WindowSet, read_hash
 from compevo_core.errors import DataError
 from compevo_core.evaluation.issued_scores import LIMIT, PERSISTENCE, find_drift, measure_coverage
 from compevo_core.evaluation.leakage import Violation, find_overlapping_targets, find_shared_windows
-from compevo_core.forecast.issued import PUBLISHED
+from compevo_core.forecast.issued import (
+    PUBLISHED,
+    list_news_changes,
+    list_records,
+    read_chain,
+    read_issued,
+)
 from compevo_core.runtime.files import hash_file
 from compevo_pipeline.checks.content import (
     find_availability_violations,
@@ -40,6 +48,7 @@ from compevo_pipeline.storage.series_changes import ChangeKind, describe_waiting
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import hash_news, hash_stored, read_changes
 from compevo_pipeline.work.next_day import (
+    LEAST_NEWS_CHANGE,
     KnownTo,
     NewsRule,
     Origin,
@@ -61,7 +70,7 @@ PROFILE = "daily_profile"
 KNOWN = "known_values"
 EVERY_DAY = "every_day"
 ONE_ROW = "one_row_an_article"
-DRIFT, COVERAGE, INPUTS = "drift", "coverage", "next_inputs"
+DRIFT, COVERAGE, INPUTS, NEWS_CHANGE = "drift", "coverage", "next_inputs", "news_change"
 
 SERIES_DESCRIPTIONS = {
     "schema": "Columns, types, flags and required values follow the series contract.",
@@ -100,6 +109,9 @@ FORECAST_DESCRIPTIONS = {
     ),
     COVERAGE: "The 80 % band of the last 28 days covers what days as binomial trials allow.",
     INPUTS: "In live mode, values, published forecast and news suffice for the next forecast.",
+    NEWS_CHANGE: (
+        "News moves the newest forecast no further from the same one without news than is usual."
+    ),
 }
 
 WARNINGS = frozenset({"gaps", DATA_AGE, PROFILE, KNOWN, EVERY_DAY, *FORECAST_DESCRIPTIONS})
@@ -120,6 +132,8 @@ _SHOWN_SERIES = 5
 _KNOWN_AT = ("published_at", "seen_at")
 _MAX_DESCRIPTION_CHARACTERS = 1000
 _HOUR = timedelta(hours=1)
+_USUAL_DAYS = 28  # forecasts before, which say how far news moves one as a rule
+_TIMES_USUAL = 2.0
 
 
 Judge = Callable[[Deployment, datetime, Collection[str]], Iterator[CheckOutcome]]
@@ -382,6 +396,8 @@ def _build_forecast_checks(spec: DatasetSpec) -> dg.AssetChecksDefinition:
             yield judge_coverage(rows)
         if INPUTS in names:
             yield judge_next_inputs(workspace, spec, now)
+        if NEWS_CHANGE in names:
+            yield judge_news_change(workspace.layout.issued(spec.name))
 
     return _build_checks(scored_key(spec.name), FORECAST_DESCRIPTIONS, judge, separator="__")
 
@@ -460,6 +476,24 @@ def judge_next_inputs(workspace: Deployment, spec: DatasetSpec, now: datetime) -
     text = "; ".join(inputs.missing) or "nothing is missing"
     known = f"{origin.day}, known until {origin.until:%Y-%m-%d %H:%M} UTC"
     return CheckOutcome(INPUTS, not inputs.missing, f"{known}: {text}", ages)
+
+
+def judge_news_change(root: Path) -> CheckOutcome:
+    """Compare what news changes of the newest forecast with the forecasts before it.
+
+    Twice what is usual is an alarm: headlines that anybody can publish may be made up.
+    """
+    folders = list_records(root, read_chain(root))
+    newest = list_news_changes(read_issued(folders[-1])) if folders else {}
+    if not newest:
+        return CheckOutcome(NEWS_CHANGE, passed=True, text="the newest forecast reads no news")
+    before = [list_news_changes(read_issued(each)) for each in folders[-1 - _USUAL_DAYS : -1]]
+    usual = [max(map(abs, changes.values())) for changes in before if changes]
+    limit = max(LEAST_NEWS_CHANGE, _TIMES_USUAL * median(usual or [0.0]))
+    far = {entity: change for entity, change in newest.items() if abs(change) > limit}
+    shown = [f"{entity} {change:+.1%}" for entity, change in far.items()]
+    text = f"{', '.join(shown) or 'no series'} moved by more than {limit:.1%}"
+    return CheckOutcome(NEWS_CHANGE, not far, text, {"limit": limit, "moved": len(far)})
 
 
 def find_due_origin(spec: DatasetSpec, now: datetime) -> Origin:

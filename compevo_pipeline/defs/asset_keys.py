@@ -46,7 +46,6 @@ def make_target_days(spec: DatasetSpec) -> dg.DailyPartitionsDefinition:
     )
 
 
-# The first part of a key is the asset's group.
 NEWS_ARTICLES = dg.AssetKey(["news", "articles"])
 NEWS_EMBEDDINGS = dg.AssetKey(["news", "embeddings"])
 INFERENCE_2026 = dg.AssetKey(["leakage", "inference_2026"])

@@ -30,6 +30,7 @@ from compevo_pipeline.sources.registry import Night
 from compevo_pipeline.storage.code_versions import code_version
 
 OWNERS = ["team:forecasting"]
+RESEARCH = frozenset({"ablation", "benchmark", "evidence", "leakage"})  # no night makes these
 
 DUCKDB_POOL = "duckdb"
 """Assets that write the one DuckDB file; the pool's limit of one keeps two from writing at once."""
@@ -193,7 +194,9 @@ def define_asset(
     op_tags: Mapping[str, str] | None = None,
     **arguments: Any,  # noqa: ANN401 - of dg.asset
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Return ``@dg.asset`` with what all assets have in common; the group is the key's first part.
+    """Return ``@dg.asset`` with what all assets have in common.
+
+    The group is the data set of an asset, "research", or else the first part of the key.
 
     The project's errors fail the step with what is wrong and what to do.
 
@@ -201,9 +204,10 @@ def define_asset(
     of several; ``arguments`` are any others of ``dg.asset``.
     """
     tags = {"dataset": dataset} if dataset else {}
+    group = "research" if key.path[0] in RESEARCH else dataset.replace("-", "_") or key.path[0]
     define: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
         key=key,
-        group_name=key.path[0],
+        group_name=group,
         owners=OWNERS,
         code_version=version,
         tags=tags,

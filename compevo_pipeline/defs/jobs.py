@@ -54,7 +54,7 @@ def build_demo_config(dataset: str) -> dict[str, Any]:
         keys.ablation_key(dataset): {
             "preset": "demo",
             "scopes": None,
-            "variants": ["compevo", "fixed-logics", "one-agent-all-trials", "paper-method"],
+            "variants": ["compevo", "one-agent-all-trials", "paper-method"],
         },
         # Every step embeds what its own windows name: two thirds of the titles.
         keys.NEWS_EMBEDDINGS: {"ahead": False},
@@ -109,46 +109,39 @@ def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
         )
         for dataset in registry
     ]
+    refreshes = []
     others = [dataset for dataset in registry if dataset != keys.OPERATIONAL]
-    return [
-        *demos,
-        *full,
-        *(_build_refresh(registry, name, layout) for name in (keys.OPERATIONAL, *others)),
-    ]
-
-
-def _build_refresh(registry: Registry, dataset: str, layout: Layout) -> Any:  # noqa: ANN401 - Dagster's unresolved job has no public type
-    """Return the refresh of a data set, with its forecast where its windows start with a day."""
-    refreshed = list_refreshed(registry, dataset, layout)
-    forecast = f"the forecast of {dataset} for the partition's day, scores of the days before it"
-    parts = [
-        *([forecast] if registry[dataset].spec.starts_with_days else [f"windows of {dataset}"]),
-        *(["the 2026 inference"] if keys.INFERENCE_2026 in refreshed else []),
-    ]
-    return dg.define_asset_job(
-        job_name("refresh", dataset),
-        dg.AssetSelection.assets(*refreshed),
-        description=f"New data, {', '.join(parts)} and the report; trains nothing.",
+    for dataset in (keys.OPERATIONAL, *others):
+        refreshed = list_refreshed(registry, dataset, layout)
+        forecast = "the forecast of {} for the partition's day, scores of the days before it"
+        made = forecast if registry[dataset].spec.starts_with_days else "windows of {}"
+        parts = [
+            made.format(dataset),
+            *(["the 2026 inference"] if keys.INFERENCE_2026 in refreshed else []),
+        ]
         # A partition is the day of the forecast. Everything else has none, and runs with it.
-        tags={
-            "compevo/job": "refresh",
-            "dataset": dataset,
-            "dagster/max_runtime": str(MAX_REFRESH_S),
-        },
-    )
+        refresh = dg.define_asset_job(
+            job_name("refresh", dataset),
+            dg.AssetSelection.assets(*refreshed),
+            description=f"New data, {', '.join(parts)} and the report; trains nothing.",
+            tags={
+                "compevo/job": "refresh",
+                "dataset": dataset,
+                "dagster/max_runtime": str(MAX_REFRESH_S),
+            },
+        )
+        refreshes.append(refresh)
+    return [*demos, *full, *refreshes]
 
 
 def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:
     """Return what is trained and scored for one data set, all that it is made of, the report."""
-    is_default = dataset == keys.DEFAULT_DATASET
-    # The first thing that anybody runs: it also shows the data of the others, and the check of
-    # 2026, which concerns the population of electricity.
-    read = keys.DATASETS if is_default else (dataset,)
     return [
-        *_list_data(registry, read),
+        *_list_data(registry, (dataset,)),
         keys.model_key(dataset),
         *keys.score_keys(dataset),
-        *([keys.INFERENCE_2026] if is_default else []),
+        # The check of 2026 concerns the population of electricity.
+        *([keys.INFERENCE_2026] if dataset == keys.DEFAULT_DATASET else []),
         *_REPORT,
     ]
 
@@ -206,7 +199,7 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
     steps = [node.name for node in job.nodes]
     loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
 
-    with _translate_record_errors(), dg.DagsterInstance.get() as instance:
+    with translate_record_errors(), dg.DagsterInstance.get() as instance:
         result = job.execute_in_process(
             run_config=run_config(name, dataset) | loggers,
             partition_key=day or None,
@@ -225,7 +218,7 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
 
 
 @contextmanager
-def _translate_record_errors() -> Iterator[None]:
+def translate_record_errors() -> Iterator[None]:
     """Raise StorageError where Dagster cannot keep its records, such as on a full disk."""
     what = f"Dagster's records in {ensure_dagster_home()}"
     try:
@@ -235,9 +228,14 @@ def _translate_record_errors() -> Iterator[None]:
         # The errors of a database server, such as Postgres, are of another kind.
         if not isinstance(error.orig, sqlite3.Error):
             raise
+        remedy = "free space on that disk, or correct the owner of the folder"
+        if "malformed" in str(error.orig) or "not a database" in str(error.orig):
+            remedy = "restore the file from a backup, or set it aside: Dagster makes a new one"
+        elif "locked" in str(error.orig):
+            remedy = "end the program that holds it, such as an open database viewer"
         raise StorageError(
-            f"{what} cannot be written ({error.orig}): free space on that disk, or correct the "
-            "owner of the folder, and run it again. It resumes where it stopped"
+            f"{what} cannot be written ({error.orig}): {remedy}, and run it again. It resumes "
+            "where it stopped"
         ) from error
 
 

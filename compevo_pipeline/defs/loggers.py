@@ -24,19 +24,16 @@ from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.config.settings import is_ci
 
 USUAL_SECONDS = {
-    "series__": 0.5,
-    "series_": 0.7,
-    "news__articles": 1.0,
-    "news_": 1.0,
-    "windows__": 1.0,
-    "windows_": 0.5,
-    "models__compevo": 45.0,
-    "evaluation__baselines": 7.0,
-    "evaluation__test": 10.0,
-    "evaluation__lud": 4.0,
-    "ablation__variants": 25.0,
-    "leakage__inference_2026": 4.0,
-    "report__site": 5.0,
+    "series__": 1.5,
+    "series_": 2.5,
+    "news_": 1.5,
+    "windows_": 1.5,
+    "models__compevo": 70.0,
+    "evaluation__baselines": 8.0,
+    "evaluation__test": 14.0,
+    "ablation__variants": 65.0,
+    "leakage__inference_2026": 6.0,
+    "report__site": 6.0,
 }
 """Usual duration by the longest prefix of a step's name, in the job ``demo`` on two cores."""
 

@@ -96,16 +96,18 @@ def render_table(frame: pl.DataFrame, rows: int = PREVIEW_ROWS) -> dg.MetadataVa
 
 
 def render_report_table(table: "Table") -> dg.MetadataValue[Any]:
-    """Return a table of the report."""
-    return _make_table(
-        table.header, [dict(zip(table.header, row, strict=True)) for row in table.rows]
-    )
+    """Return a table of the report; one that is wider than long lies on its side, to fit a page."""
+    lines: list[Sequence[str]] = [table.header, *table.rows]
+    if len(table.rows) < len(table.header):
+        lines = list(zip(*lines, strict=True))
+    header, *rows = lines
+    return _make_table(header, [dict(zip(header, row, strict=True)) for row in rows])
 
 
-def render_counts(numbers: Mapping[str, object]) -> dg.MetadataValue[Any]:
-    """Return named numbers as a table."""
-    records = [{"name": name, "count": _render_cell(value)} for name, value in numbers.items()]
-    return _make_table(["name", "count"], records)
+def render_counts(values: Mapping[str, object], title: str = "count") -> dg.MetadataValue[Any]:
+    """Return named numbers, or other values under a title, as a table."""
+    records = [{"name": name, title: _render_cell(value)} for name, value in values.items()]
+    return _make_table(["name", title], records)
 
 
 def _make_table(

@@ -43,14 +43,8 @@ class TrainingError(CompEvoError):
 
 def worker_command(job_files: Sequence[str], *, python: str, processes: int) -> list[str]:
     """Return the training command; above 0, torchrun starts that many processes."""
-    if processes < 1:
-        return [python, "-m", WORKER, *job_files]
-
-    return [
-        *(python, "-m", "torch.distributed.run"),
-        *("--standalone", f"--nproc-per-node={processes}"),
-        *("-m", WORKER, *job_files),
-    ]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    return [python, *(torchrun if processes else []), "-m", WORKER, *job_files]
 
 
 def write_jobs(jobs: Sequence[TrainJob]) -> list[str]:
@@ -71,8 +65,7 @@ def run_training(
     ``on_round`` gets each new round while the process works; above 0, torchrun starts
     ``processes``.
 
-    Raises:
-        TrainingError: it ended with an error.
+    TrainingError if it ended with an error.
     """
     command = worker_command(write_jobs(jobs), python=sys.executable, processes=processes)
     process = subprocess.Popen(  # noqa: S603 -- our own command
@@ -201,8 +194,7 @@ class PodSpec:
     def read(cls, path: Path) -> Self:
         """Read a pod from a TOML file with the attributes of this class.
 
-        Raises:
-            ConfigError: there is no such file, or it is not a table of these attributes.
+        ConfigError if there is no such file, or it is not a table of these attributes.
         """
         try:
             return cls(**tomllib.loads(path.read_text(encoding="utf-8")))

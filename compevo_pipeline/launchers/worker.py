@@ -22,7 +22,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
-from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.runtime.files import translate_storage_errors, write_json
@@ -33,6 +32,8 @@ from compevo_pipeline.config.settings import Layout, disable_progress_bars, proc
 from compevo_pipeline.storage.code_versions import fits_folder
 
 if TYPE_CHECKING:
+    from dagster_pipes import PipesContext
+
     from compevo_core.config.run import RunConfig
 
 INTERRUPTED = 130  # exit code after SIGINT or SIGTERM; the run folder stays resumable
@@ -109,10 +110,9 @@ def prepare_job(
 
 
 def run_jobs(jobs: Sequence[TrainJob], log: logging.Logger) -> dict[str, Any]:
-    """Run the jobs in order.
+    """Run the jobs in order; return the plain values of every summary.
 
-    Returns:
-        The plain values of every summary; prefixed by the run's name where there are several.
+    The run's name is their prefix where there are several.
     """
     inputs = SharedInputs(log)
     values: dict[str, Any] = {}
@@ -251,13 +251,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(jobs: Sequence[TrainJob]) -> None:
-    from compevo_core.runtime.distributed import (
-        process_group,  # torch, only in the training process
-    )
+    # Brings torch, only into the training process.
+    from compevo_core.runtime.distributed import process_group
 
     rank, processes, local_rank = process_rank()
     disable_progress_bars()
-    _set_up_logging(rank, processes)
+    # Libraries report only problems; progress is only this project's own lines.
+    prefix = f"process {rank}: " if processes > 1 else ""
+    logging.basicConfig(
+        level=logging.WARNING, format=f"%(asctime)s {prefix}%(message)s", stream=sys.stderr
+    )
+    # Under torchrun, the other processes would only repeat what the first one says.
+    if rank == 0:
+        logging.getLogger("compevo").setLevel(logging.INFO)
 
     with _open_pipes(rank) as pipes, process_group(rank, processes, local_rank):
         if pipes is None:
@@ -267,21 +273,12 @@ def _run(jobs: Sequence[TrainJob]) -> None:
             pipes.report_asset_materialization(metadata=values | {"processes": processes})
 
 
-def _set_up_logging(rank: int, processes: int) -> None:
-    """Write plain lines; name the process where there are several."""
-    prefix = f"process {rank}: " if processes > 1 else ""
-    # Libraries report only problems; progress is only this project's own lines.
-    logging.basicConfig(
-        level=logging.WARNING, format=f"%(asctime)s {prefix}%(message)s", stream=sys.stderr
-    )
-    # Under torchrun, the other processes would only repeat what the first one says.
-    if rank == 0:
-        logging.getLogger("compevo").setLevel(logging.INFO)
-
-
 @contextlib.contextmanager
-def _open_pipes(rank: int) -> Iterator[PipesContext | None]:
+def _open_pipes(rank: int) -> Iterator["PipesContext | None"]:
     """Yield the connection to Dagster, or None where there is none or another process has it."""
+    # `compevo fit` describes rounds where Dagster is not installed.
+    from dagster_pipes import PipesEnvVarParamsLoader, open_dagster_pipes
+
     loader = PipesEnvVarParamsLoader()  # type: ignore[no-untyped-call]  # its __init__ has no annotations
     if rank != 0 or not loader.is_dagster_pipes_process():
         yield None

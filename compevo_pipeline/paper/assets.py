@@ -73,7 +73,7 @@ from compevo_pipeline.work.deployment import Deployment
 
 RESEARCH_CODE = (
     *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
-    *("compevo_core/evaluation", "compevo_core/lm"),
+    *("compevo_core/evaluation", "compevo_core/lm", "compevo_core/lora"),
     *("compevo_core/paper", "compevo_core/training"),
 )
 LUD_CODE = (

@@ -123,11 +123,7 @@ class BenchmarkData:
         *,
         on_fitted: Callable[[str, int, float], None] | None = None,
     ) -> pl.DataFrame:
-        """Fit and score a method with one seed, store its forecasts and put its rows in place.
-
-        Returns:
-            Its rows.
-        """
+        """Fit and score a method with one seed, store its forecasts; return its rows, in place."""
         inputs = replace(inputs, seed=seed)
         run = self.find_run(method, inputs)
         if run is not None:
@@ -157,7 +153,8 @@ class BenchmarkData:
                     self.rows.parent,
                     run,
                     config,
-                    dataset=self.windows.dataset,
+                    # The name of the set: two sets of the paper are cut from one data set.
+                    dataset=self._label.removeprefix("benchmark-"),
                     method=method.name,
                     budget=inputs.budget.name,
                 )
@@ -179,11 +176,8 @@ class BenchmarkData:
 def cut_paper_windows(deployment: Deployment, name: str, results: Path) -> WindowSet:
     """Read the archive, cut the windows of a set of the paper and store them under its name.
 
-    Its counts and shares of overlap become its row of ``paper-windows.csv``.
-
-    Raises:
-        SourceAbsent: the deployment has no archive, or that lacks the table of the set.
-        DataError: nothing of the data set is stored.
+    Its counts and shares of overlap become its row of ``paper-windows.csv``. SourceAbsent without
+    an archive that has the table of the set; DataError if nothing of the data set is stored.
     """
     paper, archive = PAPER_SETS[name], deployment.settings.archive
     path = (archive or Path()) / PAPER_FOLDER / paper.file
@@ -241,9 +235,7 @@ def trace_run(
     """Write the traces of a run folder into the results; return the two files.
 
     Logics are embedded by the encoder of ``config``; ``budget`` is empty for a run of its own.
-
-    Raises:
-        DataError: there is no round, or a file of the results holds something else.
+    DataError if there is no round, or a file of the results holds something else.
     """
     identity = RunIdentity(
         dataset=dataset,

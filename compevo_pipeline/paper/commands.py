@@ -305,14 +305,16 @@ def pair(
     """Pair the population, or another method, with every method of the benchmark.
 
     Trains nothing: it reads the stored forecasts of `compevo evaluate` and `compevo paper
-    benchmark`. The tests go to paired-benchmark-DATASET.csv, and `compevo paper table main` shows
-    them.
+    benchmark`. The tests replace earlier ones of the pair in paired-benchmark-DATASET.csv, and
+    `compevo paper table main` shows them.
     """
+    import polars as pl
+
     from compevo_core.evaluation.comparison import pair_stored
     from compevo_core.evaluation.scopes import select_test_scopes
+    from compevo_core.evaluation.score_files import replace_own_rows
     from compevo_core.evaluation.scoring import COMPEVO, read_seeds
     from compevo_core.paper.paper_windows import PAPER_SETS
-    from compevo_core.runtime.files import write_atomically
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.runs import find_current_run, has_current_run
     from compevo_pipeline.work.stored_windows import read_windows
@@ -331,8 +333,10 @@ def pair(
 
     tests = pair_stored(select_test_scopes(read_windows(layout, name)), files, stored, method)
     path = (results or layout.results) / f"paired-benchmark-{name}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, tests.write_csv)
+    # No seeds and no budget in common are nulls, and not empty texts.
+    unknown = pl.col("seeds", "budget").replace("", None)
+    key = ["dataset", "subset", "method_a", "method_b"]
+    replace_own_rows(path, tests, key, arrange=lambda rows: rows.with_columns(unknown))
     typer.echo(f"{tests.height} pairs: {path}")
 
 

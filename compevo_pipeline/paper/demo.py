@@ -88,9 +88,7 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
     named = {topic for _, logic in logics for topic in find_topics(logic)}
     planted = sorted({topic for _, _, topic in read_planted()})
     found = [topic for topic in planted if topic in named]
-    verdict = f"found: {join_items(found) or 'none'}"
-    if found == planted:
-        verdict = "all of it was found"
+    verdict = "all of it was found" if found == planted else f"found: {join_items(found) or 'none'}"
     return [
         *wrap(f"Of logics drawn by chance, the agents kept: {'; '.join(looked_for)}."),
         *wrap(f"Planted in this invented world: {join_items(planted)}; {verdict}."),
@@ -104,7 +102,6 @@ def show_results(layout: "Layout", mode: "Mode", dataset: str) -> None:
     from compevo_core.paper.report.inputs import read_inputs
     from compevo_core.paper.report.result_tables import short_table
     from compevo_core.paper.report.rows import list_scopes, select_pooled
-    from compevo_pipeline.cli.forecast import render_columns
     from compevo_pipeline.sources.common.base import Mode
 
     inputs = read_inputs(layout.results, [], mode=mode.value, generated_at=datetime.now(UTC))
@@ -112,9 +109,7 @@ def show_results(layout: "Layout", mode: "Mode", dataset: str) -> None:
     for scope in scopes[:1]:
         table = short_table(inputs.rows, *scope)
         typer.echo(f"\nErrors: {table.caption}")
-        columns = zip(*table.rows, strict=True)
-        lines = render_columns(dict(zip(table.header, columns, strict=True)))
-        typer.echo("\n".join(lines))
+        typer.echo(table.to_text())
     if mode is Mode.SAMPLE:
         typer.echo("Synthetic data (rates excepted): this shows that everything works, no more.")
     show_paths(layout)

@@ -77,10 +77,8 @@ def run_experiment(
     """Train what has to be trained, score, pair and write; return the file, its rows and the tests.
 
     ``train`` runs trainings to their end; it is called once, or never where nothing is trained.
-
-    Raises:
-        ConfigError: every change is the full method itself under these settings.
-        DataError: the windows are not built, or a finished run is needed and there is none.
+    ConfigError if every change is the full method itself under these settings; DataError if windows
+    are not built, or there is no finished run where one is needed.
     """
     layout = deployment.layout
     windows = read_windows(layout, plan.dataset)
@@ -120,14 +118,9 @@ def run_control_on(
     log: logging.Logger,
     results: Path | None = None,
 ) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
-    """Plant news on the windows of a data set, train every arm, and write the rows.
+    """Plant news on windows, train every arm, write rows; return their file, them, and rewritings.
 
-    Returns:
-        The file of rows, the rows, the rows by rewriting.
-
-    Raises:
-        ConfigError: the data set has no series that the plan names.
-        DataError: the windows are not built.
+    ConfigError for a series that the data set lacks; DataError if its windows are not built.
     """
     from compevo_core.paper.control import run_control, write_control  # torch, only to train
 
@@ -174,10 +167,8 @@ def run_text_on(
 ) -> tuple[Path, pl.DataFrame]:
     """Read worded data of the deployment's archive, train every arm, and write the rows.
 
-    Raises:
-        ConfigError: no such data, or the deployment has no archive.
-        DataError: windows that they need are not built.
-        SourceAbsent: the archive does not hold them.
+    ConfigError without such data or without an archive; DataError if windows that they need are not
+    built; SourceAbsent if the archive does not hold them.
     """
     from compevo_core.paper.control import run_text, write_text  # torch, only to train
 
@@ -207,11 +198,8 @@ def run_context_on(
 ) -> tuple[Path, pl.DataFrame]:
     """Forecast the tasks of Context-is-Key in the deployment's archive, and write the rows.
 
-    Answers are kept, so that a run that was stopped goes on where it was.
-
-    Raises:
-        ConfigError: the deployment has no archive.
-        SourceAbsent: the archive does not hold the tasks.
+    Answers are kept, so that a run that was stopped goes on where it was. ConfigError without an
+    archive; SourceAbsent if it does not hold the tasks.
     """
     archive = deployment.settings.archive
     if archive is None:
@@ -311,18 +299,15 @@ def _drop_unchanged(plan: ExperimentRun, log: logging.Logger) -> list[NamedChang
     if plan.experiment.name != ABLATION:
         return list(plan.changes)
 
-    changes = []
-    for change in plan.changes:
-        if change.changes_nothing(plan.base):
-            log.warning(
-                f"{change.name} is left out: what it switches off is off already; switch it on "
-                "with --set, or name the preset paper"
-            )
-        else:
-            changes.append(change)
-    if not changes:
+    unchanged = [change for change in plan.changes if change.changes_nothing(plan.base)]
+    for change in unchanged:
+        log.warning(
+            f"{change.name} is left out: what it switches off is off already; switch it on "
+            "with --set, or name the preset paper"
+        )
+    if len(unchanged) == len(plan.changes):
         raise ConfigError(
             f"experiment {ABLATION}: every change named is the full method under these settings; "
             "name others"
         )
-    return changes
+    return [change for change in plan.changes if change not in unchanged]

@@ -78,8 +78,7 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     not synthetic), ``archive`` the same, the AUD/USD benchmark, and the central banks' files that
     were put into ``exchange_rate/`` by hand.
 
-    Raises:
-        SourceAbsent: the wheel or the benchmark file is missing.
+    SourceAbsent if the wheel or the benchmark file is missing.
     """
     # Real rates are at hand without a network, so sample mode needs no synthetic ones.
     yield read_wheel_file()
@@ -102,8 +101,7 @@ def read_wheel_file() -> RawFile:
     ``fetched_at`` is 16:00 UTC of the newest day in it, the earliest time at which the file can
     have been fetched.
 
-    Raises:
-        SourceAbsent: the wheel is not installed.
+    SourceAbsent if the wheel is not installed.
     """
     try:
         path = importlib.resources.files("currency_converter") / "eurofxref-hist.zip"
@@ -149,9 +147,7 @@ def fetch_ecb(live: LiveContext) -> Iterator[RawFile]:
 def fetch_rba(live: LiveContext) -> Iterator[RawFile]:
     """Fetch the RBA's table of all days since 2023, if it has changed.
 
-    Raises:
-        SourceBlocked: the host refuses this address: save the file by hand.
-        SourceError: any other failure.
+    SourceBlocked if the host refuses this address: save the file by hand.
     """
     raw = live.client.fetch(FileRequest(url=RBA_URL, source=RBA, name=RBA_FILE))
     if raw is not None:

@@ -9,6 +9,7 @@ AEMO's day-ahead forecast (published). A user's own files are the same in every 
 """
 
 import functools
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import polars as pl
 
 from compevo_core.data.news import deduplicate_articles
 from compevo_core.data.steps import DAY
-from compevo_core.errors import SourceAbsent
+from compevo_core.errors import SourceAbsent, SourceRejected
 from compevo_pipeline.sources import bitinfocharts, exchange, news2forecast
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo import names, parse_operational
@@ -39,6 +40,7 @@ Parsed = pl.DataFrame | tuple[pl.DataFrame, Mapping[str, int]]
 """A frame of one contract, of news with the counts of what was left out or repaired."""
 
 Parser = Callable[[Sequence[RawFile]], Parsed]  # turns a feed's files into one frame
+MOST_BYTES = 1 << 30  # of a user's own file, which is held in memory
 FILE_MODES = frozenset({Mode.SAMPLE, Mode.ARCHIVE})
 """Modes of a publisher's files; live mode asks the publisher instead."""
 
@@ -90,6 +92,7 @@ def default_feeds(
     ``pems_stations`` are kept, all unless given.
     """
     parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
+    parse_news = functools.partial(gdelt.parse_concerned, news_queries=news_queries)
     exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse, exchange.read_periods)}
     return {
         "electricity": _ELECTRICITY,
@@ -136,38 +139,23 @@ def default_feeds(
                 unpack=lambda raw: [raw] if pems.has_values(raw.name) else [],
             ),
         ),
-        "news": _build_news_feeds(news_queries),
+        "news": (
+            Feed(
+                name="gdelt",
+                read_files=gdelt.read_files,
+                parsers={FrameKind.ARTICLES: parse_news},
+                fetch_live=gdelt_live.fetch_live,
+                labels=("live:gdelt_", "archive:gdelt_"),
+                folds_titles=True,
+            ),
+            Feed(
+                name="news2forecast",
+                read_files=news2forecast.read_files,
+                parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
+                labels=(f"archive:{news2forecast.SOURCE}/", f"archive:{news2forecast.NEWS}/"),
+            ),
+        ),
     }
-
-
-def _build_news_feeds(queries: Path | None) -> tuple[Feed, ...]:
-    """Return the sources of news; ``queries`` says which live articles are kept."""
-    parsers = {FrameKind.ARTICLES: functools.partial(gdelt.parse_concerned, news_queries=queries)}
-    return (
-        Feed(
-            name="gdelt",
-            read_files=gdelt.read_files,
-            parsers=parsers,
-            fetch_live=gdelt_live.fetch_live,
-            labels=("live:gdelt_bulk/", "archive:gdelt_"),
-            folds_titles=True,
-        ),
-        Feed(
-            name="gdelt-doc",
-            parsers=parsers,
-            modes=frozenset(),
-            fetch_live=gdelt_live.fetch_topics,
-            labels=("live:gdelt_doc/",),
-            is_optional=True,
-            folds_titles=True,
-        ),
-        Feed(
-            name="news2forecast",
-            read_files=news2forecast.read_files,
-            parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
-            labels=(f"archive:{news2forecast.SOURCE}/", f"archive:{news2forecast.NEWS}/"),
-        ),
-    )
 
 
 def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
@@ -178,7 +166,7 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
     publisher = name_publisher(declaration.name)
 
     def make_feed(
-        suffix: str, file: str, kind: FrameKind, parse: Callable[[RawFile], pl.DataFrame]
+        suffix: str, file: str, kind: FrameKind, parse: Callable[[RawFile], Parsed]
     ) -> Feed:
         def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
             yield read_own_file(folder / file, publisher, clock)
@@ -195,10 +183,10 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
     entities = [make_label(column) for column in declaration.series.values]
     days, ahead, news = declaration.covariates, declaration.ahead, declaration.news
 
-    def parse_values(raw: RawFile) -> pl.DataFrame:
-        return frames.parse_series(raw, declaration)[0]
-
-    feeds = [make_feed("", declaration.series.file, FrameKind.SERIES, parse_values)]
+    file = declaration.series.file
+    feeds = [
+        make_feed("", file, FrameKind.SERIES, lambda raw: frames.parse_series(raw, declaration)[0])
+    ]
     if days is not None:
         parse = functools.partial(
             frames.parse_covariates, declaration=declaration, keys=days, entities=entities
@@ -210,8 +198,8 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
         )
         feeds.append(make_feed("-ahead", ahead.file, FrameKind.STEP_COVARIATES, parse))
     if news.articles:
-        parse = functools.partial(frames.parse_articles, declaration=declaration)
-        feeds.append(make_feed("-news", news.articles, FrameKind.ARTICLES, parse))
+        parse_news = functools.partial(frames.parse_articles, declaration=declaration)
+        feeds.append(make_feed("-news", news.articles, FrameKind.ARTICLES, parse_news))
     if news.gdelt:
         feeds.append(_make_gdelt_query_feed(publisher, declaration))
     return tuple(feeds)
@@ -222,8 +210,15 @@ def read_own_file(path: Path, publisher: str, clock: Clock) -> RawFile:
 
     Raises:
         SourceAbsent: there is no such file, or it cannot be read.
+        SourceRejected: it is a pipe or a device, or larger than ``MOST_BYTES``.
     """
     try:
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > MOST_BYTES:
+            raise SourceRejected(
+                f"{path} is no regular file of at most {MOST_BYTES >> 30} GiB: name a file of "
+                "rows, of a larger one its newest years"
+            )
         content = path.read_bytes()
     except OSError as error:
         raise SourceAbsent(
@@ -269,16 +264,6 @@ def _parse_each(
     return lambda raws: check_periods(pl.concat([parse(raw) for raw in raws]), raws, find)
 
 
-def _parse_solar(raws: Sequence[RawFile]) -> pl.DataFrame:
-    return check_periods(parse_operational.parse_step_covariates(*raws), raws, names.read_periods)
-
-
-def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    # The targets of the validation sample are in the train split.
-    files = news2forecast.read_files(mode, archive, clock)
-    yield from (raw for raw in files if news2forecast.is_test_file(raw))
-
-
 def _parse_news2forecast_articles(raws: Sequence[RawFile]) -> pl.DataFrame:
     """Parse the news of the tables and of the test prompts, without duplicates."""
     tables = [news2forecast.parse_news(raw)[0] for raw in raws if raw.source == news2forecast.NEWS]
@@ -307,7 +292,10 @@ _ELECTRICITY = (
     # The benchmark is a feed of its own: a deployment may run without its files.
     Feed(
         name="news2forecast-benchmark",
-        read_files=_read_benchmark_files,
+        # The targets of the validation sample are in the train split.
+        read_files=lambda mode, archive, clock: filter(
+            news2forecast.is_test_file, news2forecast.read_files(mode, archive, clock)
+        ),
         parsers={FrameKind.BENCHMARK: _parse_each(news2forecast.parse_benchmark)},
         labels=(f"archive:{news2forecast.SOURCE}/",),
         unpack=lambda raw: [raw] if news2forecast.is_test_file(raw) else [],
@@ -320,7 +308,9 @@ _OPERATIONAL = (
         parsers={
             FrameKind.SERIES: aemo.parse_all,
             FrameKind.PUBLISHED: aemo.parse_published,
-            FrameKind.STEP_COVARIATES: _parse_solar,
+            FrameKind.STEP_COVARIATES: lambda raws: check_periods(
+                parse_operational.parse_step_covariates(*raws), raws, names.read_periods
+            ),
         },
         fetch_live=aemo_live.fetch_operational,
         labels=(f"live:{aemo.OPERATIONAL}/", f"archive:{aemo.OPERATIONAL}/"),

@@ -205,8 +205,7 @@ def _is_no_news(text: str) -> bool:
 def _sydney_to_utc(text: str) -> datetime:
     """Return a Sydney wall-clock time in UTC; of a repeated hour the later one.
 
-    Raises:
-        ValueError, OverflowError: it is not a time, or its UTC is before the year 1.
+    ValueError or OverflowError if it is not a time, or its UTC is before the year 1.
     """
     local = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=ZONE, fold=1)
     return local.astimezone(UTC)
@@ -215,8 +214,7 @@ def _sydney_to_utc(text: str) -> datetime:
 def _end_of_day_utc(text: str) -> datetime:
     """Return the midnight that ends a Sydney day, in UTC.
 
-    Raises:
-        ValueError, OverflowError: it is not a day, or the last one of the year 9999.
+    ValueError or OverflowError if it is not a day, or the last one of the year 9999.
     """
     # By the calendar and not by 24 hours: daylight saving makes days longer or shorter.
     next_day = date.fromisoformat(text) + timedelta(days=1)

@@ -105,8 +105,7 @@ class Registry:
     def __getitem__(self, name: str) -> RegisteredDataset:
         """Return a data set.
 
-        Raises:
-            ConfigError: there is none of that name, or its declaration is broken.
+        ConfigError if there is none of that name, or its declaration is broken.
         """
         if name in self.datasets:
             return self.datasets[name]

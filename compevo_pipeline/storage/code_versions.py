@@ -12,7 +12,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from compevo_core.runtime.files import hash_text, write_json
 from compevo_pipeline.config.settings import REPOSITORY, Layout, Settings
 
 TRAINING_CODE = (
-    *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
+    *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data", "compevo_core/lora"),
     *("compevo_core/config", "compevo_core/lm", "compevo_core/runtime", "compevo_core/training"),
 )
 """What decides a trained population; priors and their levels are a part of it."""
@@ -185,8 +185,8 @@ def hash_parts(parts: Iterable[object]) -> str:
 class Receipts:
     """Receipts in a folder, one file a product, with a hash of all that it was made of.
 
-    One that is lost or torn costs the work once more, and nothing else: the folder may be removed
-    at any time.
+    One that is lost or damaged costs the work once more, and nothing else: the folder may be
+    removed at any time.
     """
 
     folder: Path
@@ -195,13 +195,20 @@ class Receipts:
         """Return what was kept of a product, or None where it was made of something else."""
         try:
             receipt = json.loads(self._file(name).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+            digest = receipt.pop("sha256")
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return receipt["kept"] if receipt["made_of"] == made_of else None
+        is_whole = digest == _hash_receipt(receipt)
+        return receipt["kept"] if is_whole and receipt["made_of"] == made_of else None
 
     def keep(self, name: str, made_of: str, kept: object = True) -> None:
         """Keep what a product was made of, and what its maker wants to find again."""
-        write_json(self._file(name), {"made_of": made_of, "kept": kept})
+        receipt = {"made_of": made_of, "kept": kept}
+        write_json(self._file(name), receipt | {"sha256": _hash_receipt(receipt)})
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name.replace('/', '__')}.json"
+
+
+def _hash_receipt(receipt: Mapping[str, Any]) -> str:
+    return hash_parts([json.dumps(receipt, sort_keys=True)])

@@ -60,11 +60,7 @@ class EmbeddingStore:
         return [text for text, row in zip(distinct, rows, strict=True) if row == _ABSENT]
 
     def read(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors (N, D) of texts, in their order.
-
-        Raises:
-            DataError: a text has none.
-        """
+        """Return the vectors (N, D) of texts, in their order; ``DataError`` if a text has none."""
         dimension = self._read_dimension()
         rows = _find_rows(_hash_texts(texts), self._read_keys(dimension))
         absent = int((rows == _ABSENT).sum())

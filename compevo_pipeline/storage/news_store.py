@@ -304,8 +304,7 @@ class NewsStore:
     def create(self) -> None:
         """Make the store where there is none, so that windows are cut without news.
 
-        Raises:
-            StoreBusy: the store was not free in time.
+        ``StoreBusy`` where it was not free in time.
         """
         if not self.path.exists():
             self.upsert_articles(pl.DataFrame(schema=ARTICLE_SCHEMA))

@@ -192,11 +192,7 @@ class SeriesStore:
         return rows.select(list(SERIES_SCHEMA)).sort(SERIES_KEY)
 
     def scan(self, dataset: str) -> pl.LazyFrame:
-        """Return a data set to be read as far as a query needs it.
-
-        Raises:
-            DataError: nothing of that name is stored.
-        """
+        """Return a data set, read as far as a query needs it; ``DataError`` if none is stored."""
         return pl.scan_parquet(self._find_files(dataset), glob=False).select(list(SERIES_SCHEMA))
 
     def count_rows(self, dataset: str) -> dict[str, int]:
@@ -236,8 +232,7 @@ class SeriesStore:
     def hash_files(self, dataset: str) -> list[str]:
         """Return the name and hash of each stored file, by name; equal rows leave them equal.
 
-        Raises:
-            StoreBusy: another run writes this data set for too long.
+        ``StoreBusy`` where another run writes this data set for too long.
         """
         folder = self._series_folder(dataset)
         if not folder.exists():
@@ -600,11 +595,7 @@ class FrameStore:
         return damaged
 
     def hash_files(self, dataset: str) -> list[str]:
-        """Return the hash of each stored file of a data set's frames, by kind and name.
-
-        Raises:
-            DataError: a folder is incomplete.
-        """
+        """Return kind, name and hash of every file; ``DataError`` if a folder is incomplete."""
         # The name of a file that a manifest names holds its hash.
         return [
             f"{kind.value} {path.name}"

@@ -28,7 +28,6 @@ _ASKED_LATELY = timedelta(days=2)
 _COMMAND = "command:"
 _COMMAND_SECONDS = 30
 _TITLE = "CompEvo"
-_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,8 @@ def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Lo
         The number of new alerts.
 
     Raises:
-        SourceTransient: a destination is not an address, or an alert failed; the next call retries.
+        SourceTransient: no destination takes an alert; the next call tries all of them again, and
+            so it does where some do, which the log says.
     """
     folder, faults = settings.layout(settings.mode).alerts, list(alerts)
     try:
@@ -70,7 +70,10 @@ def _send_new(
             path = folder / f"{day}-{_hash(alert.fault)}.json"
             if path.exists():
                 continue
-            text = _shorten(" ".join(alert.text.split()))
+            text = " ".join(alert.text.split())
+            if len(text) > LONGEST_TEXT:  # the end says what to do
+                half = LONGEST_TEXT // 2
+                text = f"{text[: half - 5]} ... {text[-half:]}"
             log.error(text)
             write_json(path, {"text": text, "told": []})
             count += 1
@@ -78,7 +81,18 @@ def _send_new(
         for path in folder.glob("*.json"):
             if path.name < f"{day - timedelta(days=KEPT_DAYS)}":
                 path.unlink()
-        _deliver(folder, settings.alerts.get_secret_value().split())
+        destinations = settings.alerts.get_secret_value().split()
+        silent = sorted(_deliver(folder, destinations))
+    if not silent:
+        return count
+    # By number: the address holds passwords.
+    problem = (
+        f"COMPEVO_ALERTS: destination {', '.join(map(str, silent))} of {len(destinations)} took no "
+        "alert; check that Apprise knows its address and that it answers: it is tried again"
+    )
+    if len(silent) == len(destinations):
+        raise SourceTransient(problem)
+    log.warning(problem)
     return count
 
 
@@ -109,20 +123,15 @@ def find_answering(entries: Iterable[Entry], now: datetime) -> set[str]:
     }
 
 
-def _shorten(text: str) -> str:
-    """Return a text, without its middle where it is too long: the end says what to do."""
-    if len(text) <= LONGEST_TEXT:
-        return text
-    half = LONGEST_TEXT // 2
-    return f"{text[: half - 5]} ... {text[-half:]}"
-
-
 def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _deliver(folder: Path, destinations: list[str]) -> None:
-    """Send what waits to whoever did not get it; one that fails is not asked again in this call."""
+def _deliver(folder: Path, destinations: list[str]) -> set[int]:
+    """Send what waits to whoever did not get it; return the numbers of those that took nothing.
+
+    One that fails is not asked again in this call.
+    """
     silent: set[int] = set()
     for path in sorted(folder.glob("*.json")) if destinations else ():
         record = read_json(path, "remove it: the alert is told again")
@@ -134,13 +143,7 @@ def _deliver(folder: Path, destinations: list[str]) -> None:
                 write_json(path, record)
             else:
                 silent.add(number)
-
-    if silent:
-        # By number: the address holds passwords.
-        raise SourceTransient(
-            f"COMPEVO_ALERTS: destination {min(silent)} of {len(destinations)} took no alert; "
-            "check that Apprise knows its address and that it answers: it is tried again"
-        )
+    return silent
 
 
 def _send(destination: str, text: str) -> bool:

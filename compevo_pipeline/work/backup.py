@@ -37,7 +37,7 @@ LEFT_OUT = {"locks": 1, "run_locks": 1, "fits": 2, "stages": 2}
 
 _PARTS = ("home", "dagster")
 _SQLITE = b"SQLite format 3\x00"
-_SIDE_FILES = ("-wal", "-shm", "-journal")
+_LEFT_OUT_FILES = (LOCK_FILE, PART_SUFFIX, "-wal", "-shm", "-journal", ".yaml")
 _RAW = "raw"  # its files never change, and are too many to keep their writers waiting
 _LEDGER = "ledger.sqlite"
 _RUNS = Path("history", "runs.db")  # Dagster's runs, in its own SQLite storage
@@ -135,7 +135,13 @@ def restore(folder: Path, home: Path, dagster_home: Path) -> int:
         shutil.copy2(path, target)
     runs = dagster_home / _RUNS
     if runs in targets.values():
-        _leave_locks(runs, dagster_home / "run_locks")
+        # By a lock that nobody holds a run is known to be dead (``defs.dead_runs``). Without one it
+        # would be under way for ever, and those in the queue would wait for it.
+        locks = dagster_home / "run_locks"
+        locks.mkdir(exist_ok=True)
+        with closing(sqlite3.connect(runs)) as database:
+            for (run_id,) in database.execute(_UNDER_WAY):
+                (locks / f"{run_id}.lock").touch()
     mark.unlink()
     return len(targets)
 
@@ -149,28 +155,20 @@ def _locate(root: Path, name: str) -> Path | None:
         return None  # a loop of links, or not the name of a file
 
 
-def _leave_locks(runs: Path, folder: Path) -> None:
-    """Leave the lock that nobody holds of every run that was under way when it was copied.
-
-    By it the run is known to be dead (``defs.dead_runs``). Without one it would be under way for
-    ever, and those in the queue would wait for it.
-    """
-    folder.mkdir(exist_ok=True)
-    with closing(sqlite3.connect(runs)) as database:
-        for (run_id,) in database.execute(_UNDER_WAY):
-            (folder / f"{run_id}.lock").touch()
-
-
 def _copy_folder(folder: Path, target: Path, root: Path) -> None:
     """Copy what a folder holds, under the lock of its writers where it has one."""
     lock = folder / LOCK_FILE
     is_locked = lock.exists() and _RAW not in folder.parts
     with file_lock(lock, exclusive=False) if is_locked else contextlib.nullcontext():
         for path in _list_files(folder):
-            if path.is_dir() and not _is_left_out(path.relative_to(root)):
+            # A data set may have such a name, too: its folders lie deeper.
+            depth = len(path.relative_to(root).parts)
+            # A file that goes meanwhile was a temporary one. Dagster's settings come with the code.
+            is_left_out = path.name.endswith(_LEFT_OUT_FILES)
+            if path.is_dir() and LEFT_OUT.get(path.name) != depth:
                 (target / path.name).mkdir(exist_ok=True)
                 _copy_folder(path, target / path.name, root)
-            elif path.is_file() and _is_kept(path) and not (target / path.name).exists():
+            elif path.is_file() and not is_left_out and not (target / path.name).exists():
                 _copy_file(path, target / path.name)
             elif path.is_symlink() and not path.exists():
                 raise ConfigError(f"{path} leads nowhere; mount its disk, or remove the link")
@@ -181,17 +179,6 @@ def _list_files(folder: Path) -> list[Path]:
     with contextlib.suppress(FileNotFoundError):
         return sorted(folder.iterdir())
     return []
-
-
-def _is_left_out(path: Path) -> bool:
-    # A data set may have such a name, too: its folders lie deeper.
-    return LEFT_OUT.get(path.name) == len(path.parts)
-
-
-def _is_kept(path: Path) -> bool:
-    # Dagster's settings come with the code. A file that goes meanwhile was a temporary one.
-    is_temporary = path.suffix in (LOCK_FILE, PART_SUFFIX) or path.name == LOCK_FILE
-    return not is_temporary and not path.name.endswith(_SIDE_FILES) and path.suffix != ".yaml"
 
 
 def _copy_file(path: Path, target: Path) -> None:

@@ -1,9 +1,9 @@
 """From a feed's files to stored rows: series, the frames beside them, articles.
 
 What belongs here: reading feeds in every mode, storing what they give, making it again from kept
-files. What does not: parsing (``sources``), files (``storage``), what rows must fulfil
-(``work.row_rules``), windows (``work.stored_windows``). Nothing is stored until every file of a
-feed has been parsed and checked.
+files, what the stores have lost since a run. What does not: parsing (``sources``), files
+(``storage``), what rows must fulfil (``work.row_rules``), windows (``work.stored_windows``).
+Nothing is stored until every file of a feed has been parsed and checked.
 """
 
 import contextlib
@@ -21,13 +21,14 @@ from compevo_core.data.news import NEAR, drop_near_identical, select_articles
 from compevo_core.errors import DataError, SourceAbsent, SourceError, SourceTransient
 from compevo_core.runtime.files import hash_file, hash_text
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
+from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import LiveContext, name_entry
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_changes import describe_waiting
+from compevo_pipeline.storage.series_store import KEYS
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.kept_files import ask_for_gone, find_lost, list_batches, note_rows
 from compevo_pipeline.work.row_rules import (
     FIRST_NEWS,
     LEVEL_COLUMNS,
@@ -100,7 +101,10 @@ def ingest_feed(
 
             if batch:
                 read = ingest.read_batch(batch)
-                _reject(ingest, live, read.rejected)
+                # The next run fetches them anew.
+                for raw_file, fault in read.rejected:
+                    live.ledger.reject(*name_entry(raw_file), f"{type(fault).__name__}: {fault}")
+                    log.warning("%s is left out: %s", ingest.feed.name, fault)
                 if read.error is not None and not read.files:
                     raise read.error
                 # The format changed, it seems: what can be read is stored, and the run fails.
@@ -538,15 +542,6 @@ def _fill_batch(batch: list[RawFile], arriving: Iterator[RawFile]) -> bool:
     return True
 
 
-def _reject(
-    ingest: _Ingest, live: LiveContext, rejected: Sequence[tuple[RawFile, SourceError]]
-) -> None:
-    """Note the files that cannot be read: the next run fetches them anew."""
-    for raw_file, error in rejected:
-        live.ledger.reject(*name_entry(raw_file), f"{type(error).__name__}: {error}")
-        log.warning("%s is left out: %s", ingest.feed.name, error)
-
-
 def _ask_again(ingest: _Ingest, live: LiveContext, files: Sequence[RawFile]) -> None:
     """Let the next run fetch the files again whose changes of known values wait for it."""
     feed, dataset = ingest.feed, ingest.dataset
@@ -575,3 +570,83 @@ def _fold_titles(store: NewsStore, frame: pl.DataFrame) -> pl.DataFrame:
 
     # News of a user's own data set is no other's, and folds away nothing of theirs.
     return drop_near_identical(frame, select_articles(known, ""))
+
+
+def list_batches(deployment: Deployment, feed: Feed) -> Iterator[list[RawFile]]:
+    """Yield the kept files of a feed, oldest first, in batches that hold no name twice.
+
+    Earlier versions of a file come in their turn, so what they alone hold is stored too. A file
+    whose bytes are no longer those that came is left out with a warning.
+    """
+    batch: list[RawFile] = []
+    size = 0
+    for file in deployment.raw_store().list_kept():
+        if not file.label.startswith(feed.labels):
+            continue
+        raw = file.load()
+        if raw is None:
+            log.warning("%s is damaged and left out", file.path)
+            continue
+        if batch and (size > MAX_BATCH_BYTES or any(raw.label == other.label for other in batch)):
+            yield batch
+            batch, size = [], 0
+        batch.append(raw)
+        size += len(raw.content)
+
+    if batch:
+        yield batch
+
+
+def count_rows(deployment: Deployment, dataset: str, feeds: Sequence[Feed]) -> dict[str, int]:
+    """Return the rows of each store that feeds write, by a name of it."""
+    counts: dict[str, int] = {}
+    kinds = {kind for feed in feeds for kind in feed.parsers}
+    if FrameKind.SERIES in kinds:
+        counts |= deployment.series_store().count_rows(dataset)
+    for kind in kinds & KEYS.keys():
+        rows = deployment.frame_store().read(dataset, kind, lambda rows: rows.select(pl.len()))
+        counts[kind.value] = 0 if rows is None else int(rows.item())
+    if FrameKind.ARTICLES in kinds:
+        try:
+            counts["articles"] = int(deployment.news_store().count_days()["articles"].sum())
+        except DataError:
+            counts["articles"] = 0
+    return counts
+
+
+def find_lost(deployment: Deployment, dataset: str, feeds: Sequence[Feed]) -> dict[str, int]:
+    """Return how many rows each store has lost since the last run of a data set ended."""
+    noted = _open_ledger(deployment).read_rows(dataset)
+    if not noted:
+        return {}
+    there = count_rows(deployment, dataset, feeds)
+    return {
+        name: rows - there.get(name, 0) for name, rows in noted.items() if rows > there.get(name, 0)
+    }
+
+
+def note_rows(deployment: Deployment, dataset: str, feeds: Sequence[Feed]) -> None:
+    """Note how many rows are stored, for :func:`find_lost` of the next run."""
+    _open_ledger(deployment).note_rows(dataset, count_rows(deployment, dataset, feeds))
+
+
+def ask_for_gone(deployment: Deployment, feeds: Sequence[Feed]) -> int:
+    """Let the next fetch ask for stored files whose bytes are gone too; return their number."""
+    labels = tuple(label for feed in feeds for label in feed.labels)
+    ledger, raw = _open_ledger(deployment), deployment.raw_store()
+    stored = [
+        entry
+        for entry in ledger.list_entries()
+        if entry.is_stored
+        and f"{Mode.LIVE}:{entry.source.removesuffix('-saved')}/".startswith(labels)
+    ]
+    gone = {entry.name for entry in stored if entry.sha256 and raw.read(entry) is None}
+    # A report of a weekly zip has no bytes of its own.
+    packs = {f"packed in {name}" for name in gone}
+    lost = [entry for entry in stored if entry.name in gone or entry.note in packs]
+    ledger.forget([(entry.source, entry.name) for entry in lost])
+    return len(lost)
+
+
+def _open_ledger(deployment: Deployment) -> Ledger:
+    return Ledger(deployment.layout.ledger)

@@ -4,6 +4,7 @@ What belongs here: the way from stored windows and a name to the settings of a t
 not: the choice itself (``compevo_core.evaluation.method_choice``), training.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ from compevo_core.evaluation.method_choice import (
 from compevo_core.training.prior import MIXTURE, name_members, name_method
 from compevo_pipeline.storage.runs import POPULATION_LABEL, find_population
 from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.embedded_news import read_news
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,7 @@ class MethodPlan:
     config: RunConfig  # settings of its training
     facts: Mapping[str, Any]  # what its manifest says of the choice
     sentence: str = ""  # the choice or the preset in one line; empty where a method was named
+    news: str = ""  # whether its news helps, in one line; empty where none was compared
     trained: Path | None = None  # the run where it is trained already
 
 
@@ -106,10 +111,16 @@ def plan_method(
         )
 
     population = find_population(deployment.layout, dataset, windows)
+    news = None
+    learnt = [view for view in windows.views() if view.split in ("train", "val")]
+    # The news of a built-in data set is for agents: embedding an archive takes minutes.
+    if dataset not in DATASETS and any(view.candidate_ids for view in learnt):
+        news = read_news(deployment, RunConfig().encoder, learnt, log=log)
     choice = choose_method(
         windows.split("train"),
         windows.split("val"),
         population=population,
+        news=news,
         fit=fits,
         on_step=on_step,
     )
@@ -124,6 +135,7 @@ def plan_method(
             config=read_config(population),
             facts=facts,
             sentence=choice.sentence,
+            news=choice.news.sentence if choice.news else "",
             trained=population,
         )
     return MethodPlan(
@@ -134,6 +146,7 @@ def plan_method(
         ),
         facts=facts,
         sentence=choice.sentence if method == AUTO else "",
+        news=choice.news.sentence if choice.news else "",
     )
 
 

@@ -34,7 +34,7 @@ from compevo_core.data.context import OWN, find_oldest_needed
 from compevo_core.data.coverage import NewestKnown, find_newest_known
 from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DATASETS, DatasetSpec
-from compevo_core.data.news import select_articles
+from compevo_core.data.news import MOST_OF_DOMAIN, is_of_domain, select_articles
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.splits import resolve_spans
@@ -52,6 +52,7 @@ from compevo_core.forecast.issued import (
     hash_views,
     is_issued,
     issue_forecast,
+    list_news_changes,
     read_issued,
     write_issued,
 )
@@ -67,6 +68,7 @@ from compevo_pipeline.work.embedded_news import find_encoder, read_news
 from compevo_pipeline.work.stored_windows import find_current_windows
 
 if TYPE_CHECKING:
+    from compevo_core.forecast.daily_state import Snapshots
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
 MOST_SPREADS = 4.0
@@ -79,6 +81,7 @@ by 1,000 they are 1.4 and 6.9: so one file in a wrong unit stops the day (decisi
 15-issued-forecasts).
 """
 LEAST_SPREAD = 0.05  # A spread is at least this part of the level: a steady series may move too
+LEAST_NEWS_CHANGE = 0.005  # share of the mean that news may move without a note
 UNBOUNDED = Variable(unit="", low=None, high=None)
 LATEST_DAYS = 14  # days that are tried for the newest one with a published forecast
 DAYLIGHT_SAVING = timedelta(hours=1)
@@ -195,6 +198,8 @@ class StoredFrames:
             articles = news.read_articles(since)
             if not articles.height:
                 articles = news.read_newest(1)  # its age is what a reader is warned of
+            if not spec.news_source:
+                articles = articles.filter(is_of_domain(deployment.settings.news_domains))
 
         def cut(rows: pl.LazyFrame) -> pl.LazyFrame:
             if first is None:
@@ -238,7 +243,9 @@ class StoredFrames:
         if stored is not None:
             ids = set(self.series["series_id"])
             later = [
-                window if self.reads_news else window.change_view(candidate_ids=())
+                window
+                if self.reads_news or not window.view.candidate_ids
+                else window.change_view(candidate_ids=())
                 for window in stored
                 if window.view.series_id in ids
                 and (first is None or window.view.origin_utc >= first)
@@ -277,7 +284,11 @@ def reads_news(deployment: Deployment, datasets: Iterable[str]) -> bool:
 def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) -> DayInputs:
     """Make the views of a day and say what is missing or too old; without a rule, not of news."""
     built = frames.build_views(origin)
-    missing = [f"{entity}: {why}" for entity, why in built.left_out.items()]
+    # Series that fail for one reason are named together.
+    by_reason: dict[str, list[str]] = {}
+    for entity, why in built.left_out.items():
+        by_reason.setdefault(why, []).append(entity)
+    missing = [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
     warnings: list[str] = []
     if not built.views:
         return DayInputs(built=built, newest=None, missing=tuple(missing), warnings=())
@@ -294,14 +305,29 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) ->
             f"{origin.until:%Y-%m-%d %H:%M} UTC"
         )
 
+    if rule is not None and not frames.spec.news_source:
+        warnings.extend(_describe_crowds(articles, frames.spec, origin.until))
     if rule is not None and articles.height:
         old_news = _describe_old_news(newest, origin, rule)
         if old_news:
             (missing if rule.action is StaleNews.REFUSE else warnings).append(old_news)
     elif rule is not None and not frames.spec.news_source:
         # A user's own data set may have no articles.
-        missing.append("no news is stored")
+        missing.append("no news is stored, or none of a domain in COMPEVO_NEWS_DOMAINS")
     return DayInputs(built=built, newest=newest, missing=tuple(missing), warnings=tuple(warnings))
+
+
+def _describe_crowds(articles: pl.DataFrame, spec: DatasetSpec, until: datetime) -> Iterator[str]:
+    """Say which sites published so much on one day that others would have no place."""
+    in_time = pl.col("available_at").is_between(until - spec.news_lookback, until, closed="left")
+    by_day = articles.filter(in_time).group_by("domain", pl.col("available_at").dt.date()).len()
+    for domain, day, count in (
+        by_day.filter(pl.col("len") > spec.news_limit // 2).sort("domain").rows()
+    ):
+        yield (
+            f"{count} articles of {domain} on {day}: {int(MOST_OF_DOMAIN * spec.news_limit)} of a "
+            "site are read at most; COMPEVO_NEWS_DOMAINS names the sites that may be read at all"
+        )
 
 
 def _find_first_later(spec: DatasetSpec) -> datetime | None:
@@ -373,7 +399,10 @@ def forecast_day(
         day = find_next_day(deployment, spec, known_to)
         of_start.extend(_describe_start(deployment, spec, Origin.of(spec, day, known_to)))
     elif spec.has_origins_within_days and not isinstance(day, datetime):
-        day = _find_begin(deployment, spec, day, known_to)
+        newest = find_next_day(deployment, spec, known_to)
+        if isinstance(newest, datetime):
+            missing = datetime.combine(day, time()) - newest
+            day = newest if timedelta(0) < missing <= DAYLIGHT_SAVING else day
     origin = Origin.of(spec, day, known_to)
     day = origin.day
     folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
@@ -395,21 +424,10 @@ def forecast_day(
         result = replace(result, is_new=result.folder != folder or not was_issued)
         log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
 
-    result = replace(result, notes=(*of_start, *result.notes))
+    result = replace(result, notes=(*of_start, *result.notes, *_describe_news(result.forecast)))
     for note in result.notes:
         log.warning(f"{dataset}, {day}: {note}")
     return result
-
-
-def _find_begin(
-    deployment: Deployment, spec: DatasetSpec, day: date, known_to: KnownTo | None
-) -> date:
-    """Return a day, or the newest origin with its time where that lies in the hour before."""
-    newest = find_next_day(deployment, spec, known_to)
-    if not isinstance(newest, datetime):
-        return day
-    missing = datetime.combine(day, time()) - newest
-    return newest if timedelta(0) < missing <= DAYLIGHT_SAVING else day
 
 
 def _describe_start(deployment: Deployment, spec: DatasetSpec, origin: Origin) -> Iterator[str]:
@@ -477,12 +495,9 @@ def read_live_series(deployment: Deployment, spec: DatasetSpec) -> tuple[pl.Data
 
 
 def choose_dataset(deployment: Deployment) -> str:
-    """Return the data set that a forecast is meant of where none is named: the trained one.
+    """Return the data set that was trained last, which is forecast where none is named.
 
-    Of several the one that was trained last.
-
-    Raises:
-        ConfigError: none has a trained model.
+    ``ConfigError`` where none has a trained model.
     """
     layout, registry = deployment.layout, deployment.registry
     trained = [
@@ -606,6 +621,16 @@ def _describe_limits(spec: DatasetSpec, origin: Origin, others: Sequence[str]) -
         )
 
 
+def _describe_news(forecast: IssuedForecast) -> Iterator[str]:
+    """Say which series news moves far from the same forecast without news."""
+    for entity, change in list_news_changes(forecast).items():
+        if abs(change) > LEAST_NEWS_CHANGE:
+            yield (
+                f"news moves {entity} by {change:+.1%} against the same forecast without it; "
+                f"compevo explain {forecast.origin:%Y-%m-%d} {entity} names the articles"
+            )
+
+
 def _describe_ahead(views: Sequence[WindowView]) -> Iterator[str]:
     """Say which columns known ahead lack values for the steps of a forecast."""
     for view in views:
@@ -625,7 +650,9 @@ def _find_later(deployment: Deployment, frames: StoredFrames) -> WindowSet:
     current = (
         None
         if has_others
-        else find_current_windows(deployment, dataset, counts_news=frames.reads_news)
+        else find_current_windows(
+            deployment, dataset, _find_first_later(frames.spec), counts_news=frames.reads_news
+        )
     )
     return frames.build_later_windows(current)
 
@@ -647,10 +674,7 @@ def _load_daily(
     version's; returned with the news of ``views``, what a reader should know, and the number of
     windows.
     """
-    # torch: only where something is forecast.
-    from compevo_core.forecast.daily_state import Snapshots
-
-    states = Snapshots(RunFolder(run).daily, hash_model(run), fitting_version())
+    states = open_states(run)
     state = states.find(later, until)
     if state is not None and is_fresh and state[1].facts["made_by"] != states.version:
         state = None
@@ -668,6 +692,21 @@ def _load_daily(
     notes = [OLD_STATE.format(dataset=later.dataset)] if is_old else []
     notes += [f"the kept state {name} was damaged and is learnt again" for name in states.damaged]
     return forecaster, news, tuple(notes), known
+
+
+def open_states(run: Path) -> "Snapshots":
+    """Return the states that nights have kept of a run."""
+    # torch: only where something is forecast.
+    from compevo_core.forecast.daily_state import Snapshots
+
+    return Snapshots(RunFolder(run).daily, hash_model(run), fitting_version())
+
+
+def list_damaged_states(deployment: Deployment, dataset: str) -> list[Path]:
+    """Return the states of a data set's current run that are not what a night has kept."""
+    if not has_current_run(deployment.layout, dataset):
+        return []
+    return open_states(find_current_run(deployment.layout, dataset)).list_damaged()
 
 
 def renew_state(

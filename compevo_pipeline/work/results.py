@@ -63,16 +63,19 @@ def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
     return pl.read_parquet(path) if path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
 
 
-def write_forecasts(deployment: Deployment, now: datetime) -> Path:
-    """Write the page of forecasts of a deployment's mode, in one step; return it."""
+def write_forecasts(
+    deployment: Deployment, now: datetime, *, dataset: str = "", page: Path | None = None
+) -> Path:
+    """Write the page of forecasts, of one data set if that is named, in one step; return it."""
     # Drawing takes a second to import.
     from compevo_core.report.forecast_page import FORECAST_PAGE, render_forecasts
 
     layout = deployment.layout
     issued, scored = layout.forecasts / "issued", layout.forecasts / "scored"
     days = read_days(issued, layout.root / "windows", scored)
-    page = render_forecasts(days, mode=deployment.data_mode.value, generated_at=now)
-    return write_text(layout.report / FORECAST_PAGE, page)
+    days = [day for day in days if dataset in ("", day.issued.facts["dataset"])]
+    text = render_forecasts(days, mode=deployment.data_mode.value, generated_at=now)
+    return write_text(page or layout.report / FORECAST_PAGE, text)
 
 
 def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[str, Chain]:

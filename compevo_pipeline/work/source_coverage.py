@@ -2,7 +2,7 @@
 
 What belongs here: counts of slots from the stores (values of a grid, days of news and forecasts)
 and from the ledger (files); the months of a past span that are asked for. What does not: showing
-counts (``defs.assets.coverage``, ``cli.data``), fetching and storing (``work.ingest``).
+counts (``defs.assets.sources``, ``cli.data``), fetching and storing (``work.ingest``).
 
 A slot of a series is a step of its grid for each of its series; where the publisher has business
 days alone, weekends are none. A slot of news, of a published forecast and of a covariate by step is
@@ -57,7 +57,12 @@ def measure_coverage(deployment: Deployment, today: date) -> pl.DataFrame:
     registry = deployment.registry
     for declared in (registry[name] for name in registry):
         counted += [_sum_months(days, VALUES) for days in _read_values(deployment, declared, today)]
-        counted += [_sum_months(days, DAYS) for days in _read_frames(deployment, declared, today)]
+        find_days = functools.partial(_find_days, offset=declared.spec.market_offset)
+        for kind in (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES):
+            frame = deployment.frame_store().read(declared.name, kind, find_days)
+            if frame is not None:
+                by_publisher = _expect_daily(frame, declared.name, f" ({kind})", today)
+                counted += [_sum_months(days, DAYS) for days in by_publisher]
     try:
         news = deployment.news_store().count_days()
         counted += [_sum_months(days, DAYS) for days in _expect_daily(news, NEWS, "", today)]
@@ -173,17 +178,6 @@ def _read_values(
             days = days.filter(pl.col("day").dt.weekday() < _SATURDAY)
         series = int(group_rows["series"].max())  # type: ignore[arg-type]  # a whole column of counts
         yield days.with_columns(pl.lit(series * per_day, pl.Int64).alias("expected"))
-
-
-def _read_frames(
-    deployment: Deployment, declared: RegisteredDataset, today: date
-) -> Iterator[pl.DataFrame]:
-    """Yield the days of each publisher's forecasts."""
-    for kind in (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES):
-        find_days = functools.partial(_find_days, offset=declared.spec.market_offset)
-        frame = deployment.frame_store().read(declared.name, kind, find_days)
-        if frame is not None:
-            yield from _expect_daily(frame, declared.name, f" ({kind})", today)
 
 
 def _find_days(rows: pl.LazyFrame, offset: timedelta) -> pl.LazyFrame:

@@ -113,7 +113,10 @@ def _find_unchanged(deployment: Deployment, dataset: str, news_cutoff: str) -> l
 
     then, now = before["months"], _hash_months(deployment, dataset)
     changed = [month for month in then.keys() | now.keys() if then.get(month) != now.get(month)]
-    windows = WindowSet.read(folder)
+    try:
+        windows = WindowSet.read(folder)
+    except DataError:
+        return []  # damaged: all are cut again
     if not changed:
         return list(windows)
     # Days on a market's clock begin up to a day before those of UTC.
@@ -170,9 +173,13 @@ def _name_months(dataset: str) -> str:
 
 
 def find_current_windows(
-    deployment: Deployment, dataset: str, *, counts_news: bool = True
+    deployment: Deployment,
+    dataset: str,
+    since: datetime | None = None,
+    *,
+    counts_news: bool = True,
 ) -> WindowSet | None:
-    """Return the stored windows if cutting them now would give the same ones, or None.
+    """Return the stored windows since an origin if cutting gave the same ones now, or None.
 
     Without ``counts_news`` they may name other articles, and the news store is not opened.
     """
@@ -180,7 +187,10 @@ def find_current_windows(
     made_of = hash_cut(deployment, dataset, "origin", counts_news=counts_news)
     name = name_cut(dataset, counts_news=counts_news)
     is_current = deployment.receipts().find(name, made_of) == read_hash(folder)
-    return WindowSet.read(folder) if is_current else None
+    try:
+        return WindowSet.read(folder, since) if is_current else None
+    except DataError:
+        return None
 
 
 def name_cut(dataset: str, *, counts_news: bool = True) -> str:

@@ -37,7 +37,6 @@ def test_the_state_of_training_is_counted_apart_from_the_peak():
     [
         ("preset-round", "preset-round"),
         pytest.param("preset-rewriting", "preset-rewriting", marks=pytest.mark.slow),
-        ("preset-inference", "preset-inference-6"),
     ],
 )
 def test_a_case_of_the_preset_counts_its_tokens(case, name):

@@ -39,9 +39,3 @@ def test_committed_rows_show_linear_growth_and_bounded_memory():
         assert int(row["peak_memory_mb"]) < 1000
         if row["step"] == "look-up":
             assert float(row["cpu_seconds"]) < 0.02
-
-
-def test_committed_rows_of_gkg_are_of_the_same_files_in_every_way():
-    rows = read_rows(RESULTS / "gkg.csv")
-    assert {row["way"] for row in rows} == {"compevo", "pandas", "gdelt"}
-    assert len({(row["files"], row["unpacked_mb"], row["rows"]) for row in rows}) == 1

@@ -30,11 +30,11 @@ def test_the_last_forecast_ends_with_the_table_and_hours_begin_at_one_time_of_th
 def test_a_score_is_a_share_of_the_scale_and_a_missing_forecast_is_refused():
     after = ROWS[ROWS["ds"] >= "2024-01-17"]
     forecast = after.assign(forecast=after["y"] + 1, low=after["y"] - [0, 0, 0, -1], high=99.0)
-    scales = pd.Series({"s": 4.0})
-    mase, coverage = score(TASK, ROWS, forecast.drop(columns="y"), scales)
-    assert mase == pytest.approx(0.25) and coverage == pytest.approx(0.75)
+    mase, coverage = score(TASK, ROWS, forecast.drop(columns="y"))
+    # A week before, each value is seven lower.
+    assert mase == pytest.approx(1 / 7) and coverage == pytest.approx(0.75)
     with pytest.raises(ValueError, match="3 of 4 values"):
-        score(TASK, ROWS, forecast.drop(columns="y")[:3], scales)
+        score(TASK, ROWS, forecast.drop(columns="y")[:3])
 
 
 def test_the_summary_compares_tables_that_both_sides_forecast():

@@ -170,10 +170,8 @@ def station_file(
         for hour in range(48)
     ]
     text = "".join(f"{one}\n" for one in lines)
-    return (
-        f"d04_text_station_hour_2026_{month:02d}.txt.gz",
-        gzip.compress(text.encode(), mtime=0),
-    )
+    name = f"d04_text_station_hour_2026_{month:02d}.txt.gz"
+    return name, gzip.compress(text.encode(), mtime=0)
 
 
 TRAFFIC = World(
@@ -299,7 +297,7 @@ def answer_file(first=QUARTER - timedelta(days=1), *, seen=None):
 ANSWERS = World(
     name="answers",
     dataset="news",
-    feed="gdelt-doc",
+    feed="gdelt",
     source=DOC_SOURCE,
     known=[answer_file(QUARTER - timedelta(days=3))],
     files={"answer": answer_file()},

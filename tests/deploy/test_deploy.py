@@ -23,7 +23,6 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text("utf-8")
 COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text("utf-8"))
 SERVICES = COMPOSE["services"]
 with_git = pytest.mark.skipif(not (REPO / ".git").exists(), reason="no checkout of git")
-VERSION = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 
 
 def run_tool(name, *arguments):
@@ -57,11 +56,8 @@ def test_images_of_others_are_pinned_by_digest_the_same_one_everywhere():
     assert pinned.fullmatch(re.search(r"^ARG PYTHON_IMAGE=(.*)$", DOCKERFILE, re.MULTILINE)[1])
     assert set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)) == {"${PYTHON_IMAGE}"}
 
-    images = {
-        match[1]
-        for file in DEPLOY.rglob("*.yaml")
-        for match in re.finditer(r"^\s*-?\s*image: (\S+)$", file.read_text("utf-8"), re.MULTILINE)
-    }
+    texts = "\n".join(file.read_text("utf-8") for file in DEPLOY.rglob("*.yaml"))
+    images = re.findall(r"^\s*-?\s*image: (\S+)$", texts, re.MULTILINE)
     others = {image for image in images if not image.startswith("compevo:")}
     assert [pinned.fullmatch(image)[1] for image in others] == ["postgres:17-alpine"]
 
@@ -108,36 +104,30 @@ def test_git_ignores_the_file_of_passwords_and_keeps_its_example():
 def test_images_carry_the_version_of_the_project():
     texts = [path.read_text("utf-8") for path in DEPLOY.rglob("*") if path.is_file()]
     versions = {match for text in texts for match in re.findall(r"\bcompevo:([\w.]+)", text)}
-    assert versions == {VERSION}
+    project = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]
+    assert versions == {project["version"]}
 
 
-def test_the_ui_is_reached_from_this_machine_alone_and_nothing_else_is():
-    ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
-    assert ports == {"webserver": ["127.0.0.1:3000:3000"]}
-
-
-def test_credentials_of_sources_reach_the_code_location_alone():
-    assert [name for name, service in SERVICES.items() if "env_file" in service] == [
-        "code-location"
-    ]
+@pytest.mark.parametrize(
+    ("key", "services"),
+    [
+        ("ports", ["webserver"]),  # and from this machine alone
+        ("env_file", ["code-location"]),  # the credentials of sources
+        ("healthcheck", ["postgres", "code-location", "daemon"]),  # the webserver's is the image's
+    ],
+)
+def test_services_declare_what_they_open_read_and_answer(key, services):
+    assert [name for name, service in SERVICES.items() if key in service] == services
+    assert SERVICES["webserver"]["ports"] == ["127.0.0.1:3000:3000"]
 
 
 def test_no_secret_is_written_down():
     example = (DEPLOY / "compose" / ".env.example").read_text("utf-8")
     assert "DAGSTER_PG_PASSWORD=\n" in example
-    passwords = [
-        str(value)
-        for service in SERVICES.values()
-        for name, value in service.get("environment", {}).items()
-        if "PASSWORD" in name
-    ]
+    given = [service.get("environment", {}) for service in SERVICES.values()]
+    passwords = [str(one[name]) for one in given for name in one if "PASSWORD" in name]
     assert len(passwords) == 4
     assert all(value.startswith("${DAGSTER_PG_PASSWORD:?") for value in passwords)
-
-
-def test_every_service_says_whether_it_is_well():
-    asked = [name for name, service in SERVICES.items() if "healthcheck" in service]
-    assert asked == ["postgres", "code-location", "daemon"], "the webserver's is the image's own"
 
 
 @pytest.mark.slow
@@ -154,26 +144,18 @@ FOLDER = REPO / "deploy" / "kubernetes"
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))
 DAGSTER = yaml.safe_load((FOLDER / "dagster.yaml").read_text("utf-8"))
 LAUNCHER = DAGSTER["run_launcher"]["config"]
-OBJECTS = [
-    found
-    for name in KUSTOMIZATION["resources"]
-    for found in yaml.safe_load_all((FOLDER / name).read_text("utf-8"))
-]
+MANIFESTS = [(FOLDER / name).read_text("utf-8") for name in KUSTOMIZATION["resources"]]
+OBJECTS = [found for text in MANIFESTS for found in yaml.safe_load_all(text)]
 POD = PodSpec.read(FOLDER / "training-pod.toml")
-VERSIONS = ("1.29", "1.37")
-"""The oldest and the newest Kubernetes that the manifests are checked against."""
 
 
-def names(kind):
-    return {found["metadata"]["name"] for found in OBJECTS if found["kind"] == kind}
+def objects(*kinds):
+    return {found["metadata"]["name"]: found for found in OBJECTS if found["kind"] in kinds}
 
 
 def templates():
-    return {
-        found["metadata"]["name"]: found["spec"]["template"]
-        for found in OBJECTS
-        if found["kind"] in ("Deployment", "StatefulSet")
-    }
+    services = objects("Deployment", "StatefulSet")
+    return {name: found["spec"]["template"] for name, found in services.items()}
 
 
 def training_pod():
@@ -194,7 +176,7 @@ def training_pod():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ["1.29", "1.37"])  # the oldest and the newest that run it
 def test_kubernetes_accepts_every_manifest_and_the_training_pod(version):
     import kubernetes_validate  # seconds, which no worker needs that collects this file
 
@@ -218,6 +200,7 @@ def test_every_pod_may_run_where_pods_are_restricted():
 
 def test_volumes_secrets_and_settings_that_a_pod_names_exist():
     made = {generator["name"] for generator in KUSTOMIZATION["configMapGenerator"]}
+    claims = objects("PersistentVolumeClaim")
     secrets = {"compevo-postgres", "compevo-sources"}  # made by hand, see the page on clusters
     for template in templates().values():
         spec = template["spec"]
@@ -225,9 +208,7 @@ def test_volumes_secrets_and_settings_that_a_pod_names_exist():
             if "configMap" in volume:
                 assert volume["configMap"]["name"] in made
             else:
-                assert volume["persistentVolumeClaim"]["claimName"] in names(
-                    "PersistentVolumeClaim"
-                )
+                assert volume["persistentVolumeClaim"]["claimName"] in claims
         for container in spec["containers"]:
             for source in container.get("envFrom", []):
                 name = source.get("configMapRef", source.get("secretRef"))["name"]
@@ -235,78 +216,67 @@ def test_volumes_secrets_and_settings_that_a_pod_names_exist():
     assert LAUNCHER["instance_config_map"] in made
     assert set(LAUNCHER["env_config_maps"]) <= made and set(LAUNCHER["env_secrets"]) <= secrets
     assert LAUNCHER["postgres_password_secret"] in secrets
-    assert POD.volume_claim in names("PersistentVolumeClaim")
+    assert POD.volume_claim in claims
 
 
 def test_every_service_finds_its_pods_and_the_webserver_its_code_location():
     labels = [template["metadata"]["labels"] for template in templates().values()]
-    services = {
-        found["metadata"]["name"]: found["spec"] for found in OBJECTS if found["kind"] == "Service"
-    }
-    for spec in services.values():
-        assert sum(spec["selector"].items() <= one.items() for one in labels) == 1
+    services = objects("Service")
+    for service in services.values():
+        assert sum(service["spec"]["selector"].items() <= one.items() for one in labels) == 1
     (entry,) = yaml.safe_load((FOLDER / "workspace.yaml").read_text("utf-8"))["load_from"]
-    assert (
-        services[entry["grpc_server"]["host"]]["ports"][0]["port"] == entry["grpc_server"]["port"]
-    )
+    asked = entry["grpc_server"]
+    assert services[asked["host"]]["spec"]["ports"][0]["port"] == asked["port"]
 
 
 def test_who_starts_runs_may_do_so_and_no_more_and_who_starts_none_has_no_token():
     accounts = {name: one["spec"].get("serviceAccountName") for name, one in templates().items()}
     assert {name for name, account in accounts.items() if account} == {"webserver", "daemon"}
-    assert LAUNCHER["service_account_name"] in names("ServiceAccount")
+    assert LAUNCHER["service_account_name"] in objects("ServiceAccount")
     for name in ("code-location", "postgres"):
         assert templates()[name]["spec"]["automountServiceAccountToken"] is False
     assert training_pod()["spec"]["automountServiceAccountToken"] is False
 
-    (role,) = (found for found in OBJECTS if found["kind"] == "Role")
+    (role,) = objects("Role").values()
     assert {resource for rule in role["rules"] for resource in rule["resources"]} == {
         *("jobs", "jobs/status", "pods", "pods/log", "pods/status", "events")
     }
-    assert names("ClusterRole") == set()
+    assert objects("ClusterRole") == {}
 
 
 def test_runs_and_trainings_see_the_volume_where_dagster_does():
     mounts = {mount["mountPath"] for mount in LAUNCHER["volume_mounts"]}
     assert POD.mount_path in mounts
-    paths = [
-        entry["config"]["base_dir"]
-        for name, entry in DAGSTER.items()
-        if name in ("compute_logs", "local_artifact_storage")
-    ]
-    assert all(path.startswith(f"{POD.mount_path}/") for path in paths)
-    assert f"COMPEVO_HOME={POD.mount_path}/" in (REPO / "deploy" / "Dockerfile").read_text("utf-8")
-    assert f"--gid {IMAGE_GROUP}" in (REPO / "deploy" / "Dockerfile").read_text("utf-8")
+    for name in ("compute_logs", "local_artifact_storage"):
+        assert DAGSTER[name]["config"]["base_dir"].startswith(f"{POD.mount_path}/")
+    assert f"COMPEVO_HOME={POD.mount_path}/" in DOCKERFILE
+    assert f"--gid {IMAGE_GROUP}" in DOCKERFILE
 
 
 def test_a_file_that_describes_no_pod_is_refused_by_name(tmp_path):
     path = tmp_path / "pod.toml"
     path.write_text('image = "i"\nvolume_claim = "v"\nmount_path = "/data"\ngpu = 1\n')
-    with pytest.raises(
-        ConfigError, match=r"pod\.toml does not describe a training pod.*COMPEVO_POD"
-    ):
+    refusal = r"pod\.toml does not describe a training pod.*COMPEVO_POD"
+    with pytest.raises(ConfigError, match=refusal):
         PodSpec.read(path)
 
 
-LOCAL = yaml.safe_load((REPO / "dagster_home" / "dagster.yaml").read_text("utf-8"))
 DEPLOYMENTS = ("compose", "kubernetes")
-OF_ITS_OWN = {
-    "compose": {"storage", "local_artifact_storage", "compute_logs"},
-    "kubernetes": {"storage", "local_artifact_storage", "compute_logs", "run_launcher"},
-}
-"""What a deployment may decide for itself; all else is dagster_home/dagster.yaml."""
 
 
-def read_settings(deployment):
-    path = REPO / "deploy" / deployment / "dagster.yaml"
-    return yaml.safe_load(path.read_text("utf-8"))
+def read_settings(folder):
+    return yaml.safe_load((REPO / folder / "dagster.yaml").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_pools_monitoring_and_retries_are_those_of_a_single_machine(deployment):
-    own = OF_ITS_OWN[deployment]
-    shared = {name: value for name, value in read_settings(deployment).items() if name not in own}
-    assert shared == {name: value for name, value in LOCAL.items() if name not in own}
+@pytest.mark.parametrize(
+    ("deployment", "others"), [("compose", []), ("kubernetes", ["run_launcher"])]
+)
+def test_pools_monitoring_and_retries_are_those_of_a_single_machine(deployment, others):
+    shared, local = (read_settings(folder) for folder in (f"deploy/{deployment}", "dagster_home"))
+    for name in ("storage", "local_artifact_storage", "compute_logs", *others):
+        for settings in (shared, local):
+            settings.pop(name, None)
+    assert shared == local
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
@@ -318,11 +288,10 @@ def test_dagster_accepts_the_settings_and_its_launcher_too(deployment, monkeypat
     config, _ = dagster_instance_config(folder)
     assert config["run_monitoring"]["free_slots_after_run_end_seconds"] > 0
 
-    launcher = getattr(
-        importlib.import_module(config["run_launcher"]["module"]), config["run_launcher"]["class"]
-    )
-    given = config["run_launcher"].get("config", {})
-    checked = process_config(resolve_to_config_type(launcher.config_type()), given)
+    named = config["run_launcher"]
+    launcher = getattr(importlib.import_module(named["module"]), named["class"])
+    schema = resolve_to_config_type(launcher.config_type())
+    checked = process_config(schema, named.get("config", {}))
     assert checked.success, checked.errors
 
 
@@ -333,7 +302,7 @@ def test_the_drivers_name_is_in_the_address_of_the_records(monkeypatch):
     from sqlalchemy import create_engine
 
     for deployment in DEPLOYMENTS:
-        values = read_settings(deployment)["storage"]["postgres"]["postgres_db"]
+        values = read_settings(f"deploy/{deployment}")["storage"]["postgres"]["postgres_db"]
         plain = values | {"hostname": "postgres", "password": "p@ss/word"}
         engine = create_engine(pg_url_from_config({"postgres_db": plain}))
         assert engine.dialect.dbapi is psycopg2 and engine.url.password == "p@ss/word"
@@ -343,8 +312,5 @@ def test_the_drivers_name_is_in_the_address_of_the_records(monkeypatch):
 def test_the_webserver_asks_the_code_location_by_its_name_and_port(deployment):
     path = REPO / "deploy" / deployment / "workspace.yaml"
     (entry,) = yaml.safe_load(path.read_text("utf-8"))["load_from"]
-    assert entry["grpc_server"] == {
-        "host": "code-location",
-        "port": 4000,
-        "location_name": "compevo",
-    }
+    asked = {"host": "code-location", "port": 4000, "location_name": "compevo"}
+    assert entry["grpc_server"] == asked

@@ -162,7 +162,7 @@ class Campaign:
             size = int(share * whole)
             with mount(home, size):
                 end = children.do(name, home)
-                resize(home, 2**30)
+                remount(home, f"size={2**30}")
                 self.go_on(row, name, home, end)
         return row
 
@@ -179,15 +179,14 @@ class Campaign:
         row, home = Row("read-only home", name), self.new_home()
         with mount(home, 2**30):
             children.do(name, home)
-            subprocess.run(["mount", "-o", "remount,ro", str(home)], check=True)
+            remount(home, "ro")
             ends = children.read(name, home), children.do(name, home)
-            subprocess.run(["mount", "-o", "remount,rw", str(home)], check=True)
+            remount(home, "rw")
             # A finished training is returned, and windows are read, without writing anything.
             for end in ends:
                 lines = end.lines or self.expect(name).lines
-                row.count(
-                    End(end.kind, end.message, lines), self.expect(name).lines, disturbed=True
-                )
+                found = End(end.kind, end.message, lines)
+                row.count(found, self.expect(name).lines, disturbed=True)
         return row
 
     def at_once(self, name, count):
@@ -273,6 +272,11 @@ def mount(folder, size):
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def remount(folder, option):
+    """Change a mounted file system: its room, or whether it can be written."""
+    subprocess.run(["mount", "-o", f"remount,{option}", str(folder)], check=True)
+
+
 @cache
 def can_mount():
     """Whether this process may mount a file system; root in a container often may not."""
@@ -283,11 +287,6 @@ def can_mount():
         except (subprocess.CalledProcessError, FileNotFoundError):
             sys.stdout.write("no file system can be mounted: full and read-only disks left out\n")
             return False
-
-
-def resize(folder, size):
-    """Give a mounted file system more room."""
-    subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
 def list_cases(campaign, names):

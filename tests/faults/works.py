@@ -15,7 +15,6 @@ from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
 from compevo_core.data.window import WindowSet
 from compevo_core.forecast.issued import FACTS_FILE, read_issued, write_issued
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.trainer import train
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
@@ -24,11 +23,11 @@ from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import ingest_dataset
 from tests.support.issued_samples import ORIGIN, make_issued
-from tests.support.population import news_pool, tiny, windows
+from tests.support.population import tiny, windows
 from tests.support.store_workers import articles, series
+from tests.support.tiny_run import MEASURED, read_hash, read_records, train_days
 
 MODEL = "campaign"
-_MEASURED = {"seconds", "eta_seconds", "train_seconds", "peak_memory_gb"}
 
 
 @dataclass(frozen=True)
@@ -128,24 +127,19 @@ def read_issues(home):
         yield f"{facts.parent.relative_to(home)} {read_issued(facts.parent).hash}"
 
 
-def train_tiny(home):
+def train_population(home):
     """Train two supervised rounds and four that rewrite."""
     config = tiny(run__supervised_epochs=1, run__rounds=4, run__validate_every=2)
-    validation = windows("val", 2, first_day=20)
-    train(config, windows("train", 2), validation, news_pool(), home / "run")
+    train_days(config, home / "run", days=2, val_days=2)
 
 
 def read_training(home):
     """Yield the model's hash, each round's record and the summary, without what is measured."""
     folder = RunFolder(home / "run")
-    yield str(json.loads(folder.model_manifest_file.read_text(encoding="utf-8"))["hash"])
-    for line in folder.rounds_file.read_text(encoding="utf-8").splitlines():
-        yield _drop_measured(json.loads(line))
-    yield _drop_measured(folder.read_metrics())
-
-
-def _drop_measured(values):
-    return json.dumps({k: v for k, v in values.items() if k not in _MEASURED}, sort_keys=True)
+    yield read_hash(folder.path)
+    measured = MEASURED | {"peak_memory_gb"}
+    summary = {k: v for k, v in folder.read_metrics().items() if k not in measured}
+    yield from (json.dumps(one, sort_keys=True) for one in (*read_records(folder.path), summary))
 
 
 def ingest(home, *, days):
@@ -164,7 +158,7 @@ def read_ingested(home):
 
 
 WORKS = {
-    "training": Work(train_tiny, read_training),
+    "training": Work(train_population, read_training),
     "series write": Work(write_series, read_series),
     "article upsert": Work(upsert_articles, read_articles),
     "embedding": Work(embed, read_embeddings),

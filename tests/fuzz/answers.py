@@ -38,13 +38,12 @@ ARTICLES = st.fixed_dictionaries(
 )
 
 
-def check_list(articles):
-    """An article list gives valid, clean articles, or an error that names it."""
-    content = json.dumps({"articles": articles})
+def check_articles(name, content, source, parse):
+    """An answer gives valid, clean articles, or an error that names it."""
     try:
-        frame, report = parse_doc(raw("answer.json", content, "gdelt_doc"))
+        frame, report = parse(raw(name, content, source))
     except CompEvoError as error:
-        assert "answer.json" in str(error)
+        assert name in str(error)
         return
     validate_articles(frame)
     # Nothing disappears uncounted; two records may be of one address.
@@ -52,17 +51,13 @@ def check_list(articles):
     assert not any(UNSTORABLE.search(title) for title in frame["title"])
 
 
+def check_list(articles):
+    check_articles("answer.json", json.dumps({"articles": articles}), "gdelt_doc", parse_doc)
+
+
 def check_lines(articles):
-    """Lines of a bulk file give valid, clean articles, or an error that names the file."""
-    name = "20260301001600.gal.json"
     content = "".join(json.dumps(article) + "\n" for article in articles)
-    try:
-        frame, _ = parse_gal(raw(name, content, "gdelt_bulk"))
-    except CompEvoError as error:
-        assert name in str(error)
-        return
-    validate_articles(frame)
-    assert not any(UNSTORABLE.search(title) for title in frame["title"])
+    check_articles("20260301001600.gal.json", content, "gdelt_bulk", parse_gal)
 
 
 def check_response(answer):

@@ -36,7 +36,7 @@ def mutate(content, rng):
         if content.startswith(b"\x1f\x8b"):
             return gzip.compress(damage(gzip.decompress(content), rng), 1)
         if content.startswith(b"PK"):
-            return _damage_member(content, rng)
+            return pack(*((name, damage(data, rng)) for name, data in unzip_all(content)))
     return damage(content, rng)
 
 
@@ -107,10 +107,6 @@ CHANGES = (
     *(_flip, _insert, _cut, _take_out, _repeat, _change_lines),
     *(_replace(NUMBER), _replace(CELL), _replace(TEXT)),
 )
-
-
-def _damage_member(content, rng):
-    return pack(*((name, damage(data, rng)) for name, data in unzip_all(content)))
 
 
 def seed_of(name, number):

@@ -5,19 +5,21 @@ What belongs here: the parsers by name and the files they start from, which are 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-from compevo_pipeline.sources import bitinfocharts, exchange, news2forecast
-from compevo_pipeline.sources.aemo import parse_operational, parse_tables
+from compevo_pipeline.sources import bitinfocharts, exchange
+from compevo_pipeline.sources import news2forecast as n2f
+from compevo_pipeline.sources.aemo import parse_operational
+from compevo_pipeline.sources.aemo import parse_tables as aemo
 from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.decode import untar
 from compevo_pipeline.sources.gdelt import parse as gdelt
-from compevo_pipeline.sources.gdelt.live import parse_list as parse_gdelt_list
+from compevo_pipeline.sources.gdelt.live import parse_list as parse_live
 from compevo_pipeline.sources.own import frames
 from compevo_pipeline.sources.own.declaration import CovariateKeys, NewsKeys, make_label
-from compevo_pipeline.sources.pems import live as clearinghouse
+from compevo_pipeline.sources.pems import live as pems_live
 from compevo_pipeline.sources.pems import source as pems
 from compevo_pipeline.sources.weather import forecast as weather_runs
 from compevo_pipeline.sources.weather import observed as weather
@@ -29,8 +31,7 @@ FILES = Path(__file__).with_name("files")
 Parse = Callable[[RawFile], object]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seed:
+class Seed(NamedTuple):
     """A parser and a file that it reads."""
 
     parse: Parse
@@ -43,22 +44,14 @@ OWN_NEWS = OWN.model_copy(update={"news": NewsKeys(articles="news.csv", url="url
 
 # By parser: how it reads, the name of its file, and the product that the file belongs to.
 PARSERS: Mapping[str, tuple[Parse, str, str]] = {
-    "aemo-price": (
-        parse_tables.parse_price,
-        "PRICE_AND_DEMAND_202001_NSW1.csv",
-        "aemo_price_and_demand",
-    ),
+    "aemo-price": (aemo.parse_price, "PRICE_AND_DEMAND_202001_NSW1.csv", "aemo_price_and_demand"),
     "aemo-histdemand": (
-        parse_tables.parse_histdemand,
+        aemo.parse_histdemand,
         "PUBLIC_HISTDEMAND_20190101_0000000302837680.csv",
         "aemo_histdemand",
     ),
-    "aemo-mmsdm": (
-        parse_tables.parse_mmsdm,
-        "PUBLIC_DVD_TRADINGREGIONSUM_202001010000.CSV",
-        "aemo_mmsdm",
-    ),
-    "aemo-collected": (parse_tables.parse_collected, "load.csv", "aemo_totaldemand_half_hourly"),
+    "aemo-mmsdm": (aemo.parse_mmsdm, "PUBLIC_DVD_TRADINGREGIONSUM_202001010000.CSV", "aemo_mmsdm"),
+    "aemo-collected": (aemo.parse_collected, "load.csv", "aemo_totaldemand_half_hourly"),
     **{
         f"aemo-operational-{name}": (parse, "2026-02-19.json", "aemo_operational_demand")
         for name, parse in (
@@ -81,39 +74,27 @@ PARSERS: Mapping[str, tuple[Parse, str, str]] = {
     "bitcoin-page": (bitinfocharts.parse, "bitcoin-price.html", bitinfocharts.SOURCE),
     "pems-hours": (pems.parse, "d04_text_station_hour_2016_01.txt.gz", "pems"),
     "pems-five-minutes": (pems.parse, "d04_text_station_5min_2026_11_01.txt", "pems"),
-    "pems-list": (
-        lambda file: clearinghouse.parse_list(file.content, file.name),
-        "list.json",
-        "pems",
-    ),
+    "pems-list": (lambda file: pems_live.parse_list(file.content, file.name), "list.json", "pems"),
     "gdelt-doc": (gdelt.parse_doc, "poll.json", "gdelt_doc"),
     "gdelt-gal": (gdelt.parse_gal, "20260301031600.gal.json.gz", "gdelt_bulk"),
     "gdelt-gal-text": (gdelt.parse_gal, "20260301031600.gal.json", "gdelt_bulk"),
     "gdelt-gkg": (gdelt.parse_gkg, "20260302040000.gkg.csv.zip", "gdelt_bulk"),
     "gdelt-gkg-text": (gdelt.parse_gkg, "20260302040000.gkg.csv", "gdelt_bulk"),
-    "gdelt-list": (
-        lambda file: parse_gdelt_list(file.content, file.name),
-        "lastupdate.txt",
-        "gdelt",
-    ),
-    "n2f-news": (news2forecast.parse_news, "AU_load_merge_file_final_sample.csv", "n2f_news"),
-    "n2f-benchmark": (
-        news2forecast.parse_benchmark,
-        "AULF_test_data_sample.json",
-        news2forecast.SOURCE,
-    ),
-    "n2f-prompt-news": (
-        news2forecast.parse_prompt_articles,
-        "AULF_test_data_sample.json",
-        news2forecast.SOURCE,
-    ),
+    "gdelt-list": (lambda file: parse_live(file.content, file.name), "lastupdate.txt", "gdelt"),
+    "n2f-news": (n2f.parse_news, "AU_load_merge_file_final_sample.csv", "n2f_news"),
+    "n2f-benchmark": (n2f.parse_benchmark, "AULF_test_data_sample.json", n2f.SOURCE),
+    "n2f-prompt-news": (n2f.parse_prompt_articles, "AULF_test_data_sample.json", n2f.SOURCE),
     "own-series": (lambda file: frames.parse_series(file, OWN)[0], "demand.csv", "own-demand"),
     "own-covariates": (
         lambda file: frames.parse_covariates(file, OWN, OWN_COVARIATES, [make_label("load_mw")]),
         "weather.csv",
         "own-demand",
     ),
-    "own-articles": (lambda file: frames.parse_articles(file, OWN_NEWS), "news.csv", "own-demand"),
+    "own-articles": (
+        lambda file: frames.parse_articles(file, OWN_NEWS)[0],
+        "news.csv",
+        "own-demand",
+    ),
     "tar": (lambda file: list(untar(file.content, file.name)), "polls.tar.gz", "tar"),
 }
 

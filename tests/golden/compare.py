@@ -71,9 +71,8 @@ def equal(was: Any, now: Any, *, exact: bool, close: Closeness = CLOSE) -> bool:
     if isinstance(was, list) and isinstance(now, list):
         scale = max([1.0, *(abs(one) for one in was if number(one) and math.isfinite(one))])
         pairs = list(zip(was, now, strict=False))
-        return len(was) == len(now) and all(
-            alike(a, b, scale, exact=exact, close=close) for a, b in pairs
-        )
+        are_alike = (alike(a, b, scale, exact=exact, close=close) for a, b in pairs)
+        return len(was) == len(now) and all(are_alike)
     return alike(was, now, 1.0, exact=exact, close=close)
 
 
@@ -102,20 +101,13 @@ def number(value: Any) -> bool:
 def describe_difference(was: Any, now: Any) -> str:
     """What differs, short enough to read."""
     if not (isinstance(was, list) and isinstance(now, list)):
-        return f"was {short(was)}, is {short(now)}"
+        return f"was {was!r:.200}, is {now!r:.200}"
     if len(was) == len(now):
-        where = [
-            i for i, (a, b) in enumerate(zip(was, now, strict=True)) if not equal(a, b, exact=True)
-        ]
+        pairs = enumerate(zip(was, now, strict=True))
+        where = [place for place, (a, b) in pairs if not equal(a, b, exact=True)]
         first = where[0] if where else 0
         pair = f"was {was[first]!r}, is {now[first]!r}"
         return f"{len(where)} of {len(was)} differ, first [{first}]: {pair}"
-    lines = difflib.unified_diff(
-        [str(one) for one in was], [str(one) for one in now], lineterm="", n=2
-    )
+    texts = ([str(one) for one in values] for values in (was, now))
+    lines = difflib.unified_diff(*texts, lineterm="", n=2)
     return f"had {len(was)}, has {len(now)} values: {' '.join(list(lines)[2:30])}"
-
-
-def short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) < 200 else f"{text[:200]}..."

@@ -8,10 +8,9 @@ All names of the project that this module needs are imported in one block below.
 Legend: a value under the key ``float_bits`` is a hash that depends on the last bit of a float.
 """
 
-import argparse
 import contextlib
 import hashlib
-import html.parser
+import html
 import json
 import math
 import re
@@ -32,7 +31,6 @@ from typer.testing import CliRunner
 
 # ---- every name of the project, and nowhere else ----
 from compevo_core.baselines import fit_baseline
-from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.news_pool import NewsPool
@@ -47,9 +45,7 @@ from tests.support import window_samples as frames
 
 # ---- end of the names ----
 
-HERE = Path(__file__).resolve().parent
-FILES = HERE / "files"
-PRESETS = ("default", "demo", "paper", "tiny")
+FILES = Path(__file__).with_name("files")
 TIMINGS = frozenset({"seconds", "eta_seconds", "train_seconds", "peak_memory_gb"})
 NOT_OF_THE_METHOD = frozenset({"seconds", "seconds_per_window", "commit", "device"})
 OVER_FLOATS = frozenset({"artifact_hash", "data_hash"})
@@ -138,24 +134,19 @@ def one_thread() -> Iterator[None]:
 def _parts(root: Path) -> Iterator[tuple[str, Json]]:
     windows = write_inputs(root)
     yield "machine", {"float_fingerprint": fingerprint()}
-    yield "presets", {name: preset(name) for name in PRESETS}
-    yield (
-        "params",
-        {
-            "default": json.loads(command("paper", "params")),
-            "small": json.loads(
-                command(
-                    "paper", "params", "--backbone", "llama-3.1-8b", "--agents", "3", "--rank", "4"
-                )
-            ),
-        },
-    )
-    yield "windows", {"training": described(windows), "built": built_windows()}
+    asked = {
+        "default": (),
+        "small": ("--backbone", "llama-3.1-8b", "--agents", "3", "--rank", "4"),
+    }
+    yield "params", {k: json.loads(command("paper", "params", *v)) for k, v in asked.items()}
+    later = {"hash": float_bits(electricity(news_cutoff="horizon-end").hash)}
+    built = described(electricity()) | {"with_later_news": later}
+    yield "windows", {"training": described(windows), "built": built}
     yield "baselines", baselines(windows)
     for name, changes in (("head", HEAD), ("variant", VARIANT), ("text", TEXT)):
-        train(root, name, changes)
-        yield f"run_{name}", finished(root, name, windows) | forecasts(root, name, windows)
-    yield "resumed", resumed(root, windows)
+        train(root, root / name, changes)
+        yield f"run_{name}", finished(root, name) | forecasts(root, name, windows)
+    yield "resumed", resumed(root)
     yield "predicted", predicted(root)
     yield "evaluated", evaluated(root)
     yield "lud", measured_lud(root)
@@ -189,21 +180,11 @@ def data(root: Path) -> tuple[object, ...]:
     return "--windows", root / "windows", "--news", root / "news"
 
 
-def train(root: Path, name: str, changes: Changes) -> None:
+def train(root: Path, run: Path, changes: Changes) -> None:
     """One run by the command line; settings as ``--set section.setting=value``."""
     texts = [f"{key}={toml_of(value)}" for key, value in changes.items()]
     chosen = [word for text in texts for word in ("--set", text)]
-    command("paper", "train", *data(root), "--out", root / name, "--preset", "tiny", *chosen)
-
-
-def preset(name: str) -> Json:
-    """Settings of a preset, its hash, and the hash of its canonical JSON."""
-    config = RunConfig.preset(name)
-    return {
-        "settings": config.to_dict(),
-        "hash": config.hash,
-        "json_sha256": hashlib.sha256(config.to_json().encode()).hexdigest(),
-    }
+    command("paper", "train", *data(root), "--out", run, "--preset", "tiny", *chosen)
 
 
 def described(windows: WindowSet) -> Json:
@@ -233,12 +214,6 @@ def electricity(**options: Any) -> WindowSet:
     )
 
 
-def built_windows() -> Json:
-    plain = described(electricity())
-    leaky = electricity(news_cutoff="horizon-end")
-    return plain | {"with_later_news": {"hash": float_bits(leaky.hash)}}
-
-
 def baselines(windows: WindowSet) -> Json:
     found: Json = {"training": {}, "built": {}}
     wanted = ("persistence", "calendar-ridge", "gbm")
@@ -250,7 +225,7 @@ def baselines(windows: WindowSet) -> Json:
     return found
 
 
-def finished(root: Path, name: str, windows: WindowSet) -> Json:
+def finished(root: Path, name: str) -> Json:
     """What a run leaves behind: records, summary, logics, and the hashes of the sealed model."""
     folder = root / name
     lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
@@ -271,11 +246,7 @@ def finished(root: Path, name: str, windows: WindowSet) -> Json:
 def forecasts(root: Path, name: str, windows: WindowSet) -> Json:
     """Forecasts of a few test views: the population's, each agent's, and what made them."""
     forecaster = CompEvoForecaster.load(root / name, NewsPool.read(root / "news"))
-    return predictions(forecaster, windows.split("test"))
-
-
-def predictions(forecaster: CompEvoForecaster, windows: WindowSet) -> Json:
-    found = forecaster.predict_by_agent(windows.views()[:VIEWS])
+    found = forecaster.predict_by_agent(windows.split("test").views()[:VIEWS])
     return {
         "aggregate": lists(found.aggregate),
         "agents": [lists(agent) for agent in found.agents],
@@ -286,19 +257,17 @@ def predictions(forecaster: CompEvoForecaster, windows: WindowSet) -> Json:
     }
 
 
-def resumed(root: Path, windows: WindowSet) -> Json:
+def resumed(root: Path) -> Json:
     """The head run again from its last checkpoint but one; must equal the straight run."""
-    before = finished(root, "head", windows)
+    before = finished(root, "head")
     copy = root / "again" / "head"
     shutil.copytree(root / "head", copy)
     shutil.rmtree(copy / "model")
     (copy / "metrics.json").unlink()
     shutil.rmtree(max((copy / "checkpoints").glob("round_*")))
     shutil.copytree(root / "news", root / "again" / "news")
-    texts = [f"{key}={toml_of(value)}" for key, value in HEAD.items()]
-    chosen = [word for text in texts for word in ("--set", text)]
-    command("paper", "train", *data(root), "--out", copy, "--preset", "tiny", *chosen)
-    after = finished(root / "again", "head", windows)
+    train(root, copy, HEAD)
+    after = finished(root / "again", "head")
     return {"differs_in": sorted(key for key in before if before[key] != after[key])}
 
 
@@ -385,37 +354,13 @@ def freeze_timings(run: Path) -> Path:
     return copy
 
 
-class _Text(html.parser.HTMLParser):
-    """Collects what a reader sees: text outside style, script and the document's head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts: list[str] = []
-        self._hidden = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._hidden += tag in ("style", "script", "head")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._hidden -= tag in ("style", "script", "head")
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.parts.append(data)
-
-
 def visible(page: str) -> str:
-    """Text of a page without the moment it was made."""
-    parser = _Text()
-    parser.feed(page)
-    return MOMENT.sub(_unless_now, " ".join(parser.parts))
-
-
-def _unless_now(found: re.Match[str]) -> str:
+    """Text that a reader of a page sees, without the moment it was made."""
     now = datetime.now(UTC)
     near = [now + timedelta(days=shift) for shift in (-1, 0, 1)]
     names = {form.format(day) for day in near for form in ("{:%d %b %Y}", "{:%Y-%m-%d}")}
-    return " " if found[1] in names else found[0]
+    shown = re.sub(r"(?s)<(style|script|head)\b.*?</\1>|<!--.*?-->|<[^>]*>", " ", page)
+    return MOMENT.sub(lambda m: " " if m[1] in names else m[0], html.unescape(shown))
 
 
 def numbers(text: str) -> list[str]:
@@ -448,16 +393,12 @@ def summary(frame: pl.DataFrame) -> Json:
     }
 
 
+@one_thread()
 def fingerprint() -> str:
     """Hash of the bytes of a few fixed results and of the versions that made them.
 
     Where it is equal, hashes that depend on the last bit of a float must be equal too.
     """
-    with one_thread():
-        return _fingerprint()
-
-
-def _fingerprint() -> str:
     generator = torch.Generator().manual_seed(11)
     left, right = (torch.randn(64, 96, generator=generator) for _ in range(2))
     product = left @ right.T
@@ -538,19 +479,5 @@ def write() -> None:
         sys.stdout.write(f"{path.name}: {path.stat().st_size} bytes\n")
 
 
-def read_golden() -> dict[str, Json]:
-    """What was kept."""
-    return {path.stem: read(path) for path in sorted(FILES.glob("*.json"))}
-
-
-def main() -> None:
-    """Writes files; without an option nothing is changed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write tests/golden/files")
-    chosen = parser.parse_args()
-    if chosen.write:
-        write()
-
-
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__" and sys.argv[1:] == ["--write"]:
+    write()

@@ -12,18 +12,16 @@ def answer_in_numbers(original):
     Every third answer is one number short. Logics are sampled as ever.
     """
 
-    def sample(self, cache, *, max_new_tokens, temperature, **options):
-        if temperature > 0:
-            return original(
-                self, cache, max_new_tokens=max_new_tokens, temperature=temperature, **options
-            )
+    def sample(self, cache, settings):
+        if settings.temperature > 0:
+            return original(self, cache, settings)
 
         rows = []
         for number, state in enumerate(cache.last_states_ARD.detach().flatten(0, 1)):
             values = (100.0 * state).repeat(2)[: 47 if number % 3 == 2 else 48]
             text = ", ".join(f"{value:.2f}" for value in values.tolist())
             ids = self.backbone.tokenizer(text, add_special_tokens=False)["input_ids"]
-            rows.append(ids[:max_new_tokens])
+            rows.append(ids[: settings.max_new_tokens])
         return pad_rows(rows, agents=len(cache.last_states_ARD))
 
     return sample

@@ -5,8 +5,13 @@ from typer.testing import CliRunner
 from compevo_pipeline.cli.main import app
 
 
-def invoke(*words):
-    """Run ``compevo`` with words; return what it shows, or raise the error that it ends with."""
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+def invoke(*words, home=None, mode="sample"):
+    """Run ``compevo`` with words; return what it shows, or raise the error that it ends with.
+
+    A ``home`` and its mode are in the environment of this command alone.
+    """
+    env = {} if home is None else {"COMPEVO_HOME": str(home), "COMPEVO_MODE": mode}
+    given = [str(word) for word in words]
+    result = CliRunner().invoke(app, given, env=env, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output

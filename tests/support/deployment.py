@@ -54,11 +54,8 @@ def few_feeds():
 
 def read_materialization(result, key=None):
     """Returns the only materialization of a run, or the one of an asset."""
-    (event,) = (
-        event
-        for event in result.get_asset_materialization_events()
-        if key is None or event.asset_key.to_user_string() == key
-    )
+    events = result.get_asset_materialization_events()
+    (event,) = (one for one in events if key in (None, one.asset_key.to_user_string()))
     return event.step_materialization_data.materialization
 
 

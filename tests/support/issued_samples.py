@@ -22,9 +22,20 @@ def make_issued(entities=("NSW1", "SA1"), *, origin=ORIGIN, level=8000.0, known_
     shape[37] = 9500.0
     values = shape + (level - 8000.0)
 
+    bands = ((0.025, -900.0), (0.1, -500.0), (0.5, 0.0), (0.9, 500.0), (0.975, 900.0))
+    lines = [
+        ("forecast", None, values),
+        ("equal", None, values),
+        ("member-0", None, values - 30),
+        ("member-1", None, values + 10),
+        ("base-0", None, values - 80),
+        ("base-1", None, values + 30),
+        ("published", None, values - 100),
+        *(("forecast", quantile, values + offset) for quantile, offset in bands),
+    ]
     rows = []
     for entity in entities:
-        for method, quantile, line in _list_lines(values):
+        for method, quantile, line in lines:
             rows += [
                 (entity, method, quantile, origin + step * HALF_HOUR, float(value), "MW")
                 for step, value in enumerate(line)
@@ -50,20 +61,6 @@ def make_mixture(*methods, level=None):
     parts = [] if is_single else ["equal", "member-0", "member-1"]
     rows = issued.rows.filter(pl.col("method").is_in(["forecast", "published", *parts]))
     return IssuedForecast(rows=rows, facts=facts)
-
-
-def _list_lines(values):
-    bands = ((0.025, -900.0), (0.1, -500.0), (0.5, 0.0), (0.9, 500.0), (0.975, 900.0))
-    return [
-        ("forecast", None, values),
-        ("equal", None, values),
-        ("member-0", None, values - 30),
-        ("member-1", None, values + 10),
-        ("base-0", None, values - 80),
-        ("base-1", None, values + 30),
-        ("published", None, values - 100),
-        *(("forecast", quantile, values + offset) for quantile, offset in bands),
-    ]
 
 
 def _make_facts(entities, origin, known_steps):

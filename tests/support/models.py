@@ -8,9 +8,9 @@ not: the windows and articles themselves (``tests.support.population``), a whole
 import numpy as np
 import torch
 
+from compevo_core.agents.decoders import KINDS
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.lm.adapters import KINDS
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.training.model import PopulationModel
@@ -42,9 +42,8 @@ def build_model(config):
 
 def build_executor(model):
     """Return the population's strategies on the small news pool."""
-    return model.build_executor(
-        NewsRetriever(news_pool(), HashingEncoder(), model.config.news.top_k)
-    )
+    retriever = NewsRetriever(news_pool(), HashingEncoder(), model.config.news.top_k)
+    return model.build_executor(retriever)
 
 
 def make_batch(config, batch=None):
@@ -64,3 +63,15 @@ def fill_with_noise(model, scale=0.05):
 
     levels = -torch.linspace(0.1, 1.0, model.config.population.agents)
     model.selection.fitness_EA.copy_(levels.expand_as(model.selection.fitness_EA))
+
+
+def move_heads(by):
+    """Return a class of models whose heads start so far from what is right."""
+
+    class Moved(PopulationModel):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            for parameter in self.head_parameters():
+                parameter.data.add_(by)
+
+    return Moved

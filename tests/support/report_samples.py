@@ -117,48 +117,42 @@ def make_rounds(count=24, agents=3, **changes):
         fitness = 0.9 * fitness + 0.1 * reward
         gap = np.abs(rng.normal(0, 0.02, agents))
         regret = regret + gap
-        values = make_round(number, count, reward, fitness, gap, regret)
+        weights = np.exp(fitness / 0.5) / np.exp(fitness / 0.5).sum()
+        is_validated = number % 6 == 5
+        values = {
+            "rounds": count,
+            "epoch": number // 12,
+            "seconds": 9.0,
+            "eta_seconds": 9.0 * (count - number),
+            "train_seconds": 9.0 * (number + 1),
+            "loss": float(-reward.mean()),
+            "loss_pred": float(-reward.max()),
+            "loss_pg": 0.02 * math.cos(number),
+            "loss_div": 1.5 * math.exp(-number / 10),
+            "loss_prune": 3.0 - 0.02 * number,
+            "kl": 0.001 * number,
+            "clip_fraction": 0.01,
+            "grad_norm": 1.0 + 0.1 * math.sin(number),
+            "weight_entropy": float(-(weights * np.log(weights)).sum()),
+            "val_mae_scaled": float(-reward.max()) if is_validated else None,
+            "val_prior_mae_scaled": 0.21 if is_validated else None,
+            "rewards": reward.tolist(),
+            "fitness": fitness.tolist(),
+            "weights": weights.tolist(),
+            "gates": [1.0 - 0.01 * number] * agents,
+            "logics": [f"{LOGICS[agent % 3]} (round {number})" for agent in range(agents)],
+            "group_logics": [["y"]] * agents,
+            "equal_groups": int(number % 9 == 0),
+            "best_response_gap": gap.tolist(),
+            "group_regret": regret.tolist(),
+            "regret": (0.05 * np.sqrt(number + 1) * np.arange(1, agents + 1)).tolist(),
+            "gradient_conflict": float(np.cos(number / 5) * math.exp(-number / 20)),
+            "gradient_margin": 1.0 + 0.1 * math.cos(number),
+        }
         made.append(round_record(number, agents, **(values | changes)))
 
     made[-1].logics[0] = HOSTILE
     return made
-
-
-def make_round(number, count, reward, fitness, gap, regret):
-    """Make what a made-up record of a round does not have, moving as in a training."""
-    agents = len(reward)
-    weights = np.exp(fitness / 0.5) / np.exp(fitness / 0.5).sum()
-    is_validated = number % 6 == 5
-    return {
-        "rounds": count,
-        "epoch": number // 12,
-        "seconds": 9.0,
-        "eta_seconds": 9.0 * (count - number),
-        "train_seconds": 9.0 * (number + 1),
-        "loss": float(-reward.mean()),
-        "loss_pred": float(-reward.max()),
-        "loss_pg": 0.02 * math.cos(number),
-        "loss_div": 1.5 * math.exp(-number / 10),
-        "loss_prune": 3.0 - 0.02 * number,
-        "kl": 0.001 * number,
-        "clip_fraction": 0.01,
-        "grad_norm": 1.0 + 0.1 * math.sin(number),
-        "weight_entropy": float(-(weights * np.log(weights)).sum()),
-        "val_mae_scaled": float(-reward.max()) if is_validated else None,
-        "val_prior_mae_scaled": 0.21 if is_validated else None,
-        "rewards": reward.tolist(),
-        "fitness": fitness.tolist(),
-        "weights": weights.tolist(),
-        "gates": [1.0 - 0.01 * number] * agents,
-        "logics": [f"{LOGICS[agent % 3]} (round {number})" for agent in range(agents)],
-        "group_logics": [["y"]] * agents,
-        "equal_groups": int(number % 9 == 0),
-        "best_response_gap": gap.tolist(),
-        "group_regret": regret.tolist(),
-        "regret": (0.05 * np.sqrt(number + 1) * np.arange(1, agents + 1)).tolist(),
-        "gradient_conflict": float(np.cos(number / 5) * math.exp(-number / 20)),
-        "gradient_margin": 1.0 + 0.1 * math.cos(number),
-    }
 
 
 def make_panel(entity="NSW1", **changes):
@@ -203,12 +197,9 @@ def make_fit(exponent, low, high, reason=""):
     }
 
 
+NO_FIT = make_fit(None, None, None, "fewer than 8 rounds")
 EXPONENTS = {
-    "agents": [
-        make_fit(0.52, 0.31, 0.74),
-        make_fit(0.95, 0.8, 1.12),
-        make_fit(None, None, None, "fewer than 8 rounds"),
-    ],
+    "agents": [make_fit(0.52, 0.31, 0.74), make_fit(0.95, 0.8, 1.12), NO_FIT],
     "mean": make_fit(1.4, 1.2, 1.6),
 }
 
@@ -229,6 +220,7 @@ def make_judge(name, failures):
 #: What updates saved by LUD regime, as ``lud.json`` holds it of one judge.
 GAINS = {
     "n": 18,
+    "n_changed": 18,
     "pearson_r": 0.46,
     "pearson_p": 0.052,
     "regimes": ["low", "medium", "high"],

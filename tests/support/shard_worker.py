@@ -87,12 +87,8 @@ def run(job):
     return ""
 
 
-def main():
+if __name__ == "__main__":
     rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     with process_group(rank, processes, 0):
         for job in json.loads(sys.argv[1]):
             Path(f"{job['out']}.rank{rank}").write_text(run(job), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

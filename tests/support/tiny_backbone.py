@@ -3,10 +3,10 @@
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
+from compevo_core.agents.decoders import FORECAST, KINDS, LOGIC
 from compevo_core.config.sections import BackboneConfig, PopulationConfig
-from compevo_core.lm.adapters import KINDS
-from compevo_core.lm.backbone import Backbone, load_backbone
-from compevo_core.lm.population import Population
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.lora import Backbone, Population
 
 CONFIG = PopulationConfig(agents=3, rank=4, alpha=8.0, dropout=0.0)
 _ADAPTER_SPREAD = 0.1
@@ -36,13 +36,16 @@ def build_gemma():
     return Backbone(model.eval().requires_grad_(False), build_backbone().tokenizer, "test", "none")
 
 
+def insert_adapters(backbone, config=CONFIG, *, seed=0, local=None, forecast_layers=0):
+    """Both kinds of adapters, as a run starts them."""
+    depths = {FORECAST: forecast_layers or None, LOGIC: None}
+    generator = torch.Generator().manual_seed(seed)
+    return Population(backbone, config.shape, generator, local, depths=depths)
+
+
 def build_population(config=CONFIG, *, checkpointing=False, forecast_layers=0, dtype="float32"):
-    population = Population(
-        build_backbone(checkpointing=checkpointing, dtype=dtype),
-        config,
-        torch.Generator().manual_seed(1),
-        forecast_layers=forecast_layers,
-    )
+    backbone = build_backbone(checkpointing=checkpointing, dtype=dtype)
+    population = insert_adapters(backbone, config, seed=1, forecast_layers=forecast_layers)
     move_adapters(population)
     return population
 

@@ -13,11 +13,10 @@ import torch
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
-from compevo_core.config.sections import BackboneConfig, PopulationConfig
-from compevo_core.lm.adapters import FORECAST
+from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import load_backbone
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
+from compevo_core.lora import LoraShape, PromptGroup, SamplingSettings
+from compevo_core.lora.population import DEFAULT, Population
 from compevo_core.runtime.distributed import AgentShards, process_group
 
 PROMPTS = [[PromptGroup([5, 6, 7], [[9, 10], [11]])], [PromptGroup([12, 13], [[14], [15]])]]
@@ -27,23 +26,24 @@ def measure(config, *, shard):
     """Return states, gradients, samples and the frozen values that this process holds."""
     backbone = load_backbone(config, device="cpu", shard=shard)
     generator = torch.Generator().manual_seed(0)
-    population = Population(backbone, PopulationConfig(agents=2, rank=4), generator)
-    for parameter in population.adapter_parameters(FORECAST):
+    population = Population(backbone, LoraShape(adapters=2, rank=4), generator)
+    for parameter in population.adapter_parameters(DEFAULT):
         torch.nn.init.normal_(parameter, std=0.1, generator=generator)
 
     packed = population.pack(PROMPTS)
-    with population.use_adapters(FORECAST):
+    with population.use_adapters():
         states = population.hidden_states(packed)
         # Not their squares: those of normalised states have one sum, and a gradient of roundings.
         direction = torch.randn(states.shape, generator=generator)
         (states * direction).sum().backward()
         cache = population.prefill(packed)
         generators = [torch.Generator().manual_seed(agent) for agent in range(2)]
-        ids, _ = population.sample(
-            cache, max_new_tokens=3, temperature=1.0, stop_tokens=[2], generators=generators
+        settings = SamplingSettings(
+            max_new_tokens=3, temperature=1.0, stop_tokens=[2], generators=generators
         )
+        ids, _ = population.sample(cache, settings)
 
-    adapters = population.adapter_parameters(FORECAST)
+    adapters = population.adapter_parameters(DEFAULT)
     held = [
         parameter.to_local() if isinstance(parameter, DTensor) else parameter
         for name, parameter in backbone.model.named_parameters()
@@ -57,7 +57,7 @@ def measure(config, *, shard):
     }
 
 
-def main():
+if __name__ == "__main__":
     job = json.loads(sys.argv[1])
     rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     config = BackboneConfig(
@@ -70,7 +70,3 @@ def main():
         shards = AgentShards.from_process_group(2, splits_agents=False)
         shards.unify_gradients([found["drifted"]])
         save_file(found, f"{job['out']}.rank{rank}")
-
-
-if __name__ == "__main__":
-    main()

@@ -11,8 +11,6 @@ from datetime import date, timedelta
 
 import numpy as np
 
-from compevo_core.data.arrays import FloatArray
-
 FIRST_DAY = date(2019, 5, 1)
 DAYS = 640
 """A 70/10/20 split of 48-step windows with two embargoes needs about 630."""
@@ -50,7 +48,11 @@ def make_long_csv() -> tuple[str, bytes]:
     weekly = np.cos(2 * np.pi * (days + FIRST_DAY.weekday()) / 7)
 
     # Columns are drawn in the order of their names: another order gives other bytes.
-    columns = {name: _draw_column(name, price, weekly, generator) for name in sorted(_LEVELS)}
+    columns = {}
+    for name, (level, power, noise, rhythm) in sorted(_LEVELS.items()):
+        daily = np.exp(generator.normal(0.0, noise, DAYS))
+        values = level * price**power * daily * (1.0 + rhythm * weekly)
+        columns[name] = [_round(value) for value in values]
     columns["difficulty"] = [
         _round(1.4e13 * price[day - day % _DIFFICULTY_DAYS] ** 0.3) for day in days
     ]
@@ -60,15 +62,6 @@ def make_long_csv() -> tuple[str, bytes]:
         for day, value in enumerate(columns[name]):
             lines.append(f"{len(lines) - 1},{FIRST_DAY + timedelta(days=day)},{name},{value!r}")
     return "bitcoin_daily.csv", ("\n".join(lines) + "\n").encode()
-
-
-def _draw_column(
-    name: str, price: FloatArray, weekly: FloatArray, generator: np.random.Generator
-) -> list[float]:
-    level, power, noise, rhythm = _LEVELS[name]
-    daily = np.exp(generator.normal(0.0, noise, DAYS))
-    values = level * price**power * daily * (1.0 + rhythm * weekly)
-    return [_round(value) for value in values]
 
 
 def _round(value: float) -> float:

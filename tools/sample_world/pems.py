@@ -61,14 +61,11 @@ def _make_line(hour: datetime, station: int, index: int, generator: np.random.Ge
     total = ("", "", "") if is_blank else (f"{flow}", f"{occupancy:.4f}", speed_mph)
     lane = (f"{flow // _LANES}", f"{occupancy:.4f}", speed_mph)
 
-    cells = [
-        *(f"{hour:%m/%d/%Y %H:%M:%S}", str(station), "4", "101", "NS"[index % 2], "ML", ".415"),
-        *(str(_LANES * _SAMPLES_PER_LANE), str(pct_observed), *total),
-        *("0",) * 6,  # delays
-        *(lane * _LANES),
-        *("",) * 3 * (_LANE_COLUMNS - _LANES),
-    ]
-    return ",".join(cells)
+    place = (str(station), "4", "101", "NS"[index % 2], "ML", ".415")
+    samples = (str(_LANES * _SAMPLES_PER_LANE), str(pct_observed))
+    delays, absent = ("0",) * 6, ("",) * 3 * (_LANE_COLUMNS - _LANES)
+    lanes = (*(lane * _LANES), *absent)
+    return ",".join((f"{hour:%m/%d/%Y %H:%M:%S}", *place, *samples, *total, *delays, *lanes))
 
 
 def _draw_occupancy(hour: datetime, index: int, generator: np.random.Generator) -> float:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 import numpy as np
-from numpy.typing import NDArray
 
 from compevo_core.data.arrays import FloatArray
 from compevo_pipeline.sources.common.nem import PERIODS_PER_DAY, REGIONS
@@ -104,7 +103,10 @@ class SampleWorld:
         shape = (len(REGIONS), DAYS)
         climate = [WORLD_REGIONS[name] for name in REGIONS]
 
-        self._events_KRD = _draw_events(generator)
+        chance_K = np.array([kind.chance for kind in EVENT_KINDS])
+        self._events_KRD = (
+            generator.uniform(size=(len(EVENT_KINDS), *shape)) < chance_K[:, None, None]
+        )
 
         # Maximum temperatures: a yearly cosine and autocorrelated weather.
         phase = 2 * np.pi * (np.arange(DAYS) % _DAYS_PER_YEAR - _HOTTEST_DAY) / _DAYS_PER_YEAR
@@ -202,13 +204,6 @@ def days_between(first: date, last: date) -> Iterator[date]:
     """Yield every day from ``first`` to ``last``, both included."""
     for offset in range((last - first).days + 1):
         yield first + timedelta(days=offset)
-
-
-def _draw_events(generator: np.random.Generator) -> NDArray[np.bool_]:
-    """Draw which event kind happens in which region on which day (K, R, D)."""
-    chance_K = np.array([kind.chance for kind in EVENT_KINDS])
-    drawn = generator.uniform(size=(len(EVENT_KINDS), len(REGIONS), DAYS))
-    return np.asarray(drawn < chance_K[:, None, None])
 
 
 def _index_of(day: date) -> int:

@@ -43,6 +43,9 @@ from compevo_core.paper.networks.fitting import FitBudget, FitReport, fit_networ
 from compevo_core.paper.networks.frequency import FEDformer, FiLM
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.paper.networks.layers import (
+    HEADS,
+    INNER,
+    WIDTH,
     Network,
     NetworkInputs,
     SeriesDecomposition,
@@ -58,8 +61,6 @@ WEIGHTS_FILE = "weights.safetensors"
 
 Encode = Callable[[Sequence[WindowView], Scaler], NetworkInputs]
 """From views and the scales of the train split to what a network is given."""
-
-LEARNING_RATE = 1e-3
 
 _FORECAST_BATCH = 256
 
@@ -87,36 +88,23 @@ class DLinear(Network):
 class ITransformer(Network):
     """A transformer encoder over variates."""
 
-    def __init__(
-        self,
-        lookback: int = DEFAULT_STEPS,
-        horizon: int = DEFAULT_STEPS,
-        *,
-        width: int = 128,
-        inner: int = 256,
-        heads: int = 8,
-        layers: int = 2,
-    ) -> None:
+    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
         super().__init__()
-        self.embedding = nn.Linear(lookback, width)
+        self.embedding = nn.Linear(lookback, WIDTH)
         layer = nn.TransformerEncoderLayer(
-            width, heads, inner, dropout=0.1, activation="gelu", batch_first=True
+            WIDTH, HEADS, INNER, dropout=0.1, activation="gelu", batch_first=True
         )
         self.encoder = nn.TransformerEncoder(
-            layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False
+            layer, 2, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False
         )
-        self.projection = nn.Linear(width, horizon)
+        self.projection = nn.Linear(WIDTH, horizon)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
-        return self.forecast_variates(
-            torch.cat([inputs.values_NL.unsqueeze(1), inputs.past_NLM.transpose(1, 2)], dim=1)
-        )[:, 0]
-
-    def forecast_variates(self, variates_BVL: Tensor) -> Tensor:
-        """Return forecasts (B, V, H) of every variate."""
-        forecast_BVH: Tensor = self.projection(self.encoder(self.embedding(variates_BVL)))
-        return forecast_BVH
+        variates = [inputs.values_NL.unsqueeze(1), inputs.past_NLM.transpose(1, 2)]
+        embedded_BVD = self.embedding(torch.cat(variates, dim=1))
+        forecast_BVH: Tensor = self.projection(self.encoder(embedded_BVD))
+        return forecast_BVH[:, 0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +175,7 @@ class NetworkBaseline:
         val: WindowSet,
         *,
         seed: int = 0,
-        learning_rate: float = LEARNING_RATE,
+        learning_rate: float = 1e-3,
         budget: FitBudget | None = None,
         kind: NetworkKind | None = None,
     ) -> Self:

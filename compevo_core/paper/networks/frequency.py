@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.paper.networks.layers import (
+    HEADS,
+    INNER,
+    WIDTH,
     Network,
     NetworkInputs,
     SeriesDecomposition,
@@ -154,27 +157,19 @@ class FEDformer(Network):
     several; the sampled frequencies are saved with the weights.
     """
 
-    def __init__(
-        self,
-        lookback: int = DEFAULT_STEPS,
-        horizon: int = DEFAULT_STEPS,
-        *,
-        width: int = 128,
-        inner: int = 256,
-        heads: int = 8,
-    ) -> None:
+    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
         super().__init__()
         self._half, self._horizon = lookback // 2, horizon
         # The decoder sees the second half of the input again.
         decoded = self._half + horizon
         self.decomposition = SeriesDecomposition()
-        self.encoder_embedding = StepEmbedding(width)
-        self.decoder_embedding = StepEmbedding(width)
-        self.encoder = nn.ModuleList(EncoderLayer(width, inner, heads, lookback) for _ in range(2))
-        self.encoder_norm = SeasonalNorm(width)
-        self.decoder = DecoderLayer(width, inner, heads, lookback, decoded)
-        self.decoder_norm = SeasonalNorm(width)
-        self.projection = nn.Linear(width, 1)
+        self.encoder_embedding = StepEmbedding(WIDTH)
+        self.decoder_embedding = StepEmbedding(WIDTH)
+        self.encoder = nn.ModuleList(EncoderLayer(WIDTH, INNER, HEADS, lookback) for _ in range(2))
+        self.encoder_norm = SeasonalNorm(WIDTH)
+        self.decoder = DecoderLayer(WIDTH, INNER, HEADS, lookback, decoded)
+        self.decoder_norm = SeasonalNorm(WIDTH)
+        self.projection = nn.Linear(WIDTH, 1)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from compevo_core.data.view import DEFAULT_STEPS
-from compevo_core.lm.frozen_linear import frozen_linear
+from compevo_core.lora.backbone import frozen_linear
 from compevo_core.paper.networks.layers import Network, NetworkInputs
 
 PATCH_STEPS = 16

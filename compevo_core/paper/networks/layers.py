@@ -27,6 +27,8 @@ from compevo_core.data.view import WindowView, find_horizon, find_lookback, stac
 
 TIME_FEATURES = 4
 
+WIDTH, INNER, HEADS = 128, 256, 8  # of the transformers over variates, nodes and frequencies
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkInputs:

@@ -11,12 +11,17 @@ Shapes: B windows, L input steps, P nodes of the pyramid, M time features, D wid
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import floordiv
 
 import torch
 from torch import Tensor, nn
 
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.paper.networks.layers import (
+    HEADS,
+    INNER,
+    WIDTH,
     Network,
     NetworkInputs,
     StepEmbedding,
@@ -30,27 +35,19 @@ NEIGHBOURS = 2  # on either side, on the same scale, that a node attends to
 class Pyraformer(Network):
     """An encoder over steps, 4-step and 16-step nodes; its last step forecasts."""
 
-    def __init__(
-        self,
-        lookback: int = DEFAULT_STEPS,
-        horizon: int = DEFAULT_STEPS,
-        *,
-        width: int = 128,
-        inner: int = 256,
-        heads: int = 8,
-        layers: int = 2,
-    ) -> None:
+    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
         super().__init__()
-        self._sizes = list_sizes(lookback)
-        self.embedding = StepEmbedding(width)
-        self.register_buffer("positions_LD", encode_positions(lookback, width))
-        self.pyramid = PyramidBuilder(width)
+        # Nodes of every scale, finest first.
+        self._sizes = list(accumulate(CHILDREN, floordiv, initial=lookback))
+        self.embedding = StepEmbedding(WIDTH)
+        self.register_buffer("positions_LD", encode_positions(lookback, WIDTH))
+        self.pyramid = PyramidBuilder(WIDTH)
         self.register_buffer("is_hidden_PP", ~find_neighbours(self._sizes), persistent=False)
         layer = nn.TransformerEncoderLayer(
-            width, heads, inner, dropout=0.1, activation="gelu", batch_first=True
+            WIDTH, HEADS, INNER, dropout=0.1, activation="gelu", batch_first=True
         )
-        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.projection = nn.Linear(len(self._sizes) * width, horizon)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.projection = nn.Linear(len(self._sizes) * WIDTH, horizon)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
@@ -92,14 +89,6 @@ class PyramidBuilder(nn.Module):
         added_BPD = self.up(torch.cat(coarser, dim=2).transpose(1, 2))
         normed: Tensor = self.norm(torch.cat([steps_BLD, added_BPD], dim=1))
         return normed
-
-
-def list_sizes(lookback: int) -> list[int]:
-    """Return the number of nodes of every scale, finest first."""
-    sizes = [lookback]
-    for children in CHILDREN:
-        sizes.append(sizes[-1] // children)
-    return sizes
 
 
 def find_neighbours(sizes: Sequence[int]) -> Tensor:

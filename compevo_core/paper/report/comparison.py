@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from compevo_core.evaluation.comparison import FEWEST_BLOCKS
+from compevo_core.evaluation.comparison import FEWEST_BLOCKS, USUAL_BLOCKS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.report.inputs import ReportInputs
@@ -208,6 +208,8 @@ def describe_tests(
         notes.append(
             f"{MISSING}: {FEWEST_BLOCKS} blocks of days are the fewest for an interval or a test."
         )
+    if any(t["block_days"] == 1 and t["n_blocks"] >= 2 * USUAL_BLOCKS for t in tests):
+        notes.append("Blocks of one day: older intervals, too narrow where days are correlated.")
     if None in blocks:
         notes.append("Number of blocks unknown: p was of single windows, and is left out.")
 
@@ -454,11 +456,9 @@ def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -
         last = " to ".join(ends) or MISSING, str(len(changes)), join_items(list(budgets))
         rows.append([method_name(rival), *cells, *last])
 
+    measured_titles = ["RMSE", "RMSE, paper", "MAPE", "MAPE, paper"]
     return Table(
-        header=[
-            *("Against", "RMSE", "RMSE, paper", "MAPE", "MAPE, paper"),
-            *("RMSE by data set", "Data sets", "Its budgets"),
-        ],
+        header=["Against", *measured_titles, "RMSE by data set", "Data sets", "Its budgets"],
         rows=rows,
         caption="Macro-averaged relative change of CompEvo's error",
         text_columns=(0, 7),

@@ -446,22 +446,22 @@ def control_table(rows: Sequence[Row]) -> Table:
 def search_table(rows: Sequence[Row]) -> Table:
     """Return one line for each world, effect and way to write logics, as means over the seeds."""
     worlds = sorted({(row["world"], row["effect"]) for row in rows}, reverse=True)
-    of_world = {
-        (world, effect): [r for r in rows if r["world"] == world and r["effect"] == effect]
-        for world, effect in worlds
+    of_arm = {
+        (*world, arm): [r for r in rows if (r["world"], r["effect"], r["arm"]) == (*world, arm)]
+        for world in worlds
+        for arm in SEARCH_TITLES
     }
-    lines = [_select(of_world[key], key[1], arm) for key in worlds for arm in SEARCH_TITLES]
 
     def compare(reference: str, line: Sequence[Row]) -> str:
         first = line[0]
-        others = _select(of_world[first["world"], first["effect"]], first["effect"], reference)
+        others = of_arm[first["world"], first["effect"], reference]
         is_compared = first["arm"] in _PARTS or reference == FLAT
         if first["arm"] == reference or not is_compared:
             return MISSING
         return _format_gain(_pair(line, others, "slope"))
 
     return _tabulate_arms(
-        lines,
+        list(of_arm.values()),
         {
             "World": lambda line: _WORLD_TITLES[line[0]["world"]],
             "Effect": lambda line: f"{line[0]['effect']:g}",
@@ -696,6 +696,28 @@ def text_table(rows: Sequence[Row]) -> Table:
             "the calendar ridge, 95 %, by blocks of days, its ends averaged over the seeds.",
         ),
     )
+
+
+def format_worth(specialists: Sequence[Row], text: Sequence[Row], audit: Sequence[Row]) -> str:
+    """Return what news adds as a short Markdown table: planted, captions, real headlines."""
+    planted = [row for row in specialists if (row["world"], row["agents"]) == ("niches-wide", 5)]
+    lines: list[tuple[str, ...]] = []
+    for arm in (EVOLVED, "independent", "generalist"):
+        if rows := _select(planted, 2.0, arm):
+            title = f"Planted news, {_WORLD_TITLES['niches-wide']} act"
+            recovered = f"{format_percent(_mean(rows, 'recovered'))} of its cost recovered"
+            share = _format_with_spread("effect_r2", rows)
+            lines.append((title, SPECIALIST_TITLES[arm], share, recovered))
+
+    if captions := [row for row in text if row["foresight"] and row["arm"] == EVOLVED]:
+        title = "Captions of the day's own weather (perfect foresight)"
+        lines.append((title, ARM_TITLES[EVOLVED], MISSING, _format_share(captions)))
+    for rows in list_audits([r for r in audit if (r["source"], r["split"]) == ("run", "test")]):
+        news = _group_rows(rows)[ALL, ALL]
+        title = f"Real headlines: {scope_name(rows[0]['dataset'], rows[0]['subset'])}"
+        lines.append((title, _READERS["run"], MISSING, _judge(news[NONE], news[SWAPPED])))
+    header = ("What is read", "By", "Share of the effect's variance", "Error")
+    return markdown_table(header, lines, align="llrl")
 
 
 def format_context(rows: Sequence[Row]) -> str:

@@ -102,14 +102,6 @@ class TrainingRun:
         """Whether any round has a value of the key."""
         return any(value is not None for value in self.values_of(key))
 
-    @property
-    def has_health(self) -> bool:
-        """Whether errors of single agents were measured, and say something.
-
-        Where all are fitted at once, their parts add up, and none is a forecast of its own.
-        """
-        return self.setting("news", "fit") != "joint" and self.has_values("effective_agents")
-
     def setting(self, section: str, name: str) -> str:
         """Return one setting as text; empty where the configuration has none."""
         return str(self.config.get(section, {}).get(name, ""))

@@ -22,6 +22,7 @@ from compevo_core.paper.report.evidence_tables import (
     format_control,
     format_specialists,
     format_text,
+    format_worth,
 )
 from compevo_core.paper.report.inputs import ReportInputs, read_inputs
 from compevo_core.paper.report.paper_tables import format_all_paper_tables, format_paper_sets
@@ -73,8 +74,14 @@ def format_results(inputs: ReportInputs, *, is_compact: bool = False) -> str:
     parts: list[str] = [READING] if is_compact else []
     for dataset, subset in list_scopes(select_pooled(inputs.rows)):
         parts.append(show(headline_table(inputs.rows, dataset, subset)))
-        parts += _format_agents(inputs, dataset, subset)
-        parts += [summary.to_line() for summary in summarize_scope(inputs, dataset, subset)]
+        # In one line: a table of single agents would bury the methods table.
+        if (agents := agent_table(inputs.rows, dataset, subset)) is not None:
+            names = (row[0].removeprefix("Agent ").replace(" alone", "") for row in agents.rows)
+            errors = (f"{name}: {row[1]}" for name, row in zip(names, agents.rows, strict=True))
+            parts.append(f"Agents alone, {agents.header[1]}: {', '.join(errors)}.")
+        for result in summarize_scope(inputs, dataset, subset):
+            name = f"CompEvo ({result.configuration}): " if result.configuration else ""
+            parts.append(f"{name}{result.summary}")
         quantiles = quantile_table(inputs.rows, dataset, subset)
         parts += [] if quantiles is None else [show(quantiles)]
 
@@ -96,6 +103,7 @@ _FROM_ROWS = "filled in from results/*.csv when the site is built"
 _CONTENTS: tuple[tuple[str, str, Callable[[ReportInputs], str]], ...] = (
     ("results", _FROM_ROWS, lambda inputs: format_results(inputs, is_compact=True)),
     ("results-short", "made by `make readme`", format_short_results),
+    ("news-worth", "made by `make readme`", lambda i: format_worth(i.specialists, i.text, i.audit)),
     ("paper-tables", _FROM_ROWS, format_all_paper_tables),
     ("paper-sets", _FROM_ROWS, format_paper_sets),
     ("news-audit", _FROM_ROWS, lambda inputs: format_audit(inputs.audit)),
@@ -203,18 +211,6 @@ def _format_compactly(table: Table) -> str:
     )
     compact = replace(table, header=header, rows=rows, notes=[notes] if notes else [])
     return compact.to_titled_markdown()
-
-
-def _format_agents(inputs: ReportInputs, dataset: str, subset: str) -> list[str]:
-    """Return the errors of single agents in one line: a table would bury the methods table."""
-    table = agent_table(inputs.rows, dataset, subset)
-    if table is None:
-        return []
-    errors = [
-        f"{name.removeprefix('Agent ').replace(' alone', '')}: {mae}"
-        for name, mae, *_ in table.rows
-    ]
-    return [f"Agents alone, {table.header[1]}: {', '.join(errors)}."]
 
 
 if __name__ == "__main__":

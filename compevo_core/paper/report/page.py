@@ -79,25 +79,21 @@ Scope = tuple[str, str]
 def render_research(inputs: ReportInputs) -> str:
     """Return the page of the experiments as HTML; equal inputs give equal text."""
     scripts = () if inputs.logics.is_empty() else read_scripts()
-    view = {
+    # The page allows these scripts to the letter, and no other.
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    view = frame_page(inputs.mode, inputs.generated_at) | {
         "title": "research",
-        "script_policy": _allow_scripts(scripts),
+        "script_policy": f"; script-src {hashes}" if scripts else "",
         "has_scripts": bool(scripts),
         "sections": build_sections(inputs),
     }
-    template = research_environment().get_template(RESEARCH_PAGE)
-    page = template.render(frame_page(inputs.mode, inputs.generated_at) | _note(inputs) | view)
+    if inputs.is_synthetic and inputs.mode != "sample":
+        view |= {"banner": f"{view['banner']}{MIXED}", "banner_class": "synthetic"}
+    page = research_environment().get_template(RESEARCH_PAGE).render(view)
     # After the rendering, which would escape them. No text of the data can hold this mark: there
     # its first character is escaped.
     return page.replace(SCRIPTS_MARK, "\n".join(f"<script>{text}</script>" for text in scripts))
-
-
-def _note(inputs: ReportInputs) -> dict[str, str]:
-    """Return what the note on the kind of data says besides where it is mixed with made-up data."""
-    if not inputs.is_synthetic or inputs.mode == "sample":
-        return {}
-    banner = frame_page(inputs.mode, inputs.generated_at)["banner"]
-    return {"banner": f"{banner}{MIXED}", "banner_class": "synthetic"}
 
 
 @functools.cache
@@ -114,15 +110,6 @@ def read_scripts() -> tuple[str, ...]:
 
     loader = PackageLoader("compevo_core.paper.report")
     return get_plotlyjs(), loader.get_source(research_environment(), "charts.js")[0]
-
-
-def _allow_scripts(scripts: Sequence[str]) -> str:
-    """Return the page's policy for scripts: these to the letter, and no other."""
-    if not scripts:
-        return ""
-    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
-    hashes = (base64.b64encode(digest).decode() for digest in digests)
-    return "; script-src " + " ".join(f"'sha256-{value}'" for value in hashes)
 
 
 def build_sections(inputs: ReportInputs) -> list[Section]:

@@ -62,7 +62,7 @@ from compevo_core.report.tables import (
 )
 
 READING = (
-    "Interval: 95 %, blocks of days resampled; one in twenty misses zero by chance alone. p: "
+    "Interval: 95 %, by blocks of days; one in twenty misses zero by chance alone. p: "
     "Wilcoxon's test of block "
     "means, two-sided; variation between trainings is in neither. SD: the deviation between "
     "trainings of CompEvo or of the reference. Differences are means over windows, "
@@ -113,10 +113,8 @@ OTHER_WINDOWS = "The paper's figures belong to its own test windows, not to thes
 LEAST_SPAN = 0.02
 """Height of a curve's axis as a share of the error: a thousandth of it shall look like nothing."""
 
-SENSITIVITY = (
-    *("lambda-pg", "lambda-div", "lambda-prune", "tau", "beta", "t-gen"),
-    *("agents", "epochs", "instruction"),
-)
+_WEIGHTS = ("lambda-pg", "lambda-div", "lambda-prune")
+SENSITIVITY = (*_WEIGHTS, "tau", "beta", "t-gen", "agents", "epochs", "instruction")
 
 
 def build_backbones(inputs: ReportInputs) -> list[Table]:

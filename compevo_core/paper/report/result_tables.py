@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from compevo_core.baselines import BASELINES
 from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.paper.changes import EXPERIMENTS, FULL_METHOD, list_changes
@@ -83,7 +84,7 @@ _PAIRED: dict[str, Callable[[Row], str]] = {
 }
 
 _INTERVAL = (
-    "The interval resamples blocks of days, and says which is better. It leaves out the variation "
+    "The interval is by blocks of days, and says which is better. It leaves out the variation "
     "between trainings, which one training cannot show; SD is the deviation between trainings of"
 )
 _LAYOUT: dict[str, Any] = {"text_columns": (0, 1, 2), "wrap_columns": (5, 6)}
@@ -119,13 +120,15 @@ def check_table(checks: Sequence[Row]) -> Table:
 
 def is_of_variant(test: Row) -> bool:
     """Whether a paired test compares a change of an experiment with its reference."""
-    # The full method is never an opponent elsewhere: there it is the one that is compared.
-    return test["method_b"] in {experiment.reference for experiment in EXPERIMENTS.values()}
+    # Elsewhere the full method is an opponent of a baseline alone.
+    references = {experiment.reference for experiment in EXPERIMENTS.values()}
+    return test["method_a"] not in BASELINES and test["method_b"] in references
 
 
 def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
     """Return the paired tests of variants and controls of one data set; None without any."""
     scope = (FULL_METHOD, dataset)
+    tests = [test for test in tests if is_of_variant(test)]
     chosen = [test for test in tests if (test["method_b"], test["dataset"]) == scope]
     if not chosen:
         return None

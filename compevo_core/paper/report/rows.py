@@ -22,15 +22,12 @@ from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.paper.changes import ABLATION, PREFIX
 
 #: Two rows with equal values here are the same measurement; the later one replaces the earlier.
-IDENTITY = (
-    *("experiment", "method", "dataset", "split", "subset", "entity"),
-    *("seed", "config_hash", "data_hash", "budget"),
-)
-_AVERAGED = (
-    *("mae", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate"),
-    *("seconds", "seconds_per_window", "train_seconds", "peak_memory_gb"),
-    *QUANTILE_COLUMNS,
-)
+_WINDOWS = ("dataset", "split", "subset", "entity")
+_TRAINING = ("seed", "config_hash", "data_hash", "budget")
+IDENTITY = ("experiment", "method", *_WINDOWS, *_TRAINING)
+_ERRORS = ("mae", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate")
+_COSTS = ("seconds", "seconds_per_window", "train_seconds", "peak_memory_gb")
+_AVERAGED = (*_ERRORS, *_COSTS, *QUANTILE_COLUMNS)
 # Parts of the population, which are scored with it: the plain mean of the agents, the prior that
 # validated best, each agent alone.
 _PARTS = r"^compevo-(equal|prior|agent-\d+)$"

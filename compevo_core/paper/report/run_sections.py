@@ -89,11 +89,14 @@ def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -
     sections = []
     for index, run in enumerate(runs):
         show_logics = partial(view_logics, audit=find_audit(run, audit))
+        # Where all are fitted at once, parts add up, and no agent's is a forecast of its own.
+        is_joint = run.setting("news", "fit") == "joint"
+        has_health = not is_joint and run.has_values("effective_agents")
         # LUD is measured after training, on demand.
         views: dict[str, tuple[str, Callable[[TrainingRun], Mapping[str, Any]], bool]] = {
             "logics": ("What the agents learnt to read", show_logics, True),
             "training": ("Training", view_training, True),
-            "health": ("Health of the population", view_health, run.has_health),
+            "health": ("Health of the population", view_health, has_health),
             "theory": ("Theory diagnostics", view_theory, True),
             "lud": ("Logic update degree", view_lud, bool(run.lud)),
         }
@@ -135,10 +138,25 @@ def view_logics(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
     picture = Picture([plot for plot in plots if plot], columns=3)
     lenders = [row["n_with_news"] for row in audit if row["news"] == SWAPPED]
 
+    samples: dict[str, Any] = {}
+    # What chance drew says nothing of a policy.
+    if run.setting("evolution", "flat_share") != "1.0":
+        rewriting = run.rewriting_rounds
+        # Each agent drafts one candidate and samples its group.
+        written = sum(len(logics) for r in rewriting for logics in (r.candidates, *r.group_logics))
+        empty = sum(record.empty_logics for record in rewriting)
+        samples = {
+            "n_rounds": len(run.rounds),
+            "rewriting": len(rewriting),
+            "written": written,
+            "empty": format_percent(empty / written if written else None),
+            "groups": run.agents * len(rewriting),
+            "equal": sum(record.equal_groups for record in rewriting),
+        }
+
     return {
         "finding": f"{moved} of {run.agents} agents ended with another logic than they began with.",
-        # What chance drew says nothing of a policy.
-        "samples": _count_samples(run) if run.setting("evolution", "flat_share") != "1.0" else {},
+        "samples": samples,
         "table": table,
         "picture": picture,
         "has_gains": bool(gains),
@@ -244,22 +262,6 @@ def view_health(run: TrainingRun) -> Mapping[str, Any]:
     }
 
 
-def _count_samples(run: TrainingRun) -> Mapping[str, Any]:
-    """Return how much of what the agents wrote was of use."""
-    rewriting = run.rewriting_rounds
-    # Each agent drafts one candidate and samples its group.
-    written = sum(len(logics) for r in rewriting for logics in (r.candidates, *r.group_logics))
-    empty = sum(record.empty_logics for record in rewriting)
-    return {
-        "n_rounds": len(run.rounds),
-        "rewriting": len(rewriting),
-        "written": written,
-        "empty": format_percent(empty / written if written else None),
-        "groups": run.agents * len(rewriting),
-        "equal": sum(record.equal_groups for record in rewriting),
-    }
-
-
 def view_theory(run: TrainingRun) -> Mapping[str, Any]:
     """Return the plots, and the growth of regret as a table where it was fitted."""
     measured = {k: v for k, v in THEORY.items() if k != "regret" or has_fixed_regret(run)}
@@ -332,35 +334,7 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
     scored = [judge for judge in judges if judge.get("gains", {}).get("n")]
     failures = [f"{judge['failures']} of {judge['asked']} by {judge['name']}" for judge in judges]
     shifts = [float(agent["first_to_last"]) for agent in lud["agents"]]
-    return {
-        "finding": "From the first to the last logic the embeddings moved by "
-        f"{format_number(min(shifts))} to {format_number(max(shifts))}; 0 means no change.",
-        "is_stale": False,
-        # The answers of a small local model look like measurements, so the page warns of them.
-        "has_local_judge": any(judge["name"].startswith("local:") for judge in judges),
-        "picture": Picture(plot_updates(run), columns=2) if run.lud_rows else None,
-        "encoder": lud["encoder"],
-        "distances": _distance_table(lud),
-        "scores": _score_table(judges),
-        "judged": f"{len(lud['judged_rounds'])} of {lud['updates_an_agent']}",
-        "failures": join_items(failures),
-        "prompt": shorten_hash(lud["prompt_hash"]),
-        # One judge has nobody to agree with.
-        "agreement": _agreement_table(lud["agreement"]) if lud["agreement"] else None,
-        "gains": _gain_table(scored) if scored else None,
-        "correlations": join_items(
-            [
-                f"{format_number(gains['pearson_r'])} by {name} "
-                f"(p {format_number(gains['pearson_p'])}, {gains['n']} updates)"
-                for name, gains in ((judge["name"], judge["gains"]) for judge in scored)
-            ]
-        ),
-        "missing": MISSING,
-    }
-
-
-def _distance_table(lud: Mapping[str, Any]) -> Table:
-    return tabulate(
+    distances = tabulate(
         lud["agents"],
         {
             "Agent": lambda row: f"agent {row['agent']}",
@@ -370,10 +344,7 @@ def _distance_table(lud: Mapping[str, Any]) -> Table:
         },
         caption="Embedding distance between logics",
     )
-
-
-def _score_table(judges: Sequence[Row]) -> Table:
-    return tabulate(
+    scores = tabulate(
         [row | {"judge": judge["name"]} for judge in judges for row in judge["agents"]],
         {
             "Agent": lambda row: f"agent {row['agent']}",
@@ -387,6 +358,31 @@ def _score_table(judges: Sequence[Row]) -> Table:
         caption="Judged updates",
         text_columns=(0, 1, 2),
     )
+    return {
+        "finding": "From the first to the last logic the embeddings moved by "
+        f"{format_number(min(shifts))} to {format_number(max(shifts))}; 0 means no change.",
+        "is_stale": False,
+        # The answers of a small local model look like measurements, so the page warns of them.
+        "has_local_judge": any(judge["name"].startswith("local:") for judge in judges),
+        "picture": Picture(plot_updates(run), columns=2) if run.lud_rows else None,
+        "encoder": lud["encoder"],
+        "distances": distances,
+        "scores": scores,
+        "judged": f"{len(lud['judged_rounds'])} of {lud['updates_an_agent']}",
+        "failures": join_items(failures),
+        "prompt": shorten_hash(lud["prompt_hash"]),
+        # One judge has nobody to agree with.
+        "agreement": _agreement_table(lud["agreement"]) if lud["agreement"] else None,
+        "gains": _gain_table(scored) if scored else None,
+        "correlations": join_items(
+            [
+                f"{format_number(gains['pearson_r'])} by {name} "
+                f"(p {format_number(gains['pearson_p'])}, {gains['n_changed']} updates)"
+                for name, gains in ((judge["name"], judge["gains"]) for judge in scored)
+            ]
+        ),
+        "missing": MISSING,
+    }
 
 
 def _agreement_table(pairs: Sequence[Row]) -> Table:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from compevo_core.evaluation.baseline_scores import RECALIBRATED_BASELINES
 from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.evaluation.scoring import COMPEVO
@@ -28,6 +29,7 @@ from compevo_core.paper.report.rows import (
     select_scope,
 )
 from compevo_core.report.tables import (
+    RECALIBRATED,
     Row,
     Table,
     find_side,
@@ -40,16 +42,25 @@ from compevo_core.report.tables import (
 
 #: Relative difference of two MAE below which they count as equal: half of the last printed digit.
 TIE = 0.0005
-#: What CompEvo is compared with first, in this order; networks and others follow by name.
-RIVALS = (
-    *("compevo-equal", "compevo-prior", "prior", "persistence", "weekly"),
-    *("calendar-ridge", "calendar-ridge-recalibrated", "gbm", "gbm-recalibrated"),
-    *("blend", "blend-recalibrated", "published"),
-    *("published-error-ridge", "published-error-gbm", "own-weather-ridge", "own-weather-gbm"),
-    *("sa", "mael", "mae-gpt", "mad-rl"),
-)
 #: Scored from the same run as the population: another configuration's are not rivals of this one.
 _PARTS = ("compevo-equal", "compevo-prior")
+#: What CompEvo is compared with first, in this order; networks and others follow by name.
+RIVALS = (
+    *_PARTS,
+    "prior",
+    "persistence",
+    "weekly",
+    *(name + end for name in RECALIBRATED_BASELINES for end in ("", RECALIBRATED)),
+    "published",
+    "published-error-ridge",
+    "published-error-gbm",
+    "own-weather-ridge",
+    "own-weather-gbm",
+    "sa",
+    "mael",
+    "mae-gpt",
+    "mad-rl",
+)
 
 IMPROVES_ON_PRIOR = "CompEvo improves on its prior here."
 #: A lower error alone does not say whether other days would have given it.
@@ -65,7 +76,7 @@ NO_BETTER_THAN_PRIOR = (
 #: Where the paired test says that chance alone may have made the difference.
 NOT_SIGNIFICANT = (
     "The difference to its prior is not significant here: it lies between {bounds} (95 %, "
-    "blocks of days resampled)."
+    "by blocks of days)."
 )
 TOO_FEW_DAYS = (
     "The difference to its prior is not significant here: {n} block(s) of days are too few for a "
@@ -143,11 +154,6 @@ class ResultSummary(NamedTuple):
     def scope(self) -> str:
         """Name of the data set and subset, and of the configuration."""
         return f"{self.name}, {self.configuration}" if self.configuration else self.name
-
-    def to_line(self) -> str:
-        """Return the summary as one line below the table of its scope."""
-        name = f"CompEvo ({self.configuration}): " if self.configuration else ""
-        return f"{name}{self.summary}"
 
 
 def summarize_results(inputs: ReportInputs) -> list[ResultSummary]:

@@ -9,7 +9,7 @@ The 2026 inference forecasts 20 days of five regions between 2026-02-19 and 2026
 complete day since, month by month, with a population that is not updated.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ POPULATION_CODE = (
     "compevo_core/agents",
     "compevo_core/evaluation",
     "compevo_core/forecast/forecaster.py",
-    "compevo_core/lm",
+    *("compevo_core/lm", "compevo_core/lora"),
     "compevo_core/data/quantiles.py",
 )
 AUDIT_CODE = ("compevo_core/paper/news_audit.py", "compevo_core/paper/news_changes.py")
@@ -296,6 +296,8 @@ def inference_2026(
     path = layout.results / f"{NAME_2026}.csv"
     write_rows(path, rows)
 
+    totals = {scope.subset: len(scope.windows) for scope in scopes}
+    pooled = rows.filter(pl.col("entity") == POOLED).select("method", "subset", "n_windows")
     # All four are computed before any is reported: one failure must not hide another.
     views = {view.window_id: view for scope in scopes for view in scope.windows.views()}
     violations = {
@@ -303,11 +305,27 @@ def inference_2026(
         "available_before_origin": find_availability_violations(
             workspace, DATASET, list(views.values())
         ),
-        "nothing_of_2026_in_training": _find_training_overlap(windows, named),
-        "every_window_scored": _find_unscored_windows(scopes, rows),
+        "nothing_of_2026_in_training": [
+            # The windows that training used and that reach the first origin of the scope.
+            violation
+            for split in ("train", "val")
+            for violation in find_training_after(
+                windows.split(split), min(view.origin_utc for view in named.windows.views())
+            )
+        ],
+        "every_window_scored": [
+            Violation(kind="windows left out", where=method, detail=f"{count} of {totals[subset]}")
+            for method, subset, count in pooled.iter_rows()
+            if count != totals[subset]
+        ],
     }
     # The report has no access to Dagster's event log.
-    _write_checks(layout.results / "leakage-checks.csv", violations)
+    checks = [
+        (CHECK_DESCRIPTIONS[name], not listed, format_violations(listed))
+        for name, listed in violations.items()
+    ]
+    frame = pl.DataFrame(checks, schema=["check", "passed", "detail"], orient="row")
+    write_atomically(layout.results / "leakage-checks.csv", frame.write_csv)
 
     return dg.MaterializeResult(
         metadata={
@@ -359,34 +377,3 @@ def _score_scopes(
         ],
     )
     return pl.concat([population.rows, baselines.rows]), forecaster.artifact_hash
-
-
-def _find_training_overlap(windows: WindowSet, scope: Scope) -> list[Violation]:
-    """Return the windows that training used and that reach the first origin of the scope."""
-    first_origin = min(view.origin_utc for view in scope.windows.views())
-
-    return [
-        violation
-        for split in ("train", "val")
-        for violation in find_training_after(windows.split(split), first_origin)
-    ]
-
-
-def _find_unscored_windows(scopes: Sequence[Scope], rows: pl.DataFrame) -> list[Violation]:
-    """Return the methods whose pooled row does not count every window of its scope."""
-    totals = {scope.subset: len(scope.windows) for scope in scopes}
-    pooled = rows.filter(pl.col("entity") == POOLED).select("method", "subset", "n_windows")
-    return [
-        Violation(kind="windows left out", where=method, detail=f"{count} of {totals[subset]}")
-        for method, subset, count in pooled.iter_rows()
-        if count != totals[subset]
-    ]
-
-
-def _write_checks(path: Path, violations: Mapping[str, Sequence[Violation]]) -> None:
-    rows = [
-        (CHECK_DESCRIPTIONS[name], not listed, format_violations(listed))
-        for name, listed in violations.items()
-    ]
-    frame = pl.DataFrame(rows, schema=["check", "passed", "detail"], orient="row")
-    write_atomically(path, frame.write_csv)

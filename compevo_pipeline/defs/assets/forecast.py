@@ -19,11 +19,9 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
-from compevo_core.data.datasets import DatasetSpec
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.issued_scores import (
     PERSISTENCE,
-    ScoredRows,
     measure_skill,
     select_standing,
 )
@@ -33,7 +31,6 @@ from compevo_core.forecast.issued import (
     EQUAL,
     METHOD,
     PUBLISHED,
-    IssuedForecast,
     list_issued,
     read_chain,
     read_issued,
@@ -71,7 +68,7 @@ NEXT_DAY_CODE = (
     "compevo_core/forecast/forecaster.py",
     "compevo_core/forecast/issued.py",
     "compevo_core/forecast/prediction.py",
-    "compevo_core/lm",
+    *("compevo_core/lm", "compevo_core/lora"),
     "compevo_core/data/quantiles.py",
     "compevo_pipeline/work/next_day.py",
 )
@@ -108,13 +105,15 @@ class NextDayConfig(LaunchConfig):
 def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
     """Return the asset of one data set's forecasts."""
     dataset, spec = declared.name, declared.spec
+    days = spec.horizon / timedelta(days=1)
+    span = "a day" if days == 1 else f"{days:g} days"
 
     @define_asset(
         keys.next_day_key(dataset),
         deps=[keys.model_key(dataset), keys.windows_key(dataset), keys.NEWS_EMBEDDINGS],
         partitions_def=keys.make_target_days(spec),
         description=(
-            f"Forecast of {dataset} for {_describe_span(spec)}, issued from what was known before: "
+            f"Forecast of {dataset} for {span}, issued from what was known before: "
             "values by series, members, weights, news; sealed, and never changed."
         ),
         kinds={"pytorch", "parquet"},
@@ -152,28 +151,33 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
                     raise
                 context.log.info(f"the forecast waits: {error}")
                 return
-        yield dg.MaterializeResult(
-            metadata=_describe_forecast(day_forecast) | {"mode": workspace.data_mode.value},
-            data_version=dg.DataVersion(day_forecast.forecast.hash[:32]),
-        )
+        yield describe_forecast(workspace, day_forecast)
 
     return _next_day
 
 
-def _describe_span(spec: DatasetSpec) -> str:
-    days = spec.horizon / timedelta(days=1)
-    return "a day" if days == 1 else f"{days:g} days"
+def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.MaterializeResult[Any]:
+    """Return what the UI shows of an issued forecast."""
+    return dg.MaterializeResult(
+        metadata=_show_forecast(found) | {"mode": workspace.data_mode.value},
+        data_version=dg.DataVersion(found.forecast.hash[:32]),
+    )
 
 
-def _describe_forecast(found: DayForecast) -> dict[str, Any]:
+def _show_forecast(found: DayForecast) -> dict[str, Any]:
     """Return what the asset's page shows of an issued forecast: the day first, the record last."""
     # Drawing takes a second to import.
     from compevo_core.report.tomorrow import day_table, name_span
 
     forecast = found.forecast
+    newest = forecast.facts["newest"]
     points = forecast.rows.filter(pl.col("quantile").is_null()).with_columns(
         pl.col("method").replace(forecast.names)
     )
+
+    rows = [[str(e["entity"]), *e["weights"]] for e in forecast.facts["series"]]
+    header = ["entity", *forecast.facts["members"]]
+    weights = pl.DataFrame(rows, header, orient="row").with_columns(pl.col(header[1:]).round(3))
 
     def show_moment(name: str) -> str:
         moment = datetime.fromisoformat(str(forecast.facts[name])).astimezone(forecast.zone)
@@ -187,11 +191,18 @@ def _describe_forecast(found: DayForecast) -> dict[str, Any]:
         "known_until": show_moment("information_until"),
         "issued_at": show_moment("issued_at"),
         "notes": "; ".join(found.notes) or "none",
-        "weights": metadata.render_table(_tabulate_weights(forecast), rows=10),
+        "weights": metadata.render_table(weights, rows=10),
         "by_series": metadata.render_table(_summarise(points), rows=10),
         # An evening's forecast and that of midnight are of one day, which is one partition.
         "of_this_day": metadata.render_table(_tabulate_issued(found)),
-        "newest_known": metadata.render_counts(_name_newest(forecast)),
+        "newest_known": metadata.render_counts(
+            {f"value of {entity}": stamp for entity, stamp in newest["values"].items()}
+            | {
+                "published forecast": newest["publication"] or "none",
+                "article": newest["article"] or "none",
+            },
+            "time",
+        ),
         "issued_now": found.is_new,
         "model": str(forecast.facts["artifact_hash"])[:16],
         "chain_head": read_chain(found.folder.parents[1]).head,
@@ -220,16 +231,6 @@ def _tabulate_issued(found: DayForecast) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-def _name_newest(forecast: IssuedForecast) -> dict[str, object]:
-    """Return the newest thing of each input that the forecast knew, by name."""
-    newest = forecast.facts["newest"]
-    by_entity = {f"value of {entity}": stamp for entity, stamp in newest["values"].items()}
-    return by_entity | {
-        "published forecast": newest["publication"] or "none",
-        "article": newest["article"] or "none",
-    }
-
-
 def _summarise(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the mean over the horizon by series (rows) and method (columns), to four digits."""
     decimals = choose_decimals(rows["value"].to_list())
@@ -237,12 +238,6 @@ def _summarise(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("value").mean().round(decimals)
     )
     return means.pivot("method", index="entity", values="value")
-
-
-def _tabulate_weights(forecast: IssuedForecast) -> pl.DataFrame:
-    rows = [[str(e["entity"]), *e["weights"]] for e in forecast.facts["series"]]
-    header = ["entity", *forecast.facts["members"]]
-    return pl.DataFrame(rows, header, orient="row").with_columns(pl.col(header[1:]).round(3))
 
 
 SCORED_CODE = (
@@ -281,50 +276,42 @@ def build_scored_asset(
         f"{scored.added} rows added, {scored.revised} revised; {scored.waiting} forecasts wait "
         "for their truth"
     )
+    rows = scored.rows
+    skill = measure_skill(rows).filter(pl.col("entity") == POOLED).drop("entity", "last_day")
+    revised = rows.filter(pl.col("revision") > 0)
+    # The last days, newest first, with the MAE of the methods side by side.
+    days = _pool_days(rows.filter(pl.col("method").is_in([*_DRAWN_METHODS, EQUAL])))
+    if not days.is_empty():
+        days = days.pivot("method", index=["day", "known_to"], values="mae")
+        days = days.sort("day", "known_to", descending=True)
+
     return dg.MaterializeResult(
-        metadata=_describe_scores(scored)
-        | {
+        metadata={
+            **metadata.describe_table(rows),
+            "days": rows["day"].n_unique(),
+            "days_filled_in_later": rows.filter(~pl.col("is_on_time"))["day"].n_unique(),
+            "added": scored.added,
+            "revised": scored.revised,
+            "waiting_for_truth": scored.waiting,
+            "skill": metadata.render_table(skill, rows=_SHOWN_ROWS),
+            "last_days": metadata.render_table(days, rows=2 * _SHOWN_DAYS),
+            "revisions": metadata.render_table(
+                revised.select(
+                    "day", "entity", "known_to", "method", "mae", "first_mae", "revision"
+                ),
+                rows=_SHOWN_ROWS,
+            ),
+            **({"errors": _sketch_errors(rows)} if rows.height else {}),
             "mode": workspace.data_mode.value,
             "file": dg.MetadataValue.path(workspace.layout.scored(dataset)),
         }
     )
 
 
-def _describe_scores(found: ScoredRows) -> dict[str, Any]:
-    rows = found.rows
-    skill = measure_skill(rows).filter(pl.col("entity") == POOLED).drop("entity", "last_day")
-    revised = rows.filter(pl.col("revision") > 0)
-
-    shown = {
-        **metadata.describe_table(rows),
-        "days": rows["day"].n_unique(),
-        "days_filled_in_later": rows.filter(~pl.col("is_on_time"))["day"].n_unique(),
-        "added": found.added,
-        "revised": found.revised,
-        "waiting_for_truth": found.waiting,
-        "skill": metadata.render_table(skill, rows=_SHOWN_ROWS),
-        "last_days": metadata.render_table(_tabulate_days(rows), rows=2 * _SHOWN_DAYS),
-        "revisions": metadata.render_table(
-            revised.select("day", "entity", "known_to", "method", "mae", "first_mae", "revision"),
-            rows=_SHOWN_ROWS,
-        ),
-    }
-    return shown | ({"errors": _sketch_errors(rows)} if rows.height else {})
-
-
 def _pool_days(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the MAE by day and method, mean over series."""
     by_method = select_standing(rows).group_by("day", "known_to", "method")
     return by_method.agg(pl.col("mae").mean()).sort("day")
-
-
-def _tabulate_days(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the last days, newest first, with the MAE of the methods side by side."""
-    shown = _pool_days(rows.filter(pl.col("method").is_in([*_DRAWN_METHODS, EQUAL])))
-    if shown.is_empty():
-        return shown
-    wide = shown.pivot("method", index=["day", "known_to"], values="mae")
-    return wide.sort("day", "known_to", descending=True)
 
 
 def _sketch_errors(rows: pl.DataFrame) -> dg.MetadataValue[Any]:

@@ -1,14 +1,16 @@
-"""Series, articles, embeddings, the job ``backfill``, and declarations that cannot be read.
+"""Series, articles, embeddings, how much of each month is stored, the job ``backfill``.
 
-What belongs here: which feeds a launch reads, storing what they give, and showing it. What does
+What belongs here: which feeds a launch reads, storing what they give, showing it, declarations
+that cannot be read. What does
 not: parsing (``sources``), SQL and files (``storage``), storing and the months of a backfill
 (``work``), quality rules (``checks``).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import dagster as dg
@@ -20,7 +22,6 @@ from compevo_core.errors import (
     ConfigError,
     SourceAbsent,
     SourceBlocked,
-    SourceError,
     SourceRejected,
     SourceTransient,
 )
@@ -29,6 +30,7 @@ from compevo_pipeline.defs.asset_keys import (
     DEFAULT_DATASET,
     NEWS_ARTICLES,
     NEWS_EMBEDDINGS,
+    SOURCE_COVERAGE,
     broken_key,
     infers,
     series_key,
@@ -44,6 +46,8 @@ from compevo_pipeline.defs.definition import (
 )
 from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
+from compevo_pipeline.sources.common.ledger import EntryState
+from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.sources.feeds import Feed, FeedTable
 from compevo_pipeline.sources.registry import RegisteredDataset
 from compevo_pipeline.storage.code_versions import code_version
@@ -57,7 +61,15 @@ from compevo_pipeline.work.ingest import (
     read_changes,
 )
 from compevo_pipeline.work.next_day import reads_news
-from compevo_pipeline.work.source_coverage import NEWS, backfill, choose_feeds
+from compevo_pipeline.work.source_coverage import (
+    NEWS,
+    backfill,
+    choose_feeds,
+    list_troubled,
+    measure_coverage,
+    pivot_months,
+    tabulate_files,
+)
 
 _UNREACHABLE = (SourceTransient, SourceAbsent, SourceRejected, SourceBlocked)
 """Failures that another hour may end; a changed format is none of them."""
@@ -120,22 +132,15 @@ def make_ingest_config(feeds: Sequence[Feed]) -> type[IngestConfig]:
 
 
 def _define_ingest(
-    key: dg.AssetKey,
     dataset: str,
     own_feeds: Sequence[Feed],
-    describe: Callable[[Deployment, Mapping[str, Mapping[str, int]]], dict[str, Any]],
-    find_version: Callable[[Deployment], str],
     **arguments: Any,  # noqa: ANN401 - of define_asset
 ) -> dg.AssetsDefinition:
-    """Return the asset that reads the feeds of a launch, and stores what they give.
-
-    ``find_version`` tells what is stored, and not that it was read again: equal data keep windows
-    fresh.
-    """
+    """Return the asset that reads the feeds of a launch, and stores what they give."""
     launch = make_ingest_config(own_feeds)
 
     @define_asset(
-        key,
+        stored_key(dataset),
         freshness_policy=DAILY_REFRESH,
         dataset="" if dataset == NEWS else dataset,
         config=launch,
@@ -152,17 +157,14 @@ def _define_ingest(
         asked_by = list_readers(context.run.tags, workspace) if is_live and dataset == NEWS else ()
         if asked_by and not reads_news(workspace, asked_by):
             workspace.news_store().create()
-            note = {"unread": f"no model of {', '.join(asked_by)} reads news"}
-            return dg.MaterializeResult(
-                metadata=describe(workspace, {}) | note,
-                data_version=dg.DataVersion(find_version(workspace)),
-            )
+            unread = {"unread": f"no model of {', '.join(asked_by)} reads news"}
+            return describe_stored(workspace, dataset, {}, unread)
         with translate_errors(attempt=context.retry_number, retry=is_live):
             config = launch.read(context)
             selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
             if config.tolerate_gaps:
                 selected = [feed.accept_gaps() for feed in selected]
-            unread: dict[str, str] = {}
+            unread = {}
             try:
                 counts = ingest_feeds(
                     workspace,
@@ -173,16 +175,45 @@ def _define_ingest(
                     span=config.read_span(),
                 )
             except _UNREACHABLE as error:
-                if dataset != NEWS or not _can_wait(error, workspace, context.retry_number):
+                # A forecast does not wait for a publisher of news. How old its news may be, if it
+                # reads any, is its own rule (``stale_news``).
+                answer = to_dagster(error, attempt=context.retry_number, retry=is_live)
+                has_articles = dataset == NEWS and workspace.layout.news_database.exists()
+                if not (has_articles and isinstance(answer, dg.Failure)):
                     raise
                 counts, unread = {}, {"unread": f"{type(error).__name__}: {error}"}
                 context.log.error(f"articles stay as they were stored: {unread['unread']}")
-        return dg.MaterializeResult(
-            metadata=describe(workspace, counts) | unread,
-            data_version=dg.DataVersion(find_version(workspace)),
-        )
+        return describe_stored(workspace, dataset, counts, unread)
 
     return _ingest
+
+
+def describe_stored(
+    workspace: Deployment,
+    dataset: str,
+    counts: Mapping[str, Mapping[str, int]],
+    notes: Mapping[str, str] = MappingProxyType({}),
+) -> dg.MaterializeResult[Any]:
+    """Return what the UI shows of a data set or of the news after ``counts`` were read by feed.
+
+    The version tells what is stored, and not that it was read again: equal data keep windows fresh.
+    """
+    shown = (
+        _describe_articles(workspace, counts)
+        if dataset == NEWS
+        else _describe_series(workspace, dataset, counts)
+    )
+    version = dg.DataVersion(_hash_stored(workspace, dataset))
+    return dg.MaterializeResult(metadata=shown | dict(notes), data_version=version)
+
+
+def stored_key(dataset: str) -> dg.AssetKey:
+    """Return the key of what is stored of a data set, or of the news."""
+    return NEWS_ARTICLES if dataset == NEWS else series_key(dataset)
+
+
+def _hash_stored(workspace: Deployment, dataset: str) -> str:
+    return hash_news(workspace) if dataset == NEWS else hash_series(workspace, dataset)
 
 
 def list_readers(tags: Mapping[str, str], workspace: Deployment) -> tuple[str, ...]:
@@ -205,17 +236,6 @@ def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode)
         raise SourceAbsent(f"none of the feeds {known} exists in {mode} mode; choose another mode")
 
     return selected
-
-
-def _can_wait(error: SourceError, workspace: Deployment, attempt: int) -> bool:
-    """Whether articles may come later: some can be stored already, and no further try is due.
-
-    A forecast does not wait for a publisher of news. How old its news may be, if it reads any, is
-    its own rule (``stale_news``).
-    """
-    is_live = workspace.data_mode is Mode.LIVE
-    is_last = isinstance(to_dagster(error, attempt=attempt, retry=is_live), dg.Failure)
-    return is_last and workspace.layout.news_database.exists()
 
 
 SERIES_CODE = (
@@ -241,11 +261,8 @@ def build_series_asset(
     # News of a data set's own goes into the one news file, whose writers wait for each other.
     writes_news = any(FrameKind.ARTICLES in feed.parsers for feed in declared.feeds)
     return _define_ingest(
-        series_key(dataset),
         dataset,
         own_feeds,
-        lambda workspace, counts: _describe_series(workspace, dataset, counts),
-        lambda workspace: hash_series(workspace, dataset),
         description=escape_markdown(declared.description),
         kinds={"polars", "parquet"},
         version=code_version(*SERIES_CODE),
@@ -257,7 +274,14 @@ def _describe_series(
     workspace: Deployment, dataset: str, counts_by_feed: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
     frame = workspace.series_store().read(dataset)
-    coverage = _summarise_coverage(frame)
+    by_series = frame.group_by("series_id", "variable", "unit", maintain_order=True).agg(
+        pl.len().alias("rows"),
+        pl.col("start_utc").min().alias("first"),
+        pl.col("start_utc").max().alias("last"),
+        (pl.col("flag") != "observed").sum().alias("not observed"),
+        pl.col("value").min().alias("lowest"),
+        pl.col("value").max().alias("highest"),
+    )
     feeds = pl.DataFrame(
         [
             {"feed": name, **{key: f"{count:,}" for key, count in counts.items()}}
@@ -274,24 +298,13 @@ def _describe_series(
         "mode": workspace.data_mode.value,
         # Sources of the sample mode mark each row; real data must show 0 here.
         "synthetic_rows": int(frame["source"].str.starts_with("sample:").sum()),
-        "series": coverage.height,
+        "series": by_series.height,
         "folder": dg.MetadataValue.path(workspace.layout.series / dataset),
         "feeds": metadata.render_table(feeds, rows=20),
-        "coverage": metadata.render_table(coverage, rows=12),
+        "coverage": metadata.render_table(by_series, rows=12),
         "changes_of_known_values": metadata.render_table(changes, rows=_SHOWN_CHANGES),
         "preview": metadata.render_table(frame),
     }
-
-
-def _summarise_coverage(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.group_by("series_id", "variable", "unit", maintain_order=True).agg(
-        pl.len().alias("rows"),
-        pl.col("start_utc").min().alias("first"),
-        pl.col("start_utc").max().alias("last"),
-        (pl.col("flag") != "observed").sum().alias("not observed"),
-        pl.col("value").min().alias("lowest"),
-        pl.col("value").max().alias("highest"),
-    )
 
 
 ARTICLES_CODE = (
@@ -322,11 +335,8 @@ class EmbeddingConfig(LaunchConfig):
 def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
     """Return the asset that reads the news feeds that a launch chooses, and stores what is new."""
     return _define_ingest(
-        NEWS_ARTICLES,
         NEWS,
         own_feeds,
-        _describe_articles,
-        hash_news,
         description=(
             "Articles with the time from which each was available; one row an article, however "
             "many feeds carried it."
@@ -440,21 +450,17 @@ def fetch_missing(
     finally:
         # Months before a failure are stored too: what is made of them is out of date now.
         if counts:
-            yield _describe_backfill(workspace, config, counts)
-
-
-def _describe_backfill(
-    workspace: Deployment, config: BackfillConfig, counts: dict[str, Counter[str]]
-) -> dg.AssetMaterialization:
-    """Return what the catalog shows of the series, or of the news, that have changed."""
-    is_news = config.dataset == NEWS
-    version = hash_news(workspace) if is_news else hash_series(workspace, config.dataset)
-    shown: dict[str, Any] = {feed: metadata.render_counts(kinds) for feed, kinds in counts.items()}
-    return dg.AssetMaterialization(
-        NEWS_ARTICLES if is_news else series_key(config.dataset),
-        metadata={"backfill_since": config.since, "mode": workspace.data_mode.value, **shown},
-        tags={DATA_VERSION_TAG: version},
-    )
+            # What the catalog shows of the series, or of the news, that have changed.
+            shown = {feed: metadata.render_counts(kinds) for feed, kinds in counts.items()}
+            yield dg.AssetMaterialization(
+                stored_key(config.dataset),
+                metadata={
+                    "backfill_since": config.since,
+                    "mode": workspace.data_mode.value,
+                    **shown,
+                },
+                tags={DATA_VERSION_TAG: _hash_stored(workspace, config.dataset)},
+            )
 
 
 def build_backfill_job() -> dg.JobDefinition:
@@ -489,3 +495,70 @@ def build_broken_asset(name: str, message: str) -> dg.AssetsDefinition:
         raise ConfigError(message)
 
     return _broken
+
+
+SHOWN_MONTHS = 12
+HOURLY_CRON = "50 * * * *"
+
+_MAX_ROWS = 60
+
+
+@define_asset(
+    SOURCE_COVERAGE,
+    description=(
+        "How much of each month is stored, by source: values of the grid, days of news and "
+        "forecasts, files that were asked for; and which files were absent or failed. The job "
+        "`backfill` fetches what is missing."
+    ),
+    kinds={"polars"},
+    version=code_version("compevo_pipeline/work/source_coverage.py"),
+)
+def coverage(
+    workspace: dg.ResourceParam[Deployment], clock: dg.ResourceParam[Clock]
+) -> dg.MaterializeResult[Any]:
+    """Count slots by source and month."""
+    counts = measure_coverage(workspace, clock().date())
+    troubled = tabulate_files(list_troubled(workspace))
+
+    shown = {
+        "months": metadata.render_table(pivot_months(counts, SHOWN_MONTHS), rows=_MAX_ROWS),
+        "missing_files": metadata.render_table(troubled, rows=_MAX_ROWS),
+        "mode": workspace.data_mode.value,
+        "dagster/row_count": counts.height,
+    }
+    return dg.MaterializeResult(metadata=shown)
+
+
+@dg.asset_check(
+    asset=SOURCE_COVERAGE,
+    name="no_failed_file",
+    description="No file that was asked for last failed; absent ones are asked for again.",
+)
+def check_coverage(workspace: dg.ResourceParam[Deployment]) -> dg.AssetCheckResult:
+    """Warn where asking for a file failed and nothing has come since."""
+    troubled = list_troubled(workspace)
+    failed = [entry for entry in troubled if entry.state is EntryState.FAILED]
+    return dg.AssetCheckResult(
+        passed=not failed,
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata={
+            "failed": len(failed),
+            "absent": sum(entry.state is EntryState.ABSENT for entry in troubled),
+            "files": metadata.render_table(tabulate_files(failed), rows=_MAX_ROWS),
+        },
+    )
+
+
+coverage_job = dg.define_asset_job(
+    "coverage",
+    dg.AssetSelection.assets(SOURCE_COVERAGE),
+    description="Counts what is stored of every source by month; takes seconds.",
+    tags={"compevo/job": "coverage"},
+)
+hourly_coverage = dg.ScheduleDefinition(
+    name="coverage_hourly",
+    job=coverage_job,
+    cron_schedule=HOURLY_CRON,
+    execution_timezone=NEM_ZONE,
+    description="What is stored of every source, and which files are missing.",
+)

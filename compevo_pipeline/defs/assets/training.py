@@ -212,13 +212,10 @@ def build_model_asset(
             fits=workspace.shared_fits(),
             on_step=context.log.info,
         )
-    context.log.info(plan.sentence)
+    context.log.info("\n".join(filter(None, (plan.sentence, plan.news))))
     if plan.trained is not None:
         set_current_run(layout, dataset, plan.trained.name)
-        return dg.MaterializeResult(
-            metadata={"choice": plan.sentence, **_describe(plan.trained, plan.config)},
-            data_version=dg.DataVersion(hash_model(plan.trained)),
-        )
+        return describe_model(workspace, plan.trained, plan.config, choice=plan.sentence)
     resolved = plan.config
     # Named by configuration and data: the same training finds its own checkpoints.
     name = make_run_name(plan.label, resolved, windows)
@@ -226,7 +223,15 @@ def build_model_asset(
     news = write_news(workspace, resolved.encoder, windows, log=context.log, to_test=True)
     run: Path = layout.run(name)
     version = code_version(*TRAINING_CODE)
-    chosen = _refuse_other_code(run, version, config, context)
+    chosen = config
+    made_by = read_code_version(run) if RunFolder(run).is_finished else None
+    # A run of the command line keeps no version, and is taken as it is.
+    if made_by not in (None, version):
+        context.log.warning(
+            f"{run.name} was trained by version {made_by} of the code, which is {version} now: it "
+            "is trained anew"
+        )
+        chosen = config.model_copy(update={"resume": False})
     is_trained_now = not (RunFolder(run).is_finished and chosen.resume)
 
     job = prepare_job(
@@ -243,32 +248,24 @@ def build_model_asset(
     reported = launcher.launch(context, [job])
     if is_trained_now:
         write_code_version(run, version)
-    model_hash = hash_model(run)
 
     # Only a finished run becomes the one that is scored: a failed launch raises above.
     set_current_run(layout, dataset, name)
+    return describe_model(workspace, run, resolved, **reported)
+
+
+def describe_model(
+    workspace: Deployment,
+    run: Path,
+    config: RunConfig,
+    **reported: Any,  # noqa: ANN401 - metadata
+) -> dg.MaterializeResult[Any]:
+    """Return what the UI shows of a finished run: its folder, and what the process reported."""
     return dg.MaterializeResult(
-        # What the folder shows, and what the process reported (hashes, seconds, memory).
-        metadata=_describe(run, resolved) | {"mode": workspace.data_mode.value} | dict(reported),
+        metadata=_describe(run, config) | {"mode": workspace.data_mode.value} | reported,
         # Another training is another model, whatever it was made of: its scores are stale then.
-        data_version=dg.DataVersion(model_hash),
+        data_version=dg.DataVersion(hash_model(run)),
     )
-
-
-def _refuse_other_code(
-    run: Path, version: str, config: TrainConfig, context: dg.AssetExecutionContext
-) -> TrainConfig:
-    """Return the launch, to start over where other code than today's finished the run."""
-    made_by = read_code_version(run) if RunFolder(run).is_finished else None
-    # A run of the command line keeps no version, and is taken as it is.
-    if made_by is None or made_by == version:
-        return config
-
-    context.log.warning(
-        f"{run.name} was trained by version {made_by} of the code, which is {version} now: it is "
-        "trained anew"
-    )
-    return config.model_copy(update={"resume": False})
 
 
 def _describe(run: Path, config: RunConfig) -> dict[str, Any]:

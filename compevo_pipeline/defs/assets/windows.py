@@ -5,7 +5,6 @@ showing them. What does not: how windows are cut (``compevo_core.data.cutting``)
 (``compevo_core.data.splits``).
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -81,23 +80,36 @@ def build_windows_asset(
             "trained anew when they are materialized next"
         )
     context.log.info(f"{len(windows)} windows of {dataset}, hash {windows.hash[:16]}")
-    return dg.MaterializeResult(
-        metadata=_describe(workspace, windows)
-        | {"changed_holidays": metadata.render_table(changes, rows=_MAX_COVERAGE_ROWS)},
-        # Equal windows are equal data, whenever they were cut: assets downstream stay fresh.
-        data_version=dg.DataVersion(windows.hash[:32]),
-    )
+    shown = metadata.render_table(changes, rows=_MAX_COVERAGE_ROWS)
+    return describe_windows(workspace, windows, changed_holidays=shown)
 
 
-def _describe(workspace: Deployment, windows: WindowSet) -> dict[str, Any]:
+def describe_windows(
+    workspace: Deployment,
+    windows: WindowSet,
+    **further: Any,  # noqa: ANN401 - metadata
+) -> dg.MaterializeResult[Any]:
     """Return counts by split and subset, what was left out, a preview and one window drawn."""
     manifest = windows.manifest
     folder = workspace.layout.windows(windows.dataset)
     # The mean number of candidates, and the shares of windows with a choice.
     by_split = manifest.get("news_choice", {})
     choice = [{"split": split, **numbers} for split, numbers in by_split.items()]
-    return {
-        "middle_window": _sketch_window(windows),
+    # The number of windows by split, entity and year; 0 where there is none.
+    coverage = manifest.get("coverage", {})
+    years = sorted({year for split in coverage.values() for row in split.values() for year in row})
+    covered = [
+        {"split": split, "entity": entity} | {year: by_year.get(year, 0) for year in years}
+        for split, by_entity in coverage.items()
+        for entity, by_year in by_entity.items()
+    ]
+    # What is true in the middle of the set, beside what was published of it.
+    window = windows[len(windows) // 2]
+    lines: dict[str, list[float]] = {"truth": list(window.y)}
+    if window.view.published is not None:
+        lines["published forecast"] = list(window.view.published)
+    shown = {
+        "middle_window": render_sketch(lines),
         "dagster/row_count": len(windows),
         "dagster/column_schema": metadata.make_column_schema(FRAME_SCHEMA),
         "mode": workspace.data_mode.value,
@@ -105,8 +117,8 @@ def _describe(workspace: Deployment, windows: WindowSet) -> dict[str, Any]:
         "hash": windows.hash,
         "holidays_version": manifest.get("holidays_version", ""),
         "by_split": metadata.render_counts(manifest["n_by_split"]),
-        "coverage": metadata.render_table(_tabulate_coverage(manifest), rows=_MAX_COVERAGE_ROWS),
-        "missing_years": find_missing_years(manifest.get("coverage", {})),
+        "coverage": metadata.render_table(pl.DataFrame(covered), rows=_MAX_COVERAGE_ROWS),
+        "missing_years": find_missing_years(coverage),
         "news_choice": metadata.render_table(pl.DataFrame(choice)),
         "by_subset": metadata.render_counts(manifest["n_by_subset"]),
         "left_out": metadata.render_counts(manifest.get("dropped_origins", {})),
@@ -114,45 +126,25 @@ def _describe(workspace: Deployment, windows: WindowSet) -> dict[str, Any]:
         "filled_inputs": manifest["n_filled_inputs"],
         "windows_without_articles": manifest.get("n_without_candidates", 0),
         "folder": dg.MetadataValue.path(folder),
-        "preview": metadata.render_table(_preview_windows(windows)),
+        "preview": metadata.render_table(
+            pl.DataFrame(
+                [
+                    {
+                        "origin": f"{view.origin_utc:%Y-%m-%d %H:%M}",
+                        "entity": view.entity,
+                        "split": view.split,
+                        "fold": view.fold,
+                        "calendar": str(view.calendar)[:_MAX_CALENDAR_CHARACTERS],
+                        "covariates": len(view.covariates),
+                        "articles": len(view.candidate_ids),
+                    }
+                    for view in windows.views()[:_PREVIEW_WINDOWS]
+                ]
+            )
+        ),
     }
-
-
-def _tabulate_coverage(manifest: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the number of windows by split, entity and year; 0 where there is none."""
-    coverage = manifest.get("coverage", {})
-    years = sorted({year for split in coverage.values() for row in split.values() for year in row})
-
-    rows = [
-        {"split": split, "entity": entity} | {year: by_year.get(year, 0) for year in years}
-        for split, by_entity in coverage.items()
-        for entity, by_year in by_entity.items()
-    ]
-    return pl.DataFrame(rows)
-
-
-def _preview_windows(windows: WindowSet) -> pl.DataFrame:
-    views = windows.views()[:_PREVIEW_WINDOWS]
-    return pl.DataFrame(
-        [
-            {
-                "origin": f"{view.origin_utc:%Y-%m-%d %H:%M}",
-                "entity": view.entity,
-                "split": view.split,
-                "fold": view.fold,
-                "calendar": str(view.calendar)[:_MAX_CALENDAR_CHARACTERS],
-                "covariates": len(view.covariates),
-                "articles": len(view.candidate_ids),
-            }
-            for view in views
-        ]
+    return dg.MaterializeResult(
+        metadata=shown | further,
+        # Equal windows are equal data, whenever they were cut: assets downstream stay fresh.
+        data_version=dg.DataVersion(windows.hash[:32]),
     )
-
-
-def _sketch_window(windows: WindowSet) -> dg.MetadataValue[Any]:
-    """Draw the truth of the window in the middle of the set, beside what was published of it."""
-    window = windows[len(windows) // 2]
-    lines: dict[str, list[float]] = {"truth": list(window.y)}
-    if window.view.published is not None:
-        lines["published forecast"] = list(window.view.published)
-    return render_sketch(lines)

@@ -76,9 +76,7 @@ class ListedFile:
 def fetch_price_and_demand(live: LiveContext) -> Iterator[RawFile]:
     """Yield the monthly files of the five regions that are new or may have grown.
 
-    Raises:
-        SourceAbsent: AEMO has none of the months.
-        SourceError: the first of too many failures.
+    SourceAbsent if AEMO has none of the months; of too many failures the first one.
     """
     start, end = live.span(LOOKBACK)
     last_month = _find_last_month(live.now)
@@ -113,9 +111,6 @@ def fetch_operational(live: LiveContext) -> Iterator[RawFile]:
 
     A report that fails is skipped with a warning, except the actuals: their failure is raised after
     the other reports were fetched.
-
-    Raises:
-        SourceError: the failure of the actuals.
     """
     failure: SourceError | None = None
     for report in _REPORT_FOLDERS:

@@ -226,12 +226,9 @@ def _stack_rows(frames: Sequence[pl.DataFrame], schema: Mapping[str, pl.DataType
 
 
 def _read_day(raw: RawFile, part: str, kind: type[_Demand] | type[_Solar]) -> pl.DataFrame:
-    """Read one trading day: 48 rows a region and field.
+    """Return 48 rows a region and field: its ``value`` in MW, ``start_utc``, ``available_at``.
 
     Every region must have the part ``demand``; ``rooftopPv`` may be missing.
-
-    Returns:
-        Columns ``region``, ``field``, ``value`` in MW, ``start_utc`` and ``available_at`` (UTC).
     """
     day = check_document(read_json(raw.content, raw.name), raw.name, _Day)
     midnight = pl.lit(day.tradingDate).cast(pl.Datetime("us"))

@@ -116,7 +116,18 @@ def parse_histdemand(*raws: RawFile, tolerate_gaps: bool = False) -> pl.DataFram
     tables.raise_if_rows(table, raw.name, ~in_day, problem, "fetch the file again")
     tables.raise_if_duplicates(table, raw.name, ["REGIONID", "SETTLEMENTDATE", "PERIODID"])
     if not tolerate_gaps:
-        _check_whole_days(table, raw.name)
+        days = table.group_by(tables.FILE, tables.NAME, "REGIONID", "SETTLEMENTDATE").agg(
+            periods=pl.len(), line=pl.max(tables.LINE)
+        )
+        # A region that lacks the whole day has no row here; the series' gaps show it.
+        tables.raise_if_rows(
+            days.sort(tables.FILE, tables.LINE),
+            raw.name,
+            pl.col("periods") != nem.PERIODS_PER_DAY,
+            "{REGIONID} on {SETTLEMENTDATE:%Y-%m-%d} has {periods} periods, "
+            f"not {nem.PERIODS_PER_DAY}",
+            "fetch the file again, or set tolerate_gaps for this run",
+        )
 
     # The stamp is the day's midnight in NEM time, and period 1 starts there.
     end = pl.col("SETTLEMENTDATE") + pl.duration(minutes=30 * period.cast(pl.Int64))
@@ -283,18 +294,3 @@ def _read_column_names(
             f"{file_name}, line 2: no column {', '.join(absent)} in the I record; extend the parser"
         )
     return published
-
-
-def _check_whole_days(table: pl.DataFrame, file_name: str) -> None:
-    days = table.group_by(tables.FILE, tables.NAME, "REGIONID", "SETTLEMENTDATE").agg(
-        periods=pl.len(), line=pl.max(tables.LINE)
-    )
-    # A region that lacks the whole day has no row here; the series' gaps show it.
-    tables.raise_if_rows(
-        days.sort(tables.FILE, tables.LINE),
-        file_name,
-        pl.col("periods") != nem.PERIODS_PER_DAY,
-        "{REGIONID} on {SETTLEMENTDATE:%Y-%m-%d} has {periods} periods, "
-        f"not {nem.PERIODS_PER_DAY}",
-        "fetch the file again, or set tolerate_gaps for this run",
-    )

@@ -75,9 +75,8 @@ _FIRST_SAMPLE_DAY = "2026-02-16.json"
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the files of all products in a mode; the sample mode skips products that it lacks.
 
-    Raises:
-        SourceAbsent: an archive with none of the products; if it has some, each missing one is
-            skipped with a warning.
+    SourceAbsent if an archive has none of the products; a single missing one is skipped with a
+    warning.
     """
     absent: list[SourceAbsent] = []
     for product in PRODUCTS:

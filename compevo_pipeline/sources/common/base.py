@@ -117,8 +117,7 @@ def find_archive_files(
 
     With ``is_anywhere`` they may be in any folder below it, and case does not matter.
 
-    Raises:
-        SourceAbsent: no archive folder was given, or nothing in it matches.
+    SourceAbsent if no archive folder was given, or nothing in it matches.
     """
     wanted = f"{folder}/{' or '.join(patterns)}"
     if archive is None:
@@ -148,9 +147,8 @@ def read_downloads(
     Publishers' downloads differ in capitals, folders and packing, and none of them counts: a plain
     file is one, a zip of zips or a tar several.
 
-    Raises:
-        SourceAbsent: no archive folder was given, or no name fits.
-        SourceTransient, SchemaDrift: a file cannot be unpacked.
+    SourceAbsent if no archive folder was given, or no name fits; SourceTransient or SchemaDrift if
+    a file cannot be unpacked.
     """
     for path in find_archive_files(archive, folder, *patterns, is_anywhere=True):
         for member in read_members(path):
@@ -214,8 +212,7 @@ def read_product(
 
     A pattern of ``files`` that fits none in ``archive/folder`` costs nothing where others do.
 
-    Raises:
-        SourceAbsent: the archive has no file of the product.
+    SourceAbsent if the archive has no file of the product.
     """
     if mode is Mode.SAMPLE:
         yield from read_sample_files(source)

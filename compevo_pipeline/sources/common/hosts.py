@@ -87,9 +87,8 @@ class PemsAccess:
 def find_host(url: str) -> tuple[str, Host]:
     """Return the name and the entry of an address's host.
 
-    Raises:
-        SourceRejected: the address is not https, carries a login, names a port, or its host is
-            not in :data:`HOSTS`.
+    SourceRejected if the address is not https, carries a login, names a port, or its host is not in
+    :data:`HOSTS`.
     """
     try:
         parts = urlsplit(url)
@@ -115,8 +114,7 @@ def find_host(url: str) -> tuple[str, Host]:
 def resolve_link(url: str, target: str) -> str:
     """Return the address that a redirect or a page names, which may be relative to the asked one.
 
-    Raises:
-        SourceRejected: it is not an address.
+    SourceRejected if it is not an address.
     """
     try:
         return urljoin(url, target)
@@ -142,9 +140,8 @@ class Pacer:
     def wait_for_turn(self, host: str, pause_s: float) -> None:
         """Sleep until the host's next free turn, and take it.
 
-        Raises:
-            Throttled: the host asked for a pause that is too long to sleep through.
-            StoreBusy: other processes held the host's file for too long.
+        Throttled if the host asked for a pause that is too long to sleep through; StoreBusy if
+        other processes held the host's file for too long.
         """
         with self._locked(host) as path:
             now = self.now_s()

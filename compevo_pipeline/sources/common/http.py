@@ -53,8 +53,15 @@ MAX_PAGE_BYTES = 16 * 2**20
 MAX_REDIRECTS = 5
 
 CHALLENGE_SIGNS = (
-    *(b"cf-challenge", b"challenge-platform", b"just a moment", b"attention required", b"captcha"),
-    *(b"access denied", b"verify you are human", b"enable javascript and cookies", b"<title>login"),
+    b"cf-challenge",
+    b"challenge-platform",
+    b"just a moment",
+    b"attention required",
+    b"captcha",
+    b"access denied",
+    b"verify you are human",
+    b"enable javascript and cookies",
+    b"<title>login",
 )
 """Lower-case texts of a bot-challenge or login page, in the first kilobytes of an answer."""
 
@@ -236,8 +243,7 @@ class Client:
     def read_page(self, request: FileRequest) -> bytes:
         """Return a page that changes, such as a folder's listing; only its newest bytes are kept.
 
-        Raises:
-            SourceError: as :meth:`fetch`.
+        It raises what :meth:`fetch` raises.
         """
         request = replace(request, html_expected=True, max_bytes=MAX_PAGE_BYTES, is_versioned=False)
         entry = self.ledger.get(request.source, request.name)
@@ -251,8 +257,7 @@ class Client:
     def submit(self, url: str, form: Mapping[str, str]) -> bytes:
         """Send a form, such as a login, and return the page that answers; nothing of it is kept.
 
-        Raises:
-            SourceError: as :meth:`fetch`; the form's values are in no message.
+        It raises what :meth:`fetch` raises; the form's values are in no message.
         """
 
         def send() -> bytes:
@@ -267,7 +272,13 @@ class Client:
 
     def _ask(self, request: FileRequest, known: Entry | None) -> RawFile | None:
         """Ask for a file, under the conditions of a known entry; None means not modified."""
-        headers = _make_conditions(known, request.address)
+        headers: dict[str, str] = {}
+        # Another address under the same name (another query) is another file.
+        if known is not None and known.url == request.address and known.fetched_at is not None:
+            since = known.last_modified or format_datetime(known.fetched_at, usegmt=True)
+            headers["If-Modified-Since"] = since
+            if known.etag:
+                headers["If-None-Match"] = known.etag
         if request.tail_bytes:
             headers["Range"] = f"bytes=-{request.tail_bytes}"
 
@@ -508,13 +519,3 @@ def _translate(error: Exception, url: str) -> SourceError:
         return SourceRejected(f"{url}: {type(error).__name__}; correct the address")
 
     return SourceTransient(f"{url}: {type(error).__name__} ({error}); try again later")
-
-
-def _make_conditions(known: Entry | None, address: str) -> dict[str, str]:
-    # Another address under the same name (another query) is another file.
-    if known is None or known.url != address or known.fetched_at is None:
-        return {}
-
-    since = known.last_modified or format_datetime(known.fetched_at, usegmt=True)
-    conditions = {"If-Modified-Since": since}
-    return conditions | ({"If-None-Match": known.etag} if known.etag else {})

@@ -73,9 +73,8 @@ class Tolerance:
 
         The absence of a final file, which never changes, is remembered.
 
-        Raises:
-            SourceBlocked, SourceRejected: the next file would meet the same.
-            SourceError: the last of :data:`MAX_FAILED_FILES` failures; absent files do not count.
+        SourceBlocked and SourceRejected pass: the next file would meet the same. Of other failures
+        the last of :data:`MAX_FAILED_FILES` passes; absent files do not count.
         """
         try:
             yield

@@ -1,7 +1,7 @@
 """The bytes as the publishers sent them.
 
 What belongs here: files below ``raw`` and the sidecar of each. What does not: what was asked for
-(``common.ledger``), which files are a feed's (``work.kept_files``).
+(``common.ledger``), which files are a feed's (``work.ingest``).
 """
 
 import contextlib
@@ -85,9 +85,8 @@ class RawStore:
         They are not flushed to disk: one day has hundreds of files, each can be read again, and the
         hash finds a damaged one.
 
-        Raises:
-            DataError, SchemaDrift: source or name would lead outside the folder.
-            StoreBusy: another run writes this source for too long.
+        DataError or SchemaDrift if source or name would lead outside the folder; StoreBusy if
+        another run writes this source for too long.
         """
         path = self._path(raw.source, raw.name)
         if not _holds(path, raw):

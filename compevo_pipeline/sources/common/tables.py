@@ -348,11 +348,7 @@ _SCHEMA: dict[str, pl.DataType] = {
 
 
 def expect_month(year: int, month: int, zone: ZoneInfo, entity: str = "") -> Period:
-    """Return the expected period of a month on a clock.
-
-    Raises:
-        ValueError: there is no such month.
-    """
+    """Return the expected period of a month on a clock; ValueError if there is no such month."""
     first = datetime(year, month, 1, tzinfo=zone)
     end = shift(first, 1, MONTH)
     return Period(first=first.astimezone(UTC), end=end.astimezone(UTC), entity=entity)
@@ -366,8 +362,7 @@ def check_periods(rows: pl.DataFrame, raws: Sequence[RawFile], read: ReadPeriods
 
     The ``source`` of ``rows`` is the label of their file.
 
-    Raises:
-        SchemaDrift: names the first file with rows outside, one of them, and the remedy.
+    SchemaDrift names the first file with rows outside, one of them, and the remedy.
     """
     expected = pl.DataFrame(
         [{"source": raw.label} | asdict(period) for raw in raws for period in read(raw)],

@@ -1,4 +1,4 @@
-"""Live news from GDELT: its 15-minute files, and its DOC API as an addition for the same topics.
+"""Live news from GDELT: its 15-minute files, and the DOC API for a user's own query.
 
 What belongs here: which files and queries to ask for, in which order, and how much a refresh may
 fetch. What does not: formats (``gdelt.parse``), which articles are kept (``gdelt.queries``), the
@@ -11,8 +11,8 @@ up. GKG files have a list with size and MD5; a file that differs is fetched once
 aside. A refresh goes from the newest quarter hour to the oldest, and ends where its limits are
 reached: the next one fetches the rest.
 
-The API has been shedding load since 2026 and gives no guarantee; it is a feed of its own, and what
-the 15-minute files gave is stored whether it answers or not.
+The API has been shedding load since 2026 and gives no guarantee: only the query of an own data set
+is asked of it.
 """
 
 import functools
@@ -44,7 +44,6 @@ from compevo_pipeline.sources.gdelt.parse import (
 )
 from compevo_pipeline.sources.gdelt.source import (
     BULK_SOURCE,
-    DOC_SOURCE,
     QUARTER_HOUR,
     FetchLimits,
     read_queries,
@@ -69,8 +68,6 @@ LIST_TAIL_BYTES = 2 * 2**20
 
 DOC_URL = "https://api.gdeltproject.org/api/v2/doc/doc"
 DOC_CAP = 250  # most records of one answer; an answer that long was cut, and its span is halved
-REFRESH_LOOKBACK = timedelta(days=1)
-"""How far back a refresh asks: the day before is asked for once more, when it is over."""
 
 _STAMP = "%Y%m%d%H%M%S"
 _MEGABYTE = 10**6
@@ -151,26 +148,14 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
         )
 
 
-def fetch_topics(live: LiveContext) -> Iterator[RawFile]:
-    """Ask for every topic, day by day; a day that is over is asked for once.
-
-    Raises:
-        SourceRejected: GDELT refused a query.
-        SourceTransient: throttled, no usable answer, or nothing but empty ones.
-    """
-    queries = read_queries(live.news_queries)
-    if not queries.fetch.doc:
-        return
-
-    for topic in queries.topics:
-        for query in topic.doc_queries():
-            yield from fetch_query(live, query, REFRESH_LOOKBACK, source=DOC_SOURCE)
-
-
 def fetch_query(
     live: LiveContext, query: str, lookback: timedelta, *, source: str
 ) -> Iterator[RawFile]:
-    """Ask one query, day by day, for the span of ``live`` or the ``lookback`` up to now."""
+    """Ask one query, day by day, for the span of ``live`` or the ``lookback`` up to now.
+
+    A day that is over is asked for once. SourceRejected if GDELT refuses the query; SourceTransient
+    if it throttles, or no answer is usable.
+    """
     start, end = live.span(lookback)
     day = start.replace(hour=0, minute=0, second=0, microsecond=0)
     while day < end:
@@ -199,8 +184,7 @@ def parse_list(content: bytes, name: str) -> dict[str, BulkFile]:
 def verify_file(raw: RawFile, listed: BulkFile) -> None:
     """Check a fetched file against its listing.
 
-    Raises:
-        SourceTransient: size or MD5 differ; fetch once more, then set the file aside.
+    SourceTransient if size or MD5 differ: fetch once more, then set the file aside.
     """
     # MD5 is what GDELT publishes; it guards against damage here, not against forgery.
     digest = hashlib.md5(raw.content, usedforsecurity=False).hexdigest()
@@ -287,14 +271,16 @@ def _warn_of_rest(refresh: _Refresh, slots: list[datetime]) -> None:
 
 
 def _probe(refresh: _Refresh, name: str) -> RawFile | None:
-    """Ask for a GAL file that may not exist; the host says so with 404, or with 403.
-
-    Returns:
-        The file, or None where there is none or it was damaged twice and set aside.
-    """
+    """Return a GAL file; None where there is none (404 or 403) or it was set aside as damaged."""
+    url = f"{SAFE_ROOT}/gdeltv3/gal/{name}"
     try:
+        # GAL has no list with checksums; the stream's own checksum is at its end.
         return _fetch_checked(
-            refresh, f"{SAFE_ROOT}/gdeltv3/gal/{name}", name, _check_gzip, may_be_absent=True
+            refresh,
+            url,
+            name,
+            lambda raw: gunzip(raw.content, raw.name, MAX_BULK_BYTES),
+            may_be_absent=True,
         )
     except SourceAbsent:
         return None
@@ -354,7 +340,7 @@ def _fetch_checked(
     refresh: _Refresh,
     url: str,
     name: str,
-    check: Callable[[RawFile], None],
+    check: Callable[[RawFile], object],
     *,
     may_be_absent: bool = False,
 ) -> RawFile | None:
@@ -381,11 +367,6 @@ def _fetch_checked(
     live.ledger.freeze(BULK_SOURCE, name)
     refresh.set_aside.append(name)
     return None
-
-
-def _check_gzip(raw: RawFile) -> None:
-    # GAL has no list with checksums; the stream's own checksum is at its end.
-    gunzip(raw.content, raw.name, MAX_BULK_BYTES)
 
 
 def _name_gal(slot: datetime, offset: int) -> str:

@@ -151,7 +151,13 @@ def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     # Not str.splitlines: titles hold vertical tabs and Unicode line separators.
     for line, row in enumerate(text.split("\n"), 1):
         if row:
-            entry, repairs = _load_gal_line(row, raw.name)
+            try:
+                # Lines of a JSON array that was written line by line end in a comma.
+                entry, repairs = load_json(row.rstrip().rstrip(","), raw.name)
+            except SchemaDrift:
+                entry, repairs = {}, 0
+            if not isinstance(entry, dict):
+                entry, repairs = {}, 0
             total_repairs += repairs
             rows.append((line, _read_gal_entry(entry, file_time)))
 
@@ -174,8 +180,7 @@ def read_file_time(name: str) -> datetime:
 def raise_if_throttled(start: bytes) -> None:
     """Reject a throttle notice or a page that comes with status 200 in place of a list.
 
-    Raises:
-        Throttled: GDELT wants fewer requests.
+    Throttled if GDELT wants fewer requests.
     """
     head = start.decode("utf-8", "replace").strip()[:_HEAD_CHARACTERS]
     if _is_throttle_notice(head):
@@ -190,9 +195,11 @@ def load_json(text: str, name: str) -> tuple[object, int]:
         pass
 
     clean, dropped = _CONTROL.subn("", text)
-    clean, doubled = _double_stray_backslashes(clean)
+    # The pattern takes whole escapes first, so a lone backslash in a match is a stray one.
+    strays = sum(match[0] == "\\" for match in _ESCAPE.finditer(clean))
+    clean = _ESCAPE.sub(lambda match: match[0] if len(match[0]) > 1 else "\\\\", clean)
     document, mended = parse_json(clean, f"{name} (after repair)", strict=False)
-    return document, dropped + doubled + mended
+    return document, dropped + strays + mended
 
 
 def parse_utc(text: object, form: str) -> datetime | None:
@@ -204,13 +211,6 @@ def parse_utc(text: object, form: str) -> datetime | None:
         return datetime.strptime(text, form).replace(tzinfo=UTC)
     except ValueError:
         return None
-
-
-def _double_stray_backslashes(text: str) -> tuple[str, int]:
-    # The pattern takes whole escapes first, so a lone backslash in a match is a stray one.
-    strays = sum(match[0] == "\\" for match in _ESCAPE.finditer(text))
-    doubled = _ESCAPE.sub(lambda match: match[0] if len(match[0]) > 1 else "\\\\", text)
-    return doubled, strays
 
 
 def _raise_if_notice(text: str, name: str) -> None:
@@ -381,17 +381,6 @@ def _read_stamp(text: str) -> datetime | None:
         return datetime.fromisoformat(f"{text[:8]}T{text[8:]}").replace(tzinfo=UTC)
     except ValueError:
         return None
-
-
-def _load_gal_line(row: str, name: str) -> tuple[dict[str, Any], int]:
-    """Return a line's object and its repairs; an empty object where the line is beyond repair."""
-    try:
-        # Lines of a JSON array that was written line by line end in a comma.
-        entry, repairs = load_json(row.rstrip().rstrip(","), name)
-    except SchemaDrift:
-        return {}, 0
-
-    return (entry, repairs) if isinstance(entry, dict) else ({}, 0)
 
 
 def _read_gal_entry(entry: dict[str, Any], seen_at: datetime) -> NewsRecord | None:

@@ -1,13 +1,13 @@
 """GDELT news: which articles concern which data set, the files of each mode, and their parsers.
 
 What belongs here: reading ``queries.toml`` (or a copy that a deployment names), the test of an
-article, the same topic as a query of the DOC API; dispatch by file name, the archive's polls, the
-parsing of all files into one frame. What does not: the formats (``gdelt.parse``), fetching
-(``gdelt.live``), which candidates a window may have (``compevo_core.data.news``).
+article; dispatch by file name, the archive's polls, the parsing of all files into one frame. What
+does not: the formats (``gdelt.parse``), fetching (``gdelt.live``), which candidates a window may
+have (``compevo_core.data.news``).
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -58,9 +58,6 @@ _NEAR = timedelta(days=2)
 
 PACKAGED = Path(__file__).with_name("queries.toml")
 
-MAX_QUERY_CHARACTERS = 240
-"""The DOC API refuses longer queries ("too long"), so a topic with many words is asked in parts."""
-
 _WORD = re.compile(r"[\w'./ -]+")
 _FETCH = "fetch"
 
@@ -72,7 +69,6 @@ class FetchLimits(TomlSection):
     most_requests: int = Field(ge=1)
     most_mb: int = Field(ge=1)
     gkg: Literal["none", "gaps", "all"]
-    doc: bool
 
 
 class Topic(TomlSection):
@@ -83,13 +79,12 @@ class Topic(TomlSection):
     words: tuple[str, ...] = Field(min_length=1)
     languages: tuple[str, ...] = ()
     country: str = ""
-    fips: str = ""
     domains: tuple[str, ...] = ()
 
     @field_validator("words")
     @classmethod
     def _check_words(cls, words: tuple[str, ...]) -> tuple[str, ...]:
-        # Quotes and brackets are operators of the DOC API.
+        # Words are matched whole and as they are: no quotes, brackets or other operators.
         wrong = [word for word in words if not _WORD.fullmatch(word) or len(word) < 3]
         if wrong:
             raise ValueError(
@@ -99,8 +94,6 @@ class Topic(TomlSection):
 
     @model_validator(mode="after")
     def _check_country(self) -> "Topic":
-        if bool(self.country) != bool(self.fips):
-            raise ValueError("country and fips go together; give both or neither")
         if self.country and self.country not in COUNTRIES:
             raise ValueError(
                 f"country {self.country!r} has no signs in compevo_core/data/news.py "
@@ -113,22 +106,6 @@ class Topic(TomlSection):
         has_word = holds_word(self.words) & is_of_country(self.country)
         domain = pl.col("domain").fill_null("").str.to_lowercase().str.strip_prefix("www.")
         return (has_word | domain.is_in(list(self.domains))) & is_in_language(self.languages)
-
-    def doc_queries(self) -> Iterator[str]:
-        """Yield the queries of the DOC API that together ask for the words of the topic."""
-        filters = [f"sourcelang:{language.lower()}" for language in self.languages]
-        scope = (
-            [filters[0] if len(filters) == 1 else f"({' OR '.join(filters)})"] if filters else []
-        )
-        scope += [f"sourcecountry:{self.fips}"] if self.fips else []
-
-        part: list[str] = []
-        for word in (f'"{word}"' if not word.isalnum() else word for word in self.words):
-            if part and len(_join_query([*part, word], scope)) > MAX_QUERY_CHARACTERS:
-                yield _join_query(part, scope)
-                part = []
-            part.append(word)
-        yield _join_query(part, scope)
 
 
 class NewsQueries(TomlSection):
@@ -145,8 +122,7 @@ class NewsQueries(TomlSection):
 def read_queries(path: Path | None = None) -> NewsQueries:
     """Read the file of queries, the packaged one unless another is named.
 
-    Raises:
-        ConfigError: it cannot be read, is not TOML, or a key is missing, unknown or wrong.
+    ConfigError if it cannot be read, is not TOML, or a key is missing, unknown or wrong.
     """
     file = path or PACKAGED
     tables = read_toml(file, "correct COMPEVO_NEWS_QUERIES")
@@ -159,23 +135,13 @@ def read_queries(path: Path | None = None) -> NewsQueries:
         return NewsQueries.model_validate({_FETCH: tables.get(_FETCH), "topics": topics})
     except ValidationError as error:
         fault = error.errors()[0]
-        where = _name_place(fault["loc"], topics)
+        place = fault["loc"]
+        if len(place) > 1 and place[0] == "topics" and isinstance(place[1], int):
+            place = (topics[place[1]]["name"], *place[2:])
+        where = ".".join(map(str, place))
         raise ConfigError(
             f"{file}: {where}: {fault['msg']}; compare with the packaged {PACKAGED.name}"
         ) from error
-
-
-def _name_place(location: Sequence[int | str], topics: Sequence[dict[str, object]]) -> str:
-    """Return where in the file a fault is, with a topic's name in place of its number."""
-    if len(location) > 1 and location[0] == "topics" and isinstance(location[1], int):
-        return ".".join(map(str, (topics[location[1]]["name"], *location[2:])))
-    return ".".join(map(str, location))
-
-
-def _join_query(words: Sequence[str], scope: Sequence[str]) -> str:
-    # The API refuses brackets around a single term, and alternatives without them.
-    term = words[0] if len(words) == 1 else f"({' OR '.join(words)})"
-    return " ".join([term, *scope])
 
 
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
@@ -185,8 +151,7 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     answers), then bulk files put into ``gdelt_bulk/``; ``sample`` synthetic answers, one GAL and
     one GKG file.
 
-    Raises:
-        SourceAbsent: the archive has no stored poll.
+    SourceAbsent if the archive has no stored poll.
     """
     if mode is Mode.SAMPLE:
         yield from read_sample_files(DOC_SOURCE)
@@ -252,9 +217,8 @@ def parse_all(
     The 15-minute files hold the news of the whole world: of those fetched live only articles that
     concern a topic of ``queries`` are kept, if any are given.
 
-    Raises:
-        EmptyNewsAnswer: there was no file, or every answer was empty.
-        SourceError: any other failure of :func:`parse_counted`.
+    EmptyNewsAnswer if there was no file, or every answer was empty; otherwise what
+    :func:`parse_counted` raises.
     """
     frames: list[pl.DataFrame] = []
     total = NewsReport()

@@ -56,7 +56,12 @@ class SeriesKeys(TomlSection):
         description="column that names the series, where all share a value column, or two as "
         "'store + item'",
     )
-    unit: str = Field(min_length=1, description="unit of the values, in any words")
+    unit: str = Field(
+        min_length=1,
+        # A spreadsheet would run a cell that begins like a formula.
+        pattern=r"^(-|[^=+@\x00-\x1f-][^\x00-\x1f]*)$",
+        description="unit of the values, in any words",
+    )
     time_zone: str = Field(
         default="UTC", description="clock of stamps without an offset: Europe/Paris, UTC or +01:00"
     )
@@ -386,12 +391,7 @@ class Declaration(TomlSection):
 
 
 def read_declaration(path: Path) -> Declaration:
-    """Read a TOML file.
-
-    Raises:
-        ConfigError: it is not TOML, or a key is missing, unknown or wrong; names file, key and
-            remedy.
-    """
+    """Read a TOML file; a ConfigError names file, key and remedy."""
     return check_declaration(read_toml(path, "check the file"), str(path))
 
 
@@ -431,6 +431,12 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
     spans: tuple[Span, ...] = ()
     if splits.validation_from is not None and splits.test_from is not None:
         spans = divide_days(_PATTERN, splits.validation_from, splits.test_from)
+    at = declaration.schedule.at
+    unknown_steps: tuple[int, ...] = (0,)
+    if at is not None and declaration.schedule.days_ahead and step < DAY:
+        into_day = timedelta(hours=at.hour, minutes=at.minute)
+        # Forecast on the day before: one more than begin after that time, as the newest is late.
+        unknown_steps = (0, math.ceil((DAY - into_day) / step) + 1)
     place = Place(
         timezone=declaration.place.time_zone,
         country=declaration.place.country,
@@ -446,7 +452,7 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         places={},
         default_place=place,
         market_offset=find_standard_offset(declaration.series.time_zone),
-        unknown_steps=_find_unknown_steps(declaration, step),
+        unknown_steps=unknown_steps,
         align_to_market_day=not is_daily,
         lookback_steps=declaration.grid.lookback_steps,
         horizon_steps=declaration.grid.horizon_steps,
@@ -472,18 +478,6 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         or f"Predict the next {declaration.grid.horizon_steps} values of {{entity}}, "
         f"{declaration.grid.step} each",
     )
-
-
-def _find_unknown_steps(declaration: Declaration, step: timedelta) -> tuple[int, ...]:
-    """Return the steps before midnight that nobody has measured when a day is forecast.
-
-    Where it is forecast on the day before, one more than begin after that time: the newest is late.
-    """
-    at = declaration.schedule.at
-    if at is None or not declaration.schedule.days_ahead or step >= DAY:
-        return (0,)
-    into_day = timedelta(hours=at.hour, minutes=at.minute)
-    return 0, math.ceil((DAY - into_day) / step) + 1
 
 
 def name_publisher(name: str) -> str:

@@ -33,6 +33,7 @@ from compevo_core.data.steps import (
 )
 from compevo_core.data.view import find_season
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.forecast.explain import POWERS
 from compevo_core.table.cells import (
     LINE,
     DecimalMark,
@@ -290,9 +291,10 @@ def _find_unit(
     if request.unit or units:
         return request.unit or units[0]
 
-    # load_mw is in mw: the last word of a name is most often the unit, and it is said.
+    # load_mw is in MW: the last word of a name is most often the unit, and it is said.
     words = request.values[0].replace("(", "_").replace(")", "").split("_")
     unit = words[-1].strip() if len(words) > 1 else "units"
+    unit = next((power for power in POWERS if power.lower() == unit.lower()), unit)
     why = "from the column's name" if len(words) > 1 else "as nothing names one"
     draft.guesses.append(f"the unit is {unit!r}, {why}; if not, give --unit")
     return unit

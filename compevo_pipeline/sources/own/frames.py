@@ -268,7 +268,13 @@ def _find_starts(
         )
         return starts - step if keys.stamps == "end" else starts
 
-    distance = step if is_whole_step or keys.aggregate else _find_row_distance(stamps, step)
+    distance = step
+    if not (is_whole_step or keys.aggregate):
+        distances = stamps.unique().sort().diff().drop_nulls()
+        common = distances.mode().min() if len(distances) else step
+        # Finer rows, whose distance divides the step, are averaged.
+        if isinstance(common, timedelta) and common < step and not step % common:
+            distance = common
     starts = stamps - distance if keys.stamps == "end" else stamps
     clock = settle((starts + offset).dt.replace_time_zone(None), distance)
     if keys.aggregate:
@@ -280,15 +286,6 @@ def _find_starts(
         "give --aggregate sum, mean or last for events",
     )
     return (clock - offset).dt.replace_time_zone("UTC")
-
-
-def _find_row_distance(stamps: pl.Series, step: timedelta) -> timedelta:
-    """Return the distance of most rows, where it divides the step: finer rows are averaged."""
-    distances = stamps.unique().sort().diff().drop_nulls()
-    common = distances.mode().min() if len(distances) else step
-    if isinstance(common, timedelta) and common < step and not step % common:
-        return common
-    return step
 
 
 def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, Repairs]:
@@ -461,10 +458,11 @@ def parse_ahead(
     return frame.select([pl.col(name).cast(kind) for name, kind in STEP_COVARIATE_SCHEMA.items()])
 
 
-def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
-    """Parse the table of articles.
+def parse_articles(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Parse the table of articles; count the rows that repeat an address and time.
 
-    A date without a time is known when its day is over: nothing says that it was earlier.
+    Without an address the headline says which article it is. A date without a time is known when
+    its day is over: nothing says that it was earlier.
     """
     news = declaration.news
     optional = [column for column in (news.url, news.body) if column]
@@ -493,15 +491,17 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
         title = row[news.title]
         records.append(
             NewsRecord(
-                # Without an address, the headline and its time say which article it is.
-                url=row.get(news.url, "").strip() or f"{moment:%Y%m%dT%H%M%S}/{title}",
+                url=f"{moment:%Y%m%dT%H%M%S}/{row.get(news.url, '').strip() or title}",
                 title=title,
                 body=row.get(news.body, ""),
                 published_at=moment,
                 seen_at=moment,
             )
         )
-    return claim_articles(build_article_frame(records, raw, raw.fetched_at), declaration)
+    frame = build_article_frame(records, raw, raw.fetched_at)
+    page = pl.col("url").str.extract(r"^[^/]*/(https?://.*)$").fill_null(pl.col("url"))
+    claimed = claim_articles(frame, declaration).with_columns(url=page)
+    return claimed, {"repeated": table.height - frame.height}
 
 
 def claim_articles(frame: pl.DataFrame, declaration: Declaration) -> pl.DataFrame:

@@ -148,7 +148,13 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
     if PurePath(name).suffix.lower() in _EXCEL:
         return _read_excel(content, name)
     if PurePath(name).suffix in _JSON_LINES:
-        return _read_json_lines(content, name)
+        try:
+            table = pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
+        except pl.exceptions.PolarsError as error:
+            raise DataError(
+                f"{name} is not one JSON object a line ({error}); write it again"
+            ) from error
+        return _convert_to_text(table, name)
     if PurePath(name).suffix == _JSON:
         return _read_json(content, name)
 
@@ -222,11 +228,7 @@ def _count_notes(lines: Sequence[str]) -> int:
     """
     for number, (line, below) in enumerate(itertools.pairwise(lines[:_MOST_NOTES])):
         separator, names = _split_header(line)
-        is_header = (
-            len(names) > 1
-            and not line.startswith("#")
-            and all(name and not name[0].isdigit() for name in names)
-        )
+        is_header = not line.startswith("#") and _are_names(names)
         if is_header and len(split_cells(below, separator, Quoting.CELLS)) == len(names):
             notes = [above for above in lines[:number] if not above.startswith("#")]
             filled = [sum(map(bool, _split_header(note)[1])) for note in notes]
@@ -271,16 +273,6 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
         table = (next(named, None) or sheet.load_sheet(0)).to_polars()
     except fastexcel.FastExcelError as error:
         raise DataError(f"{name} is not an Excel file that can be read ({error})") from error
-    return _convert_to_text(table, name)
-
-
-def _read_json_lines(content: bytes, name: str) -> pl.DataFrame:
-    try:
-        table = pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
-    except pl.exceptions.PolarsError as error:
-        raise DataError(
-            f"{name} is not one JSON object a line ({error}); write it again"
-        ) from error
     return _convert_to_text(table, name)
 
 

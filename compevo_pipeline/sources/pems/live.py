@@ -11,17 +11,17 @@ session answers with a web page in place of a list or a file, and is opened agai
 terms: one session at a time, no shared accounts.
 """
 
-import json
 import logging
 from calendar import monthrange
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urljoin
 
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceTransient
 from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.decode import read_json
 from compevo_pipeline.sources.common.hosts import PemsAccess
 from compevo_pipeline.sources.common.http import Client, FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
@@ -138,18 +138,12 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
 def parse_list(content: bytes, name: str) -> list[ClearinghouseFile]:
     """Read a list of files, in the order of their days.
 
-    Raises:
-        SourceBlocked: a web page: the session has ended.
-        SchemaDrift: not the known form.
+    SourceBlocked for a web page, where the session has ended; SchemaDrift for an unknown form.
     """
     if content.lstrip().startswith(b"<"):
         raise _SessionLost(f"{name}: a web page in place of a list: the session has ended")
 
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise SchemaDrift(f"{name}: not JSON ({error}); compare with the clearinghouse") from error
-
+    document: Any = read_json(content, name)
     # A year without files is an empty list where months would be an object.
     months = document.get("data") if isinstance(document, dict) else document
     if not months:
@@ -184,7 +178,14 @@ def _fetch_listed(live: LiveContext, access: PemsAccess) -> Iterator[RawFile]:
     meta_years = (end.year - 1, end.year)
     lists = [_name_list(access, kind, year) for kind in access.files for year in years]
     lists += [_name_list(access, _META, year) for year in meta_years]
-    if live.since is None and _is_done_today(live, lists):
+    entries = [live.ledger.get(LIST_SOURCE, name) for name in lists]
+    is_answered = all(
+        entry is not None and entry.asked_at.date() == live.now.date() and not entry.note
+        for entry in entries
+    )
+    states = {entry.state for entry in live.ledger.list_entries(SOURCE)}
+    # Every list was answered today, and no file waits to be fetched or stored.
+    if live.since is None and is_answered and not states & {EntryState.FETCHED, EntryState.FAILED}:
         return
 
     site = Clearinghouse(client=live.client, access=access)
@@ -224,19 +225,6 @@ def _fetch_file(
         live.ledger.mark_short(SOURCE, file.name, note=note, now=live.now, unchanged=unchanged)
     if raw is not None:
         yield raw
-
-
-def _is_done_today(live: LiveContext, lists: Sequence[str]) -> bool:
-    """Whether every list was answered today, and no file waits to be fetched or stored."""
-    entries = [live.ledger.get(LIST_SOURCE, name) for name in lists]
-    is_answered = all(
-        entry is not None and entry.asked_at.date() == live.now.date() and not entry.note
-        for entry in entries
-    )
-    waiting = (EntryState.FETCHED, EntryState.FAILED)
-    return is_answered and not any(
-        entry.state in waiting for entry in live.ledger.list_entries(SOURCE)
-    )
 
 
 def _name_list(access: PemsAccess, kind: str, year: int) -> str:

@@ -37,10 +37,9 @@ FILE_NAME = re.compile(
 
 MAX_TEXT_BYTES = 2**30  # largest unpacked file; a month of the largest district is above half of it
 LOCAL_ZONE = "America/Los_Angeles"
-STATION_COLUMNS = (
-    *("stamp", "station", "district", "freeway", "direction", "lane_type", "length"),
-    *("samples", "pct_observed", "flow", "occupancy", "speed_mph"),
-)
+_PLACE = ("station", "district", "freeway", "direction", "lane_type", "length")
+_MEASURES = ("samples", "pct_observed", "flow", "occupancy", "speed_mph")
+STATION_COLUMNS = ("stamp", *_PLACE, *_MEASURES)
 LANES = range(1, 9)
 HOUR_COLUMNS = (
     *STATION_COLUMNS,

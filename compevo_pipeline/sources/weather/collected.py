@@ -35,7 +35,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA, UTC_US
 from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.common.base import RawFile, read_product
-from compevo_pipeline.sources.weather.forecast import VARIABLES, RunVariable
+from compevo_pipeline.sources.weather.forecast import VARIABLES
 
 SOURCE = "open_meteo_collected"
 FORECASTS = "weather_forecasts.parquet"
@@ -62,7 +62,6 @@ _HOURS_OF_STATE = 39  # stamps from midnight UTC, where a state begins, to the e
 _FIRST_ISSUE = datetime(2025, 4, 27, 7, tzinfo=UTC)  # a fortnight before operational demand
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
-_KMH_PER_M_S = 3.6
 _SEED = 20260218
 _DECIMALS = 2
 
@@ -71,7 +70,12 @@ read_files = functools.partial(
 )
 """Yields both parts from an archive; there is no other mode."""
 
-COLLECTED = tuple(variable for variable in VARIABLES if variable.name != "solar_radiation_w_m2")
+COLLECTED = tuple(
+    # Wind was collected in km/h, Open-Meteo's default.
+    replace(each, factor=each.factor / (3.6 if each.name == "wind_speed_m_s" else 1.0))
+    for each in VARIABLES
+    if each.name != "solar_radiation_w_m2"
+)
 _LIMITS = {
     "cloud_cover_pct": (0.0, 100.0),
     "wind_speed_m_s": (0.0, np.inf),
@@ -113,7 +117,11 @@ def parse_all(raw_files: Sequence[RawFile]) -> pl.DataFrame:
         observed_RVT[region][:, _count_hours(part["hour"], start)] = _stack(part)
 
     states = _list_states(table, start)
-    selected = _select_states(states)
+    # The newest state of each region before each instant by which views know.
+    newest = {(state.region, _find_cut(state.known_at)): state for state in states}
+    selected = [
+        replace(state, values_Vn=state.values_Vn[:, :_HOURS_OF_STATE]) for state in newest.values()
+    ]
     errors = _find_errors(selected, states, start, n_hours)
     substitutes = _make_substitutes(observed_RVT, errors, start)
     corrected = _correct(selected, states, observed_RVT, start)
@@ -133,19 +141,12 @@ def _read(raw: RawFile, hour: str, *others: str) -> pl.DataFrame:
     try:
         table = pl.read_parquet(io.BytesIO(raw.content))
         columns = [
-            (pl.col(variable.published).cast(pl.Float64) * _find_factor(variable)).alias(
-                variable.name
-            )
-            for variable in COLLECTED
+            (pl.col(each.published).cast(pl.Float64) * each.factor).alias(each.name)
+            for each in COLLECTED
         ]
         return table.select("city", *others, pl.col(hour).cast(UTC_US).alias("hour"), *columns)
     except pl.exceptions.PolarsError as error:
         raise SchemaDrift(f"{raw.name} is not a table of the collected weather: {error}") from error
-
-
-def _find_factor(variable: RunVariable) -> float:
-    # Wind was collected in km/h, Open-Meteo's default.
-    return variable.factor / (_KMH_PER_M_S if variable.name == "wind_speed_m_s" else 1.0)
 
 
 def _stack(part: pl.DataFrame) -> FloatArray:
@@ -171,14 +172,6 @@ def _list_states(table: pl.DataFrame, start: datetime) -> list[_State]:
         first = int(_count_hours(part["hour"], start)[0])
         states.append(_State(regions[str(city)], known_at, first, _stack(part)))
     return states
-
-
-def _select_states(states: Sequence[_State]) -> list[_State]:
-    """Return the newest state of each region before each instant by which views know."""
-    newest = {(state.region, _find_cut(state.known_at)): state for state in states}
-    return [
-        replace(state, values_Vn=state.values_Vn[:, :_HOURS_OF_STATE]) for state in newest.values()
-    ]
 
 
 def _find_cut(known_at: datetime) -> datetime:

@@ -123,8 +123,7 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
 
     A run that Open-Meteo does not have is asked for again later, then given up.
 
-    Raises:
-        SourceError: any other answer than a run; the runs before it are safe.
+    SourceError for any other answer than a run; the runs before it are safe.
     """
     start, end = live.span(LOOKBACK)
     for run in list_runs(start, min(end, live.now - PUBLIC_AFTER)):
@@ -198,9 +197,7 @@ def parse(raw: RawFile) -> pl.DataFrame:
 def raise_if_streamed_error(content: bytes) -> None:
     """Reject an error that came as text with or after a status of 200.
 
-    Raises:
-        SourceAbsent: Open-Meteo does not have the run.
-        SourceTransient: the answer broke off.
+    SourceAbsent if Open-Meteo does not have the run; SourceTransient if the answer broke off.
     """
     if _NO_SUCH_RUN_TEXT in content:
         raise SourceAbsent("Open-Meteo does not have this run; ask again later")
@@ -214,7 +211,16 @@ def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
         url=_find_url(live),
         source=SOURCE,
         name=name,
-        params=_make_query(run),
+        params={
+            "latitude": ",".join(str(latitude) for latitude, _ in PLACES.values()),
+            "longitude": ",".join(str(longitude) for _, longitude in PLACES.values()),
+            "hourly": ",".join(variable.published for variable in VARIABLES),
+            "models": "ecmwf_ifs",
+            "run": f"{run:%Y-%m-%dT%H:%M}",
+            "forecast_days": str(_FORECAST_DAYS),
+            "wind_speed_unit": "ms",
+            "timezone": "GMT",
+        },
         is_final=True,
         key=live.open_meteo,
         check_start=raise_if_streamed_error,
@@ -239,19 +245,6 @@ def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
 
 def _find_url(live: LiveContext) -> str:
     return URL if live.open_meteo is None else CUSTOMER_URL
-
-
-def _make_query(run: datetime) -> dict[str, str]:
-    return {
-        "latitude": ",".join(str(latitude) for latitude, _ in PLACES.values()),
-        "longitude": ",".join(str(longitude) for _, longitude in PLACES.values()),
-        "hourly": ",".join(variable.published for variable in VARIABLES),
-        "models": "ecmwf_ifs",
-        "run": f"{run:%Y-%m-%dT%H:%M}",
-        "forecast_days": str(_FORECAST_DAYS),
-        "wind_speed_unit": "ms",
-        "timezone": "GMT",
-    }
 
 
 def _read_run_time(raw: RawFile) -> datetime:

@@ -75,18 +75,13 @@ def parse(raw: RawFile) -> pl.DataFrame:
         pl.lit(raw.label).alias("source"),
     )
 
-    values = values.with_columns(_local_to_utc(pl.col("known_local")).alias("available_at"))
-    ordered = values.sort("entity", "name", "valid_date")
-    return ordered.select(pl.col(name).cast(kind) for name, kind in COVARIATE_SCHEMA.items())
-
-
-def _local_to_utc(stamp: pl.Expr) -> pl.Expr:
-    """Return naive local times of each row's region in UTC."""
     # A column has one time zone, so each region's rows are converted on their own.
-    by_region = [
+    known = pl.coalesce(
         pl.when(pl.col("entity") == region).then(
-            stamp.dt.replace_time_zone(zone).dt.convert_time_zone("UTC")
+            pl.col("known_local").dt.replace_time_zone(zone).dt.convert_time_zone("UTC")
         )
         for region, zone in LOCAL_ZONES.items()
-    ]
-    return pl.coalesce(by_region)
+    )
+    values = values.with_columns(known.alias("available_at"))
+    ordered = values.sort("entity", "name", "valid_date")
+    return ordered.select(pl.col(name).cast(kind) for name, kind in COVARIATE_SCHEMA.items())

@@ -15,7 +15,7 @@ from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.forecast.forecaster import CompEvoForecaster
-from compevo_core.lm.population import Population
+from compevo_core.lora.population import Population
 from compevo_core.training import trainer
 from compevo_core.training.prior import make_examples, make_view_examples
 from tests.support.answers import answer_in_numbers

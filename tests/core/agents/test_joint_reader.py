@@ -52,15 +52,9 @@ def _score(examples, played, logic, agent=0, config=CONFIG):
 def _sum(examples, fits, weights_A):
     """What a population reads in each window, held out."""
     nothing = np.zeros(48)
-    return np.array(
-        [
-            sum(
-                w * f.held_out.get(e.view.window_id, nothing)
-                for f, w in zip(fits, weights_A, strict=True)
-            )
-            for e in examples
-        ]
-    )
+    names = [e.view.window_id for e in examples]
+    pairs = zip(fits, weights_A, strict=True)
+    return sum(w * np.array([f.held_out.get(name, nothing) for name in names]) for f, w in pairs)
 
 
 def test_one_agent_is_read_as_it_is_by_itself(examples):
@@ -144,14 +138,8 @@ def test_no_reward_of_a_block_hangs_on_its_own_truth(examples):
 def test_agents_take_turns_and_the_second_takes_the_niche_that_is_left(examples):
     reader = _read(examples, 2)
     selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)
-    turns = take_turns(
-        LogicScorer(reader, CONFIG),
-        selection,
-        [NOISE, NOISE],
-        [[OUTAGES], [OUTAGES, SOLAR]],
-        LogicRecords(),
-        [0, 1],
-    )
+    scorer, groups = LogicScorer(reader, CONFIG), [[OUTAGES], [OUTAGES, SOLAR]]
+    turns = take_turns(scorer, selection, [NOISE, NOISE], groups, LogicRecords(), [0, 1])
     assert turns.logics == [OUTAGES, SOLAR]
     assert not turns.is_idle_A.any()
     assert turns.gain_AN.shape == (2, len(examples))
@@ -163,27 +151,22 @@ def test_agents_take_turns_and_the_second_takes_the_niche_that_is_left(examples)
 def test_an_agent_that_adds_nothing_is_left_out_and_can_come_back(examples):
     selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)
     scorer = LogicScorer(_read([replace(e, truth_H=e.truth_H * 0) for e in examples], 2), CONFIG)
-    turns = take_turns(scorer, selection, [OUTAGES, SOLAR], [[], []], LogicRecords(), [0, 1])
-    assert turns.is_idle_A.all()
+
+    def take(scorer, selection, order=(0, 1)):
+        return take_turns(scorer, selection, [OUTAGES, SOLAR], [[], []], LogicRecords(), order)
+
+    assert take(scorer, selection).is_idle_A.all()
     # With equal weights no agent is left out.
     alike = FitnessSelection(2, SelectionConfig(uniform=True), pays_contribution=True)
     alike.fitness_EA += torch.tensor([1.0, 0.0])
-    turns = take_turns(scorer, alike, [OUTAGES, SOLAR], [[], []], LogicRecords(), [0, 1])
-    assert not turns.is_idle_A.any()
+    assert not take(scorer, alike).is_idle_A.any()
     assert alike.open_weights([""]).tolist() == [[0.5, 0.5]]
     selection.is_idle_A[:] = True
     assert selection.weights([""]).tolist() == [[0.5, 0.5]]  # all are: they stay as they were
     selection.is_idle_A[0] = False
     assert selection.weights([""]).tolist() == [[1.0, 0.0]]
     assert selection.open_weights([""]).tolist() == [[0.5, 0.5]]
-    back = take_turns(
-        LogicScorer(_read(examples, 2), CONFIG),
-        selection,
-        [OUTAGES, SOLAR],
-        [[], []],
-        LogicRecords(),
-        [1],
-    )
+    back = take(LogicScorer(_read(examples, 2), CONFIG), selection, [1])
     assert not back.is_idle_A.any()
 
 

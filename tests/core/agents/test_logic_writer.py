@@ -5,18 +5,16 @@ import itertools
 import pytest
 import torch
 
-from compevo_core.agents.decoders import RetrievedArticle
+from compevo_core.agents.decoders import LOGIC, RetrievedArticle
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
 from compevo_core.agents.observation import Observation, fit_logic_prompt, list_most_read
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
+from compevo_core.lora import Population, PromptGroup
 from tests.support.answers import pad_rows
 from tests.support.population import TITLES, tiny
 from tests.support.rounds import build_round_trainer
@@ -50,7 +48,7 @@ def _sampled_mask(proposal, row):
 
 def _states_alone(writer, kind, agent, embeds):
     """Last hidden states (T, D) of one unpadded row under one agent."""
-    with writer.population.use_adapters(kind, agents=slice(agent, agent + 1)):
+    with writer.population.use_adapters(kind, rows=slice(agent, agent + 1)):
         packed = writer.population.pack([[PromptGroup([0] * embeds.shape[1])]])
         return writer.population.hidden_states(packed, embeds)[0]
 
@@ -151,8 +149,8 @@ def _write(texts, monkeypatch, **overrides):
         for group in texts
     ]
 
-    def sample(*_, samples, **__):
-        return pad_rows([ids for group in rows for ids in group[:samples]], agents=3)
+    def sample(_, cache, settings):
+        return pad_rows([ids for group in rows for ids in group[: settings.samples]], agents=3)
 
     monkeypatch.setattr(Population, "sample", sample)
     return trainer.writer, _propose(trainer, state)
@@ -216,21 +214,23 @@ def test_a_round_of_empty_samples_has_log_probabilities_that_carry_a_gradient(mo
     assert writer.reference_logp(proposal).abs().sum() == 0
 
 
+SLOTS = build_slots(["NSW1", "SA1"])
+SENTENCES = {"".join(parts).strip() for parts in itertools.product(*SLOTS)}
+
+
 def test_logics_with_slots_are_sampled_and_scored_under_their_grammar():
     trainer, state, _ = build_round_trainer(evolution__form="slots", grpo__group_size=2)
     writer = trainer.writer
     proposal = _propose(trainer, state)
 
-    slots = build_slots(["NSW1", "SA1"])
-    sentences = {"".join(parts).strip() for parts in itertools.product(*slots)}
-    assert set(proposal.candidates) <= sentences
-    assert {logic for group in proposal.group_logics for logic in group} <= sentences
+    assert set(proposal.candidates) <= SENTENCES
+    assert {logic for group in proposal.group_logics for logic in group} <= SENTENCES
     assert not proposal.is_empty_AG.any()
     assert len({logic for group in proposal.group_logics for logic in group}) > 3
 
     # By hand: the softmax over what the grammar allows, at T_gen.
     end = writer.population.backbone.tokenizer.eos_token_id
-    grammar = SlotGrammar(slots, writer.population.backbone.tokenizer, [end])
+    grammar = SlotGrammar(SLOTS, writer.population.backbone.tokenizer, [end])
     logp_T = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)[1, 1]
     ids = _sampled_ids(proposal, 3)[0].tolist()
     soft_D = proposal.soft_prompt_AD[1]
@@ -248,9 +248,7 @@ def test_a_share_drawn_flat_stands_last_and_is_no_part_of_the_policy():
         evolution__form="slots", evolution__flat_share=0.5, grpo__group_size=4
     )
     proposal = _propose(trainer, state)
-    slots = build_slots(["NSW1", "SA1"])
-    sentences = {"".join(parts).strip() for parts in itertools.product(*slots)}
-    assert [len(set(group) & sentences) for group in proposal.group_logics] == [4, 4, 4]
+    assert [len(set(group) & SENTENCES) for group in proposal.group_logics] == [4, 4, 4]
     assert proposal.is_empty_AG.tolist() == [[False, False, True, True]] * 3
     assert proposal.n_empty == 0 and not proposal.mask_AGT[:, 2:].any()
 
@@ -319,7 +317,9 @@ def test_a_prompt_that_fits_is_whole_and_one_token_less_cuts_it():
 
 def test_news_is_cut_first_then_history_then_peers_and_never_what_is_the_agents_own():
     shown = set()
-    shortest = _shortest_length()
+    with pytest.raises(ConfigError, match=r"needs (\d+) tokens") as caught:
+        _fit(64)
+    shortest = int(str(caught.value).partition("needs ")[2].split()[0])
     longest = _fit(4096)[1] + 1
     # A piece that is cut has more characters, and so tokens, than a step.
     for length in (*range(shortest, longest, 7), longest):
@@ -335,12 +335,6 @@ def test_news_is_cut_first_then_history_then_peers_and_never_what_is_the_agents_
     # Nothing goes before what comes earlier in the order, and each piece is cut at some length.
     expected = {tuple(place >= cut for place in range(len(CUT))) for cut in range(len(CUT) + 1)}
     assert shown == expected
-
-
-def _shortest_length():
-    with pytest.raises(ConfigError, match=r"needs (\d+) tokens") as caught:
-        _fit(64)
-    return int(str(caught.value).partition("needs ")[2].split()[0])
 
 
 def test_the_titles_read_in_most_windows_come_first_and_better_matches_before_others():

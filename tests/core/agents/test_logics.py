@@ -142,9 +142,8 @@ def test_a_crossed_logic_has_slots_of_its_parents_and_at_most_two_topics():
         for _ in range(200)
     ]
     for slot in ("verb", "region", "time", "sign", "selectors"):
-        assert {getattr(child, slot) for child in children} == {
-            getattr(parent, slot) for parent in known
-        }
+        ours, theirs = ({getattr(one, slot) for one in some} for some in (children, known))
+        assert ours == theirs
     named = {child.topics for child in children if child is not None}
     assert {len(topics) for topics in named} == {1, 2} and len(named) == 6
     assert {("power outages", "rooftop solar"), ("rooftop solar",)} < named

@@ -1,6 +1,5 @@
 """What a logic selects: place, age, country and number, and the topic that articles are near to."""
 
-import dataclasses
 from dataclasses import replace
 from datetime import timedelta
 
@@ -49,7 +48,7 @@ def test_the_home_region_is_that_of_the_series_and_a_named_one_is_that_one():
 def test_age_country_and_number_select():
     view, retriever = _view(), _retriever(top_k=8)
     young = LOGIC.format(place="any region", rest=" at most a day old,")
-    late = dataclasses.replace(view, origin_utc=view.origin_utc + timedelta(days=2))
+    late = replace(view, origin_utc=view.origin_utc + timedelta(days=2))
     assert _titles(retriever, young) and not _titles(retriever, young, late)
     local = LOGIC.format(place="any region", rest=" from papers of its country,")
     assert len(_titles(retriever, local)) == len(view.candidate_ids)
@@ -65,8 +64,8 @@ def test_age_country_and_number_select():
 def test_many_windows_are_ranked_as_one_by_one(monkeypatch, *, selects):
     monkeypatch.setattr(retrieval, "_RANKED", 50)  # two windows at a time
     views = list(planted_world(is_regional=True).windows.views()[:9])
-    views[3] = dataclasses.replace(views[3], candidate_ids=())
-    views[5] = dataclasses.replace(views[5], candidate_ids=views[5].candidate_ids[2:])
+    views[3] = replace(views[3], candidate_ids=())
+    views[5] = replace(views[5], candidate_ids=views[5].candidate_ids[2:])
     retriever = _retriever(top_k=3, selects=selects)
     logic = LOGIC.format(place="the home region", rest="")
     read = retriever.retrieve_each(logic, views)

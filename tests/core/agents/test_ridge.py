@@ -8,13 +8,10 @@ from compevo_core.agents.ridge import PENALTIES, KernelFolds, fit_ridge, measure
 ALL = np.ones(60, dtype=bool)
 
 
-def _cut(count=60, blocks=5, embargo=2):
-    """Blocks of windows, with those too near to each left out of its fit."""
-    at = np.arange(count)
-    parts = np.array_split(at, blocks)
-    return [
-        (np.isin(at, part), (at < part[0] - embargo) | (at > part[-1] + embargo)) for part in parts
-    ]
+_days = np.arange(60)
+_parts = np.array_split(_days, 5)
+# Blocks of windows, with those within two of each left out of its fit.
+FOLDS = [(np.isin(_days, p), (_days < p[0] - 2) | (_days > p[-1] + 2)) for p in _parts]
 
 
 def _sample(columns, effect=1.0):
@@ -25,8 +22,8 @@ def _sample(columns, effect=1.0):
 
 def _hold_out(x_NK, y_NH):
     """Held-out residuals of both forms."""
-    held_out_NH = fit_ridge(x_NK, y_NH, _cut(), ALL).hold_out(x_NK, _cut())
-    return y_NH - held_out_NH, KernelFolds(y_NH, _cut(), PENALTIES).hold_out(x_NK @ x_NK.T)
+    held_out_NH = fit_ridge(x_NK, y_NH, FOLDS, ALL).hold_out(x_NK, FOLDS)
+    return y_NH - held_out_NH, KernelFolds(y_NH, FOLDS, PENALTIES).hold_out(x_NK @ x_NK.T)
 
 
 @pytest.mark.parametrize("columns", [4, 90])
@@ -36,15 +33,14 @@ def test_added_gram_matrices_are_one_ridge_on_joined_columns(columns):
     half = columns // 2
     parts = sum(part @ part.T for part in (x_NK[:, :half], x_NK[:, half:]))
     np.testing.assert_allclose(added, joined, atol=1e-6)
-    np.testing.assert_allclose(
-        KernelFolds(y_NH, _cut(), PENALTIES).hold_out(parts), joined, atol=1e-6
-    )
+    split_NH = KernelFolds(y_NH, FOLDS, PENALTIES).hold_out(parts)
+    np.testing.assert_allclose(split_NH, joined, atol=1e-6)
     assert (joined**2).sum() < (y_NH**2).sum()
 
 
 def test_a_block_is_read_without_its_own_truth_and_with_that_of_others():
     x_NK, y_NH = _sample(8)
-    rows = np.flatnonzero(_cut()[2][0])
+    rows = np.flatnonzero(FOLDS[2][0])
     changed_NH = y_NH.copy()
     changed_NH[rows] = 50 * np.random.default_rng(1).permutation(y_NH[rows])
     for before, after in zip(_hold_out(x_NK, y_NH), _hold_out(x_NK, changed_NH), strict=True):
@@ -55,17 +51,17 @@ def test_a_block_is_read_without_its_own_truth_and_with_that_of_others():
 
 def test_noise_is_read_as_zero_where_no_penalty_is_strong_enough():
     x_NK, y_NH = _sample(30, effect=0.0)
-    fit = fit_ridge(x_NK, y_NH, _cut(), ALL, np.array([1e-3]))
+    fit = fit_ridge(x_NK, y_NH, FOLDS, ALL, np.array([1e-3]))
     assert not fit.weights_KH.any()
     assert not fit.held_out_BKH.any()
-    residual_NH = KernelFolds(y_NH, _cut(), np.array([1e-3])).hold_out(x_NK @ x_NK.T)
+    residual_NH = KernelFolds(y_NH, FOLDS, np.array([1e-3])).hold_out(x_NK @ x_NK.T)
     np.testing.assert_array_equal(residual_NH, y_NH)
 
 
 def test_of_equal_errors_none_is_read_by_a_penalty_that_nothing_judged():
     x_NK, y_NH = _sample(4)
     x_NK[:48] = 0.0  # all but the last block
-    assert not fit_ridge(x_NK, y_NH, _cut(), ALL).weights_KH.any()
+    assert not fit_ridge(x_NK, y_NH, FOLDS, ALL).weights_KH.any()
     np.testing.assert_allclose(_hold_out(x_NK, y_NH), [y_NH, y_NH], atol=1e-9)
 
 
@@ -73,11 +69,11 @@ def test_what_has_drifted_apart_by_the_last_block_is_not_read_after_train():
     at = np.linspace(-1, 1, 60)
     # Up to the last fifth the target follows the column, and then it does not.
     y_NH = np.where(at < 0.6, at, 0.0)[:, None]
-    is_last, is_before = _cut()[-1]
+    is_last, is_before = FOLDS[-1]
     *errors_P, zero = measure_later(at[:, None], y_NH, is_before, is_last)
     assert min(errors_P) > zero
-    assert not fit_ridge(at[:, None], y_NH, _cut(), ALL).weights_KH.any()
-    assert fit_ridge(at[:, None], at[:, None], _cut(), ALL).weights_KH.any()
+    assert not fit_ridge(at[:, None], y_NH, FOLDS, ALL).weights_KH.any()
+    assert fit_ridge(at[:, None], at[:, None], FOLDS, ALL).weights_KH.any()
 
 
 def test_rows_that_are_not_usable_change_nothing():
@@ -85,8 +81,7 @@ def test_rows_that_are_not_usable_change_nothing():
     usable_N = ALL.copy()
     usable_N[10:14] = False
     y_NH[10:14] = 1e3
-    first = fit_ridge(x_NK, y_NH, _cut(), usable_N)
+    first = fit_ridge(x_NK, y_NH, FOLDS, usable_N)
     y_NH[10:14] = -1e3
-    np.testing.assert_array_equal(
-        first.weights_KH, fit_ridge(x_NK, y_NH, _cut(), usable_N).weights_KH
-    )
+    second = fit_ridge(x_NK, y_NH, FOLDS, usable_N)
+    np.testing.assert_array_equal(first.weights_KH, second.weights_KH)

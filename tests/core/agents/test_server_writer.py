@@ -6,11 +6,11 @@ import shutil
 import pytest
 import torch
 
+from compevo_core.agents.decoders import LOGIC
 from compevo_core.agents.observation import Observation
 from compevo_core.agents.remote_writers import EndpointWriter, ServerWriter
 from compevo_core.errors import ConfigError, DataError, SourceBlocked, SourceTransient
 from compevo_core.forecast.forecaster import CompEvoForecaster
-from compevo_core.lm.adapters import LOGIC
 from compevo_core.paper.changes import find_variant
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
@@ -177,10 +177,8 @@ def test_an_answer_without_token_ids_is_refused(answer, bare_writer, monkeypatch
 
 def test_ids_end_with_the_vocabulary(bare_writer, monkeypatch):
     size = bare_writer.population.vocabulary_size
-    answers = iter([size - 1, size])
-    monkeypatch.setattr(
-        bare_writer, "_server", lambda *_: {"choices": [{"token_ids": [next(answers)]}]}
-    )
+    answers = iter([{"choices": [{"token_ids": [last]}]} for last in (size - 1, size)])
+    monkeypatch.setattr(bare_writer, "_server", lambda *_: next(answers))
     assert bare_writer._ask(1, "adapter", [1, 2], 0) == [[size - 1]]
     with pytest.raises(DataError, match=f"token_ids below {size}"):
         bare_writer._ask(1, "adapter", [1, 2], 0)
@@ -306,10 +304,9 @@ def test_the_fittest_of_parent_and_children_is_played_next():
     for agent, played in enumerate(state.logics):
         group = [parents[agent], *result.group_logics[agent]]
         assert played in group
-        best = max(result.group_rewards[agent])
         if played != parents[agent]:
-            children = result.group_logics[agent]
-            assert result.group_rewards[agent][children.index(played)] == best
+            rewards = result.group_rewards[agent]
+            assert rewards[result.group_logics[agent].index(played)] == max(rewards)
 
 
 @pytest.mark.slow

@@ -8,7 +8,12 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compevo_core.agents.decoders import ForecastExample, ForecastRequest, RetrievedArticle
+from compevo_core.agents.decoders import (
+    FORECAST,
+    ForecastExample,
+    ForecastRequest,
+    RetrievedArticle,
+)
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.text_decoder import (
     TextDecoder,
@@ -17,24 +22,13 @@ from compevo_core.agents.text_decoder import (
     parse_answer,
 )
 from compevo_core.errors import ConfigError, ForecastParseError
-from compevo_core.lm.adapters import FORECAST
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
+from compevo_core.lora import Population, PromptGroup
 from tests.support.answers import answer_in_numbers, pad_rows
 from tests.support.models import build_model, fill_with_noise, make_batch
 from tests.support.population import tiny, windows
 
 #: The three agents correct a prior, answer with the values themselves, correct a blend of priors.
 MEMBERS = [{"prior": "persistence"}, {"prior": "none"}, {"prior": "blend"}]
-
-
-def _build(**overrides):
-    """A text decoder over adapters away from their start, and two windows."""
-    config = tiny(forecast__decoder="text", population__members=MEMBERS, **overrides)
-    model = build_model(config)
-    fill_with_noise(model)
-    assert isinstance(model.decoder, TextDecoder)
-    return model.decoder, make_batch(config)
 
 
 @pytest.fixture(autouse=True)
@@ -45,15 +39,17 @@ def _answers(monkeypatch):
 
 @pytest.fixture(scope="module")
 def built():
-    return _build()
+    """A text decoder over adapters away from their start, and two windows."""
+    config = tiny(forecast__decoder="text", population__members=MEMBERS)
+    model = build_model(config)
+    fill_with_noise(model)
+    assert isinstance(model.decoder, TextDecoder)
+    return model.decoder, make_batch(config)
 
 
-def _read(examples, agents=3):
+def _read(examples):
     """One logic an agent, without news."""
-    return [
-        [ForecastRequest(one, [SEED_LOGICS[agent]], [()]) for one in examples]
-        for agent in range(agents)
-    ]
+    return [[ForecastRequest(one, [logic], [()]) for one in examples] for logic in SEED_LOGICS[:3]]
 
 
 def _find_base(decoder, agent, one):
@@ -131,7 +127,7 @@ def test_the_token_loss_is_that_of_each_answer_read_alone_after_its_prompt(built
             prompt = [*question.group.prefix, *question.group.suffixes[0]]
             answer = torch.tensor(decoder._encode_answer(question))
 
-            with torch.no_grad(), population.use_adapters(FORECAST, agents=slice(agent, agent + 1)):
+            with torch.no_grad(), population.use_adapters(FORECAST, rows=slice(agent, agent + 1)):
                 row = PromptGroup([*prompt, *answer.tolist()])
                 states_LD = population.hidden_states(population.pack([[row]]))[0]
 
@@ -171,7 +167,7 @@ def test_answers_are_written_without_dropout_and_some_agents_answer_as_among_all
     assert torch.equal(trained.values_ABH, plain_ARH)
 
     some = slice(1, 3)
-    with decoder.population.use_adapters(FORECAST, agents=some):
+    with decoder.population.use_adapters(FORECAST, rows=some):
         alone_ARH = decoder.decode(readings[some], train=False, agents=some).values_ABH
     # Every third answer is one number short; that of agent 1 to the second window is in neither.
     assert torch.allclose(alone_ARH[0, 1], plain_ARH[1, 1], atol=1e-4)

@@ -1,19 +1,24 @@
 """The contract that every baseline keeps, and what each one forecasts."""
 
 import json
+from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 import compevo_core.baselines.gbm as gbm
 from compevo_core import baselines
 from compevo_core.baselines import (
     BASELINES,
+    PRIORS,
     Baseline,
     SharedFits,
     fit_baseline,
     is_applicable,
     load_baseline,
+    register,
 )
 from compevo_core.baselines.base import ViewForecaster, repeat_last_season
 from compevo_core.baselines.features import FeatureSpace
@@ -24,9 +29,13 @@ from compevo_core.data.build import build_windows
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, LeakageError
+from compevo_core.report.tables import method_name
+from compevo_core.table.forecaster import Forecaster
+from compevo_pipeline.work.methods import configure_chosen
 from tests.support.population import windows as make_days
 from tests.support.window_samples import (
     DAY,
+    NOW,
     from_nem,
     make_covariates,
     make_daily_values,
@@ -38,6 +47,7 @@ from tests.support.window_samples import (
     make_window_set,
 )
 
+REPO = Path(__file__).parents[3]
 N_DAYS = 60
 
 
@@ -167,7 +177,7 @@ def test_the_published_forecast_is_handed_on_only_where_every_window_has_one():
 
 
 def test_unknown_names_and_incomplete_folders_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"no baseline 'arima'; known: persistence"):
+    with pytest.raises(ConfigError, match=r"no baseline 'arima'; known: last-value"):
         fit_baseline("arima", make_window_set())
     with pytest.raises(CheckpointMismatch, match=r"baseline\.json is missing"):
         load_baseline(tmp_path)
@@ -175,6 +185,24 @@ def test_unknown_names_and_incomplete_folders_are_refused(tmp_path):
     with pytest.raises(CheckpointMismatch, match="holds 'persistence', not 'gbm'"):
         BASELINES["gbm"].load(tmp_path)
     assert json.loads((tmp_path / "baseline.json").read_text()) == {"baseline": "persistence"}
+
+
+def test_the_class_of_the_how_to_is_a_method_everywhere(request):
+    page = (REPO / "docs/how-to/add-a-baseline.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    request.addfinalizer(lambda: [names.pop("usual-day", None) for names in (BASELINES, PRIORS)])
+    exec(compile(code, "add-a-baseline.md", "exec"), defined := {})  # noqa: S102 - our own page
+    with pytest.raises(ConfigError, match="usual-day"):
+        register(defined["UsualDay"])
+
+    hours = [NOW + timedelta(hours=i) for i in range(24 * 40)]
+    table = pl.DataFrame({"ds": hours, "y": [hour.hour + 1.0 for hour in hours]})
+    forecast = Forecaster("usual-day", horizon=24, lookback=48).fit(table).predict()
+    assert forecast["mean"].to_list() == [stamp.hour + 1.0 for stamp in forecast["ds"]]
+    with pytest.raises(ConfigError, match=r"known: .*usual-day"):
+        configure_chosen("unusual-day", {})
+    assert "usual-day" in BASELINES and method_name("usual-day") == "Usual day"
+    assert code.count("\n") <= 40
 
 
 FIRST = from_nem(2019, 1, 1)
@@ -187,16 +215,9 @@ def make_windows(entity, slope, days, seed):
     for day in range(days):
         level = rng.normal(0, 50)
         x = 1000 + level + rng.normal(0, 0.01, 48)
-        out.append(
-            make_window(
-                day,
-                origin=FIRST + day * DAY,
-                window_id=f"{entity}-{day}",
-                entity=entity,
-                x=x,
-                y=x + slope * level,
-            )
-        )
+        names = {"window_id": f"{entity}-{day}", "entity": entity}
+        origin = FIRST + day * DAY
+        out.append(make_window(day, origin=origin, x=x, y=x + slope * level, **names))
     return out
 
 

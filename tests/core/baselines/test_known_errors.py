@@ -122,24 +122,16 @@ def test_a_level_is_kept_in_units_of_the_spread_so_that_series_can_lend_it():
     assert np.allclose(lent_H, -SCALER.std[other.view.entity])
 
 
-def test_a_window_gets_the_level_of_the_windows_that_ended_before_its_origin():
-    days = _one_series(list(TRAIN))
+@pytest.mark.parametrize(("unknown", "without"), [(0, 1), (14, 2)])
+def test_a_window_gets_the_level_of_the_windows_that_had_ended_when_it_was_viewed(unknown, without):
+    days = [window.change_view(unknown_steps=unknown) for window in _one_series(list(TRAIN))]
     followed_NPH = follow_levels(RULE, SCALER, days, _too_high(days))
     truth_NH = np.stack([window.y for window in days])
 
-    # At the first origin nothing is known; from the second on the error of the first day is.
-    assert np.allclose(followed_NPH[0, 0], truth_NH[0] + HIGH)
-    assert np.allclose(followed_NPH[1:, 0], truth_NH[1:])
-
-
-def test_a_view_of_the_afternoon_before_does_not_know_how_that_day_ended():
-    days = [window.change_view(unknown_steps=14) for window in _one_series(list(TRAIN))]
-    followed_NPH = follow_levels(RULE, SCALER, days, _too_high(days))
-    truth_NH = np.stack([window.y for window in days])
-
-    # The first day ends with the origin of the second, hours after that one's view was made.
-    assert np.allclose(followed_NPH[:2, 0], truth_NH[:2] + HIGH)
-    assert np.allclose(followed_NPH[2:, 0], truth_NH[2:])
+    # At the first origin nothing is known, at the second one the error of the first day is; of a
+    # view of 17:00 not even that, as the first day ends hours after it was made.
+    assert np.allclose(followed_NPH[:without, 0], truth_NH[:without] + HIGH)
+    assert np.allclose(followed_NPH[without:, 0], truth_NH[without:])
 
 
 @pytest.mark.parametrize("poisoned", range(4))

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.baselines import fit_baseline, gbm, is_applicable
+from compevo_core.baselines import BASELINES, fit_baseline, gbm, is_applicable
 from compevo_core.baselines.features import PublishedErrorSpace
 from compevo_core.baselines.weather import TEMPERATURE, PastSpace
 from compevo_core.data.build import build_windows
@@ -114,14 +114,12 @@ def test_what_the_train_split_did_not_have_is_refused(name, windows):
 
 def forget_publications(windows, **of):
     """The windows, without the publication where a view has all the given values."""
-    return change_views(
-        windows,
-        lambda view: (
-            {"published": None}
-            if all(getattr(view, name) == value for name, value in of.items())
-            else {}
-        ),
-    )
+
+    def forget(view):
+        is_meant = all(getattr(view, name) == value for name, value in of.items())
+        return {"published": None} if is_meant else {}
+
+    return change_views(windows, forget)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -139,7 +137,8 @@ def test_a_train_day_without_a_publication_is_left_out_of_a_fit(name, windows):
 def test_a_train_split_without_publications_leaves_a_model_out_of_a_table(
     name, windows, monkeypatch
 ):
-    monkeypatch.setattr(baseline_scores, "BASELINES", ("published", *MODELS))
+    chosen = {each: BASELINES[each] for each in ("published", *MODELS)}
+    monkeypatch.setattr(baseline_scores, "BASELINES", chosen)
     train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
     one_day = forget_publications(train, origin_utc=train[40].view.origin_utc)
     assert is_applicable(name, test, one_day)
@@ -181,14 +180,12 @@ def test_columns_are_changes_and_widths_in_units_of_the_series(windows):
 def give_weather(windows, *, every):
     """Forecast weather that says nothing, in one of ``every`` days."""
     weather = {"temperature_c": np.full(48, 21.0), "temperature_c_lag1": np.full(48, 20.0)}
-    return change_views(
-        windows,
-        lambda view: (
-            {"step_covariates": {**view.step_covariates, **weather}}
-            if (view.origin_utc - FIRST) // DAY % every == 0
-            else {}
-        ),
-    )
+
+    def give(view):
+        is_meant = (view.origin_utc - FIRST) // DAY % every == 0
+        return {"step_covariates": view.step_covariates | weather} if is_meant else {}
+
+    return change_views(windows, give)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -219,7 +216,10 @@ MW_PER_DEGREE = 40.0
 
 @pytest.fixture(scope="module")
 def of_weather():
-    """Demand that follows how far a day's temperature lies above 22 degrees, and nothing else."""
+    """Demand that follows how far a day's temperature lies above 22 degrees, and nothing else.
+
+    Windows of train and of test.
+    """
     rng = np.random.default_rng(5)
     degrees_DH = (
         24.0 + rng.normal(0, 5, (WEATHER_DAYS, 1)) + 4 * np.sin(np.arange(48) / 48 * 2 * np.pi)
@@ -234,7 +234,7 @@ def of_weather():
         for step in range(48)
         for name, value in ((TEMPERATURE, degrees_DH[day, step]), ("solar_mw", 100.0 + step))
     ]
-    return build_windows(
+    windows = build_windows(
         make_operational_spec(date(2025, 9, 16), date(2026, 3, 31)),
         make_series(
             demand.ravel().tolist(), first=SPRING, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
@@ -242,10 +242,7 @@ def of_weather():
         published=make_published(SPRING, WEATHER_DAYS),
         step_covariates=pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row"),
     )
-
-
-def split(of_weather):
-    return of_weather[: 2 * (WEATHER_TRAIN - 15)], of_weather[2 * (WEATHER_TRAIN - 15) :]
+    return windows[: 2 * (WEATHER_TRAIN - 15)], windows[2 * (WEATHER_TRAIN - 15) :]
 
 
 def select_steps(view, *names):
@@ -260,19 +257,13 @@ def change_steps(view, changes, **others):
 def forget_weather(windows):
     return change_views(
         windows,
-        lambda view: {
-            "step_covariates": {
-                key: values
-                for key, values in view.step_covariates.items()
-                if not key.startswith(TEMPERATURE)
-            }
-        },
+        lambda view: {"step_covariates": select_steps(view, "past", "solar", "published")},
     )
 
 
 @pytest.mark.parametrize("name", OWN_MODELS)
 def test_weather_of_the_day_tells_what_its_past_cannot(name, of_weather):
-    train, test = split(of_weather)
+    train, test = of_weather
     without = error(fit_baseline(name, forget_weather(train)), forget_weather(test))
     fitted = fit_baseline(name, train)
     assert error(fitted, test) < 0.5 * without
@@ -287,21 +278,18 @@ def test_weather_of_the_day_tells_what_its_past_cannot(name, of_weather):
 
 @pytest.mark.parametrize("name", OWN_MODELS)
 def test_weather_that_was_not_known_is_that_of_the_last_fortnight(name, of_weather):
-    train, test = split(of_weather)
+    train, test = of_weather
     fitted = fit_baseline(name, train)
 
-    def forecast(today):
-        views = []
-        for view in test.views():
-            usual_H = view.step_covariates[f"{TEMPERATURE}_mean14"]
-            views.append(change_steps(view, {TEMPERATURE: usual_H if today is None else today}))
-        return fitted.predict(views)
-
-    np.testing.assert_array_equal(forecast(np.full(48, np.nan)), forecast(None))
+    usual, unknown = (
+        [change_steps(view, {TEMPERATURE: find(view.step_covariates)}) for view in test.views()]
+        for find in (lambda known: known[f"{TEMPERATURE}_mean14"], lambda _: np.full(48, np.nan))
+    )
+    np.testing.assert_array_equal(fitted.predict(unknown), fitted.predict(usual))
 
 
 def test_a_heat_that_train_did_not_have_moves_the_ridge_by_degrees_alone(of_weather):
-    train, test = split(of_weather)
+    train, test = of_weather
 
     # A winter: no degree above the threshold, but for a thousandth.
     def cool(view):
@@ -315,15 +303,17 @@ def test_a_heat_that_train_did_not_have_moves_the_ridge_by_degrees_alone(of_weat
 
 
 def test_only_covariates_in_the_unit_of_the_series_are_scaled_with_it(of_weather):
-    space = PublishedErrorSpace.fit(of_weather)
+    train, _ = of_weather
+    space = PublishedErrorSpace.fit(train)
     assert (space.covariates, space.weather) == (("solar_mw",), (TEMPERATURE,))
-    degrees_NH = PastSpace.fit(of_weather).encode_steps(of_weather.views()[:1])[TEMPERATURE]
-    np.testing.assert_array_equal(degrees_NH[0], of_weather.views()[0].step_covariates[TEMPERATURE])
+    view = train.views()[0]
+    degrees_NH = PastSpace.fit(train).encode_steps([view])[TEMPERATURE]
+    np.testing.assert_array_equal(degrees_NH[0], view.step_covariates[TEMPERATURE])
 
 
 @pytest.mark.parametrize("name", OWN_MODELS)
 def test_a_model_of_the_series_sees_no_forecast_that_others_made_of_it(name, of_weather):
-    train, test = split(of_weather)
+    train, test = of_weather
     fitted = fit_baseline(name, train)
     views = []
     for view in test.views():
@@ -336,7 +326,7 @@ def test_a_model_of_the_series_sees_no_forecast_that_others_made_of_it(name, of_
 
 
 def test_the_trees_of_a_published_error_see_weather_and_past(of_weather):
-    train, test = split(of_weather)
+    train, test = of_weather
     fitted = fit_baseline("published-error-gbm", train)
     before = fitted.predict(test.views())
     for name in (TEMPERATURE, "past_lag7"):
@@ -348,7 +338,7 @@ def test_the_trees_of_a_published_error_see_weather_and_past(of_weather):
 
 @pytest.mark.parametrize("name", OWN_MODELS)
 def test_views_without_a_past_are_refused(name, of_weather):
-    train, test = split(of_weather)
+    train, test = of_weather
     young = make_window_set(split="train")
     assert not is_applicable(name, young)
     with pytest.raises(DataError, match="holds the series' own past"):

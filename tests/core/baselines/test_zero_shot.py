@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from compevo_core.baselines import Baseline, fit_baseline, load_baseline
 from compevo_core.baselines.base import read_facts
+from compevo_core.baselines.naive import Persistence
 from compevo_core.baselines.zero_shot import find_at_hand
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
@@ -33,10 +34,6 @@ def fit(folder):
     return fit_baseline(f"zero-shot:{folder}", TRAIN)
 
 
-def change_units(views, factor, shift):
-    return [make_window(i, x=factor * view.x + shift).view for i, view in enumerate(views)]
-
-
 def check_contract(folder, fitted):
     """What every model keeps, whichever library runs it."""
     views = TRAIN.views()
@@ -44,9 +41,8 @@ def check_contract(folder, fitted):
     alone = np.concatenate([fitted.predict([view]) for view in reversed(views)])[::-1]
     np.testing.assert_allclose(whole, alone, rtol=1e-4)
     assert np.isfinite(whole).all() and np.ptp(whole, axis=0).max() > 1
-    np.testing.assert_allclose(
-        fitted.predict(change_units(views, 0.01, -30)), 0.01 * whole - 30, rtol=1e-3
-    )
+    other_unit = [make_window(i, x=0.01 * view.x - 30).view for i, view in enumerate(views)]
+    np.testing.assert_allclose(fitted.predict(other_unit), 0.01 * whole - 30, rtol=1e-3)
     assert fitted.name == f"zero-shot-{folder.name}"
     assert fitted.predict([]).shape == (0, 48)
 
@@ -157,7 +153,7 @@ def test_a_model_is_at_hand_where_the_cache_holds_all_of_it(tmp_path, monkeypatc
 
 def test_a_model_at_hand_is_a_candidate_of_auto(timesfm, monkeypatch):
     train, val = windows("train", 8), windows("val", 6, first_day=20)
-    monkeypatch.setattr(method_choice, "PRIORS", {"persistence": None})
+    monkeypatch.setattr(method_choice, "PRIORS", {"persistence": Persistence})
     monkeypatch.setattr(method_choice, "find_at_hand", lambda: str(timesfm))
     said = []
     choice = method_choice.choose_method(train, val, on_step=said.append)

@@ -281,21 +281,10 @@ def test_a_logic_has_a_choice_where_candidates_outnumber_what_an_agent_reads():
     windows = [make_window(i, candidate_ids=tuple("abcdef"[:n])) for i, n in enumerate(counts)]
     held_out = make_window(9, split="test")
     views = make_set([*windows, held_out]).views()
+    names = ("windows", "mean_candidates", "more_than_1", "more_than_3", "more_than_5")
     assert measure_news_choice(views) == {
-        "train": {
-            "windows": 4,
-            "mean_candidates": 2.25,
-            "more_than_1": 0.5,
-            "more_than_3": 0.25,
-            "more_than_5": 0.25,
-        },
-        "test": {
-            "windows": 1,
-            "mean_candidates": 0.0,
-            "more_than_1": 0.0,
-            "more_than_3": 0.0,
-            "more_than_5": 0.0,
-        },
+        "train": dict(zip(names, (4, 2.25, 0.5, 0.25, 0.25), strict=True)),
+        "test": dict(zip(names, (1, 0.0, 0.0, 0.0, 0.0), strict=True)),
     }
     assert (share_with_choice(counts, 6), share_with_choice([], 1)) == (0.0, 0.0)
 

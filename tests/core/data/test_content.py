@@ -60,10 +60,14 @@ def test_usual_series_are_not_described():
     days = np.arange(700)
     closed_on_sundays = np.where(days % 7 == 6, 0.0, 500 + 50 * rng.normal(size=700))
     sparse = np.where(rng.random(700) < 0.05, rng.integers(1, 6, 700), 0).astype(float)
+    # On sale from the hundredth day on, with a bulk order.
+    launched = np.where((days > 100) & (days % 3 > 0), rng.integers(1, 9, 700), 0).astype(float)
+    launched[400] = 600.0
     nightly = np.clip(np.sin(np.arange(1440) / 24 * 2 * np.pi) + 0.1 * rng.random(1440), 0, None)
     assert describe(make_load()) == []
     assert describe(closed_on_sundays, DAY) == []
     assert describe(sparse, DAY) == []
+    assert describe(launched, DAY) == []
     assert describe(nightly) == []
     assert describe(np.cumsum(rng.normal(size=900)), DAY) == []
 

@@ -20,6 +20,7 @@ from compevo_core.errors import DataError
 from tests.support.window_samples import HALF_HOUR, NEW_YEAR, make_window
 
 RNG = np.random.default_rng(0)
+LOW, HIGH = LEVELS.index(0.1), LEVELS.index(0.9)
 X = 1000 + np.random.default_rng(9).normal(0, 50, 48)
 
 
@@ -87,8 +88,7 @@ def test_bands_of_windows_that_overlap_are_as_wide_as_the_errors():
     views = [window.view for window in windows]
     found = estimate_quantiles(errors_of(windows, error_NH), views, np.zeros((300, 48)))[120:]
 
-    low, high = LEVELS.index(0.1), LEVELS.index(0.9)
-    width = (found[:, high] - found[:, low]).mean(axis=1)
+    width = (found[:, HIGH] - found[:, LOW]).mean(axis=1)
     assert width.min() > 20 and width.max() < 31  # 25.6 of normal errors
 
 
@@ -110,17 +110,16 @@ def test_no_error_counts_whose_window_had_not_ended_when_the_view_was_made(unkno
 
     poisoned = error_NH.copy()
     poisoned[n_ended:] = 1e9
-    shape = np.zeros((1, 48))
-    found = estimate_quantiles(errors_of(windows, error_NH), [asked], shape)
-    assert np.array_equal(found, estimate_quantiles(errors_of(windows, poisoned), [asked], shape))
-    assert np.array_equal(
-        found, estimate_quantiles(errors_of(windows[:n_ended], error_NH[:n_ended]), [asked], shape)
-    )
+
+    def estimate(some, error_NH):
+        return last_quantiles(errors_of(some, error_NH), windows[30])
+
+    found = estimate(windows, error_NH)
+    assert np.array_equal(found, estimate(windows, poisoned))
+    assert np.array_equal(found, estimate(windows[:n_ended], error_NH[:n_ended]))
     # The last error that was known does count.
     poisoned[n_ended - 1] = 1e9
-    assert not np.array_equal(
-        found, estimate_quantiles(errors_of(windows, poisoned), [asked], shape)
-    )
+    assert not np.array_equal(found, estimate(windows, poisoned))
 
 
 def test_views_that_know_less_of_yesterday_have_errors_of_their_own():
@@ -241,13 +240,12 @@ def test_the_mean_and_the_peak_of_a_day_have_bands_that_hold_their_own_share():
     truth_NH = forecast_NH + error_NH
 
     by_step = estimate_quantiles(errors_of(windows, error_NH), views, forecast_NH)
-    low, high = LEVELS.index(0.1), LEVELS.index(0.9)
     for name, truth_N in (("mean", truth_NH.mean(axis=1)), ("peak", truth_NH.max(axis=1))):
-        inside = (found[name][:, low] <= truth_N) & (truth_N <= found[name][:, high])
+        inside = (found[name][:, LOW] <= truth_N) & (truth_N <= found[name][:, HIGH])
         assert 0.75 < inside[MEMORY:].mean() < 0.85, name
         assert np.isnan(found[name][: FEWEST - 1]).all()
-    width = (found["mean"][:, high] - found["mean"][:, low])[MEMORY:].mean()
-    assert width < 0.8 * (by_step[MEMORY:, high] - by_step[MEMORY:, low]).mean()
+    width = (found["mean"][:, HIGH] - found["mean"][:, LOW])[MEMORY:].mean()
+    assert width < 0.8 * (by_step[MEMORY:, HIGH] - by_step[MEMORY:, LOW]).mean()
 
 
 def test_windows_that_all_have_gaps_give_the_day_a_band():
@@ -277,16 +275,15 @@ def test_a_forecast_that_learnt_from_its_errors_lies_in_its_own_band():
     past = errors_of(days(MEMORY), RNG.uniform(20, 40, (MEMORY, 48)))
     learnt = replace(past, is_learnt=True)
     window = make_window(MEMORY, x=X)
-    low, high = LEVELS.index(0.1), LEVELS.index(0.9)
-    assert last_quantiles(past, window)[low].min() > 0  # as long as it has not, its errors go on
+    assert last_quantiles(past, window)[LOW].min() > 0  # as long as it has not, its errors go on
     found_QH = last_quantiles(learnt, window)
-    assert (found_QH[low] < -30).all() and (found_QH[high] > 30).all()
+    assert (found_QH[LOW] < -30).all() and (found_QH[HIGH] > 30).all()
     for name in ("mean", "peak"):
         zero = np.zeros((1, 48))
         before_Q, day_Q = (
             estimate_day_quantiles(each, [window.view], zero)[name][0] for each in (past, learnt)
         )
-        assert before_Q[low] > 0 and day_Q[low] < 0 < day_Q[high]
+        assert before_Q[LOW] > 0 and day_Q[LOW] < 0 < day_Q[HIGH]
 
 
 def test_errors_to_both_sides_of_what_was_learnt_keep_their_skew_and_few_have_wider_bands():
@@ -297,5 +294,4 @@ def test_errors_to_both_sides_of_what_was_learnt_keep_their_skew_and_few_have_wi
         last_quantiles(replace(past, is_learnt=is_learnt), window) for is_learnt in (False, True)
     )
     assert (wide_QH[-1] > -2 * wide_QH[0]).mean() > 0.9
-    low, high = LEVELS.index(0.1), LEVELS.index(0.9)
-    assert (wide_QH[low] <= plain_QH[low]).all() and (wide_QH[high] >= plain_QH[high]).all()
+    assert (wide_QH[LOW] <= plain_QH[LOW]).all() and (wide_QH[HIGH] >= plain_QH[HIGH]).all()

@@ -75,36 +75,25 @@ def test_a_window_across_a_boundary_belongs_to_no_split():
 
 
 def test_a_later_split_starts_one_horizon_after_the_earlier_one_ends():
-    train, val = (
-        make_span("train", date(2019, 1, 1), date(2019, 12, 31)),
-        make_span("val", date(2020, 1, 1), date(2020, 12, 31)),
-    )
+    train = make_span("train", date(2019, 1, 1), date(2019, 12, 31))
+    val = make_span("val", date(2020, 1, 1), date(2020, 12, 31))
     limits = resolve_spans([val, train], DAY, NEM)
     assert limits[train] == (from_nem(2019, 1, 1), from_nem(2020, 1, 1))
     assert limits[val] == (from_nem(2020, 1, 2), from_nem(2021, 1, 1))
 
 
 def test_overlapping_spans_are_refused():
+    train = make_span("train", date(2019, 1, 1), date(2019, 12, 31))
+    test = make_span("test", date(2019, 6, 1), date(2020, 1, 1))
     with pytest.raises(DataError, match="split test starts 2019-06-01, inside train"):
-        resolve_spans(
-            [
-                make_span("train", date(2019, 1, 1), date(2019, 12, 31)),
-                make_span("test", date(2019, 6, 1), date(2020, 1, 1)),
-            ],
-            DAY,
-            NEM,
-        )
+        resolve_spans([train, test], DAY, NEM)
 
 
 def test_the_2026_subset_is_every_other_day_twenty_times():
     subset = DaySubset(name="s", first_day=date(2026, 2, 19), every=2, count=20)
     days = [date(2026, 2, 1) + i * DAY for i in range(80)]
-    days_in_subset = [day for day in days if subset.contains(day)]
-    assert (len(days_in_subset), days_in_subset[0], days_in_subset[-1]) == (
-        20,
-        date(2026, 2, 19),
-        date(2026, 3, 29),
-    )
+    chosen = [day for day in days if subset.contains(day)]
+    assert (len(chosen), chosen[0], chosen[-1]) == (20, date(2026, 2, 19), date(2026, 3, 29))
 
 
 def test_folds_expand_in_time_with_an_embargo_and_never_reach_validation_or_test():
@@ -184,10 +173,7 @@ def test_electricity_trains_to_the_day_before_validation_starts_and_skips_no_day
 
 
 def test_two_spans_of_one_split_in_one_series_are_refused():
-    spans = (
-        make_span("train", date(2019, 1, 1), date(2019, 1, 31)),
-        make_span("train", date(2019, 3, 1), date(2019, 3, 31)),
-    )
+    spans = tuple(make_span("train", date(2019, m, 1), date(2019, m, 31)) for m in (1, 3))
     with pytest.raises(DataError, match="two spans of one split"):
         build_windows(make_spec(spans=spans), make_series([1.0] * 480))
 

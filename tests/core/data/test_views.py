@@ -41,26 +41,28 @@ SERIES = make_series(
 SPEC = make_operational_spec(date(2025, 6, 2), date(2025, 6, 12), news_of_country=False)
 
 
+def make_steps(name, first, issued, value):
+    """Values by step of a day that rise by one, all issued at one time."""
+    rows = [("NSW1", name, first + i * HALF_HOUR, value + i, issued, "a") for i in range(48)]
+    return pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row")
+
+
 def make_step_covariates(first, n_days):
     """A forecast of solar power for each day, issued at 17:00 the day before."""
-    rows = [
-        (
-            "NSW1",
-            "solar_mw",
-            start,
-            float(48 * day + i),
-            first + day * DAY - timedelta(hours=7),
-            "a",
-        )
-        for day in range(n_days)
-        for i, start in enumerate(first + day * DAY + i * HALF_HOUR for i in range(48))
-    ]
-    return pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row")
+    starts = [first + day * DAY for day in range(n_days)]
+    return pl.concat(
+        make_steps("solar_mw", start, start - timedelta(hours=7), 48.0 * day)
+        for day, start in enumerate(starts)
+    )
 
 
 FRAMES = {
     "covariates": make_covariates([date(2025, 6, 1) + i * DAY for i in range(DAYS)]),
-    "articles": make_articles([FIRST + i * timedelta(hours=5) for i in range(55)]),
+    # Of many sites and stories: what crowds others out is in no view of a day to come.
+    "articles": make_articles([FIRST + i * timedelta(hours=5) for i in range(55)]).with_columns(
+        domain=pl.format("paper-{}.example", pl.int_range(55)),
+        title=pl.format("story{0} of{0} town{0} told{0}", pl.int_range(55)),
+    ),
     "published": make_published(FIRST, DAYS),
     "step_covariates": make_step_covariates(FIRST, DAYS),
 }
@@ -169,19 +171,12 @@ def test_what_is_published_at_the_issue_time_is_in_the_view_of_that_time_alone()
     assert earlier.published is None and np.isnan(earlier.step_covariates["solar_mw"]).all()
 
 
-def make_weather(first, issued, value):
-    rows = [
-        ("NSW1", "temperature_c", first + i * HALF_HOUR, value + i, issued, "a") for i in range(48)
-    ]
-    return pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row")
-
-
 def test_forecast_weather_is_the_newest_that_was_issued_by_then():
     day_before, issue_day = ISSUE_TIME - DAY, ISSUE_TIME - HALF_HOUR
     issues = [
-        make_weather(ORIGIN, day_before, 10.0),
-        make_weather(ORIGIN, issue_day, 20.0),
-        make_weather(ORIGIN, ISSUE_TIME + timedelta(hours=1), 30.0),
+        make_steps("temperature_c", ORIGIN, day_before, 10.0),
+        make_steps("temperature_c", ORIGIN, issue_day, 20.0),
+        make_steps("temperature_c", ORIGIN, ISSUE_TIME + timedelta(hours=1), 30.0),
     ]
     weather = pl.concat([FRAMES["step_covariates"], *issues])
 
@@ -194,7 +189,7 @@ def test_forecast_weather_is_the_newest_that_was_issued_by_then():
 
 def test_weather_that_begins_to_be_kept_changes_no_window_from_before_it():
     before = build_windows(SPEC, SERIES, **FRAMES)
-    new = make_weather(ORIGIN, ISSUE_TIME, 20.0)
+    new = make_steps("temperature_c", ORIGIN, ISSUE_TIME, 20.0)
     frames = FRAMES | {"step_covariates": pl.concat([FRAMES["step_covariates"], new])}
     after = build_windows(SPEC, SERIES, **frames)
 
@@ -303,27 +298,21 @@ def _replay(views):
     return events, [views[i].window_id for i in left]
 
 
-def test_a_day_is_observed_before_the_next_is_forecast_at_midnight():
-    events, left = _replay(_views(3, 1, 2))
+@pytest.mark.parametrize(
+    ("days", "unknown", "expected", "left"),
+    [
+        # At midnight a day is observed before the next is forecast; at 17:00 it is not over yet.
+        ((3, 1, 2), 0, "forecast d1, observe d1, forecast d2, observe d2, forecast d3", ["d3"]),
+        ((1, 2, 3), 14, "forecast d1, forecast d2, observe d1, forecast d3", ["d2", "d3"]),
+    ],
+)
+def test_a_day_is_observed_as_soon_as_it_is_over(days, unknown, expected, left):
+    events, rest = _replay(_views(*days, unknown=unknown))
+    end = f"-{unknown}"
     assert events == [
-        ("forecast", ["d1-0"]),
-        ("observe", ["d1-0"]),
-        ("forecast", ["d2-0"]),
-        ("observe", ["d2-0"]),
-        ("forecast", ["d3-0"]),
+        (kind, [name + end]) for kind, name in (event.split() for event in expected.split(", "))
     ]
-    assert left == ["d3-0"]
-
-
-def test_at_the_hour_of_issue_the_day_before_is_not_over():
-    events, left = _replay(_views(1, 2, 3, unknown=14))
-    assert events == [
-        ("forecast", ["d1-14"]),
-        ("forecast", ["d2-14"]),
-        ("observe", ["d1-14"]),
-        ("forecast", ["d3-14"]),
-    ]
-    assert left == ["d2-14", "d3-14"]
+    assert rest == [name + end for name in left]
 
 
 def test_both_views_of_a_day_become_known_together():

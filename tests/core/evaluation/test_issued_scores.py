@@ -113,12 +113,8 @@ def test_a_revision_of_yesterday_alone_changes_what_persistence_says_and_nothing
     write_forecast(tmp_path, DAY, POINT)
     first = score(tmp_path, make_truth())
     revised = score(tmp_path, make_truth(before=90.0), first.rows, hours=24)
-    assert by_method(revised.rows, "revision") == {
-        "forecast": 0,
-        "persistence": 1,
-        "published": 0,
-        "weekly": 0,
-    }
+    revisions = {"forecast": 0, "persistence": 1, "published": 0, "weekly": 0}
+    assert by_method(revised.rows, "revision") == revisions
     again = score(tmp_path, make_truth(before=90.0), revised.rows, hours=48)
     assert again.rows.equals(revised.rows)
 

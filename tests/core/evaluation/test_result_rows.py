@@ -21,7 +21,6 @@ from compevo_core.evaluation.metrics import (
     score,
     score_quantiles,
 )
-from compevo_core.evaluation.regret import measure_regret
 from compevo_core.evaluation.result_rows import (
     POOLED,
     RESULT_COLUMNS,
@@ -31,6 +30,7 @@ from compevo_core.evaluation.result_rows import (
     write_rows,
 )
 from compevo_core.evaluation.score_files import read_configs
+from compevo_core.evaluation.scoring import measure_regret
 from tests.support.window_samples import from_nem, make_set, make_window
 
 N = 13
@@ -97,11 +97,8 @@ def test_windows_before_the_knowledge_cutoff_are_marked_as_possibly_memorised(cu
 
 def test_a_row_made_with_a_leaky_window_says_so_and_others_do_not():
     rows = evaluate(PERSISTENCE, make_windows(leaky=True), IDENTITY)
-    assert dict(rows.select("entity", "leaky").iter_rows()) == {
-        "NSW1": True,
-        "SA1": False,
-        POOLED: True,
-    }
+    leaky = dict(rows.select("entity", "leaky").iter_rows())
+    assert leaky == {"NSW1": True, "SA1": False, POOLED: True}
 
 
 def test_masked_points_and_points_left_out_of_mape_are_in_the_row():

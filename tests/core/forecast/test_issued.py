@@ -26,6 +26,7 @@ from compevo_core.forecast.issued import (
     issue_forecast,
     list_earlier,
     list_issued,
+    list_news_changes,
     read_chain,
     read_issued,
     verify_issued,
@@ -63,6 +64,10 @@ class FakePopulation:
             "peak": np.full((len(views), len(LEVELS)), np.nan),
         }
 
+    def predict(self, views):
+        assert not any(view.candidate_ids for view in views)
+        return np.full((len(views), 48), 80.0)
+
     def predict_by_agent(self, views):
         shape = (len(views), 48)
         agents = np.stack([np.full(shape, self.level - 1), np.full(shape, self.level + 3)])
@@ -99,15 +104,8 @@ def issue(level=100.0, issued_at=NOW, views=VIEWS, quantiles=None):
 def test_a_forecast_holds_the_population_its_parts_and_what_it_was_made_of():
     forecast = issue()
     means = dict(forecast.rows.group_by("method").agg(pl.col("value").mean()).iter_rows())
-    assert means == {
-        "forecast": 100.0,
-        "equal": 101.0,
-        "prior": 95.0,
-        "member-0": 99.0,
-        "member-1": 103.0,
-        "base-0": 97.0,
-        "base-1": 101.0,
-    }
+    of_members = {"member-0": 99.0, "member-1": 103.0, "base-0": 97.0, "base-1": 101.0}
+    assert means == {"forecast": 100.0, "equal": 101.0, "prior": 95.0} | of_members
     assert forecast.rows.height == len(VIEWS) * 7 * 48
 
     facts = forecast.facts
@@ -117,6 +115,8 @@ def test_a_forecast_holds_the_population_its_parts_and_what_it_was_made_of():
     assert facts["series"][0]["chosen_news"] == [[ARTICLE], []]
     # What was read is named in the record itself: the store of news moves on.
     assert facts["articles"][ARTICLE]["title"] == NEWS.get_title(ARTICLE)
+    # Without its articles it would be 80 and not 100.
+    assert list_news_changes(forecast) == {view.entity: 0.25 for view in VIEWS}
     assert facts["newest_candidate"] == max(NEWS.articles["available_at"]).isoformat()
 
 
@@ -146,12 +146,8 @@ def test_a_published_forecast_and_its_band_stand_beside_it_where_every_series_ha
     views = tuple(replace(view, published=np.full(48, 7.0), step_covariates=band) for view in VIEWS)
     rows = issue(views=views).rows.filter(pl.col("method") == "published")
     found = rows.filter(pl.col("entity") == VIEWS[0].entity).group_by("quantile").first()
-    assert dict(found.select("quantile", "value").iter_rows()) == {
-        None: 7.0,
-        0.1: 7.1,
-        0.5: 7.0,
-        0.9: 7.9,
-    }
+    by_level = dict(found.select("quantile", "value").iter_rows())
+    assert by_level == {None: 7.0, 0.1: 7.1, 0.5: 7.0, 0.9: 7.9}
     assert rows.height == 4 * 48 * len(VIEWS)
     assert "published" not in issue(views=(*views[:-1], VIEWS[-1])).rows["method"]
 

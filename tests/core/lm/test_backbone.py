@@ -1,6 +1,5 @@
 """A backbone: its types, random layers as a control, packaged models."""
 
-import json
 import zipfile
 
 import numpy as np
@@ -9,7 +8,6 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from benchmarks.rows import run_processes
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.lm import backbone, encoder
@@ -17,6 +15,7 @@ from compevo_core.lm.backbone import PACKAGED, TINY, load_backbone
 from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder, use_all_cores
 from compevo_core.lm.model_sources import find_wheel_folder
 from compevo_core.runtime.files import fill_folder_atomically
+from tests.support.processes import run_processes
 from tests.support.weight_worker import measure
 
 
@@ -137,7 +136,7 @@ def test_the_folder_of_a_faster_process_stays_and_nothing_is_left_over(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_failure_leaves_nothing(tmp_path):
+def test_a_failure_leaves_nothing_and_a_target_that_is_a_file_is_refused(tmp_path):
     def fail(folder):
         _write_weights("half")(folder)
         raise OSError("disk full")
@@ -145,9 +144,6 @@ def test_a_failure_leaves_nothing(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         fill_folder_atomically(tmp_path / "model", fail)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_target_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "model").write_text("in the way")
     with pytest.raises(DataError, match="could not be written"):
         fill_folder_atomically(tmp_path / "model", _write_weights("new"))
@@ -279,8 +275,8 @@ def results(folder, tmp_path_factory):
     """What one process computes, and what each of two that split the layers does."""
     out = tmp_path_factory.mktemp("split") / "result"
     job = {"folder": folder, "out": str(out), "checkpointing": True}
-    done = run_processes("tests.support.weight_worker", 2, json.dumps(job), timeout=300)
-    assert [process.returncode for process in done] == [0, 0], done
+    codes, errors = run_processes("tests.support.weight_worker", 2, job)
+    assert codes == [0, 0], errors
     alone = measure(BackboneConfig(name_or_path=folder), shard=False)
     return alone, [load_file(f"{out}.rank{rank}") for rank in (0, 1)]
 

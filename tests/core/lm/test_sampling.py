@@ -2,25 +2,24 @@
 
 import dataclasses
 import itertools
+from collections import Counter
+from typing import NamedTuple
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.dense_sampling import sample_every_token
+from compevo_core.agents.decoders import LOGIC
 from compevo_core.errors import ConfigError
-from compevo_core.lm import sampling
-from compevo_core.lm.adapters import LOGIC
-from compevo_core.lm.decode import invert_distribution, sample_uniform
-from compevo_core.lm.frozen_linear import restricted_token_logp
-from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
-from compevo_core.lm.sampling import SamplingSettings, sample_under_grammar
+from compevo_core.lm.grammar import SlotGrammar, restricted_token_logp, sample_under_grammar
+from compevo_core.lora import Population, PromptGroup, sampling
+from compevo_core.lora.sampling import SamplingSettings, choose_tokens
 from tests.support.tiny_backbone import (
-    CONFIG,
     build_backbone,
     build_gemma,
     build_population,
+    insert_adapters,
     move_adapters,
 )
 
@@ -103,18 +102,15 @@ def test_what_is_written_is_what_a_pass_for_each_token_writes(population, gramma
     _assert_same(population, two, grammar, seed)
     _assert_same(population, one, grammar, seed, temperature=0.0)
     _assert_same(population, one, grammar, seed, temperature=8.0)
+    # A text ends with the token that completes it.
+    (last,) = population.backbone.tokenizer.encode("w")
+    _assert_same(population, one, grammar, seed, is_complete=lambda ids: ids[-1] == last)
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
 def test_a_text_is_cut_off_where_it_is_too_long(population, grammar, length):
     ids = _assert_same(population, [[row] for row in PROMPTS], grammar, 1, max_new_tokens=length)
     assert ids.shape == (3, SAMPLES, length)
-
-
-def test_a_text_ends_with_the_token_that_completes_it(population, grammar):
-    (last,) = population.backbone.tokenizer.encode("w")
-    rows = [[row] for row in PROMPTS]
-    _assert_same(population, rows, grammar, 2, is_complete=lambda ids: ids[-1] == last)
 
 
 @pytest.mark.parametrize("rule", [FirstTokensForced(), EverythingForced()])
@@ -125,7 +121,7 @@ def test_texts_that_begin_without_a_choice_or_have_none(population, rule):
 
 
 def test_capped_scores_and_scaled_embeddings_are_those_of_the_model():
-    population = Population(build_gemma(), CONFIG, torch.Generator().manual_seed(1))
+    population = insert_adapters(build_gemma(), seed=1)
     move_adapters(population)
     _assert_same(population, [[[5, 6]], [[9]], [[7, 3]]], FirstTokensForced(), 3, max_new_tokens=5)
 
@@ -150,7 +146,7 @@ PROMPTS_OF_AN_AGENT = 8
 TOKENS = 14
 
 
-def _write(population, temperature, *, samples=1):
+def _write(population, temperature, *, samples=1, tokens_per_look=1):
     """Continue prompts of unlike lengths to unlike lengths; return the generators' states too."""
     generators = [torch.Generator().manual_seed(agent) for agent in range(AGENTS)]
     groups = [
@@ -158,51 +154,108 @@ def _write(population, temperature, *, samples=1):
         for agent in range(AGENTS)
     ]
     with population.use_adapters(LOGIC):
-        ids, mask = population.sample(
-            population.prefill(population.pack(groups)),
+        settings = SamplingSettings(
             samples=samples,
             max_new_tokens=TOKENS,
             temperature=temperature,
             stop_tokens=[2],
             generators=generators,
             is_complete=lambda row: len(row) == 1 + sum(row[:2]) % TOKENS,
+            tokens_per_look=tokens_per_look,
         )
+        ids, mask = population.sample(population.prefill(population.pack(groups)), settings)
     return ids, mask, [generator.get_state() for generator in generators]
 
 
 @pytest.mark.parametrize(("temperature", "samples"), [(0.0, 1), (0.9, 1), (0.9, 2)])
-def test_a_smaller_batch_writes_the_same_tokens(temperature, samples, monkeypatch, spy):
+def test_neither_a_smaller_batch_nor_seldom_looks_change_what_is_written(
+    temperature, samples, monkeypatch, spy
+):
     population = build_population()
     read = spy(Population, "read_tokens")
 
-    def write():
+    def write(tokens_per_look=1):
         read.clear()
-        written = _write(population, temperature, samples=samples)
-        return *written, [ids_AL.shape[1] for (_, ids_AL, *_), _ in read]
+        written = _write(population, temperature, samples=samples, tokens_per_look=tokens_per_look)
+        return written, [ids_AL.shape[1] for (_, ids_AL, *_), _ in read]
 
-    ids, mask, states, widths = write()
+    (ids, mask, states), widths = write()
     # Samples of one prompt share its keys, and are computed until the last one ends.
     assert widths[0] == PROMPTS_OF_AN_AGENT * samples
     assert (widths[-1] < widths[0]) == (samples == 1)
-
-    monkeypatch.setattr(sampling, "_MOST_KEPT", 0.0)  # nothing is left out
-    all_ids, all_mask, all_states, widths = write()
-    assert set(widths) == {PROMPTS_OF_AN_AGENT * samples}
     assert len(set(mask.sum(-1).flatten().tolist())) > 3
-    assert torch.equal(mask, all_mask)
-    assert torch.equal(ids, all_ids)
-    assert all(map(torch.equal, states, all_states))
+
+    # An agent that ends between two looks takes back the numbers that it did not need.
+    others = [write(tokens_per_look)[0] for tokens_per_look in (3, 16)]
+    monkeypatch.setattr(sampling, "_MOST_KEPT", 0.0)  # nothing is left out
+    whole, widths = write()
+    assert set(widths) == {PROMPTS_OF_AN_AGENT * samples}
+    for other_ids, other_mask, other_states in (*others, whole):
+        assert torch.equal(mask, other_mask)
+        assert torch.equal(ids, other_ids)
+        assert all(map(torch.equal, states, other_states))
+
+
+class _Counter(TorchDispatchMode):
+    """Counts kernels and waits for the device, inside and outside of a step."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+        self.place = "outside"
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        returned = [each.alias_info for each in operator._schema.returns]
+        is_view = any(alias is not None and not alias.is_write for alias in returned)
+        is_wait = operator.name() in ("aten::_local_scalar_dense", "aten::nonzero")
+        self.counts[self.place, "wait" if is_wait else "view" if is_view else "kernel"] += 1
+        return operator(*args, **(kwargs or {}))
+
+
+KERNELS_BEFORE = 161  # of a greedy token here, with three waits, when the host looked after each
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_token_waits_for_nothing_and_is_few_launches_where_its_step_is_one(
+    temperature, monkeypatch
+):
+    population, counter = build_population(), _Counter()
+    counts, read_tensor = counter.counts, torch.Tensor.tolist
+
+    def look(tensor):
+        counts[counter.place, "wait"] += 1  # on a processor reading a tensor is no operator
+        return read_tensor(tensor)
+
+    def step(self):
+        counter.place = "inside"
+        self._work()
+        counter.place = "outside"
+        counts["steps"] += 1
+
+    monkeypatch.setattr(torch.Tensor, "tolist", look)
+    monkeypatch.setattr(sampling._Step, "__call__", step)
+    settings = SamplingSettings(
+        max_new_tokens=32,
+        temperature=temperature,
+        stop_tokens=[],
+        generators=[torch.Generator().manual_seed(agent) for agent in range(3)],
+        tokens_per_look=16,
+    )
+    with population.use_adapters(LOGIC), torch.no_grad():
+        cache = population.prefill(population.pack([[PromptGroup([5, 6, 7])]] * 3))
+        with counter:
+            population.sample(cache, settings)
+
+    assert counts["steps"] == 31  # the first token needs the prompt alone
+    assert counts["inside", "wait"] == 0
+    assert counts["outside", "wait"] == 2  # looks
+    assert (counts["outside", "kernel"] + counts["steps"]) / 32 < KERNELS_BEFORE / 30
 
 
 @pytest.mark.parametrize(("uniform", "token"), [(0.0, 1), (0.5, 3), (1.0 - 2.0**-53, 3)])
-def test_an_impossible_token_is_never_drawn(uniform, token, monkeypatch):
-    probabilities = torch.tensor([[[0.0, 0.5, 0.0, 0.5, 0.0]]])
-    is_alive = torch.ones(1, 1, dtype=torch.bool)
-    monkeypatch.setattr(
-        torch, "rand", lambda shape, **_: torch.full(shape, uniform, dtype=torch.float64)
-    )
-    numbers = sample_uniform(is_alive, [torch.Generator()])
-    assert invert_distribution(probabilities, numbers).item() == token
+def test_an_impossible_token_is_never_drawn(uniform, token):
+    logits = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0]).log()
+    assert choose_tokens(logits, 1.0, torch.tensor(uniform, dtype=torch.float64)).item() == token
 
 
 ENDS = [2, 10]
@@ -215,34 +268,35 @@ def _grammar(slots=LETTERS):
     return SlotGrammar(slots, build_backbone().tokenizer, ENDS)
 
 
-def _paths(grammar):
-    """Every path of allowed tokens that ends with a stop token."""
-    done, open_paths = [], [()]
-    while open_paths:
-        path = open_paths.pop()
-        for token in grammar.allowed(path):
-            (done if token in ENDS else open_paths).append((*path, token))
-    return done
-
-
 def test_the_paths_of_a_grammar_are_its_sentences_each_once():
     grammar = _grammar()
     decode = build_backbone().tokenizer.decode
-    paths = _paths(grammar)
+    paths, open_paths = [], [()]
+    while open_paths:
+        path = open_paths.pop()
+        for token in grammar.allowed(path):
+            (paths if token in ENDS else open_paths).append((*path, token))
 
     assert {decode(path[:-1]) for path in paths} == SENTENCES
     assert len(paths) == len(set(paths)) == len(SENTENCES) * len(ENDS)
     assert max(map(len, paths)) == grammar.max_tokens
 
 
+class _Head(NamedTuple):
+    weight: torch.Tensor
+    bias: torch.Tensor
+    cap: float | None
+
+    def logits(self, states, tokens):
+        scores = states @ self.weight[tokens].t() + self.bias[tokens]
+        return scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
+
+
 @pytest.mark.parametrize("cap", [None, 2.0])
 def test_restricted_log_probabilities_and_gradients_are_those_of_a_dense_softmax(cap):
     torch.manual_seed(0)
-    states, weight, bias = (
-        torch.randn(6, 16, requires_grad=True),
-        torch.randn(90, 16),
-        torch.randn(90),
-    )
+    states = torch.randn(6, 16, requires_grad=True)
+    weight, bias = torch.randn(90, 16), torch.randn(90)
     allowed = [[3, 7, 80], [5], [3, 7, 80], [80, 2], [3, 7], list(range(90))]
     ids = torch.tensor([7, 5, 80, 2, 3, 44])
 
@@ -254,7 +308,7 @@ def test_restricted_log_probabilities_and_gradients_are_those_of_a_dense_softmax
     dense = torch.log_softmax((scores / 0.7).masked_fill(hidden, -torch.inf), -1)
     expected = dense.gather(1, ids[:, None]).squeeze(1)
 
-    found = restricted_token_logp(states, ids, allowed, weight, bias, temperature=0.7, cap=cap)
+    found = restricted_token_logp(_Head(weight, bias, cap), states, ids, allowed, 0.7)
     assert torch.allclose(found, expected, atol=1e-5)
     upstream = torch.randn(6)
     mine, theirs = (torch.autograd.grad(out, states, upstream)[0] for out in (found, expected))
@@ -263,7 +317,7 @@ def test_restricted_log_probabilities_and_gradients_are_those_of_a_dense_softmax
 
 def test_a_token_outside_the_grammar_has_no_probability():
     with pytest.raises(ValueError, match="token 9 is not among the 2"):
-        restricted_token_logp(torch.zeros(1, 16), torch.tensor([9]), [[3, 4]], torch.zeros(90, 16))
+        restricted_token_logp(None, torch.zeros(1, 16), torch.tensor([9]), [[3, 4]])
     with pytest.raises(ValueError, match="begin no sentence"):
         _grammar().allowed((3, 3))
 

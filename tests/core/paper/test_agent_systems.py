@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +13,8 @@ from peft import LoraConfig, get_peft_model
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone
-from compevo_core.lm.model_sources import (
-    LORA_TARGETS,
-    Architecture,
-    known_architectures,
-    load_architecture,
-)
+from compevo_core.lm.model_sources import Architecture, known_architectures, load_architecture
+from compevo_core.lora.backbone import LORA_TARGETS
 from compevo_core.paper import agent_systems
 from compevo_core.paper.agent_systems import (
     build_meta_model,
@@ -28,7 +25,9 @@ from compevo_core.paper.agent_systems import (
     list_trainable_parts,
 )
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.method import BUDGETS, STANDARD, FitInputs, TrainingPlan
+from compevo_core.paper.method import BUDGETS, STANDARD, FitInputs, TrainingPlan, find_budget
+from compevo_core.paper.method_table import find_method
+from compevo_core.paper.report.rows import read_result_file
 from compevo_core.training.run_folder import RunFolder
 from tests.support.models import build_model
 from tests.support.population import news_pool, tiny, windows
@@ -54,6 +53,18 @@ def test_every_system_gets_the_updates_of_the_budget(system, budget):
     run = configure_agents(system, _inputs(budget, 4)).run
     assert run.supervised_rounds + run.rounds == budget.rounds and run.rounds >= 1
     assert (run.batch_size, run.seed) == (budget.round_windows, 4)
+
+
+def test_committed_rows_of_the_papers_sets_have_the_settings_of_today():
+    found = set()
+    for path in (Path(__file__).parents[3] / "results").glob("benchmark-paper-*.csv"):
+        for row in read_result_file(path).filter(entity="pooled").to_dicts():
+            configure = find_method(row["method"].removesuffix("-recalibrated")).configure
+            if configure is not None:
+                inputs = _inputs(find_budget(row["budget"]), row["seed"])
+                assert row["config_hash"] == configure(inputs).hash, (path.name, row["method"])
+                found.add(row["method"])
+    assert "compevo" in found
 
 
 def test_the_full_budget_has_as_many_rewritings_as_the_preset():

@@ -1,7 +1,5 @@
 """Context-is-Key: the official score, the forecast from numbers, answers of language models."""
 
-import gzip
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,6 @@ from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.paper.context_is_key import (
     ALL,
     BOTH,
-    FILE,
     NUMBERS,
     READER,
     ContextTask,
@@ -32,8 +29,8 @@ from compevo_core.paper.context_is_key import (
     write_context,
     write_prompt,
 )
+from tests.support.context_tasks import write_task
 
-REPO = Path(__file__).resolve().parents[3]
 LOG = logging.getLogger("test")
 FACTS = {"data_hash": "d", "commit": "c"}
 
@@ -119,21 +116,16 @@ def test_an_answer_is_its_first_numbers_or_none(text, expected):
     assert (None if answer is None else answer.tolist()) == expected
 
 
-def make_writer(*answers):
-    def write(prompts, count, horizon):
-        return [list(answers[:count]) for _ in prompts]
-
-    return write
-
-
 def test_rows_give_each_arm_by_source_and_replace_answers_that_hold_no_forecast(tmp_path):
     tasks = [
         make_task(past_T=np.tile([3.0, 3.0, 3.0], 5), season=3),
         make_task(name="outage", sources=("c_h", "c_f"), weight=3.0),
     ]
-    rows = run_context(
-        tasks, make_writer("1, 2, 4, 1", "no"), model="m", samples=2, facts=FACTS, log=LOG
-    )
+
+    def write(prompts, count, horizon):
+        return [["1, 2, 4, 1", "no"][:count] for _ in prompts]
+
+    rows = run_context(tasks, write, model="m", samples=2, facts=FACTS, log=LOG)
     by_key = {(row["arm"], row["source"]): row for row in rows.to_dicts()}
     assert by_key[NUMBERS, ALL]["n_tasks"] == 2 and by_key[NUMBERS, ALL]["unread"] is None
     assert by_key[READER, ALL]["unread"] == 0.5
@@ -200,31 +192,11 @@ def test_an_endpoint_is_asked_once_an_answer():
 def test_tasks_are_read_as_published(tmp_path):
     with pytest.raises(SourceAbsent, match="context_is_key"):
         read_tasks(tmp_path)
-    entry = {
-        "name": "heat",
-        "seed": 2,
-        "weight": "1/3",
-        "context_sources": ["c_cov"],
-        "background": "Load.",
-        "scenario": None,
-        "constraints": "Below 9.",
-        "seasonal_period": 24,
-        "past_time": json.dumps({"other": {"t0": 0}, "load": {"t0": 1, "t1": 2}}),
-        "future_time": json.dumps({"other": {"t2": 0}, "load": {"t2": 3}}),
-        "metric_scaling": 0.5,
-        "region_of_interest": None,
-        "constraint_min": None,
-        "constraint_max": 9,
-        "constraint_variable_max_index": [0],
-        "constraint_variable_max_values": [8.0],
-    }
-    path = tmp_path / FILE
-    path.parent.mkdir()
-    path.write_bytes(gzip.compress(json.dumps(entry).encode()))
+    write_task(tmp_path)
     (task,) = read_tasks(tmp_path)
     assert (task.weight, task.text, task.region) == (1 / 3, "Load.\nBelow 9.", ())
-    assert (task.past_T.tolist(), task.truth_H.tolist()) == ([1, 2], [3])
-    assert (task.stamps, task.lowest, task.highest) == (("t0", "t1", "t2"), -np.inf, 9)
+    assert (task.past_T.tolist(), task.truth_H.tolist()) == ([3, 3], [4, 5])
+    assert (task.stamps, task.lowest, task.highest) == (("t0", "t1", "t2", "t3"), -np.inf, 9)
     assert task.caps == {0: 8.0}
 
 
@@ -232,7 +204,7 @@ def test_the_committed_row_of_the_numbers_is_made_again(archive_dir):
     tasks = read_tasks(archive_dir)
     assert len(tasks) == 355 and len({task.name for task in tasks}) == 71
     rows = run_context(tasks, None, facts=FACTS, log=LOG)
-    committed = pl.read_csv(REPO / "results" / "context-is-key.csv").filter(
+    committed = pl.read_csv(Path(__file__).parents[3] / "results" / "context-is-key.csv").filter(
         pl.col("arm") == NUMBERS, pl.col("seed") == 0
     )
     assert rows["score"].to_list() == pytest.approx(committed["score"].to_list())

@@ -5,7 +5,6 @@ import json
 import math
 import warnings
 from dataclasses import asdict
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -14,8 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
@@ -23,6 +20,7 @@ from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import CheckpointMismatch, DataError, SourceTransient
 from compevo_core.lm import backbone
+from compevo_core.lm.backbone import TINY
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.lud import (
     LUD_SCHEMA,
@@ -57,7 +55,7 @@ from compevo_core.runtime.files import write_text
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app
 from tests.support.lud import LOGICS, ScriptedJudge, finished_run
-from tests.support.report_samples import NOW
+from tests.support.report_samples import LUD, NOW
 from tests.support.round_records import round_record
 
 
@@ -179,6 +177,19 @@ def test_the_summary_joins_each_update_with_its_own_gain_and_leaves_out_unjudged
     )
 
 
+def test_of_equally_good_logics_few_runs_have_a_significant_correlation():
+    # An agent keeps its logic where none of three others earns more on the same windows.
+    rng, significant = np.random.default_rng(0), 0
+    for _ in range(200):
+        earned = rng.normal(size=(24, 4))
+        gain = earned.max(1) - earned[:, 0]
+        lud = np.where(gain > 0, rng.uniform(0.2, 0.6, 24), 0.0)
+        rows = lud_rows(lud.tolist()).with_columns(unchanged_text=pl.Series(gain == 0))
+        gains = pl.DataFrame({"round": range(1, 25), "agent": [0] * 24, "gain": gain})
+        significant += summarize_gains(rows, gains)["pearson_p"] < 0.05
+    assert significant <= 20, "one run in twenty by chance; with the unchanged ones it is most"
+
+
 @settings(deadline=None)
 @given(arrays(float, 30, elements=st.one_of(st.floats(0, 2), st.sampled_from(REGIME_EDGES))))
 def test_every_update_falls_into_exactly_one_regime(lud):
@@ -207,9 +218,8 @@ def test_updates_are_measured_from_first_to_last_and_from_round_to_round(tmp_pat
 
 
 def test_a_reply_in_prose_is_a_counted_failure_and_leaves_the_means(tmp_path):
-    summary = measure_lud(
-        finished_run(tmp_path / "run"), [ScriptedJudge(fails="outages")], ENCODER
-    )["judges"][0]
+    judges = [ScriptedJudge(fails="outages")]
+    summary = measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)["judges"][0]
     assert summary["failures"] == 1
     assert (summary["agents"][0]["pairs"], summary["agents"][1]["pairs"]) == (3, 4)
 
@@ -273,33 +283,16 @@ def test_the_command_judges_with_the_runs_own_backbone_which_is_loaded_only_to_b
     assert json.loads(second.stdout) == json.loads(first.stdout)
 
 
-SUMMARY = {
-    "encoder": "minilm",
-    "config_hash": "c1",
-    "artifact_hash": "a1",
-    "agreement": [{"first": "x", "second": "y", "n": 9, "kappa_gate": 0.5, "pearson_lud": 0.6}],
-    "judges": [
-        {
-            "name": "x",
-            "gains": {
-                "n": 4,
-                "pearson_r": 0.3,
-                "pearson_p": 0.2,
-                "regimes": ["low", "high"],
-                "n_by_regime": [3, 1],
-                "mean_lud_by_regime": [0.1, 0.7],
-                "mean_gain_by_regime": [0.0, 0.02],
-            },
-        }
-    ],
-}
+SUMMARY = LUD | {"config_hash": "c1", "judges": LUD["judges"][1:]}
 
 
 def test_a_run_has_a_row_a_pair_of_judges_a_regime_and_one_over_all_updates():
     rows = tabulate_lud(SUMMARY, "electricity")
-    assert rows["subject"].to_list() == ["x / y", "low", "high", "all"]
-    assert rows["kappa"].to_list() == [0.5, None, None, None]
-    assert rows["pearson_r"].to_list() == [0.6, None, None, 0.3]
+    pair, *regimes = rows["subject"]
+    assert pair == "local:packaged:smollm2-135m/float32 / endpoint:m-1"
+    assert regimes == ["low", "medium", "high", "changed"]
+    assert rows["kappa"].to_list() == [0.61, None, None, None, None]
+    assert rows["pearson_r"].to_list() == [0.77, None, None, None, 0.46]
 
 
 def test_a_run_measured_again_replaces_its_rows_and_leaves_those_of_others(tmp_path):
@@ -307,7 +300,7 @@ def test_a_run_measured_again_replaces_its_rows_and_leaves_those_of_others(tmp_p
     write_lud_rows(tmp_path, SUMMARY | {"artifact_hash": "a2"}, "electricity")
     write_lud_rows(tmp_path, SUMMARY, "electricity")
     lud = read_inputs(tmp_path, [], mode="archive", generated_at=NOW).lud
-    assert [row["artifact_hash"] for row in lud] == ["a2"] * 4 + ["a1"] * 4
+    assert [row["artifact_hash"] for row in lud] == ["a2"] * 5 + ["a0"] * 5
     assert set(LUD_COLUMNS) <= set(lud[0])
 
 
@@ -318,48 +311,9 @@ TEMPLATE = (
 )
 
 
-def make_byte_tokenizer(merges=None):
-    pairs = merges or []
-    tokens = [
-        "<pad>",
-        "<bos>",
-        "<eos>",
-        *sorted(pre_tokenizers.ByteLevel.alphabet()),
-        *(a + b for a, b in pairs),
-    ]
-    raw = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=pairs))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=raw)
-
-
-def make_tiny_llama(vocabulary, *, context=2048):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        config = LlamaConfig(
-            vocab_size=vocabulary,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=context,
-            initializer_range=0.3,
-        )
-        return LlamaForCausalLM(config).eval()
-
-
-def make_local_judge(tokenizer=None, **options):
-    tokenizer = tokenizer or make_byte_tokenizer()
-    judge = LocalJudge(BackboneConfig())
-    model = make_tiny_llama(len(tokenizer), **options)
-    vars(judge)["backbone"] = SimpleNamespace(model=model, tokenizer=tokenizer)
-    return judge
-
-
 @pytest.fixture(scope="module")
 def judge():
-    return make_local_judge()
+    return LocalJudge(BackboneConfig(name_or_path=TINY))
 
 
 def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing_else():
@@ -370,10 +324,8 @@ def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing
     assert "Current logic (t): Watch {logic_prev} and policy." in text
     assert "1) Strategy Shift (0/1): output 1 iff" in text
     assert "2) Evidence Recombination (0/1): output 1 iff" in text
-    assert json.loads(text[text.rindex("{") :]) == {
-        "strategy_shift": 0,
-        "evidence_recombination": 1,
-    }
+    example = json.loads(text[text.rindex("{") :])
+    assert example == {"strategy_shift": 0, "evidence_recombination": 1}
     assert "compevo" not in (system["content"] + text).lower()
 
 
@@ -431,21 +383,18 @@ def test_local_scores_equal_one_full_forward_per_answer(judge):
     assert judge.judge("Watch rain.", "Watch tariffs.") == ANSWERS[expected.index(max(expected))]
 
 
-def test_answers_of_different_lengths_are_scored_without_their_padding():
-    # Merging ' 1' makes answers with a one shorter than answers with a zero.
-    tokenizer = make_byte_tokenizer([("Ġ", "1")])
-    judge = make_local_judge(tokenizer)
-    lengths = {len(tokenizer(v.to_json())["input_ids"]) for v in ANSWERS}
-    assert len(lengths) > 1
+def test_answers_of_different_lengths_are_scored_without_their_padding(judge, monkeypatch):
+    monkeypatch.setattr(
+        JudgeVerdict, "to_json", lambda mark: json.dumps(asdict(mark), indent=1 + mark.rius)
+    )
     scores = list(judge.log_likelihoods("a", "b").values())
     assert scores == pytest.approx(score_directly(judge, join_prompt("a", "b")), abs=1e-3)
 
 
 @pytest.mark.parametrize("forbid_system", [False, True])
-def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system):
-    tokenizer = make_byte_tokenizer()
-    tokenizer.chat_template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
-    judge = make_local_judge(tokenizer)
+def test_a_chat_template_is_used_with_or_without_a_system_turn(judge, monkeypatch, forbid_system):
+    template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
+    monkeypatch.setattr(judge.backbone.tokenizer, "chat_template", template)
     system, user = build_judge_messages("a", "b")
     turns = (
         f"<user>{system['content']}\n\n{user['content']}\n"
@@ -457,9 +406,10 @@ def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system):
     )
 
 
-def test_a_pair_longer_than_the_models_context_is_refused_with_both_lengths():
+def test_a_pair_longer_than_the_models_context_is_refused_with_both_lengths(judge, monkeypatch):
+    monkeypatch.setattr(judge.backbone.model.config, "max_position_embeddings", 128)
     with pytest.raises(DataError, match="holds 128"):
-        make_local_judge(context=128).judge("a", "b")
+        judge.judge("a", "b")
 
 
 def make_endpoint_judge(content):
@@ -558,12 +508,7 @@ def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path):
 
 
 def test_another_judge_another_text_or_another_prompt_has_another_key(monkeypatch):
-    keys = {
-        hash_question("j", "a", "b"),
-        hash_question("k", "a", "b"),
-        hash_question("j", "b", "a"),
-        hash_question("j", "a", "c"),
-    }
+    keys = {hash_question(*question) for question in ("jab", "kab", "jba", "jac")}
     monkeypatch.setattr("compevo_core.paper.lud_judges.SYSTEM_PROMPT", "Be kind.")
     keys.add(hash_question("j", "a", "b"))
     assert len(keys) == 5

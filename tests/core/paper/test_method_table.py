@@ -17,13 +17,12 @@ from compevo_core.evaluation.scopes import Scope
 from compevo_core.lm import backbone, encoder, model_sources
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.lm.population import Population
+from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
 from compevo_core.paper.method import (
     BUDGETS,
     LANGUAGE_MODEL_SEEDS,
     STANDARD,
-    Budget,
     FitInputs,
     Method,
     find_budget,
@@ -41,16 +40,8 @@ from tests.support.answers import answer_in_numbers
 from tests.support.population import news_pool, tiny, windows
 
 TUNED = BUDGETS["tuned"]
-SECONDS = Budget(
-    name="seconds",
-    meaning="seconds",
-    passes=1,
-    patience=1,
-    pass_windows=16,
-    learning_rates=(1e-3,),
-    tuning_passes=0,
-    rounds=2,
-    round_windows=2,
+SECONDS = replace(
+    find_budget("quick"), passes=1, patience=1, pass_windows=16, rounds=2, round_windows=2
 )
 TRAIN, VAL = windows("train", 12), windows("val", 6, first_day=30)
 TEST = windows("test", 4, first_day=40)
@@ -74,7 +65,7 @@ def test_methods_are_selected_once_by_name_by_family_or_all_together():
 
 @pytest.mark.parametrize("names", [[], ["lstm"], ["dlinear", "lstm"]])
 def test_an_unknown_method_or_none_is_refused_with_the_names_that_are_known(names):
-    with pytest.raises(ConfigError, match=r"known: persistence, .*dlinear"):
+    with pytest.raises(ConfigError, match=r"known: last-value, .*dlinear"):
         select_methods(names)
     with pytest.raises(ConfigError, match="no method 'lstm'"):
         find_method("lstm")

@@ -43,52 +43,43 @@ from compevo_core.paper.report.evidence_tables import format_audit, judge_news
 from compevo_core.paper.report.inputs import AUDIT_COLUMNS
 from compevo_core.paper.text_networks import NEWS_DAYS, embed_days
 from tests.support.planted import planted_world
-from tests.support.population import article_ids, news_pool, windows
+from tests.support.population import article_ids, news_pool
 from tests.support.population import windows as make_windows
 from tests.support.window_samples import change_views, make_set
 
-TOPICS = ("heatwave record demand", "interest rates inflation")
-FACTS = {"source": "probe", "encoder": "hashing", "commit": "c"}
 
-
-def with_article(windows, chosen=0):
-    """Every second window has one article, the others none."""
+@cache
+def audit():
+    """The audit of a forecaster that errs by 10, and by 4 where a window has an article."""
+    # Every second window has it, the others none.
+    windows = make_windows("test", 40)
     owned = [
-        window.change_view(candidate_ids=(article_ids()[chosen],) if i % 4 < 2 else ())
+        window.change_view(candidate_ids=article_ids()[:1] if i % 4 < 2 else ())
         for i, window in enumerate(windows)
     ]
-    return WindowSet(owned, dataset=windows.dataset)
+    topics = HashingEncoder().encode(["heatwave record demand", "interest rates inflation"])
 
-
-def measure_first_topic(views):
-    """The first signal where a window has an article, the others nowhere."""
-    return np.array([[float(bool(view.candidate_ids))] + [0.0] * 10 for view in views])
-
-
-def audit(windows, forecast):
-    relevance = Relevance(news_pool(), HashingEncoder().encode(TOPICS))
-    signals = SimpleNamespace(measure=measure_first_topic, find_topics=find_topics)
+    # The first signal where a window has an article, the others nowhere.
+    def measure(views):
+        return np.array([[float(bool(view.candidate_ids))] + [0.0] * 10 for view in views])
 
     def predict(scope):
         read = [view.candidate_ids[:1] for view in scope.windows.views()]
-        return SimpleNamespace(aggregate=forecast(scope), chosen_news=[read])
+        helped = [article_ids()[0] in view.candidate_ids for view in scope.windows.views()]
+        forecast_NH = scope.windows.truth() + np.where(helped, 4.0, 10.0)[:, None]
+        return SimpleNamespace(aggregate=forecast_NH, chosen_news=[read])
 
-    return audit_scope(Scope(subset="test", windows=windows), predict, relevance, signals, FACTS)
-
-
-def find_topics(ids):
-    return {SIGNALS[0]} if ids else set()
-
-
-def forecast_with_help(scope):
-    """A forecaster that errs by 10, and by 4 where a window has its own first article."""
-    truth_NH = scope.windows.truth()
-    helped = [article_ids()[0] in view.candidate_ids for view in scope.windows.views()]
-    return truth_NH + np.where(helped, 4.0, 10.0)[:, None]
+    return audit_scope(
+        Scope(subset="test", windows=WindowSet(owned, dataset=windows.dataset)),
+        predict,
+        Relevance(news_pool(), topics),
+        SimpleNamespace(measure=measure, find_topics=lambda ids: {SIGNALS[0]} if ids else set()),
+        {"source": "probe", "encoder": "hashing"},
+    )
 
 
 def test_the_effect_is_the_mean_difference_of_window_errors():
-    rows = audit(with_article(make_windows("test", 40)), forecast_with_help)
+    rows = audit()
     overall = {row["news"]: row for row in rows.to_dicts() if row["group_kind"] == "all"}
     assert set(overall) == set(READINGS)
     assert overall["own"]["mae"] == pytest.approx(7.0)
@@ -99,7 +90,7 @@ def test_the_effect_is_the_mean_difference_of_window_errors():
 
 
 def test_effects_are_given_by_series_and_by_declared_days():
-    rows = audit(with_article(make_windows("test", 40)), forecast_with_help)
+    rows = audit()
     groups = set(rows.select("group_kind", "group").iter_rows())
     assert {("series", "NSW1"), ("series", "SA1"), ("declared", SIGNALS[0])} <= groups
     # No window has it, and an effect on none is not an effect.
@@ -127,39 +118,38 @@ def test_what_moves_a_forecast_is_measured_against_the_forecast():
     assert groups["agent 0", "fuel prices"] == [False, True, False, True]
 
 
-def test_a_gain_over_no_news_alone_is_not_called_help():
-    windows = with_article(make_windows("test", 70))
+HELP, CHANCE, HARM = (-3.0, -1.0), (-1.0, 1.0), (0.5, 2.0)
 
-    def any_news_helps(scope):
-        errs = [10.0 - 6.0 * bool(view.candidate_ids) for view in scope.windows.views()]
-        return scope.windows.truth() + np.array(errs)[:, None]
 
-    # The first month has nobody to borrow from; only later days are compared.
-    later = make_set([one for one in windows if int(one.view.window_id.split("-")[2]) >= 40])
-    rows = audit(later, any_news_helps).to_dicts()
-    swapped = [
-        row | {"interval_low": -1.0, "interval_high": 1.0, "n_with_news": 1}
-        if row["news"] == "swapped"
+@pytest.mark.parametrize(
+    ("none", "swapped", "lenders", "verdict"),
+    [
+        (HELP, HELP, 1, "Yes"),
+        (HELP, CHANCE, 1, "The gain is not from"),
+        (HELP, CHANCE, 0, "Better than without news; there is no news of another day"),
+        (CHANCE, HELP, 1, "No measurable gain"),
+        (HARM, HELP, 1, "No gain: the error is"),
+        (HELP, (None, None), 1, "Unknown: there are too few days"),
+        ((None, None), HELP, 1, "Unknown: there are too few days"),
+    ],
+)
+def test_the_intervals_against_none_and_another_day_decide_whether_news_help(
+    none, swapped, lenders, verdict
+):
+    decide = {"none": none, "swapped": swapped}
+    rows = [
+        row
+        | dict(zip(("interval_low", "interval_high"), decide[row["news"]], strict=True))
+        | {"n_with_news": lenders}
+        if row["news"] in decide
         else row
-        for row in rows
+        for row in audit().to_dicts()
     ]
-    assert judge_news(rows).startswith("Better than without")
-    assert judge_news(swapped).startswith("The gain is not from")
-    assert judge_news(audit(windows, forecast_with_help).to_dicts()).startswith("Yes")
-
-
-@pytest.mark.parametrize(("harm", "verdict"), [(0.0, "No"), (1.0, "No gain: the error is")])
-def test_news_that_does_nothing_or_harm_is_said_to(harm, verdict):
-    def forecast(scope):
-        errs = [1.0 + harm * bool(view.candidate_ids) for view in scope.windows.views()]
-        return scope.windows.truth() + np.array(errs)[:, None]
-
-    rows = audit(with_article(make_windows("test", 40)), forecast)
-    assert judge_news(rows.to_dicts()).startswith(verdict)
+    assert judge_news(rows).startswith(verdict)
 
 
 def test_rows_of_another_source_stay_and_the_same_are_replaced(tmp_path):
-    rows = audit(with_article(make_windows("test", 40)), forecast_with_help)
+    rows = audit()
     other = rows.with_columns(pl.lit("run").alias("source"))
     for one in (rows, other, rows):
         path = write_audit(tmp_path, one)
@@ -176,13 +166,9 @@ def probe(effect=3.0):
     return NewsProbe(world.split("train"), world.news)
 
 
-def open_test(effect=3.0):
-    world = planted_world(effect, is_regional=True, share=0.1)
-    return probe(effect).open(Scope(subset="test", windows=world.split("test")))
-
-
 def test_a_planted_effect_is_seen_held_out_and_later_and_news_of_another_day_is_no_help():
-    samples = [probe().train, open_test()]
+    test = planted_world(3.0, is_regional=True, share=0.1).split("test")
+    samples = [probe().train, probe().open(Scope(subset="test", windows=test))]
     for sample, errors in zip(samples, probe().read(samples), strict=True):
         assert is_seen(errors, sample, ANY)
         assert not is_seen(errors, sample, "fuel prices")
@@ -318,29 +304,18 @@ def test_the_rows_of_a_probe_name_what_it_would_have_seen(monkeypatch):
     assert judge_news(missed) != judge_news(silent)
 
 
-def test_too_few_days_for_an_interval_are_said_to_be():
-    rows = audit(with_article(make_windows("test", 6)), forecast_with_help).to_dicts()
-    assert judge_news(rows).startswith("Unknown: there are too few days")
-
-
 def with_own_news(*parts):
     """Windows each of which has one article, named after it."""
     return change_views(itertools.chain(*parts), lambda view: {"candidate_ids": (view.window_id,)})
 
 
-def lenders_of(windows, swapped):
-    """Each window with the one whose article it was given."""
-    by_id = {window.view.window_id: window for window in windows}
-    return [
-        (by_id[new.view.window_id], by_id[article])
-        for new in swapped
-        for article in new.view.candidate_ids
-    ]
-
-
 def test_the_lending_day_is_of_the_same_series_and_split_and_thirty_days_earlier():
     windows = with_own_news(make_windows("train", 70), make_windows("test", 50, first_day=70))
-    pairs = lenders_of(windows, swap_news(windows, 0))
+    by_id = {window.view.window_id: window for window in windows}
+    swapped = [new.view for new in swap_news(windows, 0)]
+    pairs = [
+        (by_id[view.window_id], by_id[name]) for view in swapped for name in view.candidate_ids
+    ]
     assert len(pairs) == 2 * (40 + 20)
 
     for window, lender in pairs:
@@ -353,26 +328,19 @@ def test_the_lending_day_is_of_the_same_series_and_split_and_thirty_days_earlier
     assert min(a.view.origin_utc - b.view.origin_utc for a, b in pairs) < LEAST_DISTANCE * 1.1
 
 
-def test_windows_of_the_first_thirty_days_read_nothing_and_are_counted():
-    windows = with_own_news(make_windows("train", 40))
-    swapped = swap_news(windows, 0)
-    without = [window for window in swapped if not window.view.candidate_ids]
-    assert len(without) == 2 * 30
+@pytest.mark.parametrize(("synthetic", "days"), [(False, 30), (True, 7)])
+def test_windows_of_the_first_days_read_nothing_and_are_counted(synthetic, days):
+    own = with_own_news(make_windows("train", 40))
+    swapped = swap_news(make_set(own, manifest={"synthetic": synthetic}), 0)
+    assert sum(not window.view.candidate_ids for window in swapped) == 2 * days
     assert swapped.manifest["perturbation"] == {
         "name": "swap-news",
         "seed": 0,
-        "least_days": 30,
-        "n_left_without_articles": 60,
+        "least_days": days,
+        "n_left_without_articles": 2 * days,
     }
     # The selection of a split must still say what was done to it.
     assert swapped.split("train").manifest["perturbation"]["name"] == "swap-news"
-
-
-def test_in_the_sample_world_a_week_is_far_enough():
-    windows = make_set(with_own_news(make_windows("train", 40)), manifest={"synthetic": True})
-    swapped = swap_news(windows, 0)
-    assert sum(not window.view.candidate_ids for window in swapped) == 2 * 7
-    assert swapped.manifest["perturbation"]["least_days"] == 7
 
 
 def test_a_draw_depends_on_seed_and_window_but_not_on_other_splits_in_the_set():
@@ -438,7 +406,7 @@ def test_irrelevant_articles_cannot_be_drawn_without_knowing_what_is_relevant():
 
 
 POOL = news_pool()
-VIEW = windows("train", 1, entities=("NSW1",)).views()[0]
+VIEW = make_windows("train", 1, entities=("NSW1",)).views()[0]
 
 
 def view_at(hours, *ids):

@@ -99,23 +99,6 @@ def test_captions_are_of_the_target_day_and_say_that_this_is_foresight(tmp_path)
         assert set(window.view.x) == {window.view.origin_utc.year % 10}
 
 
-def _write_forecasts(folder, rows):
-    folder.mkdir(parents=True)
-    columns = [
-        "region",
-        "known_at",
-        "day",
-        "temp_min_c",
-        "temp_max_c",
-        "rain_chance",
-        "precis",
-        "forecast",
-    ]
-    with gzip.open(folder / "worded_forecasts.csv.gz", "wt", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerows([columns, *rows])
-
-
 def test_a_worded_forecast_is_the_newest_that_was_known_before_the_origin(tmp_path):
     windows = base_windows()
     view = windows[-1].view
@@ -127,12 +110,21 @@ def test_a_worded_forecast_is_the_newest_that_was_known_before_the_origin(tmp_pa
         for hours, highest in ((-30, 20), (-3, 21), (0, 22), (4, 23))
         for known in [view.origin_utc + timedelta(hours=hours)]
     ]
-    _write_forecasts(tmp_path / "bom_worded_forecasts", rows)
+    rows.append((view.entity, rows[0][1], day - timedelta(days=1), 8, 24, "60%", *WORDS))
+    columns = ["region", "known_at", "day", "temp_min_c", "temp_max_c", "rain_chance", "precis"]
+    folder = tmp_path / "bom_worded_forecasts"
+    folder.mkdir()
+    with gzip.open(folder / "worded_forecasts.csv.gz", "wt", encoding="utf-8") as file:
+        csv.writer(file).writerows([[*columns, "forecast"], *rows])
     data = read_worded_data(DEMAND, tmp_path, HashingEncoder(), windows)
-    (given,) = [window for window in data.windows if window.view.candidate_ids]
+    *_, given = sorted(
+        (window for window in data.windows if window.view.candidate_ids),
+        key=lambda window: window.view.origin_utc,
+    )
     assert given.view.window_id == view.window_id
     assert [data.news.get_title(name) for name in given.view.candidate_ids] == [
-        "Minimum 10, maximum 21 degrees, chance of rain 60%.",
+        "Minimum 10, maximum 21, chance of rain 60%.",
+        "Change from the day before: lowest 2, highest -3.",
         "Showers.",
         "Windy.",
         "Cold.",

@@ -95,7 +95,9 @@ def test_the_newest_day_is_first_and_open_and_others_are_folded():
 
 def test_a_chart_is_drawn_without_a_script():
     assert render_tomorrow().count("<svg") > 2 and "<script" not in render_tomorrow()
-    assert "script-src" not in read_policy(render_tomorrow())
+    metas = ParsedPage(render_tomorrow()).attributes_of("meta")
+    (policy,) = [meta for meta in metas if meta.get("http-equiv") == "Content-Security-Policy"]
+    assert "script-src" not in policy["content"]
 
 
 def test_a_chart_has_every_line_in_its_place_and_its_numbers_at_each_step():
@@ -130,26 +132,14 @@ def test_yesterday_is_what_was_measured_since_or_else_what_was_known():
     assert (starts[-1], both[-1], len(both)) == (ORIGIN + 47 * ONE_DAY / 48, 5.0, 96)
 
 
-def read_policy(page):
-    policies = [
-        attributes["content"]
-        for attributes in ParsedPage(page).attributes_of("meta")
-        if attributes.get("http-equiv") == "Content-Security-Policy"
-    ]
-    return policies[0]
-
-
 def test_what_was_read_and_names_from_data_are_shown_as_text():
     assert "<script>alert('storm')" not in render_tomorrow()
     assert any(TITLE in text for text in ParsedPage(render_tomorrow()).texts)
 
-    issued = rename_unit(make_issued(entities=(ATTACK,)), "<b>MW")
-    page = render(ForecastDay(issued=issued))
+    issued = make_issued(entities=(ATTACK,))
+    rows = issued.rows.with_columns(unit=pl.lit("<b>MW"))
+    page = render(ForecastDay(issued=replace(issued, rows=rows)))
     assert ATTACK not in page and "<b>MW" not in page
-
-
-def rename_unit(issued, unit):
-    return IssuedForecast(rows=issued.rows.with_columns(unit=pl.lit(unit)), facts=issued.facts)
 
 
 def test_the_parts_stand_above_the_forecast_they_add_up_to():
@@ -202,10 +192,8 @@ def test_every_method_is_held_against_the_forecast_over_the_last_28_days():
     assert method_table(make_day()) is None
 
     recent = view_recent(make_scores())
-    assert (recent["caption"], recent["held"]) == (
-        "28 days to 30 March 2026",
-        "75.0 % of the steps",
-    )
+    assert recent["caption"] == "28 days to 30 March 2026"
+    assert recent["held"] == "75.0 % of the steps"
     assert view_recent(make_scores().clear()) is None
 
 
@@ -244,13 +232,10 @@ def test_members_without_agents_are_named_by_their_methods_and_a_single_one_is_n
     assert "agent" not in render(single) and "Who carried weight" not in render(single)
 
 
-def add_effect(issued, size, method="member-1"):
+def add_effect(issued, size):
     """Let an agent add so much to what it corrects, at three quarters of the weight."""
-    rows = issued.rows.with_columns(
-        value=pl.when(pl.col("method") == method)
-        .then(pl.col("value") + size)
-        .otherwise(pl.col("value"))
-    )
+    added = pl.when(pl.col("method") == "member-1").then(size).otherwise(0.0)
+    rows = issued.rows.with_columns(value=pl.col("value") + added)
     series = [
         entry | {"chosen_news": [["id1"], ["id1"]], "levels": [[0.0] * 48] * 2}
         for entry in issued.facts["series"]
@@ -278,18 +263,12 @@ def deployment(tmp_path):
         write_issued(root, make_issued(origin=ORIGIN - number * ONE_DAY))
     # Knows more than the others: of another kind, so no match for the newest forecast.
     write_issued(root, make_issued(origin=ORIGIN - 3 * ONE_DAY, known_steps=48))
+    name = "electricity-operational"
     windows = [
-        make_window(
-            number,
-            origin=ORIGIN - number * ONE_DAY,
-            dataset="electricity-operational",
-            y=[5.0] * 48,
-        )
-        for number in (1, 60)
+        make_window(day, origin=ORIGIN - day * ONE_DAY, dataset=name, y=[5.0] * 48)
+        for day in (1, 60)
     ]
-    WindowSet(windows, dataset="electricity-operational").write(
-        tmp_path / "windows" / "electricity-operational"
-    )
+    WindowSet(windows, dataset=name).write(tmp_path / "windows" / name)
     return tmp_path
 
 

@@ -50,6 +50,11 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_part_of_the_new_one(tmp_p
 def test_a_file_in_a_new_folder_is_for_everybody_and_equal_values_are_equal_bytes(tmp_path):
     path = write_json(tmp_path / "a" / "b" / "file.json", {"b": "é", "a": [2]})
     assert path.stat().st_mode & 0o777 == 0o644
+    before = os.umask(0o077)
+    try:
+        assert write_text(tmp_path / "mine", "").stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
     assert path.read_bytes() == write_json(tmp_path / "x", {"a": [2], "b": "é"}).read_bytes()
     text = path.read_text(encoding="utf-8")
     assert hash_file(path) == hash_text(text) == hashlib.sha256(text.encode()).hexdigest()

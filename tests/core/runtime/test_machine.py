@@ -1,13 +1,13 @@
 """What the machine can do and hold; the peak memory of a process, on every platform."""
 
 import ast
-import contextlib
 import importlib
 import resource
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -122,26 +122,6 @@ def test_no_two_streams_are_equal():
     assert derive_seed(7, "days", 3) == derive_seed(7, "days", "3") == 733913751057564626
 
 
-class MadeUpAccelerator:
-    """A device module whose generator is the last seed that it was given."""
-
-    def __init__(self):
-        self.state, self.devices = 7, []
-
-    def get_rng_state(self, device):
-        return self.state
-
-    def set_rng_state(self, state, device):
-        self.state = state
-
-    def device(self, device):
-        self.devices.append(device)
-        return contextlib.nullcontext()
-
-    def manual_seed(self, seed):
-        self.state = seed
-
-
 def test_draws_are_those_of_the_seed_and_the_callers_go_on():
     torch.manual_seed(5)
     own, following = torch.randn(2, 3)
@@ -166,12 +146,16 @@ def test_an_accelerator_that_nothing_is_drawn_on_keeps_its_generator(monkeypatch
 
 
 def test_the_accelerator_of_the_block_is_seeded_and_goes_on_where_it_was(monkeypatch):
-    accelerator, device = MadeUpAccelerator(), torch.device("cuda", 1)
+    accelerator, device = MagicMock(), torch.device("cuda", 1)
     monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator)
+    own = accelerator.get_rng_state.return_value
     with use_seed(3, device):
-        assert accelerator.state == 3
-    assert accelerator.state == 7
-    assert accelerator.devices == [device]
+        accelerator.manual_seed.assert_called_once_with(3)
+        accelerator.set_rng_state.assert_not_called()
+    called = [name for name, *_ in accelerator.method_calls]
+    assert called.index("get_rng_state") < called.index("manual_seed")
+    accelerator.set_rng_state.assert_called_once_with(own, device)
+    accelerator.device.assert_called_once_with(device)
 
 
 @pytest.mark.parametrize(("agents", "processes"), [(10, 3), (3, 2), (4, 4), (7, 1)])

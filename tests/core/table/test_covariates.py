@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from compevo_core import Forecaster, build_windows
-from compevo_core.baselines.step_responses import fit_responses
+from compevo_core import SAMPLE, Forecaster, build_windows
+from compevo_core.baselines.features import fit_responses
 from compevo_core.config import sections
-from compevo_core.errors import CompEvoError, DataError
+from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.evaluation.leakage import (
     find_unavailable_covariates,
     find_unavailable_step_covariates,
@@ -35,17 +35,9 @@ def make_table():
         visitors = np.repeat(rng.normal(size=DAYS + 1), DAY)
         before = np.roll(visitors, DAY)
         y = 50 + temperature + 8 * before + 0.2 * rng.normal(size=len(hours))
-        tables.append(
-            pd.DataFrame(
-                {
-                    "unique_id": name,
-                    "ds": pd.date_range("2025-01-01", periods=len(hours), freq="h"),
-                    "y": y,
-                    "temp": temperature,
-                    "visitors": visitors,
-                }
-            )
-        )
+        stamps = pd.date_range("2025-01-01", periods=len(hours), freq="h")
+        values = {"ds": stamps, "y": y, "temp": temperature, "visitors": visitors}
+        tables.append(pd.DataFrame({"unique_id": name} | values))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -136,6 +128,34 @@ def test_a_value_counts_from_the_time_at_which_it_was_known():
     assert known.predict(future=early[early["ds"] >= END]).equals(expected)
 
 
+def test_a_window_reads_the_forecasts_that_were_known_when_it_begins(tmp_path):
+    load = pd.read_csv(SAMPLE / "load.csv", parse_dates=["ds"])
+    weather = pd.read_csv(SAMPLE / "weather.csv.gz", parse_dates=["ds", "known_at"])
+    model = clone(RIDGE).set_params(horizon=7, ahead=["temperature"], known_at="known_at")
+    known_then = model.backtest(load, future=weather, windows=6)
+    # What was known later changes nothing, and would have helped.
+    later = weather["known_at"] > known_then["cutoff"].max()
+    spoilt = weather.assign(temperature=weather["temperature"].where(~later, 99.0))
+    pd.testing.assert_frame_equal(model.backtest(load, future=spoilt, windows=6), known_then)
+    newest = weather.groupby("ds", as_index=False).last()
+    always = newest.assign(known_at=weather["known_at"].min())
+    leaking = model.backtest(load, future=always, windows=6)
+    errors = [(table["load_mw"] - table["mean"]).abs().mean() for table in (known_then, leaking)]
+    assert errors[1] < 0.8 * errors[0]
+
+    # A fit of a past day, its rows and forecasts of a week later, and what was saved agree.
+    day = load["ds"].max() - pd.Timedelta(days=6)
+    early = weather["known_at"] < day
+    past = clone(model).fit(load[load["ds"] < day], future=weather[early])
+    past.save(tmp_path)
+    assert past.predict()["ds"].min() == day
+    expected = past.predict(load, future=weather)
+    assert Forecaster.load(tmp_path).update(load, future=weather).predict().equals(expected)
+    assert expected["ds"].min() == load["ds"].max() + pd.Timedelta(days=1)
+    with pytest.raises(ConfigError, match=r"future in a fit needs Forecaster\(ahead="):
+        Forecaster(horizon=7).fit(load, future=weather)
+
+
 @pytest.mark.parametrize(("begins", "answers"), [(0, 1), (208, 0)])
 def test_an_answer_is_proved_on_values_that_no_window_of_its_fit_holds(begins, answers):
     # A window each half-hour; the last fifth of 200 begins at the value 208.
@@ -182,7 +202,7 @@ def test_words_at_their_stamp_are_read_from_then_on(tmp_path):
         (lambda f: f.predict(future=FUTURE.head(3)), "not known for 2025-04-01 03:00 UTC"),
         (lambda f: f.predict(future=FUTURE.drop(columns="temp")), r"no column 'temp'.*\(ahead="),
         (lambda f: f.predict(future=FUTURE.assign(temp="warm")), "'warm' is not a number"),
-        (lambda f: f.predict(news=FUTURE), r"'calendar-ridge' reads no news.*Forecaster\('comp"),
+        (lambda f: f.predict(news=FUTURE), r"'calendar-ridge' reads no news.*Forecaster\('auto"),
         (lambda f: clone(RIDGE).fit(KNOWN, news=FUTURE), "reads no news"),
         (lambda f: clone(RIDGE).fit(KNOWN).predict(future=FUTURE), r"Forecaster\(ahead=\[...\]\)"),
         (lambda f: clone(RIDGE).set_params(ahead="temp").fit(KNOWN), r"list of columns, \['temp'"),

@@ -23,19 +23,17 @@ from tests.support.window_samples import make_window
 SERIES = ("NSW1", "SA1")
 
 
-def make_examples(days, *, drift=0.0, noise=1.0, series=SERIES, first_day=0, split="val"):
+def make_examples(days, *, drift=0.0, noise=1.0):
     """Return windows whose truth is the base plus a drift plus noise; the base is zero."""
-    rng = np.random.default_rng(first_day)
+    rng = np.random.default_rng(0)
     return [
         ForecastExample(
-            view=make_window(
-                first_day + day, entity=entity, window_id=f"{entity}-{first_day + day}", split=split
-            ).view,
+            view=make_window(day, entity=entity, window_id=f"{entity}-{day}", split="val").view,
             priors_PH=np.zeros((1, 48)),
             truth_H=drift + noise * rng.normal(size=48),
         )
         for day in range(days)
-        for entity in series
+        for entity in SERIES
     ]
 
 
@@ -99,20 +97,12 @@ def mean_error(forecast_BH, examples):
     return float(np.nanmean(np.abs(forecast_BH - truth_BH), axis=1).mean())
 
 
-def _nothing(day, residual_H):
-    return np.zeros(48)
+def correct_by(share):
+    """Return a correction that is a share of the residual."""
+    return lambda day, residual_H: share * residual_H
 
 
-def _half_too_much(day, residual_H):
-    return 2.0 * residual_H
-
-
-def _against(day, residual_H):
-    return -residual_H
-
-
-def _too_little(day, residual_H):
-    return 0.25 * residual_H
+HALF_TOO_MUCH, TOO_LITTLE, AGAINST, NOTHING = map(correct_by, (2.0, 0.25, -1.0, 0.0))
 
 
 def _calibrate(population, examples, **changes):
@@ -121,7 +111,7 @@ def _calibrate(population, examples, **changes):
 
 
 def test_the_blend_is_the_least_squares_share_of_the_correction_within_zero_and_one():
-    population = MadeUpPopulation([_half_too_much, _too_little, _against, _nothing])
+    population = MadeUpPopulation([HALF_TOO_MUCH, TOO_LITTLE, AGAINST, NOTHING])
     # A target that is masked changes nothing.
     examples = [
         ForecastExample(one.view, one.priors_PH, np.where(np.arange(48) == 7, np.nan, one.truth_H))
@@ -162,11 +152,11 @@ def test_a_correction_that_helps_at_some_hours_is_kept_at_those():
 @pytest.mark.parametrize(
     ("corrections", "fitness", "guard"),
     [
-        ([_too_little, _too_little], [0.0, 0.0], "none"),
+        ([TOO_LITTLE, TOO_LITTLE], [0.0, 0.0], "none"),
         # Two agents whose errors cancel, but the weights are all on one of them.
         ([lambda d, r: r + 3.0, lambda d, r: r - 3.0], [-90.0, 0.0], "equal"),
-        ([_too_little, lambda d, r: r + 9.0], [-90.0, 0.0], "best"),
-        ([_against, lambda d, r: -2.0 * r], [0.0, 0.0], "prior"),
+        ([TOO_LITTLE, lambda d, r: r + 9.0], [-90.0, 0.0], "best"),
+        ([AGAINST, correct_by(-2.0)], [0.0, 0.0], "prior"),
     ],
 )
 def test_no_sealed_population_is_worse_than_its_prior(corrections, fitness, guard):
@@ -198,7 +188,7 @@ def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first():
 
 
 def test_each_process_stores_its_own_agents_and_all_report_the_same():
-    corrections = [_half_too_much, _too_little, _nothing]
+    corrections = [HALF_TOO_MUCH, TOO_LITTLE, NOTHING]
     whole = MadeUpPopulation(corrections)
     examples = make_examples(12, drift=0.5)
     expected = _calibrate(whole, examples, blend=True)
@@ -228,10 +218,10 @@ def test_each_process_stores_its_own_agents_and_all_report_the_same():
 
 def test_calibration_without_validation_is_refused():
     with pytest.raises(DataError, match="validation windows"):
-        _calibrate(MadeUpPopulation([_nothing]), [])
+        _calibrate(MadeUpPopulation([NOTHING]), [])
 
 
-NOTHING = np.array([], dtype=np.intp)
+NOBODY = np.array([], dtype=np.intp)
 
 
 @pytest.mark.parametrize(("step", "windows"), [(12, 6), (35, 6), (0, 10), (47, 10)])
@@ -243,7 +233,7 @@ def test_a_step_counts_as_much_as_all_steps_at_six_windows_and_at_ten_at_the_end
     truth_BH = np.tile(is_right_H.astype(float), (windows, 1))
     forecasts = AgentForecasts(base_1BH + 1.0, base_1BH, truth_BH)
 
-    blend_1H = fit_blend(forecasts, NOTHING, NOTHING)
+    blend_1H = fit_blend(forecasts, NOBODY, NOBODY)
     assert blend_1H[0, step] == pytest.approx((1.0 + 0.5) / 2)
 
 

@@ -38,13 +38,17 @@ def settings(**overrides):
     return find_variant("mad-rl").configure(tiny(**overrides))
 
 
+def draw_debate(model):
+    for parameter in model.debate.parameters():
+        parameter.data.normal_(generator=torch.Generator().manual_seed(3))
+
+
 def debate(config):
     model = build_model(config)
     fill_with_noise(model)
     executor = build_executor(model)
     assert isinstance(executor, DebateExecutor) and model.debate is not None
-    for parameter in model.debate.parameters():
-        parameter.data.normal_(generator=torch.Generator().manual_seed(3))
+    draw_debate(model)
     return model, executor
 
 
@@ -127,8 +131,7 @@ def test_what_another_agent_forecasts_changes_a_revision_and_not_the_first_forec
 def test_each_verifier_reads_its_agents_revised_forecast_in_training_and_in_use():
     trainer, state, batch = build_round_trainer(system="mad-rl", evolution__every=0)
     executor, logics = trainer.executor, state.logics
-    for parameter in trainer.model.debate.parameters():
-        parameter.data.normal_(generator=torch.Generator().manual_seed(3))
+    draw_debate(trainer.model)
     final = executor.play(logics, batch)
 
     news = executor.retrieve_news(logics, [example.view for example in batch])
@@ -150,8 +153,7 @@ def test_each_verifier_reads_its_agents_revised_forecast_in_training_and_in_use(
 
 def test_a_round_trains_policy_values_and_verifiers_of_every_agent():
     trainer, state, batch = build_round_trainer(system="mad-rl", evolution__every=2)
-    for parameter in trainer.model.debate.parameters():
-        parameter.data.normal_(generator=torch.Generator().manual_seed(3))
+    draw_debate(trainer.model)
     before = {name: value.clone() for name, value in trainer.model.agent_tensors().items()}
     result = run_step(trainer, state, batch)
     after = trainer.model.agent_tensors()

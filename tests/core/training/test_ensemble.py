@@ -30,11 +30,8 @@ from tests.support.population import news_pool, tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
 from tests.support.tiny_run import train_days
 
-TRAIN, VAL, TEST = (
-    windows("train", 24),
-    windows("val", 12, first_day=30),
-    windows("test", 8, first_day=50),
-)
+TRAIN, VAL = windows("train", 24), windows("val", 12, first_day=30)
+TEST = windows("test", 8, first_day=50)
 MIXED = ("calendar-ridge", "persistence", "seasonal-mean")
 
 
@@ -237,23 +234,12 @@ def settings(system, **overrides):
     return find_variant(system).configure(tiny(**overrides))
 
 
-def trainable(model):
-    parts = {
-        "adapters": [p for kind in model.population.kinds for p in adapters(model, kind)],
-        "heads": model.head_parameters(),
-        "shared": model.shared_parameters(),
-    }
-    return {name: sum(p.numel() for p in parameters) for name, parameters in parts.items()}
+def count_adapters(model):
+    return sum(p.numel() for kind in model.population.kinds for p in adapters(model, kind))
 
 
 def adapters(model, kind):
     return model.population.adapter_parameters(kind)
-
-
-def run_here(system, out, **overrides):
-    config = settings(system, run__validation_windows=2, **overrides)
-    train_days(config, out, days=6, val_days=2)
-    return CompEvoForecaster.load(out, news_pool())
 
 
 def test_an_agent_of_the_ensemble_learns_exactly_as_it_would_alone():
@@ -280,7 +266,9 @@ def test_an_agent_of_the_ensemble_learns_exactly_as_it_would_alone():
 
 
 def test_the_ensemble_forecasts_the_plain_mean_of_its_agents(tmp_path):
-    forecaster = run_here("mael", tmp_path, run__rounds=ROUNDS)
+    config = settings("mael", run__validation_windows=2, run__rounds=ROUNDS)
+    train_days(config, tmp_path, days=6, val_days=2)
+    forecaster = CompEvoForecaster.load(tmp_path, news_pool())
     found = forecaster.predict_by_agent(windows("test", 2, first_day=40).views())
     # Weights are kept in single precision.
     assert np.allclose(found.aggregate, found.agents.mean(0), rtol=1e-7)
@@ -292,10 +280,9 @@ def test_the_ensemble_forecasts_the_plain_mean_of_its_agents(tmp_path):
 @pytest.mark.parametrize(("system", "agents"), [("sa", 1), ("mael", 3)])
 def test_agents_that_do_not_compete_train_forecast_adapters_alone(system, agents):
     full, model = build_model(tiny()), build_model(settings(system))
-    own = trainable(model)
-    assert model.population.kinds == ("forecast",) and own["shared"] == 0
-    assert own["adapters"] == trainable(full)["adapters"] * agents // 6
-    assert model.policy_parameters() == []
+    assert model.population.kinds == ("forecast",)
+    assert count_adapters(model) == count_adapters(full) * agents // 6
+    assert sum(p.numel() for p in model.shared_parameters()) == 0 == len(model.policy_parameters())
     starts = zip(adapters(full, "forecast"), adapters(model, "forecast"), strict=True)
     if system == "mael":  # its members start as those of the full method
         assert all(torch.equal(ours, theirs) for ours, theirs in starts)

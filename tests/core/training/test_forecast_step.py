@@ -11,7 +11,7 @@ from compevo_core.agents import text_decoder
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.lm.population import Population
+from compevo_core.lora.population import Population
 from compevo_core.training import forecast_step
 from compevo_core.training.forecast_step import count_saved_bytes, stack_truths
 from compevo_core.training.schedule import DropoutState, RunGenerators

@@ -9,8 +9,8 @@ from torch import distributed as dist
 
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.forecast.forecaster import CompEvoForecaster
-from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.lm.frozen_linear import multiply_sharded, split_loaded_layers
+from compevo_core.lm.backbone import TINY, load_backbone, split_loaded_layers
+from compevo_core.lora.backbone import multiply_sharded
 from compevo_core.runtime.distributed import AgentShards
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_run import Killed, kill_after, read_records, train_days, train_tiny

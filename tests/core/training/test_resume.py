@@ -28,9 +28,9 @@ from compevo_core.training.checkpoint import (
     restore_state,
     save_checkpoint,
 )
-from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder, write_manifest
 from compevo_core.training.schedule import RunGenerators
+from tests.support.models import move_heads
 from tests.support.population import news_pool, tiny
 from tests.support.rounds import build_round_trainer
 from tests.support.tiny_run import (
@@ -84,19 +84,15 @@ def test_k_rounds_and_the_rest_equal_all_rounds_in_both_stages(number, tiny_run,
     _assert_same_end(tmp_path, tiny_run)
 
 
-def _add_unseen_article():
-    """Return the pool with one more article, the first of its rows, that no window names."""
-    pool = news_pool()
-    unseen = pool.articles[:1].with_columns(article_id=pl.lit("0" * 32), title=pl.lit("Unseen"))
-    embeddings = np.concatenate([pool.embeddings[1:2], pool.embeddings])
-    return NewsPool(pl.concat([unseen, pool.articles]), embeddings, pool.encoder_name)
-
-
 @pytest.mark.slow
 def test_an_article_that_no_window_names_stops_no_training_and_changes_none(tiny_run, tmp_path):
     _stop_after(tmp_path, 2)
     torch.manual_seed(999)
-    more = _add_unseen_article()
+    # One more article, the first of the pool's rows.
+    pool = news_pool()
+    unseen = pool.articles[:1].with_columns(article_id=pl.lit("0" * 32), title=pl.lit("Unseen"))
+    embeddings = np.concatenate([pool.embeddings[1:2], pool.embeddings])
+    more = NewsPool(pl.concat([unseen, pool.articles]), embeddings, pool.encoder_name)
     train_tiny(tmp_path, news=more)
     _assert_same_end(tmp_path, tiny_run)
 
@@ -133,12 +129,6 @@ def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(tiny_ru
     _assert_same_end(tmp_path, tiny_run)
 
 
-def _unfinish(run, out):
-    """Copy a run as if it had been killed after its last round; return its newest checkpoint."""
-    shutil.copytree(run, out, ignore=shutil.ignore_patterns("model", "metrics.json"))
-    return out / "checkpoints" / f"round_{ROUNDS:06d}"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 30, None])
 def test_a_torn_history_resumes_before_its_tear(lost, tiny_run, tmp_path):
@@ -154,7 +144,10 @@ def test_a_torn_history_resumes_before_its_tear(lost, tiny_run, tmp_path):
 
 
 def test_a_checkpoint_of_another_version_is_an_error(tiny_run, tmp_path):
-    newest = _unfinish(tiny_run, tmp_path / "run")
+    # As if it had been killed after its last round.
+    unfinished = shutil.ignore_patterns("model", "metrics.json")
+    shutil.copytree(tiny_run, tmp_path / "run", ignore=unfinished)
+    newest = tmp_path / "run" / "checkpoints" / f"round_{ROUNDS:06d}"
     state = json.loads((newest / "state.json").read_text()) | {"version": STATE_VERSION + 1}
     (newest / "state.json").write_text(json.dumps(state))
     write_manifest(newest, {"round": ROUNDS, "start": 0})
@@ -181,17 +174,13 @@ class _StandInGpu:
 def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypatch):
     trainer, state, _ = build_round_trainer()
     generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
-    if began_with_gpus:
-        gpu = _StandInGpu(monkeypatch)
+    gpu = _StandInGpu(monkeypatch) if began_with_gpus else None
     captured = capture_state(trainer, state, generators)
     save_checkpoint(tmp_path, 1, captured, trainer.shards)
-    if began_with_gpus:
-        before = [one.clone() for one in gpu.states]
-        for one in gpu.states:
-            one.zero_()
-    else:
-        gpu = _StandInGpu(monkeypatch)
-        before = [one.clone() for one in gpu.states]
+    gpu = gpu or _StandInGpu(monkeypatch)
+    before = [one.clone() for one in gpu.states]
+    for one in gpu.states if began_with_gpus else ():
+        one.zero_()
     saved = load_newest_checkpoint(tmp_path, trainer.shards)
     assert saved is not None
     restore_state(saved, trainer, generators)
@@ -199,15 +188,6 @@ def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypa
 
 
 CONFIG = tiny(run__rounds=2, run__validate_every=1, evolution__every=0)
-
-
-class FasterStart(PopulationModel):
-    """What an older code did: its heads start elsewhere, and validate better than any round."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        for parameter in self.head_parameters():
-            parameter.data.add_(0.01)
 
 
 def raise_killed(*_):
@@ -231,7 +211,8 @@ def old_run(tmp_path_factory):
     """A finished run of the same configuration by other code, with more rounds on disk."""
     out = tmp_path_factory.mktemp("old")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "PopulationModel", FasterStart)
+        # As if older code had begun elsewhere, and validated better than any round.
+        patch.setattr(loop, "PopulationModel", move_heads(0.01))
         run_here(out)
     for name in ("best", "checkpoints"):
         newest = max((out / name).iterdir())
@@ -251,10 +232,8 @@ def test_a_run_that_starts_over_seals_its_own_weights(out, clean):
     summary = run_here(out, resume=False)
     assert read_hash(out) == read_hash(clean)
     assert summary["artifact_hash"] == read_hash(clean)
-    assert sorted(p.name for p in (out / "checkpoints").iterdir()) == [
-        "round_000001",
-        "round_000002",
-    ]
+    kept = sorted(path.name for path in (out / "checkpoints").iterdir())
+    assert kept == ["round_000001", "round_000002"]
     assert len(RunFolder(out).read_rounds()) == 2
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from compevo_core.agents.decoders import LOGIC
 from compevo_core.agents.logic_writer import LogicWriter
 from compevo_core.agents.objective import diversity_loss, group_advantages, policy_loss
 from compevo_core.agents.observation import sample_peers
 from compevo_core.agents.selection import forecast_error
 from compevo_core.errors import NonFiniteLoss
-from compevo_core.lm.adapters import LOGIC
 from compevo_core.training import update
 from compevo_core.training.diagnostics import RegretTracker, gradient_conflict
 from compevo_core.training.schedule import RunGenerators
@@ -20,6 +20,10 @@ from compevo_core.training.update import Gradients
 from tests.support.models import build_model, make_batch
 from tests.support.population import tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
+
+
+def _copy_gradient(parameter):
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
 
 
 def _collect_gradients(pg, div, prune):
@@ -35,8 +39,7 @@ def _collect_gradients(pg, div, prune):
     def copy_gradients(_):
         for number, group in enumerate(trainer.optimizer.param_groups):
             for i, p in enumerate(group["params"]):
-                gradient = torch.zeros_like(p) if p.grad is None else p.grad.clone()
-                gradients[f"{number}.{i}"] = gradient
+                gradients[f"{number}.{i}"] = _copy_gradient(p)
         return 0.0
 
     trainer.update._take_step = copy_gradients
@@ -90,11 +93,8 @@ def _run_policy_updates(clip, iterations):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(update, "policy_loss", measure_ratio)
         record = run_step(trainer, state, examples)
-    return (
-        [p.detach().clone() for p in trainer.model.population.adapter_parameters(LOGIC)],
-        record,
-        widest,
-    )
+    adapters = trainer.model.population.adapter_parameters(LOGIC)
+    return [p.detach().clone() for p in adapters], record, widest
 
 
 def _are_equal(one, other):
@@ -117,7 +117,7 @@ def test_both_rates_rise_over_three_percent_of_the_rounds_and_fall_along_a_cosin
     trainer, state, examples = build_round_trainer(
         rounds=100, evolution__every=0, optim__forecast_lr=1e-4, optim__policy_lr=1e-6
     )
-    assert type(trainer.optimizer) is torch.optim.AdamW
+    assert type(trainer.optimizer) is update.Optimizer
 
     def rates():
         return [group["lr"] for group in trainer.optimizer.param_groups]
@@ -231,14 +231,6 @@ def test_an_agent_sees_the_stated_number_of_others():
     assert len({str(drawn) for drawn in sampled}) > 1
 
 
-def _set_apart(trainer, seed=0):
-    """Give gates, scores and fusion values of their own, so that no path is weak by symmetry."""
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in trainer.model.shared_parameters():
-        noise = torch.randn(parameter.shape, generator=generator)
-        parameter.data.add_(0.1 * noise)
-
-
 def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_through_all(monkeypatch):
     trainer, state, examples = build_round_trainer(
         objective__lambda_pg=1.0,
@@ -246,13 +238,16 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
         objective__lambda_prune=0.0,
         grpo__reward_windows=0,
     )
-    _set_apart(trainer)
+    # Gates, scores and fusion get values of their own, so that no path is weak by symmetry.
+    generator = torch.Generator().manual_seed(0)
+    for parameter in trainer.model.shared_parameters():
+        parameter.data.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     proposals = _keep_proposals(monkeypatch)
     monkeypatch.setattr(trainer.update, "_take_step", lambda *_: 0.0)
     previous_AD = state.previous_AD
     record = run_step(trainer, state, examples)
     parameters = trainer.model.policy_parameters()
-    found = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+    found = list(map(_copy_gradient, parameters))
 
     def differentiate(*, through_candidates):
         """The gradient of L_pg in one pass, from the drafts to the samples."""
@@ -276,7 +271,7 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
         for parameter in parameters:
             parameter.grad = None
         loss.backward()
-        return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+        return list(map(_copy_gradient, parameters))
 
     whole = differentiate(through_candidates=True)
     cut = differentiate(through_candidates=False)

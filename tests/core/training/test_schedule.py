@@ -117,17 +117,6 @@ SCHEDULE = RunSchedule(supervised_rounds=316, evolution_rounds=12, every=1, warm
 ROUNDS, VALIDATE_EVERY, LAYERS, CALIBRATED = 328, 40, 30, 464
 
 
-def config_of(name):
-    return RunConfig.from_mapping(
-        {
-            "population": {"agents": 1 if name == "one-agent" else 3},
-            "forecast": {"layers": 4},
-            "grpo": {"group_size": 4},
-            "run": {"batch_size": 8, "validation_windows": 120},
-        }
-    )
-
-
 def split(seconds):
     """The pieces of work of each round: a recording has the sum of training and validation."""
     validated = [n for n in range(ROUNDS) if (n + 1) % VALIDATE_EVERY == 0 or n + 1 == ROUNDS]
@@ -148,7 +137,15 @@ def replay(name):
     """Share of the time gone, seconds left and seconds estimated, after each round."""
     seconds = RECORDED[name]["round_seconds"]
     total = sum(seconds) + RECORDED[name]["calibration_seconds"]
-    time_left = TimeLeft(guess_units(config_of(name), LAYERS, CALIBRATED))
+    config = RunConfig.from_mapping(
+        {
+            "population": {"agents": 1 if name == "one-agent" else 3},
+            "forecast": {"layers": 4},
+            "grpo": {"group_size": 4},
+            "run": {"batch_size": 8, "validation_windows": 120},
+        }
+    )
+    time_left = TimeLeft(guess_units(config, LAYERS, CALIBRATED))
     gone = 0.0
     for number, pieces in enumerate(split(seconds)):
         for work, duration in pieces:

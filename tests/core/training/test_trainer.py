@@ -14,6 +14,7 @@ from compevo_core.training.calibration import ValidationErrors
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
+from tests.support.models import move_heads
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_run import ROUNDS, read_records, train_days, train_tiny
 
@@ -106,12 +107,6 @@ def run_here(out, on_round=None, **overrides):
     return train_days(config, out, days=2, val_days=2, on_round=on_round)
 
 
-def read_sealed(out, agent):
-    """One adapter tensor of a sealed model, as it is stored in a checkpoint too."""
-    (file,) = (out / "model" / "adapters" / f"agent_{agent:02d}" / "forecast").glob("*.safetensors")
-    return next(value for name, value in sorted(load_file(file).items()) if "lora_B" in name)
-
-
 @pytest.mark.parametrize(
     ("errors", "chosen"),
     [
@@ -143,7 +138,9 @@ def test_the_best_validated_round_is_sealed(errors, chosen, tmp_path, monkeypatc
     assert json.loads((tmp_path / "model" / "logics.json").read_text()) == state["logics"]
     for agent in range(3):
         stored = load_file(best / f"agent_{agent:02d}.safetensors")
-        sealed = read_sealed(tmp_path, agent)
+        adapters = tmp_path / "model" / "adapters" / f"agent_{agent:02d}" / "forecast"
+        tensors = load_file(next(adapters.glob("*.safetensors")))
+        sealed = next(value for name, value in sorted(tensors.items()) if "lora_B" in name)
         assert any(
             sealed.shape == value.shape and torch.equal(sealed, value)
             for name, value in stored.items()
@@ -153,17 +150,8 @@ def test_the_best_validated_round_is_sealed(errors, chosen, tmp_path, monkeypatc
     assert history == [None, errors[1], None, errors[2]]
 
 
-class BadStart(PopulationModel):
-    """Heads far from what is right, and no rate to correct them."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        for parameter in self.head_parameters():
-            parameter.data.add_(0.5)
-
-
 def test_no_sealed_model_is_worse_than_its_prior(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "PopulationModel", BadStart)
+    monkeypatch.setattr(loop, "PopulationModel", move_heads(0.5))
     summary = run_here(tmp_path, run__rounds=1, optim__forecast_lr=0.0, optim__policy_lr=0.0)
     assert summary["val_raw_mae_scaled"] > summary["val_prior_mae_scaled"]
     assert summary["val_sealed_mae_scaled"] <= summary["val_prior_mae_scaled"]

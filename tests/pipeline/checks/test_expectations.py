@@ -27,9 +27,8 @@ def at(row, column, value):
     frame = sound()
     here = pl.int_range(pl.len()) == row
     kind = SERIES_SCHEMA[column]
-    return frame.with_columns(
-        pl.when(here).then(pl.lit(value, dtype=kind)).otherwise(pl.col(column)).alias(column)
-    )
+    changed = pl.when(here).then(pl.lit(value, dtype=kind)).otherwise(column)
+    return frame.with_columns(changed.alias(column))
 
 
 FAULTS = {
@@ -43,11 +42,8 @@ FAULTS = {
 
 
 def failed(frame):
-    return {
-        outcome.name
-        for outcome in run_suites(frame, BUILT_IN["electricity"].rules)
-        if not outcome.passed
-    }
+    outcomes = run_suites(frame, BUILT_IN["electricity"].rules)
+    return {outcome.name for outcome in outcomes if not outcome.passed}
 
 
 def test_sound_data_passes_every_suite():
@@ -96,16 +92,14 @@ def test_a_stretch_that_nobody_collected_is_no_gap_and_weekends_are_none_for_exc
     assert failed(pl.concat([sound(), later])) == set()
     named = {"series_id": "ECB/AUD", "variable": "rate_usd_per_aud"}
     rates = make_series([0.7] * 60, first=START, step=timedelta(days=1), **named)
-    rates = rates.filter(pl.col("start_utc").dt.weekday() < 6).with_columns(
-        unit=pl.lit("USD per AUD")
-    )
+    rates = rates.filter(pl.col("start_utc").dt.weekday() < 6)
+    rates = rates.with_columns(unit=pl.lit("USD per AUD"))
     assert all(outcome.passed for outcome in run_suites(rates, BUILT_IN["exchange"].rules))
 
 
 def test_a_broken_rule_says_how_many_rows_and_shows_one():
-    (ranges,) = [
-        o for o in run_suites(FAULTS["ranges"], BUILT_IN["electricity"].rules) if o.name == "ranges"
-    ]
+    outcomes = run_suites(FAULTS["ranges"], BUILT_IN["electricity"].rules)
+    (ranges,) = [outcome for outcome in outcomes if outcome.name == "ranges"]
     assert ranges.numbers["broken_rows"] == 1 and "70000.0" in ranges.text
 
 
@@ -129,10 +123,8 @@ def demand(days=120, move=None):
 def test_a_month_moved_by_an_hour_is_found_where_it_begins_and_where_it_ends():
     jumps = find_jumps(demand(move=(45, 75, 1)), HALF_HOUR)
     assert [jump.hours for jump in jumps] == [1, -1]
-    days = [date(2025, 5, 1) + timedelta(days=k) for k in (45, 75)]
-    assert all(
-        abs(jump.day - day) <= timedelta(days=2) for jump, day in zip(jumps, days, strict=True)
-    )
+    for jump, days in zip(jumps, (45, 75), strict=True):
+        assert abs(jump.day - date(2025, 5, 1) - timedelta(days=days)) <= timedelta(days=2)
 
 
 @pytest.mark.parametrize(
@@ -164,14 +156,9 @@ def test_a_daily_series_has_no_profile():
     assert find_jumps(demand(), timedelta(days=1)) == []
 
 
-FIRST_NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
 def store(days, each=12):
-    stamps = [FIRST_NOON + timedelta(days=day) for day in days]
-    return pl.DataFrame(
-        {"group": "gdelt_doc", "day": [stamp.date() for stamp in stamps], "articles": each}
-    )
+    dates = [date(2026, 3, 1) + timedelta(days=day) for day in days]
+    return pl.DataFrame({"group": "gdelt_doc", "day": dates, "articles": each})
 
 
 def test_a_day_without_an_article_between_days_of_news_was_lost():

@@ -1,7 +1,8 @@
 """``compevo forecast``: a day whose truth nobody knows, from what a deployment has stored."""
 
+import json
 import shutil
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
 import polars as pl
 import pytest
@@ -53,6 +54,11 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(la
     rows = pl.read_csv(tmp_path / "tomorrow.csv")
     assert rows["start"][0] == "2026-02-24T00:00:00+10:00" and rows.height == 48
     assert rows["compevo"].to_list() == first.select_points("NSW1")["forecast"].tolist()
+    said = json.loads(forecast("--json", "--page", str(tmp_path / "tomorrow.html")))
+    assert said["record"] == str(read(layout, ISSUE_TIME)) and said["facts"] == first.facts
+    assert [row["compevo"] for row in said["rows"]] == rows["compevo"].to_list()
+    assert said["rows"][0]["start_utc"] == "2026-02-23T14:00:00Z"
+    assert "Tuesday 24 February 2026" in (tmp_path / "tomorrow.html").read_text("utf-8")
     (facts,) = first.facts["series"]
     # Nothing is stored of a week before, and 7 days are too few for bands of the day.
     assert facts["last_week"] == [None] * 48 and facts["day_quantiles"] == {}
@@ -114,22 +120,21 @@ def test_a_stale_series_is_refused_with_what_is_missing(layout):
 
 
 def test_an_empty_home_is_refused_with_the_command_that_trains_and_its_folder(
-    tmp_path, monkeypatch
+    tmp_path,
 ):
-    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=r"train one with `compevo fit") as caught:
-        invoke("forecast")
+        invoke("forecast", home=tmp_path)
     assert str(tmp_path) in str(caught.value)
     with pytest.raises(DataError, match="synthetic data") as missing:
-        invoke("forecast", DATASET)
+        invoke("forecast", DATASET, home=tmp_path)
     assert str(tmp_path) in str(missing.value).partition("COMPEVO_HOME")[2]
 
 
 def test_a_day_is_a_date_or_a_word_on_the_markets_clock():
     now = datetime(2026, 2, 24, 23, 0)  # noqa: DTZ001 - of the market
-    assert [read_day(text, now) for text in ("", "today", "tomorrow", "2026-03-01")] == [
-        *(None, date(2026, 2, 24), date(2026, 2, 25), date(2026, 3, 1)),
-    ]
+    days = {"today": "2026-02-24", "tomorrow": "2026-02-25", "2026-03-01": "2026-03-01"}
+    assert {text: str(read_day(text, now)) for text in days} == days
+    assert read_day("", now) is None
     with pytest.raises(ConfigError, match="YYYY-MM-DD, today or tomorrow"):
         read_day("2026-02-30", now)
 
@@ -137,9 +142,8 @@ def test_a_day_is_a_date_or_a_word_on_the_markets_clock():
 def test_a_data_set_without_days_or_without_an_issue_time_is_refused():
     with pytest.raises(ConfigError, match="traffic has no windows that start"):
         forecast("traffic")
-    with pytest.raises(
-        ConfigError, match="forecasts of electricity always use data up to midnight"
-    ):
+    refusal = "forecasts of electricity always use data up to midnight"
+    with pytest.raises(ConfigError, match=refusal):
         forecast("electricity", "--known-to", "issue-time")
     with pytest.raises(ConfigError, match="no data set 'demand'"):
         forecast("demand")

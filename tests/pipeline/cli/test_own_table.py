@@ -8,102 +8,95 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from compevo_core import Forecaster
 from compevo_core.data.quantiles import LEVELS
-from compevo_pipeline.cli.main import app
+from compevo_core.errors import CompEvoError
 from compevo_pipeline.sources.own.declaration import make_spec, read_declaration
-
-FIRST = date(2025, 1, 1)
+from tests.support.commands import invoke
 
 
 def list_rows(name, first, end):
     values = np.random.default_rng(first).normal(50, 5, end - first)
     return [
-        f"{FIRST + timedelta(days=day)},{name},{value:.1f}"
+        f"{date(2025, 1, 1) + timedelta(days=day)},{name},{value:.1f}"
         for day, value in zip(range(first, end), values, strict=True)
     ]
 
 
-def run_in(folder, *arguments):
-    env = {
-        "COMPEVO_HOME": str(folder / "home"),
-        "COMPEVO_DATASETS": str(folder),
-        "COMPEVO_MODE": "sample",
-    }
-    return CliRunner().invoke(app, list(arguments), env=env)
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run a command in a folder of declarations; return what it shows."""
+    monkeypatch.setenv("COMPEVO_DATASETS", str(tmp_path))
+    return functools.partial(invoke, home=tmp_path / "home")
 
 
-def test_a_summer_file_that_ends_at_local_midnight_is_told_how_to_go_on_from_there(tmp_path):
+def refuse(run, *words):
+    """Return what a command that is refused says."""
+    with pytest.raises(CompEvoError) as refused:
+        run(*words)
+    return str(refused.value)
+
+
+def test_a_summer_file_that_ends_at_local_midnight_is_told_how_to_go_on_from_there(run, tmp_path):
     stamps = [datetime(2025, 5, 1) + timedelta(hours=n) for n in range(40 * 24)]  # noqa: DTZ001
     rows = [f"{stamp},{stamp.hour + stamp.day % 5}" for stamp in stamps]
     (tmp_path / "load.csv").write_text("\n".join(["stamp,load_mw", *rows, ""]))
-    assert not run_in(tmp_path, "init", str(tmp_path / "load.csv"), "--zone=Europe/Paris").exit_code
-    fitted = run_in(tmp_path, "fit", "load", "--method", "persistence")
-    assert fitted.exit_code == 0, fitted.output
-    forecast = run_in(tmp_path, "forecast", "load")
-    assert "Monday 09 June 2025" in forecast.output
-    assert "23 hours of this forecast are in the file" in forecast.output
-    refused = run_in(tmp_path, "forecast", "load", "--day", "2025-06-10")
-    assert "1 h before it is missing, as days begin at 23:00 UTC" in str(refused.exception)
-    refused = run_in(tmp_path, "forecast", "load", "--day", "2025-06-12")
-    assert "before it is missing" not in str(refused.exception)
+    run("init", tmp_path / "load.csv", "--zone=Europe/Paris")
+    run("fit", "load", "--method", "persistence")
+    forecast = run("forecast", "load")
+    assert "Monday 09 June 2025" in forecast
+    assert "23 hours of this forecast are in the file" in forecast
+    refused = refuse(run, "forecast", "load", "--day", "2025-06-10")
+    assert "1 h before it is missing, as days begin at 23:00 UTC" in refused
+    assert "before it is missing" not in refuse(run, "forecast", "load", "--day", "2025-06-12")
 
     declaration = tmp_path / "load.toml"
     declared = declaration.read_text().replace("# stride = 0", "stride = 1")
     declaration.write_text(declared)
-    assert run_in(tmp_path, "fit", "load", "--method", "persistence").exit_code == 0
-    forecast = run_in(tmp_path, "forecast", "load")
-    assert "Monday 09 June 2025 23:00" in forecast.output
-    assert "in the file" not in forecast.output
+    run("fit", "load", "--method", "persistence")
+    forecast = run("forecast", "load")
+    assert "Monday 09 June 2025 23:00" in forecast
+    assert "in the file" not in forecast
     # The night's run asks for a day: of the 10th an hour before midnight is missing, no more.
-    assert "09 June 2025 23:00" in run_in(tmp_path, "forecast", "load", "--day=2025-06-10").output
-    assert (
-        "08 June 2025 23:00" not in run_in(tmp_path, "forecast", "load", "--day=2025-06-09").output
-    )
-    refused = run_in(tmp_path, "forecast", "load", "--day=2025-06-11")
-    assert "cannot be forecast for 2025-06-11" in str(refused.exception)
+    assert "09 June 2025 23:00" in run("forecast", "load", "--day=2025-06-10")
+    assert "08 June 2025 23:00" not in run("forecast", "load", "--day=2025-06-09")
+    refused = refuse(run, "forecast", "load", "--day=2025-06-11")
+    assert "cannot be forecast for 2025-06-11" in refused
 
 
-def test_a_series_without_a_past_stops_no_other_and_one_that_ended_is_named(tmp_path):
+def test_a_series_without_a_past_stops_no_other_and_one_that_ended_is_named(run, tmp_path):
     file = tmp_path / "shops.csv"
 
     def write(*series):
         rows = [row for part in series for row in list_rows(*part)]
         file.write_text("\n".join(["day,shop,sold", *rows, ""]))
 
-    run = functools.partial(run_in, tmp_path)
     write(("old", 0, 200), ("young", 0, 200))
-    declared = run("init", str(file), "--horizon", "7", "--id", "shop")
-    assert declared.exit_code == 0, declared.output
+    run("init", file, "--horizon", "7", "--id", "shop")
     # The second day: one shop has opened since validation.
     write(("old", 0, 200), ("young", 0, 200), ("new", 170, 200))
     fitted = run("fit", "shops", "--method", "persistence")
-    assert fitted.exit_code == 0, fitted.output
-    assert "left out: OWN/new, as no whole window of theirs lies in train" in fitted.output
+    assert "left out: OWN/new, as no whole window of theirs lies in train" in fitted
 
     forecast = run("forecast", "shops")
-    assert forecast.exit_code == 0, forecast.exception
-    assert "Note: no forecast of new: the model has not learnt them" in forecast.output
-    assert "\nold " in forecast.output and "\nyoung" in forecast.output
+    assert "Note: no forecast of new: the model has not learnt them" in forecast
+    assert "\nold " in forecast and "\nyoung" in forecast
 
-    assert ", by persistence\n" in forecast.output
-    assert "your own files] 01 Jan 2025 to 19 Jul 2025\n" in forecast.output
-    audited = run("paper", "audit-news", "shops", "--probe")
-    assert "shops has no articles" in str(audited.exception)
+    assert ", by persistence\n" in forecast
+    assert "your own files] 01 Jan 2025 to 19 Jul 2025\n" in forecast
+    assert "shops has no articles" in refuse(run, "paper", "audit-news", "shops", "--probe")
     past = run("forecast", "shops", "--day", "2025-03-01")
-    assert "28 Feb 2025; the model has seen this day\n" in past.output
-    assert "the model was fitted and chosen on values after 2025-03-01" in past.output
-    assert "fitted and chosen" not in forecast.output
+    assert "28 Feb 2025; the model has seen this day\n" in past
+    assert "the model was fitted and chosen on values after 2025-03-01" in past
+    assert "fitted and chosen" not in forecast
 
     # One has closed, and does not hold the other back.
     write(("old", 0, 190), ("young", 0, 200))
-    assert run("fit", "shops", "--method", "persistence").exit_code == 0
+    run("fit", "shops", "--method", "persistence")
     forecast = run("forecast", "shops")
     gone = "no forecast of old (ended 2025-07-09 00:00 UTC): the others continue to"
-    assert gone in forecast.output
-    assert "20 Jul" in forecast.output
+    assert gone in forecast and "20 Jul" in forecast
 
 
 def wave(stamps, period):
@@ -122,17 +115,16 @@ def wave(stamps, period):
         ("MS", 120, 12, "calendar-ridge"),
     ],
 )
-def test_both_doors_plan_and_forecast_alike(freq, count, period, method, tmp_path):
+def test_both_doors_plan_and_forecast_alike(freq, count, period, method, run, tmp_path):
     table = wave(pd.date_range("2014-01-01", periods=count, freq=freq), period)
     table.to_csv(tmp_path / "wave.csv", index=False)
 
     fitted = Forecaster(method).fit(table)
     expected = fitted.predict()
-    declared = run_in(tmp_path, "init", str(tmp_path / "wave.csv"))
-    assert declared.exit_code == 0, declared.output
-    assert run_in(tmp_path, "fit", "wave", "--method", method).exit_code == 0
+    run("init", tmp_path / "wave.csv")
+    run("fit", "wave", "--method", method)
     out = tmp_path / "wave.parquet"
-    assert run_in(tmp_path, "forecast", "wave", "--parquet", str(out)).exit_code == 0
+    run("forecast", "wave", "--parquet", out)
 
     spec, plan = make_spec(read_declaration(tmp_path / "wave.toml")), fitted._fitted.plan
     same = ("lookback_steps", "horizon_steps", "stride_steps", "season_steps", "bounds")
@@ -141,65 +133,54 @@ def test_both_doors_plan_and_forecast_alike(freq, count, period, method, tmp_pat
     days = [(span.split, span.first_day, span.last_day) for span in plan.spec.spans]
     assert [(span.split, span.first_day, span.last_day) for span in spec.spans] == days
     # What is issued has steps of weekends too.
-    issued = pl.read_parquet(out).filter(
-        pl.col("start_utc").dt.replace_time_zone(None).is_in(expected["ds"].tolist())
-    )
+    start = pl.col("start_utc").dt.replace_time_zone(None)
+    issued = pl.read_parquet(out).filter(start.is_in(expected["ds"].tolist()))
     assert np.array_equal(issued["compevo"], expected["mean"])
     for level in LEVELS:
         band = expected[f"q{level:g}"]
         assert band.notna().all() and np.array_equal(issued[f"{method}-q{level}"], band)
 
 
-def test_days_that_are_kept_for_a_test_are_neither_learnt_nor_planned_by(tmp_path):
+def test_days_that_are_kept_for_a_test_are_neither_learnt_nor_planned_by(run, tmp_path):
     table = wave(pd.date_range("2024-01-01", periods=400), 7)
     for name, rows in (("whole", table), ("short", table.head(319))):
         rows.to_csv(tmp_path / f"{name}.csv", index=False)
-    kept = run_in(tmp_path, "init", str(tmp_path / "whole.csv"), "--test", "0.2")
-    assert kept.exit_code == 0, kept.output
-    assert run_in(tmp_path, "init", str(tmp_path / "short.csv")).exit_code == 0
+    run("init", tmp_path / "whole.csv", "--test", "0.2")
+    run("init", tmp_path / "short.csv")
     spec, shorter = (
         make_spec(read_declaration(tmp_path / f"{name}.toml")) for name in ("whole", "short")
     )
     assert spec.spans == shorter.spans and spec.lookback_steps == shorter.lookback_steps
 
-    fit = ("fit", "short", "--method", "persistence")
-    assert run_in(tmp_path, *fit).exit_code == 0
-    refused = run_in(tmp_path, "evaluate", "short", "--seeds", "1")
-    assert "short has no test window" in str(refused.exception)
-    assert "compevo init --test 0.2" in str(refused.exception)
-
-
-ROWS = 150 * 24  # from January 2015 on, over the night in which clocks went forward
+    run("fit", "short", "--method", "persistence")
+    refused = refuse(run, "evaluate", "short", "--seeds", "1")
+    assert "short has no test window" in refused and "compevo init --test 0.2" in refused
 
 
 @pytest.mark.slow
 def test_a_sensor_that_keeps_standard_time_is_declared_trained_forecast_and_scored(
-    archive_dir, tmp_path
+    archive_dir, run, tmp_path
 ):
+    # From January 2015 on, over the night in which clocks went forward.
     lines = gzip.decompress((archive_dir / "traffic" / "traffic.csv.gz").read_bytes()).splitlines()
     file = tmp_path / "sensor.csv"
-    file.write_bytes(b"\n".join(lines[: ROWS + 1]))
+    file.write_bytes(b"\n".join(lines[: 150 * 24 + 1]))
 
-    run = functools.partial(run_in, tmp_path)
-    declare = ["init", str(file), "--time", "Date", "--value", "0", "--unit", "share", "--test=0.2"]
-    refused = run(*declare, "--zone", "America/Los_Angeles")
-    said = str(refused.exception)
+    declare = ["init", file, "--time", "Date", "--value", "0", "--unit", "share", "--test=0.2"]
+    said = refuse(run, *declare, "--zone", "America/Los_Angeles")
     # The remedy that is named is the one that helps.
     assert "'2015-03-08 02:00:00' does not exist in America/Los_Angeles" in said
     assert "compevo init --zone=-08:00" in said
 
     declared = run(*declare, "--zone=-08:00")
-    assert declared.exit_code == 0, declared.output
-    assert "3,600 steps of 1h from 2015-01-01 08:00 to 2015-05-31 07:00 UTC" in declared.output
-    assert "Etc/GMT+8" in declared.output
+    assert "3,600 steps of 1h from 2015-01-01 08:00 to 2015-05-31 07:00 UTC" in declared
+    assert "Etc/GMT+8" in declared
 
-    fitted = run("fit", "sensor", "--preset", "tiny")
-    assert fitted.exit_code == 0, fitted.output
-
+    run("fit", "sensor", "--preset", "tiny")
     forecast = run("forecast", "sensor")
-    assert "sensor, Sunday 31 May 2015, share, times in UTC-8" in forecast.output
-    assert "80 % band" in forecast.output and "31 May 15:00" in forecast.output
+    assert "sensor, Sunday 31 May 2015, share, times in UTC-8" in forecast
+    assert "80 % band" in forecast and "31 May 15:00" in forecast
 
     scored = run("evaluate", "sensor", "--every", "10", "--seeds", "1")
-    assert "windows; MAE and RMSE in share" in scored.output
-    assert "compevo" in scored.output and "persistence" in scored.output
+    assert "windows; MAE and RMSE in share" in scored
+    assert "compevo" in scored and "persistence" in scored

@@ -26,35 +26,27 @@ KEY = "not-a-real-key"
 @pytest.mark.parametrize(
     ("status", "error"),
     [
-        (408, SourceTransient),
-        (429, SourceTransient),
-        (500, SourceTransient),
-        (503, SourceTransient),
-        (401, SourceBlocked),
-        (403, SourceBlocked),
-        (400, SourceRejected),
-        (404, SourceRejected),
-        (307, SourceRejected),
+        *((status, SourceTransient) for status in (408, 429, 500, 503)),
+        *((status, SourceBlocked) for status in (401, 403)),
+        *((status, SourceRejected) for status in (400, 404, 307)),
     ],
 )
 @responses.activate
 def test_every_status_has_a_meaning_and_no_message_holds_the_key(status, error):
-    responses.post(
-        URL, status=status, headers={"Location": "https://elsewhere.example/"}, json={"echo": KEY}
-    )
+    elsewhere = {"Location": "https://elsewhere.example/"}
+    responses.post(URL, status=status, headers=elsewhere, json={"echo": KEY})
     with pytest.raises(error, match=str(status)) as caught:
         endpoint_transport(BASE, api_key=KEY)({})
     assert KEY not in str(caught.value)
     assert len(responses.calls) == 1
 
 
-NO_CONNECTION = (requests.ConnectTimeout(), requests.ReadTimeout(), requests.ConnectionError())
-
-
 @pytest.mark.parametrize(
     ("body", "error", "said"),
     [
-        *((failure, SourceTransient, "try again") for failure in NO_CONNECTION),
+        (requests.ConnectTimeout(), SourceTransient, "try again"),
+        (requests.ReadTimeout(), SourceTransient, "try again"),
+        (requests.ConnectionError(), SourceTransient, "try again"),
         *((body, SchemaDrift, "") for body in (b"<html>", b"[]", b"\xff\xfe", b"")),
         (json.dumps({"text": "x" * 100}), SchemaDrift, "more than 50 bytes"),
     ],

@@ -34,15 +34,12 @@ def test_the_defaults_are_sample_mode_below_the_repository():
     assert named.preset_for(Mode.ARCHIVE, "electricity-operational") == "paper"
 
 
-STATIONS = ("400001", "400017")
-
-
 @pytest.mark.parametrize(
     ("variables", "setting", "value"),
     [
         ({"CONTACT": "me@x.org"}, "user_agent", "compevo/0.3.0 (me@x.org)"),
         ({"REPORT_URL": "http://127.0.0.1:3001"}, "report_url", "http://127.0.0.1:3001"),
-        ({"PEMS_STATIONS": " 400001,400017, "}, "pems_stations", STATIONS),
+        ({"PEMS_STATIONS": " 400001,400017, "}, "pems_stations", ("400001", "400017")),
         ({}, "pems_stations", ()),
         ({}, "open_meteo", None),
     ],
@@ -81,11 +78,8 @@ def test_a_wrong_variable_is_refused_by_name_and_a_secret_is_not_quoted(variable
 def test_synthetic_and_real_data_never_share_a_folder(tmp_path):
     settings = Settings(home=tmp_path, mode=Mode.SAMPLE)
     assert settings.layout(Mode.SAMPLE).root == tmp_path / "sample"
-    assert (
-        settings.layout(Mode.ARCHIVE)
-        == settings.layout(Mode.LIVE)
-        == Layout(root=tmp_path / "real")
-    )
+    for mode in (Mode.ARCHIVE, Mode.LIVE):
+        assert settings.layout(mode) == Layout(root=tmp_path / "real")
 
 
 def test_a_child_gets_our_environment_and_its_threads(monkeypatch):

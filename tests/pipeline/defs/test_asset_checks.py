@@ -17,20 +17,15 @@ NOW = datetime(2026, 4, 1, tzinfo=UTC)
 
 def run_checks(deployment, *names):
     """Run checks by ``asset/key:check`` without the assets; return the keys that were evaluated."""
-    keys = [
-        dg.AssetCheckKey(dg.AssetKey(asset.split("/")), check)
-        for asset, check in (name.split(":") for name in names)
-    ]
+    pairs = [name.split(":") for name in names]
+    keys = [dg.AssetCheckKey(dg.AssetKey(asset.split("/")), check) for asset, check in pairs]
     selection = dg.AssetSelection.checks(*keys)
     job = dg.define_asset_job("checks", selection, executor_def=dg.in_process_executor)
     defs = dg.Definitions.merge(deployment.defs, dg.Definitions(jobs=[job]))
     result = defs.resolve_job_def("checks").execute_in_process(instance=deployment.instance)
     assert result.get_asset_materialization_events() == []
-    return {
-        f"{check.asset_key.to_user_string()}:{check.check_name}"
-        for check in result.get_asset_check_evaluations()
-        if check.passed
-    }
+    passed = [check for check in result.get_asset_check_evaluations() if check.passed]
+    return {f"{check.asset_key.to_user_string()}:{check.check_name}" for check in passed}
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,8 @@ def instance(home):
 
 def claim(instance, status=dg.DagsterRunStatus.STARTED, **tags):
     """Register a run that has claimed the only slot of a pool."""
-    run = instance.add_run(
-        dg.DagsterRun(job_name="job", run_id=os.urandom(4).hex(), status=status, tags=tags)
-    )
+    run = dg.DagsterRun(job_name="job", run_id=os.urandom(4).hex(), status=status, tags=tags)
+    instance.add_run(run)
     instance.event_log_storage.initialize_concurrency_limit_to_default("gpu")
     claimed = instance.event_log_storage.claim_concurrency_slot("gpu", run.run_id, "step")
     assert claimed.is_claimed

@@ -1,13 +1,15 @@
 import shutil
+import sqlite3
 
 import dagster as dg
 import pytest
 from sqlalchemy import Engine, event
+from sqlalchemy.exc import OperationalError
 
 from compevo_core import errors
 from compevo_pipeline.config.settings import REPOSITORY
 from compevo_pipeline.defs.definition import to_dagster, translate_errors
-from compevo_pipeline.defs.jobs import run_job
+from compevo_pipeline.defs.jobs import run_job, translate_record_errors
 from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.errors import (
     MAX_RETRY_AFTER_S,
@@ -20,21 +22,15 @@ from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 
 
 def test_every_source_error_of_the_family_has_a_policy():
-    family = [
-        kind
-        for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, errors.CompEvoError)
-    ]
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    family = [kind for kind in kinds if issubclass(kind, errors.CompEvoError)]
     assert len(family) > 8
     assert all(get_policy(kind("x")).decision in RetryDecision for kind in family)
 
 
 def test_waits_double_and_a_publishers_own_wish_is_honoured():
-    waits = [
-        to_dagster(errors.SourceTransient("x"), attempt=attempt).seconds_to_wait
-        for attempt in range(3)
-    ]
-    assert waits == [60, 120, 240]
+    tries = [to_dagster(errors.SourceTransient("x"), attempt=attempt) for attempt in range(3)]
+    assert [one.seconds_to_wait for one in tries] == [60, 120, 240]
     assert to_dagster(Throttled("slow down", 900)).seconds_to_wait == 900
     assert to_dagster(Throttled("slow down", 1)).seconds_to_wait == 60
     assert to_dagster(Throttled("next year", 10**7)).seconds_to_wait == MAX_RETRY_AFTER_S
@@ -108,6 +104,20 @@ def full_disk():
     yield lambda: event.listen(Engine, "connect", stop_growth)
     if event.contains(Engine, "connect", stop_growth):
         event.remove(Engine, "connect", stop_growth)
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("database disk image is malformed", "restore the file from a backup"),
+        ("file is not a database", "restore the file from a backup"),
+        ("database is locked", "end the program that holds it"),
+        ("attempt to write a readonly database", "correct the owner"),
+    ],
+)
+def test_each_fault_of_dagsters_records_has_its_own_remedy(message, remedy):
+    with pytest.raises(errors.StorageError, match=remedy), translate_record_errors():
+        raise OperationalError("INSERT", {}, sqlite3.OperationalError(message))
 
 
 @pytest.mark.parametrize("is_full_at_once", [True, False])

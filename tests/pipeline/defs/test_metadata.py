@@ -100,11 +100,8 @@ def test_hostile_headlines_load_nothing_on_the_page_of_the_news(tmp_path):
 
     shown = read_materialization(result).metadata
     assert shown["dagster/row_count"].value == len(HOSTILE)
-    pages = [
-        markdown.markdown(value.value)
-        for value in shown.values()
-        if isinstance(value, dg.MarkdownMetadataValue)
-    ]
+    drawn = [one for one in shown.values() if isinstance(one, dg.MarkdownMetadataValue)]
+    pages = [markdown.markdown(one.value) for one in drawn]
     assert pages  # the drawing is one
     assert not any("host.example" in page or "<script" in page for page in pages)
     # Headlines are there all the same: as cells, which are text to the pages.
@@ -145,17 +142,9 @@ def test_nothing_to_draw_is_said():
     assert render_sketch({"a": [None]}).value == "a (blue); no values yet"
 
 
-class Ticks:
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 def make_view(steps, *, is_live=False, clock=None):
     console = Console(file=io.StringIO(), force_terminal=is_live, width=200)
-    return ProgressHandler(steps, console, is_live=is_live, clock=clock or Ticks())
+    return ProgressHandler(steps, console, is_live=is_live, clock=clock or SetClock(0.0))
 
 
 def text_of(view):
@@ -169,7 +158,7 @@ def text_of(view):
 )
 def test_the_time_left_follows_how_fast_the_finished_steps_were(monkeypatch, usual, seconds, left):
     monkeypatch.setattr(loggers, "USUAL_SECONDS", {"first": usual, "second": 90.0})
-    clock = Ticks()
+    clock = SetClock(0.0)
     view = make_view(["first", "second"], clock=clock)
     assert view.describe_time_left() == f"about {format_duration(usual + 90)} left"
     clock.now = seconds
@@ -178,7 +167,7 @@ def test_the_time_left_follows_how_fast_the_finished_steps_were(monkeypatch, usu
 
 
 def test_a_plain_line_begins_with_the_time_and_the_steps_done():
-    clock = Ticks()
+    clock = SetClock(0.0)
     view = make_view(["models__compevo", "report__site"], clock=clock)
     view.finish_step("report__site")
     clock.now = 65.0
@@ -204,9 +193,8 @@ def run(view, fails=False):
         context.log.debug("detail")
         if fails:
             raise dg.Failure("SchemaDrift: x.csv, line 3: header", allow_retries=False)
-        return dg.MaterializeResult(
-            check_results=[dg.AssetCheckResult(passed=False, description="odd")]
-        )
+        check = dg.AssetCheckResult(passed=False, description="odd")
+        return dg.MaterializeResult(check_results=[check])
 
     @dg.logger
     def collecting(_):
@@ -224,7 +212,7 @@ def test_a_log_gets_failed_checks_at_once_and_what_went_well_now_and_then():
     run(view)
     assert text_of(view) == "[    0s  0/1]   check failed, thing: sane: odd\n"
 
-    clock = Ticks()
+    clock = SetClock(0.0)
     view = make_view(["thing"], clock=clock)
     for clock.now in range(0, 95, 5):
         view.show(f"round {clock.now}")

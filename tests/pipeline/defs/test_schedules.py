@@ -35,13 +35,8 @@ from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import MissingInputError
 from tests.pipeline.sources.test_registry import SOUND
 from tests.pipeline.sources.test_registry import declare as declare_file
-from tests.support import operational
 from tests.support.deployment import SetClock, deploy
 from tests.support.own_tables import declare
-
-MINUTES_45 = timedelta(minutes=45)
-DAY = date(2026, 2, 23)
-ISSUED = operational.issue_time(DAY)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +48,12 @@ def tick(repository, name, at):
     with dg.DagsterInstance.local_temp() as instance:
         (request,) = evaluate(instance, repository, name, at).run_requests
     return request
+
+
+def mark_issued(layout, origin, until):
+    folder = find_issued(layout.issued(OPERATIONAL), origin, until)
+    folder.mkdir(parents=True)
+    (folder / FACTS_FILE).write_text("{}")
 
 
 def evaluate(instance, repository, name, at):
@@ -189,18 +190,15 @@ def test_a_later_tick_tries_again_unless_the_forecast_is_there_or_a_run_works_on
         # Another key, or the daemon would take it for the run that it has started already.
         assert again.run_key != one.run_key and again.partition_key == one.partition_key
 
-        run = instance.create_run_for_job(
-            repository.get_job("refresh"), tags={"dagster/partition": "2026-03-31"}
-        )
+        job, tags = repository.get_job("refresh"), {"dagster/partition": "2026-03-31"}
+        run = instance.create_run_for_job(job, tags=tags)
         assert "under way" in evaluate_at(second).skip_message
         assert evaluate_at(second + timedelta(days=1)).run_requests
         instance.report_run_failed(run)
         assert evaluate_at(second).run_requests
 
-        origin = datetime(2026, 3, 30, 14, tzinfo=UTC)
-        folder = find_issued(deployment.layout.issued(OPERATIONAL), origin, first - MINUTES_45)
-        folder.mkdir(parents=True)
-        (folder / FACTS_FILE).write_text("{}")
+        origin, until = (datetime(2026, 3, 30, hour, tzinfo=UTC) for hour in (14, 7))
+        mark_issued(deployment.layout, origin, until)
         assert "has been issued" in evaluate_at(second).skip_message
         # The first tick brings new values and scores all the same.
         assert evaluate_at(first).run_requests
@@ -277,15 +275,12 @@ def settings(tmp_path, receiver):
 def test_a_fault_is_told_once_a_day_and_its_secret_never(settings, receiver, caplog):
     caplog.set_level(logging.DEBUG)
     fault = Alert(fault="a", text="The run\nfailed.")
-    assert [
-        tell(settings, [fault, fault], TOLD_DAY, LOG),
-        tell(settings, [fault], TOLD_DAY, LOG),
-    ] == [1, 0]
+    assert tell(settings, [fault, fault], TOLD_DAY, LOG) == 1
+    assert tell(settings, [fault], TOLD_DAY, LOG) == 0
     assert receiver.messages == ["The run failed."]
 
-    assert (
-        tell(settings, [fault, Alert(fault="b", text="B")], TOLD_DAY + timedelta(days=1), LOG) == 2
-    )
+    both, next_day = [fault, Alert(fault="b", text="B")], TOLD_DAY + timedelta(days=1)
+    assert tell(settings, both, next_day, LOG) == 2
     assert len(receiver.messages) == 3
     told = settings.layout(Mode.LIVE).alerts
     kept = caplog.text + "".join(path.read_text() for path in told.glob("*.json"))
@@ -294,16 +289,18 @@ def test_a_fault_is_told_once_a_day_and_its_secret_never(settings, receiver, cap
     assert len(list(told.glob("*.json"))) == 2
 
 
-def test_a_destination_that_is_away_gets_it_later_and_the_others_get_it_once(tmp_path, receiver):
+def test_a_destination_that_is_away_gets_it_later_and_the_others_get_it_once(
+    tmp_path, receiver, caplog
+):
     program, told = tmp_path / "program", tmp_path / "told"
     program.write_text(f"#!/bin/sh\ncat >> {told}\n")
     program.chmod(0o700)
     settings = make_settings(tmp_path, receiver.url, f"command:{program}")
     receiver.status = 500
-    for _ in range(2):
-        with pytest.raises(SourceTransient, match="destination 1 of 2") as caught:
-            tell(settings, [Alert(fault="a", text="A")], TOLD_DAY, LOG)
-        assert SECRET not in str(caught.value)
+    for count in (1, 0):  # no sensor fails by it while others are told
+        assert tell(settings, [Alert(fault="a", text="A")], TOLD_DAY, LOG) == count
+    assert caplog.text.count("destination 1 of 2 took no alert") == 2
+    assert SECRET not in caplog.text
     receiver.status = 200
     assert tell(settings, [], TOLD_DAY, LOG) == 0
     assert receiver.messages == ["A"] and told.read_text() == "A"
@@ -355,7 +352,7 @@ def made():
     pass
 
 
-def check(name, severity):
+def check(name, severity=dg.AssetCheckSeverity.WARN):
     @dg.asset_check(asset=made, name=name)
     def _check():
         return dg.AssetCheckResult(passed=False, severity=severity, description=f"{name}: bad")
@@ -363,11 +360,7 @@ def check(name, severity):
     return _check
 
 
-CHECKS = [
-    check("schema", dg.AssetCheckSeverity.ERROR),
-    check("drift", dg.AssetCheckSeverity.WARN),
-    check("gaps", dg.AssetCheckSeverity.WARN),
-]
+CHECKS = [check("schema", dg.AssetCheckSeverity.ERROR), check("drift"), check("gaps")]
 
 
 def test_a_run_that_failed_is_told_with_its_step_and_why(settings, receiver):
@@ -378,9 +371,8 @@ def test_a_run_that_failed_is_told_with_its_step_and_why(settings, receiver):
     def evaluate_with(**tags):
         run = result.dagster_run.with_tags(tags)
         (event,) = result.filter_events(lambda one: one.is_run_failure)
-        sensor(
-            dg.build_run_status_sensor_context(sensor.name, event, instance, run).for_run_failure()
-        )
+        context = dg.build_run_status_sensor_context(sensor.name, event, instance, run)
+        sensor(context.for_run_failure())
 
     evaluate_with(**{"dagster/will_retry": "true"})
     assert receiver.messages == []
@@ -426,12 +418,8 @@ def test_no_forecast_by_the_deadline_is_told_although_nothing_ran(
     settings, receiver, minutes, issued, count
 ):
     if issued:
-        until = datetime(2026, 4, 1, 7, tzinfo=UTC)
-        folder = find_issued(
-            settings.layout(Mode.LIVE).issued(OPERATIONAL), until + timedelta(hours=7), until
-        )
-        folder.mkdir(parents=True)
-        (folder / FACTS_FILE).write_text("{}")
+        origin, until = (datetime(2026, 4, 1, hour, tzinfo=UTC) for hour in (14, 7))
+        mark_issued(settings.layout(Mode.LIVE), origin, until)
     instance = dg.DagsterInstance.ephemeral()
     now = DEADLINE + timedelta(minutes=minutes)
     for _ in range(2):
@@ -488,11 +476,8 @@ def test_a_source_answers_by_a_file_that_may_still_grow(settings):
 
 def list_running(settings):
     repository = build_defs(settings).get_repository_def()
-    return {
-        one.name
-        for one in (*repository.schedule_defs, *repository.sensor_defs)
-        if one.default_status.value == "RUNNING"
-    }
+    ticking = (*repository.schedule_defs, *repository.sensor_defs)
+    return {one.name for one in ticking if one.default_status.value == "RUNNING"}
 
 
 def test_one_switch_turns_on_what_a_deployment_needs(tmp_path):
@@ -515,10 +500,8 @@ def test_a_name_that_starts_nothing_is_told_and_stops_no_other(tmp_path, receive
     # One was renamed, the other's declaration is broken.
     settings = make_settings(tmp_path, receiver.url, schedules="exchange,old name,mine")
     assert {"refresh_exchange_daily", "tell_failing_sources"} <= list_running(settings)
-    assets = build_defs(settings).get_repository_def().asset_graph
-    assert {dg.AssetKey(["broken", name]) for name in ("old_name", "mine")} <= set(
-        assets.get_all_asset_keys()
-    )
+    assets = build_defs(settings).get_repository_def().asset_graph.get_all_asset_keys()
+    assert {dg.AssetKey(["broken", name]) for name in ("old_name", "mine")} <= set(assets)
 
     instance = dg.DagsterInstance.ephemeral()
     for _ in range(2):

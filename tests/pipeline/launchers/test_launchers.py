@@ -117,9 +117,8 @@ def test_a_training_process_reports_rounds_as_observations_and_its_end_as_metada
     result = run([job(tmp_path / "first"), job(tmp_path / "second")])
     assert result.success
     rounds = observe(result)
-    assert [(shown["run"].value, shown["round"].value) for shown in rounds] == [
-        (name, number) for name in ("first", "second") for number in (1, 2, 3)
-    ]
+    expected = [(name, number) for name in ("first", "second") for number in (1, 2, 3)]
+    assert [(shown["run"].value, shown["round"].value) for shown in rounds] == expected
     assert (rounds[0]["loss"].value, rounds[0]["reward_agent_01"].value) == (1.0, -0.25)
     assert read_materialization(result).metadata["rounds"].value == 3
 
@@ -148,19 +147,16 @@ def test_torchrun_is_used_only_where_it_is_asked_for():
     alone = "py -m compevo_pipeline.launchers.worker a b"
     assert worker_command(["a", "b"], python="py", processes=0) == alone.split()
     joined = " ".join(worker_command(["a"], python="py", processes=4))
-    assert joined == (
-        "py -m torch.distributed.run --standalone --nproc-per-node=4 "
-        "-m compevo_pipeline.launchers.worker a"
-    )
+    torchrun = "py -m torch.distributed.run --standalone --nproc-per-node=4"
+    assert joined == f"{torchrun} -m compevo_pipeline.launchers.worker a"
     assert Launchers().get("torchrun", 2, KubernetesPipes()).processes == 2
     with pytest.raises(ConfigError, match="PodSpec"):
         Launchers().get("kubernetes", 1, KubernetesPipes())
 
 
 def pod(**changes):
-    return PodSpec(
-        **{"image": "compevo:1", "volume_claim": "home", "mount_path": "/home", "gpus": 2} | changes
-    )
+    sound = {"image": "compevo:1", "volume_claim": "home", "mount_path": "/home", "gpus": 2}
+    return PodSpec(**sound | changes)
 
 
 def test_a_pod_asks_for_gpus_mounts_the_volume_and_starts_torchrun():
@@ -247,10 +243,9 @@ def test_a_validated_round_draws_the_curve_so_far(tmp_path):
 def test_a_round_that_sampled_nothing_reports_no_figures_of_samples():
     changes = {"kl": 0.0, "effective_agents": 1.5, "val_mae_scaled": None}
     context = SimpleNamespace(asset_key=dg.AssetKey("a"))
-    quiet = build_observation(
-        context, round_record(0, evolved=False, **changes), RunFolder("run")
-    ).metadata
-    spoken = build_observation(context, round_record(0, **changes), RunFolder("run")).metadata
+    records = (round_record(0, evolved=evolved, **changes) for evolved in (False, True))
+    observed = [build_observation(context, record, RunFolder("run")) for record in records]
+    quiet, spoken = (one.metadata for one in observed)
     assert "kl" not in quiet and "loss_pg" not in quiet and "loss_pred" in quiet
     assert {"kl", "loss_pg", "effective_agents"} <= set(spoken)
     assert "val_mae_scaled" not in spoken

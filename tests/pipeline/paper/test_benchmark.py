@@ -30,13 +30,12 @@ from tests.support.tiny_time_series_models import save_timesfm
 from tests.support.window_samples import make_window
 
 ASSET = "benchmark/methods/electricity"
-SPLITS = {"train": 12, "val": 4, "test": 4}
 
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
     deployment = deploy(tmp_path_factory.mktemp("home"))
-    names = [split for split, count in SPLITS.items() for _ in range(count)]
+    names = ["train"] * 12 + ["val"] * 4 + ["test"] * 4
     subsets = {"test": ("n2f-test-100", "aemo-2021")}
     windows = [
         make_window(i, split=name, subsets=subsets.get(name, ())) for i, name in enumerate(names)
@@ -203,10 +202,13 @@ def test_windows_of_the_paper_are_cut_scored_and_paired_from_an_archive(
 
     for name, value in {"HOME": home, "MODE": "archive", "ARCHIVE": paper_archive}.items():
         monkeypatch.setenv(f"COMPEVO_{name}", str(value))
-    invoke("paper", "pair", "paper-original", "--method", "persistence")
+    for method in ("persistence", "calendar-ridge", "persistence"):
+        invoke("paper", "pair", "paper-original", "--method", method)
     pairs = pl.read_csv(workspace.layout.results / "paired-benchmark-paper-original.csv")
-    assert set(pairs["method_a"]) == {"persistence"}
-    assert {"calendar-ridge", "train-look-up"} <= set(pairs["method_b"])
+    assert set(pairs["method_a"]) == {"persistence", "calendar-ridge"}
+    of_naive = pairs.filter(method_a="persistence", subset="paper-original")
+    assert {"calendar-ridge", "train-look-up"} <= set(of_naive["method_b"])
+    assert of_naive["method_b"].is_unique().all() and pairs["budget"].null_count() == len(pairs)
 
     (paper_archive / "compevo_paper" / "paper_original_split.csv").unlink()
     with pytest.raises(SourceAbsent, match=r"paper_original_split\.csv does not exist"):

@@ -1,7 +1,5 @@
 """Commands that make rows and show them: benchmark, context, tables, audit-news."""
 
-import gzip
-import json
 import re
 
 import polars as pl
@@ -14,7 +12,6 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.paper import news_audit
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.context_is_key import FILE
 from compevo_core.paper.lud_judges import EndpointJudge
 from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
 from compevo_core.runtime.files import write_json
@@ -25,6 +22,7 @@ from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.paper import experiments
 from compevo_pipeline.work.deployment import Deployment
 from tests.support.commands import invoke
+from tests.support.context_tasks import write_task
 from tests.support.planted import planted_world
 from tests.support.report_samples import make_rows
 from tests.support.round_records import round_record
@@ -109,9 +107,12 @@ def test_the_audit_of_a_probe_measures_every_split_apart(tmp_path, monkeypatch):
     assert rows["seen_from_sd"].drop_nulls().unique().to_list() == [4.0]
 
 
-def test_a_folder_without_its_windows_is_refused(tmp_path):
+def test_a_folder_or_a_data_set_without_windows_is_refused_with_the_remedy(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="--windows and --news"):
         invoke("paper", "audit-news", tmp_path)
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
+    with pytest.raises(DataError, match=r"no windows of exchange: .*`compevo refresh exchange`"):
+        invoke("paper", "audit-news", "exchange")
 
 
 def test_scores_of_each_test_set_stand_in_a_table_of_their_own():
@@ -127,12 +128,6 @@ def test_scores_of_each_test_set_stand_in_a_table_of_their_own():
         r"^Elec.*?gbm +(\S+)", render_scores(pl.DataFrame(rows)), re.M | re.S
     )
     assert (first, second) == ("1.5", "2.5")
-
-
-def test_a_data_set_without_windows_says_how_to_cut_them(tmp_path, monkeypatch):
-    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
-    with pytest.raises(DataError, match=r"no windows of exchange: .*`compevo refresh exchange`"):
-        invoke("paper", "audit-news", "exchange")
 
 
 SPLITS = {"train": 24, "val": 6, "test": 4}
@@ -213,27 +208,7 @@ def test_the_first_test_sets_alone_can_be_scored(tmp_path, store):
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
-    entry = {
-        "name": "heat",
-        "seed": 1,
-        "weight": "1",
-        "context_sources": ["c_f"],
-        "background": "Load.",
-        "scenario": "A heat wave comes.",
-        "constraints": None,
-        "seasonal_period": -1,
-        "past_time": json.dumps({"load": {"t0": 3, "t1": 3}}),
-        "future_time": json.dumps({"load": {"t2": 4, "t3": 5}}),
-        "metric_scaling": 0.5,
-        "region_of_interest": [],
-        "constraint_min": None,
-        "constraint_max": None,
-        "constraint_variable_max_index": [],
-        "constraint_variable_max_values": [],
-    }
-    path = tmp_path / "archive" / FILE
-    path.parent.mkdir(parents=True)
-    path.write_bytes(gzip.compress(json.dumps(entry).encode()))
+    write_task(tmp_path / "archive")
     monkeypatch.setenv("COMPEVO_ARCHIVE", str(tmp_path / "archive"))
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
 

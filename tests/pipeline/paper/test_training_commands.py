@@ -156,10 +156,6 @@ def test_a_method_that_reads_no_news_is_fitted_where_there_are_none(tmp_path, mo
     assert len(training._prepare_windows(deployment, operational.DATASET, ""))
 
 
-REPO = Path(__file__).resolve().parents[3]
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-
-
 @pytest.fixture
 def places(tmp_path, tiny_run):
     """Copy a small run; return the options that name it and what to forecast."""
@@ -178,10 +174,11 @@ def test_processes_that_hold_a_backbone_together_forecast_what_one_forecasts(pla
     alone, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
     invoke("paper", "predict", *places, "--out", alone)
 
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = ["compevo_pipeline.cli.main", "paper", "predict", *places, "--out", str(together)]
     done = subprocess.run(
-        [sys.executable, *TORCHRUN, "-m", *command, "--shard-backbone"],
-        env=os.environ | {"PYTHONPATH": str(REPO), "CUDA_VISIBLE_DEVICES": ""},
+        [sys.executable, *torchrun, "-m", *command, "--shard-backbone"],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
         timeout=300,

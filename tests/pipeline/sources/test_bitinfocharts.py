@@ -29,11 +29,7 @@ def parse_page(text=PAGE, name="bitcoin-transactions.html"):
 def test_a_page_gives_every_day_but_the_unfinished_last_one():
     frame = parse_page()
     assert frame["series_id"].unique().to_list() == ["BITINFOCHARTS/transactions"]
-    assert frame["start_utc"].dt.date().to_list() == [
-        date(2020, 1, 1),
-        date(2020, 1, 2),
-        date(2020, 1, 3),
-    ]
+    assert frame["start_utc"].dt.date().to_list() == [date(2020, 1, d) for d in (1, 2, 3)]
     assert frame["value"].to_list() == [None, 1500.0, 1600.0]
 
 

@@ -33,14 +33,6 @@ def ecb(text=ECB, name="eurofxref-hist.csv"):
     return exchange.parse(raw(name, text, "ecb_bulk"))
 
 
-def ecb_zip(content):
-    return ecb(content, "eurofxref-hist.zip")
-
-
-def n2f(text=N2F):
-    return exchange.parse(raw("aud.csv", text, "n2f_exchange"))
-
-
 def select_series(frame, series_id):
     return frame.filter(pl.col("series_id") == series_id).sort("start_utc")
 
@@ -63,13 +55,12 @@ def test_a_day_without_a_rate_is_missing_and_a_currency_never_published_makes_no
 
 
 def test_the_zip_gives_what_its_csv_gives():
-    assert ecb_zip(pack(("eurofxref-hist.csv", ECB))).equals(
-        ecb().with_columns(source=pl.lit("archive:ecb_bulk/eurofxref-hist.zip"))
-    )
+    packed = ecb(pack(("eurofxref-hist.csv", ECB)), "eurofxref-hist.zip")
+    assert packed.equals(ecb().with_columns(source=pl.lit("archive:ecb_bulk/eurofxref-hist.zip")))
 
 
 def test_interpolated_values_are_nulled_and_an_empty_one_is_missing():
-    frame = validate_series(n2f())
+    frame = validate_series(exchange.parse(raw("aud.csv", N2F, "n2f_exchange")))
     assert frame["flag"].to_list() == ["observed", "nulled:interpolated", "missing"]
     assert frame["value"].to_list() == [0.7799, None, None]
 
@@ -168,11 +159,8 @@ def test_a_backfill_asks_for_its_span_alone(home, replay):
     span = (datetime(2026, 11, 19, tzinfo=UTC), datetime(2026, 11, 20, tzinfo=UTC))
     home.ingest("exchange", only=["exchange"], span=span)
     (asked,) = replay.seen
-    assert (asked.host, asked.query["startPeriod"], asked.query["endPeriod"]) == (
-        DAYS[0],
-        ["2026-11-19"],
-        ["2026-11-20"],
-    )
+    days = (asked.query["startPeriod"], asked.query["endPeriod"])
+    assert (asked.host, *days) == (DAYS[0], ["2026-11-19"], ["2026-11-20"])
 
 
 def test_a_backfill_of_old_days_hides_none_of_those_since_the_last_refresh(home, replay):

@@ -1,9 +1,12 @@
 """The data sets of a deployment: built-in ones and those of TOML files; broken ones."""
 
+import os
+
 import pytest
 
 from compevo_core.data.datasets import DATASETS
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, SourceRejected
+from compevo_pipeline.sources.feeds import MOST_BYTES, read_own_file
 from compevo_pipeline.sources.registry import load_registry
 
 SOUND = """
@@ -50,6 +53,7 @@ def test_a_declared_data_set_stands_beside_the_built_in_ones(tmp_path):
     [
         ('unit = "MW"\n', "", "series.unit is missing"),
         ('time = "stamp"', 'tiem = "stamp"', "unknown setting series.tiem"),
+        ('unit = "MW"', 'unit = "=cmd|x"', "series.unit"),
         ('"30min"', '"7min"', "grid: a day is not a whole number of steps of 7min"),
         ('"30min"', '"99999999999d"', "is not a step"),
         ("2024-02-10", "2024-01-10", "splits: validation_from 2024-02-01 is not before test_from"),
@@ -73,6 +77,15 @@ def test_a_broken_declaration_is_kept_with_file_key_and_remedy(tmp_path, old, ne
     assert str(path) in registry.broken["demand"] and said in registry.broken["demand"]
     with pytest.raises(ConfigError, match=r"demand\.toml"):
         registry["demand"]
+
+
+def test_a_pipe_and_a_file_larger_than_memory_are_refused_unread(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    with (tmp_path / "large.csv").open("wb") as stream:
+        stream.truncate(MOST_BYTES + 1)
+    for name in ("pipe.csv", "large.csv"):
+        with pytest.raises(SourceRejected, match="no regular file of at most 1 GiB"):
+            read_own_file(tmp_path / name, "own-x", lambda: None)
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path):

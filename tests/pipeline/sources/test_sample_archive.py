@@ -37,7 +37,8 @@ def test_invented_news_says_so_has_no_number_and_no_headline_passes_for_a_copy()
     assert all("synthetic" in title for title in titles)
     assert not [title for title in titles if any(map(str.isdigit, title))]
 
-    frame = pl.DataFrame({"title": titles, "language": "English"}).with_row_index("article_id")
+    articles = {"title": titles, "language": "English", "source": "gdelt"}
+    frame = pl.DataFrame(articles).with_row_index("article_id")
     assert frame.select(title_key_expr().n_unique()).item() == len(titles)
     days = [date.fromisoformat(item["date"]) for item in items]
     dated = frame.with_columns(available_at=pl.Series(days).cast(pl.Datetime))

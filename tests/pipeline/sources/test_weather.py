@@ -109,13 +109,8 @@ ROW = "2020-01-15,NSW,294.17,301.15,10.3,83.0,1007.0,294.78,295.96,9.56"
 
 
 def parse_table(*rows):
-    return weather.parse(
-        raw(
-            "combined_weather_data.csv",
-            "\r\n".join([",".join(weather.HEADER), *rows]) + "\r\n",
-            weather.SOURCE,
-        )
-    )
+    text = "\r\n".join([",".join(weather.HEADER), *rows]) + "\r\n"
+    return weather.parse(raw("combined_weather_data.csv", text, weather.SOURCE))
 
 
 def at(frame, name):
@@ -193,13 +188,11 @@ def make_files(bias=3.0, late=0.0, **states):
 
         known_at = STATES
         while known_at < LAST - 3 * DAY:
-            warm = (
-                bias * (city == "Hobart") + late * (known_at > ISSUED) + (0.7 * (known_at.day % 3))
-            )
+            warm = bias * (city == "Hobart") + late * (known_at > ISSUED) + 0.7 * (known_at.day % 3)
             day = known_at.replace(hour=0, minute=0)
             rows = make_hours(day, 65, city, warm)
             forecasts += [row | {"known_at_utc": known_at} for row in rows]
-            known_at += 8 * HOUR + 30 * timedelta(minutes=1)
+            known_at += 8 * HOUR + HALF_HOUR
     return [
         pack("2026-01.parquet", observed, hour="time"),
         pack(collected.FORECASTS, forecasts, hour="valid_time_utc"),

@@ -36,10 +36,8 @@ def test_the_version_available_first_stays(store):
     store.upsert_articles(articles(1, title="Edited later {}", available=START + HOUR))
     assert store.upsert_articles(articles(1, title="First {}", available=START)).changed == 1
     assert store.read_articles()["title"].to_list() == ["First 1"]
-    assert (
-        store.upsert_articles(articles(1, title="Third {}", available=START + 2 * HOUR)).unchanged
-        == 1
-    )
+    third = articles(1, title="Third {}", available=START + 2 * HOUR)
+    assert store.upsert_articles(third).unchanged == 1
     assert store.read_articles()["title"].to_list() == ["First 1"]
 
 
@@ -106,11 +104,8 @@ def test_a_foreign_program_that_keeps_the_file_open_ends_in_a_clear_error(store)
         f"import duckdb, sys; c = duckdb.connect({str(store.path)!r}); "
         "print('open', flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as foreign:
-        assert foreign.stdout is not None
-        assert foreign.stdin is not None
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as foreign:
         assert foreign.stdout.readline() == "open\n"
         holder = rf"another program \(process {foreign.pid}, /.*python[^)]*\); close it and retry$"
         with pytest.raises(StoreBusy, match=holder):
@@ -126,10 +121,8 @@ def test_a_file_that_is_no_database_is_named(store):
 
 
 def test_equal_availability_keeps_the_version_fetched_first(store):
-    twice = pl.concat(
-        [articles(1, title="second", fetched=FETCHED + HOUR), articles(1, title="first")]
-    )
-    assert store.upsert_articles(twice).added == 1
+    second = articles(1, title="second", fetched=FETCHED + HOUR)
+    assert store.upsert_articles(pl.concat([second, articles(1, title="first")])).added == 1
     assert store.read_articles()["title"].to_list() == ["first"]
 
 
@@ -141,15 +134,11 @@ def make_archive():
     frames = [
         articles(n, title="One storm of many {}", available=START + n * DAY) for n in range(90)
     ]
+    number = pl.int_range(pl.len())
+    again, own = pl.lit("A headline, that many print"), pl.lit("archive:own-demand/articles.csv")
     return pl.concat(frames).with_columns(
-        pl.when(pl.int_range(pl.len()) % 7 == 3)
-        .then(pl.lit("A headline, that many print"))
-        .otherwise("title")
-        .alias("title"),
-        pl.when(pl.int_range(pl.len()) % 5 == 0)
-        .then(pl.lit("archive:own-demand/articles.csv"))
-        .otherwise("source")
-        .alias("source"),
+        title=pl.when(number % 7 == 3).then(again).otherwise("title"),
+        source=pl.when(number % 5 == 0).then(own).otherwise("source"),
     )
 
 
@@ -163,10 +152,8 @@ def test_parts_of_time_hold_what_removing_duplicates_from_all_articles_keeps(sto
     assert 0 < whole.height < 90
 
     bounds = [START + n * DAY for n in (0, 1, 31, 33, 90)]
-    parts = [
-        store.read_first_printed(since, until, publisher)
-        for since, until in itertools.pairwise(bounds)
-    ]
+    spans = itertools.pairwise(bounds)
+    parts = [store.read_first_printed(since, until, publisher) for since, until in spans]
     assert pl.concat(parts).equals(whole)
     assert store.count_titles(publisher) == whole.height
 

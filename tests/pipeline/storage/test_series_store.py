@@ -14,8 +14,7 @@ from compevo_pipeline.storage.series_changes import CONFIRMED_AFTER
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 from tests.support.store_workers import FETCHED, series
 
-LATER = FETCHED + timedelta(days=1)
-EARLIER = FETCHED - timedelta(days=1)
+EARLIER, LATER = (FETCHED + timedelta(days=days) for days in (-1, 1))
 
 
 @pytest.fixture
@@ -36,9 +35,6 @@ def tree(root):
     }
 
 
-KNOWN = (1.0, 2.0, 3.0)
-
-
 @pytest.mark.parametrize(
     ("given", "fetched", "counts", "stored"),
     [
@@ -50,39 +46,34 @@ KNOWN = (1.0, 2.0, 3.0)
     ids=["later", "in the same instant", "earlier", "without its values"],
 )
 def test_what_was_fetched_last_replaces_and_no_value_is_lost(store, given, fetched, counts, stored):
-    store.write("electricity", series(values=KNOWN))
+    store.write("electricity", series(values=(1.0, 2.0, 3.0)))
     report = store.write("electricity", series(values=given, fetched=fetched))
     assert {name: getattr(report, name) for name in counts} == counts
     assert values(store) == stored
     assert set(store.read("electricity")["flag"]) == {"observed"}
 
 
-def test_of_two_rows_of_one_key_in_one_frame_the_later_fetch_wins_and_the_loss_is_counted(store):
-    frame = pl.concat([series(values=(9.0,), fetched=LATER), series(values=(1.0,))])
+@pytest.mark.parametrize(("later", "kept"), [(9.0, 9.0), (None, 1.0)])
+def test_of_two_rows_of_one_key_in_one_frame_the_later_value_wins(store, later, kept):
+    frame = pl.concat([series(values=(later,), fetched=LATER), series(values=(1.0,))])
     assert store.write("electricity", frame).superseded == 1
-    assert values(store) == [9.0]
+    assert values(store) == [kept]
 
 
 def test_a_prefix_selects_series_and_other_frames_in_the_folder_are_not_series(store, tmp_path):
     store.write("electricity", pl.concat([series(), series("AEMO/HISTDEMAND/NSW1")]))
-    pl.DataFrame({"record": [1]}).write_parquet(
-        tmp_path / "series" / "electricity" / "benchmark.parquet"
-    )
-    assert store.read("electricity", "AEMO/HIST")["series_id"].unique().to_list() == [
-        "AEMO/HISTDEMAND/NSW1"
-    ]
+    other = tmp_path / "series" / "electricity" / "benchmark.parquet"
+    pl.DataFrame({"record": [1]}).write_parquet(other)
+    chosen = store.read("electricity", "AEMO/HIST")["series_id"]
+    assert chosen.unique().to_list() == ["AEMO/HISTDEMAND/NSW1"]
     assert store.read("electricity").height == 6
 
 
 def test_a_bad_frame_is_refused_before_anything_is_touched(store, tmp_path):
     store.write("electricity", series())
     before = tree(tmp_path)
-    bad = pl.concat(
-        [
-            series(fetched=LATER, values=(7.0,)),
-            series("AEMO/X/Y").with_columns(flag=pl.lit("guess")),
-        ]
-    )
+    guessed = series("AEMO/X/Y").with_columns(flag=pl.lit("guess"))
+    bad = pl.concat([series(fetched=LATER, values=(7.0,)), guessed])
     with pytest.raises(DataError, match="unknown flag"):
         store.write("electricity", bad)
     for name in ("../outside", "noslash", "AEMO/a b"):
@@ -107,24 +98,14 @@ def test_rows_of_several_writers_at_a_time_are_all_kept(store):
 
 def test_another_reason_for_a_missing_value_is_a_change(store):
     store.write("electricity", series(values=(1.0, None, 3.0)))
-    nulled = series(values=(1.0, None, 3.0)).with_columns(
-        pl.when(pl.col("value").is_null())
-        .then(pl.lit("nulled:stuck"))
-        .otherwise(pl.col("flag"))
-        .alias("flag")
-    )
+    flag = pl.when(pl.col("value").is_null()).then(pl.lit("nulled:stuck")).otherwise("flag")
+    nulled = series(values=(1.0, None, 3.0)).with_columns(flag=flag)
     assert store.write("electricity", nulled).changed == 1
     assert store.read("electricity")["flag"].to_list() == ["observed", "nulled:stuck", "observed"]
 
 
 def labelled(frame, name):
     return frame.with_columns(pl.lit(f"archive:aemo/{name}").alias("source"))
-
-
-def test_of_two_rows_given_at_once_the_value_counts_whichever_was_fetched_later(store):
-    empty = series(values=(None,)).with_columns(pl.col("fetched_at").dt.offset_by("1d"))
-    store.write("electricity", pl.concat([series(values=(1.0,)), empty]))
-    assert values(store) == [1.0]
 
 
 def test_the_owner_of_a_whole_file_may_take_a_value_out(store):
@@ -252,10 +233,8 @@ def test_a_file_that_is_wrong_in_one_of_its_series_waits_in_all_of_them(stored):
 
     def deliver(first, second, after):
         at = FETCHED + after
-        stored.write(
-            "electricity",
-            pl.concat([series(values=first, fetched=at), series(other, 0, second, fetched=at)]),
-        )
+        both = [series(values=first, fetched=at), series(other, 0, second, fetched=at)]
+        stored.write("electricity", pl.concat(both))
 
     deliver(WHOLE, WHOLE, HOUR)
     revised, doubled = (99.0, *WHOLE[1:], 7.0), tuple(2 * value for value in WHOLE)
@@ -376,17 +355,13 @@ def test_a_reader_whose_month_is_replaced_meanwhile_reads_the_new_one(frames, mo
     assert set(frames.read(DATASET, KIND)["value"]) == {2.0}
 
 
-def make_covariates(*values, day=15):
+def write_covariates(frames, *values, day=15):
     known = datetime(2020, 1, day + 1, tzinfo=UTC)
     rows = [
         (entity, "max_temp_k", date(2020, 1, day), value, known, "archive:test")
         for entity, value in zip(("NSW1", "SA1"), values, strict=True)
     ]
-    return pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
-
-
-def write_covariates(frames, *values, day=15):
-    frame = make_covariates(*values, day=day)
+    frame = pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
     return frames.write("electricity", FrameKind.COVARIATES, frame)
 
 

@@ -26,7 +26,6 @@ from tests.support.deployment import QUIET
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
 from tests.support.weather import ENDPOINT, answer, asked_run
-from tests.support.weather import answer as answer_weather
 
 DATASET = "electricity-operational"
 WEATHER = next(feed for feed in default_feeds()[DATASET] if feed.is_optional)
@@ -36,16 +35,14 @@ N_RUNS = 4
 
 
 def open_home(home):
-    return Deployment(settings=Settings(home=home, mode=Mode.LIVE))
+    return Deployment(settings=Settings(home=home, mode=Mode.LIVE), mode=Mode.LIVE)
 
 
 def fetch(home, *, dataset=DATASET, feeds=(WEATHER,), now=NOW, **changes):
     workspace = open_home(home)
     span = {"since": SINCE, "until": UNTIL} | changes
-    counts = backfill(
-        workspace, dataset, feeds, clock=lambda: now, log=logging.getLogger("backfill"), **span
-    )
-    return workspace, counts
+    log = logging.getLogger("backfill")
+    return workspace, backfill(workspace, dataset, feeds, clock=lambda: now, log=log, **span)
 
 
 def count_stored_runs(workspace):
@@ -55,10 +52,8 @@ def count_stored_runs(workspace):
 
 def test_a_span_is_read_month_by_month_and_what_holds_all_years_once():
     def moments(feed, since, until):
-        return [
-            (f"{part.since:%m-%d %H}", f"{part.until:%m-%d %H}")
-            for part in list_parts([feed], since, until)
-        ]
+        parts = list_parts([feed], since, until)
+        return [(f"{part.since:%m-%d %H}", f"{part.until:%m-%d %H}") for part in parts]
 
     months = [("04-29 00", "05-01 00"), ("05-01 00", "06-01 00"), ("06-01 00", "06-03 00")]
     june = datetime(2025, 6, 3, tzinfo=UTC)
@@ -97,13 +92,11 @@ def test_a_backfill_ends_today_whatever_its_last_day(replay, tmp_path):
 
 def test_a_backfill_of_rates_may_begin_at_a_weekend_that_ends_a_month(replay, tmp_path):
     def answer_weekdays(seen):
-        first, last = (
-            date.fromisoformat(seen.query[key][0]) for key in ("startPeriod", "endPeriod")
-        )
-        has_rates = np.busday_count(first, last + timedelta(days=1)) > 0
-        return (
-            rates.answer_days(seen) if has_rates else Answer(status=404, body=b"No results found.")
-        )
+        asked = (seen.query[key][0] for key in ("startPeriod", "endPeriod"))
+        first, last = map(date.fromisoformat, asked)
+        if np.busday_count(first, last + timedelta(days=1)) > 0:
+            return rates.answer_days(seen)
+        return Answer(status=404, body=b"No results found.")
 
     replay.serve({rates.DAYS: answer_weekdays})
     feeds = choose_feeds(default_feeds(), "exchange", ["exchange"])
@@ -163,7 +156,7 @@ def run_backfill_job(home, until):
             "loggers": QUIET,
         },
         resources={
-            "workspace": Deployment(settings=Settings(home=home, mode=Mode.LIVE), mode=Mode.LIVE),
+            "workspace": open_home(home),
             "feeds": {DATASET: (WEATHER,)},
             "clock": dg.ResourceDefinition.hardcoded_resource(lambda: NOW),
         },
@@ -194,26 +187,14 @@ def test_a_job_that_fails_in_a_later_month_says_that_the_months_before_it_are_st
     assert event.asset_key == dg.AssetKey(["series", DATASET])
 
 
-EVENING = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
-
-
-def serve_prices(replay):
-    nemweb.serve_prices(replay, date(2026, 6, 1), date(2026, 7, 1))
-
-
 def serve_operational(replay):
     nemweb.serve_day(replay)
-    replay.serve({ENDPOINT: answer_weather})
+    replay.serve({ENDPOINT: answer})
 
 
 def serve_rates(replay):
-    replay.serve(
-        {
-            rates.BULK: rates.BULK_ANSWER,
-            rates.DAYS: rates.answer_days,
-            rates.TABLE: rates.RBA_ANSWER,
-        }
-    )
+    replay.serve({rates.BULK: rates.BULK_ANSWER, rates.DAYS: rates.answer_days})
+    replay.serve({rates.TABLE: rates.RBA_ANSWER})
 
 
 def serve_charts(replay):
@@ -222,23 +203,15 @@ def serve_charts(replay):
     replay.serve({charts.path(slug): page for slug in METRICS})
 
 
-def serve_traffic(replay):
-    replay.serve({("pems.dot.ca.gov", "/"): pems.Site()})
-
-
-def serve_news(replay):
-    gdelt.serve_gal(replay)
-    replay.serve({gdelt.DOC: gdelt.answer_every(30)})
-
-
+MONTHS, PEMS = (date(2026, 6, 1), date(2026, 7, 1)), ("pems.dot.ca.gov", "/")
 CASES = {
-    "electricity": (serve_prices, EVENING, WHAT_IS_NEW),
-    "electricity-operational": (serve_operational, EVENING, WHAT_IS_NEW),
+    "electricity": (lambda replay: nemweb.serve_prices(replay, *MONTHS), NOW, WHAT_IS_NEW),
+    "electricity-operational": (serve_operational, NOW, WHAT_IS_NEW),
     "exchange": (serve_rates, rates.FRIDAY_EVENING, WHAT_IS_NEW),
     "bitcoin": (serve_charts, charts.NOW, WHAT_IS_NEW),
-    "traffic": (serve_traffic, pems.NOW, WHAT_IS_NEW),
+    "traffic": (lambda replay: replay.serve({PEMS: pems.Site()}), pems.NOW, WHAT_IS_NEW),
     # An hour of it: a day is hundreds of files.
-    NEWS: (serve_news, gdelt.NOW, gdelt.HOUR),
+    NEWS: (gdelt.serve_gal, gdelt.NOW, gdelt.HOUR),
 }
 
 
@@ -250,12 +223,8 @@ def stored_files(home):
 
 
 def test_every_feed_with_an_endpoint_is_in_a_case():
-    connected = {
-        dataset
-        for dataset, feeds in default_feeds().items()
-        if any(feed.exists_in(Mode.LIVE) for feed in feeds)
-    }
-    assert connected == set(CASES)
+    for dataset, feeds in default_feeds().items():
+        assert any(feed.exists_in(Mode.LIVE) for feed in feeds) == (dataset in CASES), dataset
 
 
 @pytest.mark.parametrize("dataset", CASES)
@@ -266,11 +235,8 @@ def test_a_second_refresh_sends_only_conditional_requests_and_writes_no_row(
     serve(replay)
     archive = tmp_path / "archive"
     archive.mkdir()
-    home = LiveHome(
-        tmp_path / "home",
-        now,
-        {"archive": archive, "pems_user": pems.USER, "pems_password": pems.PASSWORD},
-    )
+    account = {"pems_user": pems.USER, "pems_password": pems.PASSWORD}
+    home = LiveHome(tmp_path / "home", now, {"archive": archive} | account)
 
     first = home.ingest(dataset, span=span)
     assert all(counts["files"] > 0 for counts in first.values())
@@ -278,9 +244,6 @@ def test_a_second_refresh_sends_only_conditional_requests_and_writes_no_row(
 
     home.wait(minutes=5)
     second = home.ingest(dataset, span=span)
-    again = [
-        (seen.path, dict(seen.query)) for seen in replay.seen[asked:] if not seen.is_conditional
-    ]
-    assert again == []
+    assert [seen.path for seen in replay.seen[asked:] if not seen.is_conditional] == []
     assert {name: counts["files"] for name, counts in second.items()} == dict.fromkeys(first, 0)
     assert stored_files(home) == before

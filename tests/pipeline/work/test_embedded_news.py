@@ -47,9 +47,8 @@ def batches(monkeypatch):
 
 def test_a_pool_holds_what_views_name_and_nothing_else_and_embeds_what_is_missing(workspace):
     ids = small.article_ids()
-    views = [
-        replace(view, candidate_ids=(ids[4], ids[1])) for view in small.windows("train", 1).views()
-    ]
+    views = small.windows("train", 1).views()
+    views = [replace(view, candidate_ids=(ids[4], ids[1])) for view in views]
     pool = read_news(workspace, "hashing", views, log=LOG)
     assert pool.articles["article_id"].to_list() == [ids[1], ids[4]]
     titles = [small.TITLES[1], small.TITLES[4]]

@@ -50,16 +50,6 @@ def ingest_series(workspace, frame):
     return ingest(workspace, FrameKind.SERIES, files, lambda _: frame, "electricity")
 
 
-def ingest_answers(workspace, *answers):
-    (gdelt,) = [feed for feed in default_feeds()["news"] if feed.name == "gdelt"]
-    files = [
-        raw(f"answer_{number}.json", json.dumps({"articles": answer}), "gdelt_doc")
-        for number, answer in enumerate(answers)
-    ]
-    parse = gdelt.parsers[FrameKind.ARTICLES]
-    return ingest(workspace, FrameKind.ARTICLES, files, parse, "news")
-
-
 def article(number, seen="20260318T031500Z", **changes):
     entry = {"url": f"https://example.org/{number}", "title": f"Storm {number}", "seendate": seen}
     return entry | changes
@@ -95,7 +85,13 @@ def test_bad_articles_are_counted_by_kind_and_the_good_ones_are_stored(workspace
         article(53, title=" \x00"),
         article(54, title="half \ud83d"),
     ]
-    counts = ingest_answers(workspace, [*good, *bad], [], [])
+    files = [
+        raw(f"answer_{number}.json", json.dumps({"articles": answer}), "gdelt_doc")
+        for number, answer in enumerate(([*good, *bad], [], []))
+    ]
+    (gdelt,) = [feed for feed in default_feeds()["news"] if feed.name == "gdelt"]
+    parse = gdelt.parsers[FrameKind.ARTICLES]
+    counts = ingest(workspace, FrameKind.ARTICLES, files, parse, "news")
     expected = {"empty answers": 2, "mistimed": 2, "unreadable": 1, "without a title": 1}
     assert {name: counts[name] for name in expected} == expected
     assert counts["articles"] == workspace.news_store().read_articles().height == 41
@@ -118,9 +114,8 @@ FILE = "archive:aemo/PRICE_AND_DEMAND_202001_NSW1.csv"
 
 
 def demand(values=(7000.0, 7100.0), **columns):
-    return series(values=values, source=FILE).with_columns(
-        **{name: pl.lit(value) for name, value in columns.items()}
-    )
+    changed = {name: pl.lit(value) for name, value in columns.items()}
+    return series(values=values, source=FILE).with_columns(**changed)
 
 
 def admit(frame):
@@ -185,9 +180,6 @@ def test_forecast_weather_that_is_no_number_is_refused_and_ordinary_weather_is_n
         admit_weather(float("nan"))
 
 
-SERIES_ID = "AEMO/TOTALDEMAND/NSW1"
-
-
 def make_feed(name, kind=FrameKind.SERIES, error=None, *, mode=Mode.ARCHIVE, **options):
     """A feed of one file that holds two values, or that fails."""
 
@@ -199,9 +191,8 @@ def make_feed(name, kind=FrameKind.SERIES, error=None, *, mode=Mode.ARCHIVE, **o
     frame = series(values=(7000.0, 7100.0))
     parsed = frame if kind is FrameKind.SERIES else pl.DataFrame(schema=COVARIATE_SCHEMA)
     fetch = read if mode is Mode.LIVE else None
-    return Feed(
-        name=name, read_files=read, fetch_live=fetch, parsers={kind: lambda _: parsed}, **options
-    )
+    parsers = {kind: lambda _: parsed}
+    return Feed(name=name, read_files=read, fetch_live=fetch, parsers=parsers, **options)
 
 
 def ingest_all(home, *feeds, mode=Mode.ARCHIVE):
@@ -234,15 +225,11 @@ def test_weather_alone_is_no_data_set(tmp_path):
     assert list(ingest_all(tmp_path, weather)) == ["weather"]
 
 
-def test_a_file_that_a_declaration_names_is_never_left_out(tmp_path):
-    own = make_feed("own", error=ABSENT, replaces=True)
+@pytest.mark.parametrize(("replaces", "mode"), [(True, Mode.ARCHIVE), (False, Mode.SAMPLE)])
+def test_a_feed_of_a_declaration_or_of_the_sample_is_never_left_out(tmp_path, replaces, mode):
+    other = make_feed("other", error=ABSENT, replaces=replaces)
     with pytest.raises(SourceAbsent):
-        ingest_all(tmp_path, make_feed("aemo"), own)
-
-
-def test_a_feed_that_the_sample_lacks_is_a_fault(tmp_path):
-    with pytest.raises(SourceAbsent):
-        ingest_all(tmp_path, make_feed("aemo"), make_feed("other", error=ABSENT), mode=Mode.SAMPLE)
+        ingest_all(tmp_path, make_feed("aemo"), other, mode=mode)
 
 
 def test_a_torn_file_ends_the_run_and_what_other_feeds_gave_stays(tmp_path):
@@ -304,10 +291,6 @@ def serve_actuals(replay, count):
     nemweb.serve_folder(replay, nemweb.ACTUAL, [nemweb.actual(end) for end in ends])
 
 
-def zips_asked_for(replay, asked):
-    return [seen.path for seen in replay.seen[asked:] if seen.path.endswith(".zip")]
-
-
 def test_a_file_that_cannot_be_parsed_costs_itself_and_is_fetched_anew(replay, live):
     serve_actuals(replay, 3)
     name, body = nemweb.actual(FIRST_HOUR)
@@ -354,7 +337,7 @@ def test_a_run_that_dies_before_its_rows_are_stored_finds_the_bytes_again(
             ingest_live(live)
     asked = len(replay.seen)
     assert ingest_live(live)["new"] == 8 * 5
-    assert zips_asked_for(replay, asked) == []
+    assert [path for path in replay.paths()[asked:] if path.endswith(".zip")] == []
 
 
 def test_counts_of_batches_are_those_of_one(replay, live, monkeypatch):

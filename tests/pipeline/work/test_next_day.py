@@ -14,15 +14,17 @@ from compevo_core.data.build import grid_chosen
 from compevo_core.data.coverage import find_newest_known
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.forecast.issued import FACTS_FILE, find_issued, is_issued
+from compevo_core.forecast.issued import FACTS_FILE, find_issued, is_issued, write_issued
 from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.defs.asset_checks import judge_news_change
 from compevo_pipeline.defs.assets.forecast import NextDayConfig
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import BUILT_IN
-from compevo_pipeline.storage.news_store import DuckDBFile
+from compevo_pipeline.storage.news_store import DuckDBFile, NewsStore
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 from compevo_pipeline.work import next_day
+from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import (
     KnownTo,
     NewsRule,
@@ -106,15 +108,56 @@ def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input_and_read_back(
     assert again.forecast.hash == found.forecast.hash
 
 
+def test_what_a_site_crowds_in_is_told_and_sites_can_be_chosen(fresh):
+    """150 headlines of the evening before: a quarter of the places, a note, or none at all."""
+    seen = ORIGIN - timedelta(hours=9)
+    titles = [f"heat{n} wave{n} black{n} out{n} in Sydney" for n in range(150)]
+    false = make_articles([seen] * 150, titles).with_columns(domain=pl.lit("strangers.example"))
+    NewsStore(fresh.news_database).upsert_articles(false)
+    shutil.rmtree(fresh.issued(DATASET), ignore_errors=True)
+
+    workspace = operational.open_workspace(fresh)
+    found = issue(fresh)
+    (told,) = found.notes
+    assert told.startswith("150 articles of strangers.example on 2026-02-23: 16 of a site are read")
+    frames = StoredFrames.read(workspace, ELECTRICITY_OPERATIONAL, reads_news=True)
+    (view,) = frames.build_views(Origin.of(frames.spec, DAY, KnownTo.ISSUE_TIME)).views
+    assert len(view.candidate_ids) == 16
+    assert issue(fresh).forecast.hash == found.forecast.hash
+
+    settings = workspace.settings.model_copy(update={"news_domains": ("example.org",)})
+    chosen = StoredFrames.read(Deployment(settings=settings), frames.spec, reads_news=True)
+    assert set(chosen.articles["domain"]) <= {"example.org"}
+
+
+def test_news_that_moves_a_forecast_more_than_usual_is_an_alarm(tmp_path):
+    def issue_moved(day, **changes):
+        issued = make_issued(origin=ORIGIN + timedelta(days=day))
+        series = [
+            entry | ({"news_change": changes[entry["entity"]]} if changes else {})
+            for entry in issued.facts["series"]
+        ]
+        moved = replace(issued, facts=issued.facts | {"series": series})
+        write_issued(tmp_path, moved)
+        return judge_news_change(tmp_path), list(next_day._describe_news(moved))
+
+    assert judge_news_change(tmp_path).passed
+    assert issue_moved(0)[0].passed  # it reads no news
+    outcome, notes = issue_moved(1, NSW1=0.004, SA1=0.028)
+    assert not outcome.passed and "SA1 +2.8%" in outcome.text
+    assert notes[0].startswith("news moves SA1 by +2.8% against the same forecast without it")
+    # Where news moves by as much every day, twice as much is told.
+    assert issue_moved(2, NSW1=0.0, SA1=-0.05)[0].passed
+    assert not issue_moved(3, NSW1=0.08, SA1=0.0)[0].passed
+
+
 def test_what_comes_out_later_is_no_newest_thing_of_an_earlier_forecast(layout):
     frames = read_frames(layout)
     origin = Origin.of(ELECTRICITY_OPERATIONAL, date(2026, 2, 22), KnownTo.ISSUE_TIME)
     views = frames.build_views(origin).views
     late = make_articles([origin.until - HALF_HOUR, origin.until + HALF_HOUR])
-    newest = find_newest_known(
-        views, frames.series, published=frames.published, articles=late
-    ).as_facts()
-    assert newest == {
+    newest = find_newest_known(views, frames.series, published=frames.published, articles=late)
+    assert newest.as_facts() == {
         "values": {"NSW1": origin.until.isoformat()},
         "publication": origin.until.isoformat(),
         "article": (origin.until - HALF_HOUR).isoformat(),
@@ -127,10 +170,8 @@ def test_revised_data_are_named_and_the_record_stays(fresh):
     before = store.read(DATASET)
     # A value of yesterday is corrected.
     at = ORIGIN - timedelta(hours=12)
-    changed = before.with_columns(
-        pl.when(pl.col("start_utc") == at).then(1.0).otherwise(pl.col("value")).alias("value")
-    )
-    store.write(DATASET, changed)
+    revised = pl.when(pl.col("start_utc") == at).then(1.0).otherwise("value")
+    store.write(DATASET, before.with_columns(value=revised))
     again = issue(fresh)
     # Also where a kill left the last step of the issue undone.
     (first.folder / FACTS_FILE).rename(first.folder / "sealing.json")
@@ -179,23 +220,16 @@ def test_a_day_without_a_published_forecast_of_it_is_refused(fresh):
     assert issue(fresh, date(2026, 2, 22)).is_new
 
 
-FAULTS = {
-    "gigawatts": lambda values: values / 1000,
-    "another sign": lambda values: -values,
-    "no number": lambda values: values * float("nan"),
-}
-
-
-@pytest.mark.parametrize("change", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("factor", [1 / 1000, -1.0, float("nan")])
 def test_a_forecast_that_cannot_be_true_is_not_sealed_and_the_next_run_tries_again(
-    fresh, monkeypatch, change
+    fresh, monkeypatch, factor
 ):
     day = date(2026, 2, 21)
     sound = next_day.issue_forecast
 
     def spoil(*args, **options):
         forecast = sound(*args, **options)
-        return replace(forecast, rows=forecast.rows.with_columns(change(pl.col("value"))))
+        return replace(forecast, rows=forecast.rows.with_columns(pl.col("value") * factor))
 
     origin = Origin.of(ELECTRICITY_OPERATIONAL, day, KnownTo.ISSUE_TIME)
     folder = find_issued(fresh.issued(DATASET), origin.origin_utc, origin.until)
@@ -222,10 +256,9 @@ def test_a_hot_day_is_sealed_and_a_day_beyond_every_neighbour_is_not(
     grids = grid_chosen(ELECTRICITY_OPERATIONAL, frames.series)
     flat = forecast.rows.with_columns(pl.lit(level).alias("value"))
     rules = BUILT_IN[DATASET].rules
+    views = [replace(view, published=given)]
     with nullcontext() if is_sealed else pytest.raises(DataError, match="not sealed"):
-        refuse_implausible(
-            replace(forecast, rows=flat), [replace(view, published=given)], grids, rules
-        )
+        refuse_implausible(replace(forecast, rows=flat), views, grids, rules)
 
 
 @pytest.mark.parametrize(
@@ -236,9 +269,8 @@ def test_old_news_warn_or_refuse(layout, hours, action, missing, warnings):
     frames = read_frames(layout)
     origin = Origin.of(ELECTRICITY_OPERATIONAL, DAY, KnownTo.ISSUE_TIME)
     available = origin.until - timedelta(hours=hours)
-    articles = small.news_pool().articles.with_columns(
-        pl.lit(available).dt.cast_time_unit("us").alias("available_at")
-    )
+    at = pl.lit(available).dt.cast_time_unit("us")
+    articles = small.news_pool().articles.with_columns(available_at=at)
 
     inputs = check_inputs(replace(frames, articles=articles), origin, NewsRule(action=action))
     assert (len(inputs.missing), len(inputs.warnings)) == (missing, warnings)
@@ -259,9 +291,8 @@ def test_a_model_that_reads_no_news_needs_none(fresh, monkeypatch):
 
 def test_a_model_that_reads_no_news_does_not_open_their_store(tmp_path, monkeypatch):
     operational.train_population(tmp_path / "run", is_numeric=True)
-    layout = operational.make_deployment(
-        tmp_path / "home", operational.issue_time(DAY), tmp_path / "run"
-    )
+    until = operational.issue_time(DAY)
+    layout = operational.make_deployment(tmp_path / "home", until, tmp_path / "run")
     workspace = operational.open_workspace(layout)
     workspace.news_store().upsert_articles(make_articles([ORIGIN - timedelta(days=3)]))
     write_windows(workspace, cut_windows(workspace, DATASET))

@@ -61,19 +61,14 @@ def assert_same(rows, before):
         assert now.sort(now.columns).equals(then.sort(then.columns))
 
 
-def lose_a_series(layout):
-    next(layout.series.glob("*/*NSW1.parquet")).unlink()
+LOSSES = {
+    "a series": lambda layout: next(layout.series.glob("*/*NSW1.parquet")).unlink(),
+    "the series": lambda layout: shutil.rmtree(layout.series / REPORTS.dataset),
+    "the forecasts": lambda layout: shutil.rmtree(layout.tables / REPORTS.dataset),
+}
 
 
-def lose_the_series(layout):
-    shutil.rmtree(layout.series / REPORTS.dataset)
-
-
-def lose_the_forecasts(layout):
-    shutil.rmtree(layout.tables / REPORTS.dataset)
-
-
-@pytest.mark.parametrize("lose", [lose_a_series, lose_the_series, lose_the_forecasts])
+@pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)
 def test_the_next_refresh_notices_and_reads_raw_files_again(reports, lose, caplog):
     before = read(reports)
     lose(reports.workspace.layout)
@@ -90,7 +85,7 @@ FLIPS = [pytest.param(seed, marks=pytest.mark.slow if seed >= 2 else ()) for see
 @pytest.mark.parametrize("pattern", ROTTEN)
 @pytest.mark.parametrize("seed", FLIPS)
 def test_a_flipped_bit_is_never_read_and_the_next_refresh_makes_the_file_again(
-    reports, pattern, seed, caplog, monkeypatch
+    reports, pattern, seed, caplog
 ):
     before = read(reports)
     layout, draw = reports.workspace.layout, np.random.default_rng(seed)
@@ -99,15 +94,13 @@ def test_a_flipped_bit_is_never_read_and_the_next_refresh_makes_the_file_again(
     spec = reports.workspace.registry[REPORTS.dataset].spec
     with pytest.raises(CompEvoError):
         StoredFrames.read(reports.workspace, spec, reads_news=False)
-    monkeypatch.setenv("COMPEVO_HOME", str(reports.home))
-    monkeypatch.setenv("COMPEVO_MODE", "live")
     with pytest.raises(DataError, match=r"not what was written: .*; run `compevo refresh`"):
-        invoke("verify")
+        invoke("verify", home=reports.home, mode="live")
 
     ingest.ingest_feeds(reports.workspace, [], REPORTS.dataset, clock=reports.clock, log=LOG)
     assert_same(read(reports), before)
     assert "is not what was written: it is set aside and made again" in caplog.text
-    assert "no forecast was issued" in invoke("verify")
+    assert "no forecast was issued" in invoke("verify", home=reports.home, mode="live")
 
 
 def test_a_killed_write_of_a_series_leaves_no_file_that_passes_for_damaged(reports, monkeypatch):
@@ -143,7 +136,7 @@ def test_news_comes_back_from_raw_files(stored, tmp_path):
 
 def test_what_raw_files_lack_too_is_asked_for_again(reports, caplog):
     layout = reports.workspace.layout
-    lose_the_series(layout)
+    shutil.rmtree(layout.series / REPORTS.dataset)
     name = REPORTS.known[0][0]
     (layout.raw / REPORTS.source / name).unlink()
     REPORTS.deliver(reports, [])
@@ -155,15 +148,14 @@ def test_what_raw_files_lack_too_is_asked_for_again(reports, caplog):
     assert read(reports)[0].height == 40 * 5
 
 
-def test_a_rebuild_needs_no_ledger_and_the_command_says_what_it_read(reports, monkeypatch):
+def test_a_rebuild_needs_no_ledger_and_the_command_says_what_it_read(reports):
     before = read(reports)
     layout = reports.workspace.layout
     for folder in (layout.series, layout.tables):
         shutil.rmtree(folder)
     layout.ledger.unlink()
-    monkeypatch.setenv("COMPEVO_HOME", str(reports.home))
-    monkeypatch.setenv("COMPEVO_MODE", "live")
-    assert "44 files read again" in invoke("rebuild", REPORTS.dataset)
+    said = invoke("rebuild", REPORTS.dataset, home=reports.home, mode="live")
+    assert "44 files read again" in said
     assert_same(read(reports), before)
 
 
@@ -200,15 +192,13 @@ def test_every_feed_says_which_raw_files_are_its_own():
             assert all(label.startswith(("live:", "archive:")) for label in feed.labels)
 
 
-def test_what_waits_is_accepted_by_a_command(stored, tmp_path, monkeypatch):
+def test_what_waits_is_accepted_by_a_command(stored, tmp_path):
     home = PRICES.open(shutil.copytree(stored["prices"], tmp_path / "home"))
     halved = price_file("NSW1", level=lambda step: usual(step) / 2)
     home.wait(hours=1)
     PRICES.deliver(home, [halved])
-    monkeypatch.setenv("COMPEVO_HOME", str(home.home))
-    monkeypatch.setenv("COMPEVO_MODE", "live")
     told = "accepted 144: the next run of the source applies them"
-    assert told in invoke("accept", PRICES.dataset)
+    assert told in invoke("accept", PRICES.dataset, home=home.home, mode="live")
 
     home.wait(hours=1)
     assert PRICES.deliver(home, [halved])["changed"] == 144
@@ -379,9 +369,8 @@ def test_what_a_killed_backup_left_is_named_by_the_next_one(home, dagster, tmp_p
     left = tmp_path / "yesterday.part"
     (left / "home" / "live").mkdir(parents=True)
     (tmp_path / "another.part").mkdir()
-    monkeypatch.setenv("COMPEVO_HOME", str(home.home))
     monkeypatch.setenv("DAGSTER_HOME", str(dagster))
-    lines = invoke("backup", tmp_path / "today").splitlines()
+    lines = invoke("backup", tmp_path / "today", home=home.home).splitlines()
     remedy = "is an unfinished backup; remove it unless it is still running"
     assert lines[1:] == [f"{left} {remedy}"]
 

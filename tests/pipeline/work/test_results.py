@@ -21,32 +21,31 @@ from compevo_pipeline.work.results import publish_site, write_forecasts
 from tests.support.commands import invoke
 from tests.support.issued_samples import ORIGIN, make_issued
 from tests.support.scored_samples import NOW
-from tests.support.window_samples import from_nem, make_daily_values, make_series
+from tests.support.window_samples import HALF_HOUR, from_nem, make_daily_values, make_series
 
 DATASET = "electricity-operational"
 ONE_DAY = timedelta(days=1)
+FIRST = from_nem(2026, 3, 29)
+
+
+def store(workspace, series_id, values, first=FIRST):
+    series = make_series(values, first=first, series_id=series_id)
+    SeriesStore(workspace.layout.root).write(DATASET, series)
 
 
 @pytest.fixture
 def deployment(tmp_path):
     made = Deployment(settings=Settings(home=tmp_path / "home", mode=Mode.SAMPLE))
-    series = make_series(
-        make_daily_values(5), first=ORIGIN - 4 * ONE_DAY, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
-    )
-    SeriesStore(made.layout.root).write(DATASET, series)
+    store(made, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(5), ORIGIN - 4 * ONE_DAY)
     write_issued(made.layout.issued(DATASET), make_issued(origin=ORIGIN - ONE_DAY))
     return made
 
 
-def test_a_site_holds_records_chain_scores_and_page_and_is_continued(
-    deployment, tmp_path, monkeypatch
-):
+def test_a_site_holds_records_chain_scores_and_page_and_is_continued(deployment, tmp_path):
     site, root = tmp_path / "site", deployment.layout.issued(DATASET)
     first = publish_site(deployment, site, NOW)[DATASET]
     write_issued(root, make_issued())
-    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COMPEVO_MODE", "sample")
-    shown = invoke("publish", site)
+    shown = invoke("publish", site, home=tmp_path / "home")
     chain = read_chain(site / "issued" / DATASET)
     assert list(chain.lines[:1]) == list(first.lines) and len(chain.lines) == 2
     assert chain.head in shown and chain.head == read_chain(root).head
@@ -57,13 +56,12 @@ def test_a_site_holds_records_chain_scores_and_page_and_is_continued(
     assert str(tmp_path) not in page
 
     # Anybody checks it without the deployment.
-    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "none"))
     words = ["verify", "--folder", str(site / "issued")]
-    assert chain.head in invoke(*words)
+    assert chain.head in invoke(*words, home=tmp_path / "none")
     record = next(site.glob("issued/*/*/known-*/forecast.json"))
     record.write_text(record.read_text().replace("+00:00", "+01:00"))
     with pytest.raises(CheckpointMismatch, match="altered"):
-        invoke(*words)
+        invoke(*words, home=tmp_path / "none")
 
 
 def test_what_was_published_is_not_replaced_by_another_past(deployment, tmp_path):
@@ -104,13 +102,6 @@ def workspace(tmp_path):
     return Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
 
 
-def store(workspace, series_id, values):
-    first = from_nem(2026, 3, 29)
-    SeriesStore(workspace.layout.root).write(
-        DATASET, make_series(values, first=first, series_id=series_id)
-    )
-
-
 def test_the_next_day_begins_after_the_newest_value_on_the_markets_clock(workspace):
     # 29 March and the 30th up to 17:00; what is forecast for the 31st is not a measured value.
     store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(2)[:82])
@@ -126,9 +117,7 @@ def test_the_next_day_is_one_with_a_published_forecast_where_models_correct_it(w
     published = pl.DataFrame(
         {
             "entity": "NSW1",
-            "start_utc": [
-                from_nem(2026, 4, 2) + step * timedelta(minutes=30) for step in range(48)
-            ],
+            "start_utc": [from_nem(2026, 4, 2) + step * HALF_HOUR for step in range(48)],
             "value": 7000.0,
             "available_at": from_nem(2026, 4, 1),
             "quantile": 0.5,

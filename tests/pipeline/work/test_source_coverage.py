@@ -34,9 +34,8 @@ def row(counts, source, month, counted):
 
 
 def store_demand(workspace, source):
-    frame = make_series(
-        make_daily_values(6, seed=1), first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
-    ).with_columns(source=pl.lit(source))
+    names = {"series_id": "AEMO/OPERATIONAL_DEMAND/NSW1", "source": source}
+    frame = make_series(make_daily_values(6, seed=1), first=FIRST, **names)
     second = frame.with_columns(series_id=pl.lit("AEMO/OPERATIONAL_DEMAND/VIC1"))
     # The first day of March has no value of Victoria.
     start, end = from_nem(2026, 3, 1), from_nem(2026, 3, 2)

@@ -41,11 +41,8 @@ def stale(deployment):
     graph = deployment.defs.resolve_asset_graph()
     context = LoadingContextForTest(deployment.instance)
     resolver = CachingStaleStatusResolver(deployment.instance, graph, context)
-    return {
-        key.to_user_string()
-        for key in graph.get_all_asset_keys()
-        if resolver.get_status(key) == StaleStatus.STALE
-    }
+    keys = graph.get_all_asset_keys()
+    return {k.to_user_string() for k in keys if resolver.get_status(k) == StaleStatus.STALE}
 
 
 def test_new_windows_of_traffic_mark_what_was_made_of_traffic_and_nothing_else(deployment):

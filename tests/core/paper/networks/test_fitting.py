@@ -18,6 +18,7 @@ from compevo_core.paper.networks.fitting import FitBudget, forecast_scaled
 from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline, choose_learning_rate
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.paper.networks.layers import NetworkInputs, count_trainable
+from tests.support.oracles import draw_inputs
 from tests.support.window_samples import from_nem, make_set, make_window
 
 QUICK = FitBudget(passes=2, batch_size=8)
@@ -161,15 +162,6 @@ def test_the_rate_with_the_least_validation_loss_is_chosen(caplog):
         choose((1e30, 1e31))
 
 
-def make_inputs(n=3, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return NetworkInputs(
-        values_NL=torch.randn(n, 48, generator=generator),
-        past_NLM=torch.rand(n, 48, 4, generator=generator) - 0.5,
-        future_NHM=torch.rand(n, 48, 4, generator=generator) - 0.5,
-    )
-
-
 def test_gpt4ts_trains_norms_and_maps_and_leaves_the_backbone_it_copied():
     decoder = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu").decoder
     layers = len(decoder.layers)
@@ -185,7 +177,7 @@ def test_gpt4ts_trains_norms_and_maps_and_leaves_the_backbone_it_copied():
     }
     assert count_trainable(network) == count_trainable(PatchNetwork(width=width)) + 3 * width
 
-    network(make_inputs()).sum().backward()
+    network(draw_inputs()).sum().backward()
     torch.optim.SGD(network.parameters(), lr=1.0).step()
     assert len(decoder.layers) == layers
     assert all(torch.equal(before[name], value) for name, value in decoder.state_dict().items())

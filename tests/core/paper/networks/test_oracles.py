@@ -7,7 +7,6 @@ import torch
 
 from tests.support.oracles import CASES, RECORDED, draw_inputs
 
-HOW_TO = "docs/how-to/add-a-baseline.md"
 FORECASTS = json.loads(RECORDED.read_text())
 
 
@@ -22,7 +21,8 @@ def test_a_network_forecasts_what_another_library_did_with_its_weights(name):
 @pytest.mark.parametrize("name", CASES)
 def test_a_network_agrees_with_another_library_that_is_at_hand(name):
     case = CASES[name]
-    pytest.importorskip(case.module, reason=f"{case.source} is not here: see {HOW_TO}")
+    reason = f"{case.source} is not here: see docs/how-to/add-a-baseline.md"
+    pytest.importorskip(case.module, reason=reason)
     network, inputs = case.make_filled(), draw_inputs(5, seed=7)
     with torch.no_grad():
         expected = case.adopt(network)(inputs)

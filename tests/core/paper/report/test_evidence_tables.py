@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html
 import json
+import math
 import re
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -60,14 +61,13 @@ from tests.support.report_samples import (
 )
 from tests.support.traced_samples import make_traced_inputs
 
-SLOPES = {"seed-logics": 0.1, "evolved": 0.5, "oracle-logics": 0.6, "swapped-news": 0.0}
-
 
 def _make_rows():
+    slopes = {"seed-logics": 0.1, "evolved": 0.5, "oracle-logics": 0.6, "swapped-news": 0.0}
     rows = []
     for effect in (0.0, 2.0):
         for seed in (0, 1):
-            for arm, slope in {"prior": 0.0, **SLOPES}.items():
+            for arm, slope in {"prior": 0.0, **slopes}.items():
                 found = {
                     "recovered": slope + 0.1,
                     "recovered_low": slope,
@@ -322,7 +322,6 @@ def test_an_experiment_with_one_change_has_no_curve_and_others_stand_on_the_page
 
 
 FIRST = datetime(2026, 3, 30)  # noqa: DTZ001 - the reader's clock
-NAN = float("nan")
 
 
 def line(values, step, **style):
@@ -332,7 +331,7 @@ def line(values, step, **style):
 
 def test_a_gap_breaks_a_line_and_has_no_text():
     hour = timedelta(hours=1)
-    chart = draw_chart([line([1.0, NAN, 3.0, 4.0], hour)], "x", step=hour, decimals=0)
+    chart = draw_chart([line([1.0, math.nan, 3.0, 4.0], hour)], "x", step=hour, decimals=0)
     assert chart.lines[0]["d"].count("M") == 2
     assert [step["texts"][0] for step in chart.steps] == [
         *("Mon 00:00 x 1", "Mon 02:00 x 3", "Mon 03:00 x 4")

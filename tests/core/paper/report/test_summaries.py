@@ -471,14 +471,12 @@ def test_a_table_refuses_a_row_of_another_width():
         Table(header=["a", "b"], rows=[["1", "2", "3"]])
 
 
-def test_cells_are_escaped_in_both_forms():
+def test_cells_are_escaped_in_both_forms_and_so_are_captions_and_notes():
     table = Table(header=["Agent", "Logic"], rows=[["agent 0", HOSTILE + "\nnext"]])
     assert "<script>" not in show_table(table)
     line = table.to_markdown().splitlines()[2]
     assert line.count("|") - line.count("\\|") == 3
 
-
-def test_captions_and_notes_are_escaped():
     page = show_table(Table(header=["a"], rows=[["1"]], caption=HOSTILE, notes=(HOSTILE,)))
     assert "<script>" not in page
     assert page.count("&lt;script&gt;") == 3, "label, caption and note"
@@ -532,28 +530,24 @@ def test_a_month_of_inference_is_named_by_its_month():
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("show", "value", "shown"),
     [
-        (None, "n/a"),
-        (math.nan, "n/a"),
-        (12345, "12,345"),
-        (0.0, "0.0"),
-        (-0.0, "0.0"),
-        (-123.45, "-123.5"),
-        (1.005, "1.00"),
-        (0.03, "0.0300"),
-        (0.0003, "3.00e-04"),
+        (tables.format_number, None, "n/a"),
+        (tables.format_number, math.nan, "n/a"),
+        (tables.format_number, 12345, "12,345"),
+        (tables.format_number, 0.0, "0.0"),
+        (tables.format_number, -0.0, "0.0"),
+        (tables.format_number, -123.45, "-123.5"),
+        (tables.format_number, 1.005, "1.00"),
+        (tables.format_number, 0.03, "0.0300"),
+        (tables.format_number, 0.0003, "3.00e-04"),
+        (tables.format_percent, None, "n/a"),
+        (tables.format_percent, -0.002, "-0.2 %"),
+        (tables.format_percent, -0.0002, "0.0 %"),
     ],
 )
-def test_a_number_has_decimals_that_fit_its_size(value, shown):
-    assert tables.format_number(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("share", "shown"), [(-0.0002, "0.0 %"), (-0.002, "-0.2 %"), (None, "n/a")]
-)
-def test_a_share_that_rounds_to_zero_has_no_sign(share, shown):
-    assert tables.format_percent(share) == shown
+def test_a_number_has_decimals_that_fit_its_size_and_no_sign_of_zero(show, value, shown):
+    assert show(value) == shown
 
 
 FULL, SHORT, PAPER, AUDIT, *_ = BLOCKS

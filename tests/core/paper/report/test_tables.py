@@ -19,21 +19,9 @@ from compevo_core.paper.report.rows import Score, empty_rows
 from tests.support import report_samples
 from tests.support.report_samples import make_frame, make_inputs
 
-PAIR = {
-    "dataset": "electricity",
-    "subset": "paper-original",
-    "method_a": "compevo",
-    "method_b": "dlinear",
-    "n": 100,
-    "n_blocks": 20,
-    "p_value": 0.01,
-    "mean_difference": -12.5,
-    "p_two_sided": 0.02,
-    "rank_sign": -1,
-    "interval_low": -20.0,
-    "interval_high": -5.0,
-    "sd_between_seeds": None,
-}
+(TESTED,) = make_inputs().paired
+PAIR = TESTED | {"subset": "paper-original", "method_b": "dlinear", "mean_difference": -12.5}
+PAIR |= {"block_days": 14, "p_two_sided": 0.02, "interval_low": -20.0, "interval_high": -5.0}
 
 OWN_SET = "Electricity, the paper's test windows, fitted on its random train part"
 
@@ -275,18 +263,9 @@ def test_a_method_of_a_few_updates_is_in_no_mean():
     assert (cells["RMSE"], cells["Data sets"]) == ("n/a", "3")
 
 
-WINDOWED = {
-    "method_a": "compevo",
-    "method_b": "gbm",
-    "n_blocks": 92,
-    "mean_difference": -2.0,
-    "p_two_sided": 0.03,
-    "interval_low": -3.5,
-    "interval_high": -0.5,
-    "seeds_a": 3,
-    "seeds_b": 5,
-    "sd_between_seeds": 0.36,
-}
+WINDOWED = PAIR | {"method_b": "gbm", "n_blocks": 92, "block_days": 4, "seeds_a": 3, "seeds_b": 5}
+WINDOWED |= {"mean_difference": -2.0, "interval_low": -3.5, "interval_high": -0.5}
+WINDOWED |= {"p_two_sided": 0.03, "sd_between_seeds": 0.36}
 
 
 @pytest.mark.parametrize(
@@ -297,6 +276,7 @@ WINDOWED = {
         ({"n_blocks": 3, "p_two_sided": None}, 2, ["-2.00 (SD 0.3600)", "-3.50 to -0.5000", "n/a"]),
         ({"n_blocks": None}, 1, ["-2.00 (SD 0.3600)", "-3.50 to -0.5000", "n/a"]),
         ({"seeds_a": 1, "sd_between_seeds": None}, 2, ["-2.00", "-3.50 to -0.5000", "0.0300"]),
+        ({"block_days": 1}, 2, ["-2.00 (SD 0.3600)", "-3.50 to -0.5000", "0.0300"]),
         ({"seeds_b": 1}, 2, ["-2.00 (SD 0.3600)", "-3.50 to -0.5000", "0.0300"]),
     ],
 )

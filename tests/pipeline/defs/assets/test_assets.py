@@ -31,10 +31,8 @@ def metadata(result, key):
 
 
 def checks(result):
-    return {
-        (c.asset_key.to_user_string(), c.check_name): c
-        for c in result.get_asset_check_evaluations()
-    }
+    found = result.get_asset_check_evaluations()
+    return {(check.asset_key.to_user_string(), check.check_name): check for check in found}
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +57,8 @@ def trained(deployment, data):
 
 @pytest.fixture(scope="module")
 def leakage(deployment, trained):
-    return deployment.materialize(
-        "leakage/inference_2026", config={"leakage/inference_2026": {"every": 5, "seeds": 1}}
-    )
+    key = "leakage/inference_2026"
+    return deployment.materialize(key, config={key: {"every": 5, "seeds": 1}})
 
 
 def test_data_assets_report_rows_previews_and_plots(data):
@@ -94,11 +91,8 @@ def test_the_days_with_an_event_are_a_test_set_whose_news_announces_it(deploymen
     windows = WindowSet.read(deployment.layout.windows("electricity"))
     days = windows.subset(ALL_DAYS)
     store = NewsStore(deployment.layout.news_database)
-    titles = dict(
-        store.read_named({name for view in days.views() for name in view.candidate_ids})
-        .select("article_id", "title")
-        .iter_rows()
-    )
+    articles = store.read_named({name for view in days.views() for name in view.candidate_ids})
+    titles = dict(articles.select("article_id", "title").iter_rows())
     planted = {topic for _, _, topic in read_planted()}
     announced = [
         view.window_id
@@ -134,16 +128,12 @@ def test_rows_of_the_population_and_the_baselines_are_of_the_same_windows(deploy
     population = pl.read_csv(deployment.layout.results / "compevo-electricity.csv")
     baselines = pl.read_csv(deployment.layout.results / "baselines-electricity.csv")
     assert population.columns == list(RESULT_COLUMNS)
-    assert population["n_windows"].to_list()[-1] == 13 and set(population["subset"]) == {
-        "n2f-test-100"
-    }
-    on_same_windows = baselines.filter(
-        (pl.col("subset") == "n2f-test-100") & (pl.col("entity") == "pooled")
-    )
-    assert set(on_same_windows["n_windows"]) == {13} and set(on_same_windows["data_hash"]) == set(
-        population["data_hash"]
-    )
-    assert {"persistence", "calendar-ridge", "gbm"} <= set(on_same_windows["method"])
+    assert population["n_windows"].to_list()[-1] == 13
+    assert set(population["subset"]) == {"n2f-test-100"}
+    same = baselines.filter(subset="n2f-test-100", entity="pooled")
+    assert set(same["n_windows"]) == {13}
+    assert set(same["data_hash"]) == set(population["data_hash"])
+    assert {"persistence", "calendar-ridge", "gbm"} <= set(same["method"])
     assert population["synthetic"].all()
 
     paired = pl.read_csv(deployment.layout.results / "paired-electricity.csv")
@@ -152,16 +142,11 @@ def test_rows_of_the_population_and_the_baselines_are_of_the_same_windows(deploy
 
 
 def test_a_population_cannot_be_scored_on_origins_the_baselines_skipped(deployment, trained):
-    result = deployment.materialize(
-        "evaluation/test",
-        dataset="electricity",
-        config={"evaluation/test": {"every": 2}},
-        raise_on_error=False,
-    )
+    asked = {"dataset": "electricity", "config": {"evaluation/test": {"every": 2}}}
+    result = deployment.materialize("evaluation/test", **asked, raise_on_error=False)
     assert not result.success
-    assert "give both evaluation assets the same settings" in str(
-        result.failure_data_for_node("evaluation__test__electricity")
-    )
+    said = str(result.failure_data_for_node("evaluation__test__electricity"))
+    assert "give both evaluation assets the same settings" in said
 
 
 def test_the_2026_inference_changes_nothing_and_its_blocking_checks_pass(deployment, leakage):
@@ -173,9 +158,7 @@ def test_the_2026_inference_changes_nothing_and_its_blocking_checks_pass(deploym
         "every_window_scored",
     }
     assert all(check.passed and check.blocking for check in evaluated.values())
-    rows = pl.read_csv(deployment.layout.results / "leakage-2026.csv").filter(
-        pl.col("entity") == "pooled"
-    )
+    rows = pl.read_csv(deployment.layout.results / "leakage-2026.csv").filter(entity="pooled")
     by_subset = dict(rows.group_by("subset").agg(pl.col("n_windows").unique()).iter_rows())
     # Four of 20 origins by five regions; of the months, every fifth day.
     assert by_subset == {
@@ -222,7 +205,6 @@ def test_the_report_shows_what_was_scored_and_says_it_is_synthetic(deployment, t
 
     # A path is not a link; where something serves the report, there is one.
     assert "page" not in shown
-    served = deploy(deployment.home, settings={"report_url": "http://127.0.0.1:3001"}).materialize(
-        "report/site"
-    )
-    assert metadata(served, "report/site")["page"].value == "http://127.0.0.1:3001/forecast.html"
+    served = deploy(deployment.home, settings={"report_url": "http://127.0.0.1:3001"})
+    shown = metadata(served.materialize("report/site"), "report/site")
+    assert shown["page"].value == "http://127.0.0.1:3001/forecast.html"

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.defs.assets.coverage import check_coverage, coverage
+from compevo_pipeline.defs.assets.sources import check_coverage, coverage
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.work.deployment import Deployment
@@ -66,14 +66,14 @@ def test_an_empty_home_has_an_empty_table(tmp_path):
     assert check.passed and metadata["dagster/row_count"].value == 0
 
 
-def test_the_terminal_shows_the_same_without_control_characters(workspace, monkeypatch):
+def test_the_terminal_shows_the_same_without_control_characters(workspace):
     fail(workspace)
-    monkeypatch.setenv("COMPEVO_HOME", str(workspace.settings.home))
-    monkeypatch.setenv("COMPEVO_MODE", "live")
-    shown = invoke("sources", "--dataset", "aemo")
+    live = {"home": workspace.settings.home, "mode": "live"}
+    shown = invoke("sources", "--dataset", "aemo", **live)
     assert "2026-03" in shown and "33 %, 1 absent, 1 failed" in shown
     assert "aemo/a_20260302.zip  absent, asked again 2026-03-10 12:15" in shown
     assert "aemo/a_20260303.zip  failed, asked again next run: SourceTransient" in shown
     assert "\x1b" not in shown
 
-    assert "nothing is stored of nobody in live mode" in invoke("sources", "--dataset", "nobody")
+    shown = invoke("sources", "--dataset", "nobody", **live)
+    assert "nothing is stored of nobody in live mode" in shown

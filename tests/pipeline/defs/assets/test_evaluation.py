@@ -29,9 +29,8 @@ EVERY = 2
 
 def read_rows(*paths):
     rows = [pl.read_csv(path, schema_overrides=RESULT_SCHEMA) for path in paths]
-    return pl.concat(rows).drop(
-        "seconds", "seconds_per_window"
-    )  # the one cell that two measurements never share
+    # The one cell that two measurements never share.
+    return pl.concat(rows).drop("seconds", "seconds_per_window")
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +39,9 @@ def deployment(tmp_path_factory):
     deployment = deploy(tmp_path_factory.mktemp("home"))
     layout = deployment.layout
 
-    parts = [
-        small.windows("train", 6),
-        small.windows("val", 2, first_day=40),
-        small.windows("test", 4, first_day=60),
-    ]
-    windows = WindowSet([window for part in parts for window in part], dataset="electricity")
-    windows.write(layout.windows("electricity"))
+    splits = (("train", 6, 0), ("val", 2, 40), ("test", 4, 60))
+    windows = [one for name, n, day in splits for one in small.windows(name, n, first_day=day)]
+    WindowSet(windows, dataset="electricity").write(layout.windows("electricity"))
     NewsStore(layout.news_database).upsert_articles(small.news_pool().articles)
     small.news_pool().write(layout.news_pool("electricity"))
 
@@ -85,18 +80,14 @@ def by_command(deployment, by_asset, tmp_path_factory):
 
 
 def test_the_command_makes_the_rows_of_the_assets_cell_by_cell(by_asset, by_command):
-    from_asset = read_rows(
-        by_asset[0] / "compevo-electricity.csv", by_asset[0] / "baselines-electricity.csv"
-    )
+    names = ("compevo-electricity.csv", "baselines-electricity.csv")
+    from_asset = read_rows(*(by_asset[0] / name for name in names))
     from_command = read_rows(by_command[0] / "test.csv")
 
     assert_frame_equal(from_command, from_asset, check_exact=True)
-    assert from_command.filter(pl.col("method") == "gbm")["seed"].unique().to_list() == [0, 1]
-    assert from_command.filter(pl.col("method") == "compevo")["parse_failure_rate"].to_list() == [
-        0.0,
-        0.0,
-        0.0,
-    ]
+    assert from_command.filter(method="gbm")["seed"].unique().to_list() == [0, 1]
+    of_compevo = from_command.filter(method="compevo")
+    assert of_compevo["parse_failure_rate"].to_list() == [0.0] * 3
     assert set(from_command["subset"]) == {"test-every-2"}
     assert set(from_command["commit"]) == {read_commit()}
 

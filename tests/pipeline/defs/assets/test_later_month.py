@@ -1,6 +1,6 @@
 """A later month in the archive folder: series, windows, forecasts and inference grow by it."""
 
-from datetime import date
+from datetime import date, timedelta
 
 import polars as pl
 import pytest
@@ -34,11 +34,8 @@ def drop_days(root, first, last):
     """Drop a bundle of days of operational demand into the archive, as a later month comes."""
     folder = root / "aemo_operational_demand"
     folder.mkdir(exist_ok=True)
-    days = [
-        (raw.name, raw.content)
-        for raw in read_sample_files(folder.name)
-        if f"{first}" <= raw.name.removesuffix(".json") <= f"{last}"
-    ]
+    names = {f"{first + timedelta(days=n)}.json" for n in range((last - first).days + 1)}
+    days = [(raw.name, raw.content) for raw in read_sample_files(folder.name) if raw.name in names]
     (folder / f"{first:%Y-%m}.tar.gz").write_bytes(tar(*days))
 
 
@@ -73,9 +70,7 @@ def infer(deployment):
 
 
 def forecast(deployment):
-    return deployment.materialize(
-        "forecast/next_day", partition=DAY.isoformat(), raise_on_error=False
-    )
+    return deployment.materialize("forecast/next_day", partition=f"{DAY}", raise_on_error=False)
 
 
 def read_last_day(deployment, dataset):

@@ -73,9 +73,8 @@ def test_its_windows_hold_its_own_articles_wording_and_nothing_of_others(deploym
     assert {view.task for view in views} == {"Predict the next 48 values of {entity}, 30min each"}
     seen = [view for view in views if view.candidate_ids]
     # 08:00 in Paris on the 10th: from the midnight of the 11th on, for a week.
-    assert {f"{view.origin_utc:%m-%dT%H}" for view in seen} == {
-        f"01-{day}T23" for day in range(10, 17)
-    }
+    midnights = {f"01-{day}T23" for day in range(10, 17)}
+    assert {f"{view.origin_utc:%m-%dT%H}" for view in seen} == midnights
     assert all(len(view.candidate_ids) == 1 for view in seen)
 
 

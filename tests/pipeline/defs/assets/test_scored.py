@@ -78,18 +78,14 @@ def test_scoring_again_shows_tables_and_changes_no_file(live):
     assert path.stat().st_mtime_ns == before
 
     shown = read_materialization(result).metadata
-    assert (shown["added"].value, shown["revised"].value, shown["waiting_for_truth"].value) == (
-        0,
-        0,
-        0,
-    )
+    assert [shown[name].value for name in ("added", "revised", "waiting_for_truth")] == [0] * 3
     references = {record.data["reference"] for record in shown["skill"].records}
     days = {str(record.data["day"]) for record in shown["last_days"].records}
     assert "best member" in references
     assert "2026-02-24" in days
     assert "MAE of forecast" in shown["errors"].value and shown["mode"].value == "sample"
     checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
-    assert set(checks) == {"drift", "coverage", "next_inputs"}
+    assert set(checks) == {"drift", "coverage", "news_change", "next_inputs"}
     for check in checks.values():
         assert check.passed and not check.blocking
         assert check.severity is dg.AssetCheckSeverity.WARN
@@ -108,12 +104,10 @@ def test_days_that_are_filled_in_later_have_the_history_of_live_ones(live, train
 def test_the_page_of_a_day_lists_its_forecasts_by_what_they_knew(trained, tmp_path):
     deployment = copy_home(trained, tmp_path)
     operational.store_until(deployment.layout, operational.NOW)
+    key = "forecast/next_day"
     for known_to in ("midnight", "issue-time"):
-        result = deployment.materialize(
-            "forecast/next_day",
-            partition=DAYS[0].isoformat(),
-            config={"forecast/next_day": {"known_to": known_to}},
-        )
+        config = {key: {"known_to": known_to}}
+        result = deployment.materialize(key, partition=DAYS[0].isoformat(), config=config)
 
     shown = read_materialization(result).metadata["of_this_day"].records
     # Seven hours of the evening before lie between them.

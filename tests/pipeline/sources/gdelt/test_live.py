@@ -21,7 +21,7 @@ from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.feeds import make_own_feeds
 from compevo_pipeline.sources.gdelt import live as gdelt_live
 from compevo_pipeline.sources.gdelt import source as gdelt
-from compevo_pipeline.sources.gdelt.source import PACKAGED, read_queries
+from compevo_pipeline.sources.gdelt.source import PACKAGED
 from compevo_pipeline.sources.own.declaration import NewsKeys
 from compevo_pipeline.work.source_coverage import NEWS
 from tests.pipeline.sources.gdelt.test_parse import article, entry, row
@@ -412,23 +412,7 @@ def test_a_throttle_without_a_time_pauses_minutes(tmp_path, replay, answer):
     assert to_dagster(caught.value).seconds_to_wait == 300
 
 
-def test_every_topic_is_asked_and_a_throttle_fails_no_other_feed(tmp_path, replay):
-    replay.serve({DOC: answer_every(600)})
-    home = LiveHome(tmp_path, ASKED_AT)
-    home.ingest(NEWS, only=["gdelt-doc"])
-    asked = {seen.query["query"][0] for seen in replay.seen}
-    assert asked == {query for topic in read_queries().topics for query in topic.doc_queries()}
-    assert home.articles()["source"].str.starts_with("live:gdelt_doc/").all()
-
-
-def test_the_api_is_not_asked_where_the_file_of_queries_says_so(tmp_path, replay):
-    off = queries(tmp_path, ("doc = true", "doc = false"))
-    home = LiveHome(tmp_path / "home", ASKED_AT, {"news_queries": off})
-    home.ingest(NEWS, only=["gdelt-doc"])
-    assert replay.seen == []
-
-
-def test_a_users_own_query_is_asked_alike(tmp_path, replay):
+def test_a_users_own_query_is_asked(tmp_path, replay):
     replay.serve({DOC: answer_every(600)})
     news = NewsKeys(gdelt="strike sourcecountry:FR", lookback_days=1)
     declaration = declare().model_copy(update={"news": news})

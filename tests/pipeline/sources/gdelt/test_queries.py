@@ -1,11 +1,11 @@
-"""The file of queries: which article concerns a data set, and how the DOC API is asked."""
+"""The file of queries: which article concerns a data set."""
 
 import polars as pl
 import pytest
 
 from compevo_core.data.datasets import DATASETS
 from compevo_core.errors import ConfigError
-from compevo_pipeline.sources.gdelt.source import MAX_QUERY_CHARACTERS, PACKAGED, read_queries
+from compevo_pipeline.sources.gdelt.source import PACKAGED, read_queries
 
 QUERIES = read_queries()
 
@@ -46,24 +46,6 @@ def test_an_article_is_kept_for_word_or_site(title, changes, kept):
     assert is_kept(title, **changes) is kept
 
 
-def test_a_topic_is_asked_in_parts_that_the_api_accepts():
-    for topic in QUERIES.topics:
-        queries = list(topic.doc_queries())
-        assert all(len(query) <= MAX_QUERY_CHARACTERS for query in queries)
-        assert all("sourcelang:english" in query for query in queries)
-        assert all(
-            sum(word in query.replace('"', "") for query in queries) >= 1 for word in topic.words
-        )
-
-
-def test_a_single_term_stands_without_brackets_and_filters_are_those_of_the_topic():
-    (topic,) = [topic for topic in QUERIES.topics if topic.name == "power"]
-    one = topic.model_copy(update={"words": ("power outage",)})
-    assert list(one.doc_queries()) == ['"power outage" sourcelang:english sourcecountry:AS']
-    two = topic.model_copy(update={"words": ("AEMO", "power outage"), "country": "", "fips": ""})
-    assert list(two.doc_queries()) == ['(AEMO OR "power outage") sourcelang:english']
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -71,7 +53,6 @@ def test_a_single_term_stands_without_brackets_and_filters_are_those_of_the_topi
         ('gkg = "gaps"', 'gkg = "some"', r"fetch.gkg"),
         ('words = ["Bitcoin"', 'words = ["(Bitcoin)"', r"bitcoin.words.*not a search word"),
         ('country = "US"', 'country = "FR"', "FR"),
-        ('fips = "US"', "", "country and fips go together"),
         ("[fetch]", "[fetch", "not TOML"),
     ],
 )

@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import zipfile
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from compevo_core.data.news import deduplicate_articles
 from compevo_core.data.series import validate_series
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.table.text_stamps import (
@@ -31,6 +31,7 @@ from compevo_pipeline.sources.own.declaration import (
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
 from compevo_pipeline.sources.own.table import read_text_table
+from tests.support.nemweb import pack as zipped
 from tests.support.own_tables import declare, wrap, write_demand
 
 
@@ -251,7 +252,8 @@ def test_a_day_twice_is_refused_with_its_row():
 def test_an_article_is_known_at_its_time_and_a_date_alone_at_the_end_of_its_day():
     timed = wrap("published_at,title\n2024-01-05 08:00,Plant closes for repairs\n", "a.csv")
     dated = wrap("published_at,title\n2024-01-05,Plant closes for repairs\n", "a.csv")
-    known = [parse_articles(raw, declare_news())["available_at"].item() for raw in (timed, dated)]
+    read = [parse_articles(raw, declare_news())[0] for raw in (timed, dated)]
+    known = [articles["available_at"].item() for articles in read]
     assert known == [datetime(2024, 1, 5, 7, tzinfo=UTC), datetime(2024, 1, 5, 23, tzinfo=UTC)]
 
 
@@ -259,11 +261,21 @@ def test_words_keep_articles_and_a_page_of_another_data_set_is_another_article()
     text = "published_at,title,url\n2024-01-05 08:00,Plant closes,https://a.org/1\n"
     text += "2024-01-05 09:00,Football,https://a.org/2\n"
     raw = wrap(text, "a.csv")
-    kept = parse_articles(raw, declare_news(keywords=["plant"], url="url"))
+    kept, _ = parse_articles(raw, declare_news(keywords=["plant"], url="url"))
     assert kept["title"].to_list() == ["Plant closes"]
 
     other = declare_news(url="url").model_copy(update={"name": "other"})
-    assert kept["article_id"].item() not in parse_articles(raw, other)["article_id"].to_list()
+    assert kept["article_id"].item() not in parse_articles(raw, other)[0]["article_id"].to_list()
+
+
+@pytest.mark.parametrize("url", ["", "https://a.org/warnings", "desk"])
+def test_warnings_that_repeat_are_articles_of_their_own_and_a_row_given_twice_is_counted(url):
+    rows = [f"2024-01-0{day} 18:00,Storm warning for the whole coast,{url}\n" for day in (5, 6, 6)]
+    raw = wrap("published_at,title,url\n" + "".join(rows), "a.csv")
+    kept, counts = parse_articles(raw, declare_news(url="url"))
+    assert kept["available_at"].dt.day().to_list() == [5, 6]
+    assert (counts, deduplicate_articles(kept).height) == ({"repeated": 1}, 2)
+    assert url in kept["url"][0]
 
 
 def test_an_article_without_a_headline_is_refused_with_its_row():
@@ -390,22 +402,6 @@ def test_values_far_from_all_others_and_constants_are_warned_of():
     assert "all values of OWN/load are equal" in warning
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a,b\n1,2\n3,4\n", "no column holds stamps"),
-        ("when,name\n2024-01-01,x\n2024-01-02,y\n", "no column of numbers beside 'when'"),
-        (
-            "when,load\n" + "".join(f"{FIRST + timedelta(days=i)},{i}\n" for i in range(8)),
-            "too few",
-        ),
-    ],
-)
-def test_what_no_guess_helps_is_refused_in_words(text, message):
-    with pytest.raises(CompEvoError, match=message):
-        look(text)
-
-
 def test_months_and_short_files_are_guessed():
     months = [f"{2010 + i // 12}-{i % 12 + 1:02d}-01,{i % 12}" for i in range(120)]
     draft = look("when,load\n" + "\n".join(months) + "\n")
@@ -435,7 +431,7 @@ def test_a_sheet_of_excel_reads_as_the_same_table_and_a_broken_one_is_named():
 
 def look_at(text, **said):
     """Look at a table whose columns are named."""
-    return look(text, **{"unit": "", "time": "stamp", "values": ("load_mw",)} | said)
+    return look(text, **NAMED | said)
 
 
 @pytest.fixture(scope="module")
@@ -451,10 +447,7 @@ def test_what_is_assumed_for_want_of_a_name_or_a_clock_is_said_as_such(table):
     guesses = look_at("stamp,sales\n" + rows, values=("sales",)).guesses
     assert "the unit is 'units', as nothing names one; if not, give --unit" in guesses
     assert "days and weekdays follow UTC; to follow a place, give --zone" in guesses
-    assert "the unit is 'mw', from the column's name; if not, give --unit" in look_at(table).guesses
-    headless = "".join(f"{day},{n % 9}\n" for n, day in enumerate(days))
-    with pytest.raises(CompEvoError, match="row 1: '2024-01-01' is a stamp and not a name"):
-        look_at(headless, time="", values=())
+    assert "the unit is 'MW', from the column's name; if not, give --unit" in look_at(table).guesses
 
 
 def test_finer_rows_and_business_days_are_seen_and_said():
@@ -474,49 +467,63 @@ def test_finer_rows_and_business_days_are_seen_and_said():
     assert any("averaged to half-hours" in line for line in draft.guesses)
 
 
+def write_days(head, count, cell="{0}"):
+    rows = (f"{FIRST + timedelta(days=i):%Y-%m-%d},{cell.format(i)}\n" for i in range(count))
+    return head + "".join(rows)
+
+
+NAMED = {"unit": "", "time": "stamp", "values": ("load_mw",)}
+UNITS = "when,temperature,load\nUTC,MW,MW\n"
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "said", "message"),
+    ("text", "said", "message"),
     [
-        ("", "", {"zone": "Paris"}, "--zone: 'Paris' is not a time zone"),
-        ("", "", {"country": "XX"}, "no public holidays are known"),
-        ("2024-01-05 00:00:00", "5 January", {}, "'5 January' is not a stamp in a format"),
-        ("", "", {"values": ("power",)}, "no column 'power'; the columns are 'stamp', 'load_mw'"),
+        ("a,b\n1,2\n3,4\n", {}, "no column holds stamps"),
+        ("when,name\n2024-01-01,x\n2024-01-02,y\n", {}, "no column of numbers beside 'when'"),
+        (write_days("when,load\n", 8), {}, "too few"),
+        (write_days("", 90), {}, "row 1: '2024-01-01' is a stamp and not a name"),
+        (UNITS + write_days("", 60, "1,{0}"), {}, "row 2, column 'when': 'UTC' is not a stamp"),
+        (
+            morning("00:00,1", "00:30,x", "01:00,3"),
+            {},
+            r"row 3, .*'x' is not a number; correct the cell",
+        ),
+        (write_days("stamp,load_mw\n", 9), {"zone": "Paris"}, "--zone: 'Paris' is not a time zone"),
+        (write_days("stamp,load_mw\n", 60), {"country": "XX"}, "no public holidays are known"),
+        (
+            write_days("stamp,load_mw\n", 9) + "5 January,1\n",
+            NAMED,
+            "'5 January' is not a stamp in a format",
+        ),
+        (
+            write_days("stamp,load_mw\n", 9),
+            NAMED | {"values": ("power",)},
+            "no column 'power'; the columns are 'stamp', 'load_mw'",
+        ),
+        # Days and months are told apart by even steps only.
+        ("stamp,load_mw\n01/01/2024,1\n02/01/2024,1\n", NAMED, "say which with --time-format"),
+        (
+            write_days("stamp;load_mw\n", 28, "{0:03d}").replace(",", ";1,"),
+            NAMED,
+            r"row 2.*'1,000' may be 1000 or 1\.000.*--decimal",
+        ),
     ],
 )
-def test_what_cannot_be_decided_is_refused_in_words(table, old, new, said, message):
-    text = table.replace(old, new, 1) if old else table
-    with pytest.raises(CompEvoError, match=message.replace("(", r"\(")):
-        look_at(text, **said)
-
-
-def test_days_and_months_are_told_apart_by_even_steps_or_asked_for():
-    days = [f"{day:02d}/{month:02d}/2024" for month in range(1, 13) for day in range(1, 13)]
-    text = "stamp,load_mw\n" + "".join(f"{day},1\n" for day in days[:2])
-    with pytest.raises(CompEvoError, match="say which with --time-format"):
-        look_at(text)
-
-
-def test_a_comma_that_may_mark_either_is_asked_for():
-    text = "stamp;load_mw\n" + "".join(f"2024-01-{day:02d};1,{day:03d}\n" for day in range(1, 29))
-    with pytest.raises(CompEvoError, match=r"row 2.*'1,001' may be 1001 or 1\.001.*--decimal"):
-        look_at(text)
-
-
-def write_half_hours(first, last):
-    """Half-hours of London as days and numbered periods, as its market publishes them."""
-    zone = ZoneInfo("Europe/London")
-    lines, at = ["date,period,load"], datetime(*first, tzinfo=zone).astimezone(UTC)
-    numbers = Counter()
-    while at.astimezone(zone).replace(tzinfo=None) < datetime(*last):  # noqa: DTZ001
-        day = at.astimezone(zone).date()
-        numbers[day] += 1
-        lines.append(f"{day},{numbers[day]},{len(lines) % 48}")
-        at += timedelta(minutes=30)
-    return "\n".join(lines) + "\n"
+def test_what_cannot_be_decided_is_refused_in_words(text, said, message):
+    with pytest.raises(CompEvoError, match=message):
+        look(text, **said)
 
 
 def test_numbered_parts_of_days_are_steps_where_clocks_change_too():
-    text = write_half_hours((2024, 3, 1), (2024, 11, 10))
+    # As the market of London publishes them.
+    zone, lines, numbers = ZoneInfo("Europe/London"), ["date,period,load"], Counter()
+    for half_hour in range(48 * 254):
+        at = utc(2024, 3, 1) + half_hour * timedelta(minutes=30)
+        day = at.astimezone(zone).date()
+        numbers[day] += 1
+        lines.append(f"{day},{numbers[day]},{len(lines) % 48}")
+    text = "\n".join(lines) + "\n"
     draft = look(text, zone="Europe/London")
     assert 'period = "period"' in draft.text and 'step = "30min"' in draft.text
     (found,) = [line for line in draft.findings if "steps of" in line]
@@ -545,12 +552,6 @@ def test_notes_above_the_column_names_are_left_out_and_said(above):
     assert noted.findings[1:] == plain.findings
 
 
-def test_a_row_of_units_is_refused_by_its_number():
-    names, _, rows = write_hours().partition("\n")
-    with pytest.raises(CompEvoError, match="row 2, column 'when': 'UTC' is not a stamp"):
-        look(f"{names}\n" + ",".join(["UTC", *["MW"] * names.count(",")]) + f"\n{rows}")
-
-
 TEXT = "stamp,load_mw\n2024-01-01,1\n2024-01-02,2\n"
 ROWS = [{"stamp": "2024-01-01", "load_mw": 1}, {"stamp": "2024-01-02", "load_mw": 2}]
 
@@ -562,16 +563,11 @@ def pack(write, *arguments):
     return file.getvalue()
 
 
-def zip_text(file):
-    with zipfile.ZipFile(file, "w") as bundle:
-        bundle.writestr("a.csv", TEXT)
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
         ("a.csv.gz", gzip.compress(TEXT.encode())),
-        ("a.csv.zip", pack(zip_text)),
+        ("a.csv.zip", zipped(("a.csv", TEXT))),
         ("a.jsonl", "\n".join(map(json.dumps, ROWS)).encode()),
         ("a.json", json.dumps(ROWS).encode()),
         ("a.json", json.dumps({"status": "ok", "data": ROWS}).encode()),
@@ -606,12 +602,6 @@ def test_names_in_windows_1252_are_read():
     assert read_text_table("Zeit;Größe °C\n1;2\n".encode("cp1252"), "a.csv").columns == [
         *("line", "Zeit", "Größe °C"),
     ]
-
-
-def test_a_cell_of_text_among_numbers_is_named():
-    text = morning("00:00,1", "00:30,x", "01:00,3")
-    with pytest.raises(DataError, match=r"row 3, .*'x' is not a number; correct the cell"):
-        look(text)
 
 
 def test_an_offset_of_no_whole_hour_in_parquet_is_an_instant():

@@ -1,0 +1,410 @@
+"""All adapters on one frozen backbone, applied in one forward pass.
+
+What belongs here: putting the adapters into the backbone, choosing the active ones, hidden states
+and losses of packed prompts and of tokens behind them, and adapters as PEFT folders, each of which
+loads with plain ``PeftModel.from_pretrained`` to the same outputs. What does not: the adapters'
+arithmetic (``lora.adapters``), layouts (``lora.batch``), attention (``lora.attention``), the loop
+that samples (``lora.sampling``), where prompts come from.
+
+Shapes: A adapters, R prompts of an adapter, N = A R, n samples of a prompt, M = R n, L packed
+length, T tokens, C last tokens of a prompt, D hidden, V vocabulary, S soft tokens of an adapter.
+"""
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from compevo_core.errors import CheckpointMismatch, ConfigError
+from compevo_core.lora.adapters import AdapterRoute, AdapterRouter, LoraShape, StackedLoraLinear
+from compevo_core.lora.attention import (
+    ATTENTION_NAME,
+    AttentionBackend,
+    PrefillAttention,
+    PrefillCache,
+    apply_softcap,
+    register_attention,
+)
+from compevo_core.lora.backbone import (
+    LORA_TARGETS,
+    Backbone,
+    attention_type,
+    find_adapter_targets,
+    frozen_linear,
+    select_first_layers,
+    token_logp,
+    widen,
+)
+from compevo_core.lora.batch import Batch, PromptGroup, pack
+from compevo_core.lora.sampling import SamplingSettings, sample_tokens
+
+TENSOR_FILE = "adapter_model.safetensors"
+"""File of a folder that holds the adapter's weights."""
+DEFAULT = "default"
+"""Kind of adapters where there is but one; PEFT's word."""
+_PREFIX = "base_model.model."  # under which PEFT saves the layers of the model that it wraps
+
+
+class Population(nn.Module):
+    """Adapters of one or several kinds on one backbone, whose linear layers are replaced.
+
+    ``depths`` says for each kind how many of the first layers have it: None is all, 0 none. This
+    process holds the adapters with the numbers ``local``, or all. ``layers`` holds the layers with
+    adapters by their name in the backbone. ConfigError if the backbone has adapters already, is
+    built in a way that adapters would cover in part, or has fewer layers than a depth.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        shape: LoraShape,
+        generator: torch.Generator,
+        local: range | None = None,
+        *,
+        depths: Mapping[str, int | None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.depths = dict(depths or {DEFAULT: None})
+        self.kinds = tuple(kind for kind, depth in self.depths.items() if depth != 0)
+        self.backbone = backbone
+        self.shape = shape
+        self.local = range(shape.adapters) if local is None else local
+
+        # One router for all layers: a route is a property of a whole forward pass.
+        self._router = AdapterRouter()
+        self.layers = self._insert_adapters(generator)
+        self.adapters = nn.ModuleList(self.layers.values())
+
+        # Here and not in load_backbone: a recomputed layer must get back its route.
+        if backbone.gradient_checkpointing:
+            backbone.model.activation_checkpointing_enable(
+                {"use_reentrant": False, "context_fn": self._router.checkpoint_contexts}
+            )
+        register_attention()
+        with warnings.catch_warnings():
+            # The call reads a property that transformers itself deprecates.
+            warnings.simplefilter("ignore", FutureWarning)
+            backbone.model.set_attn_implementation(ATTENTION_NAME)
+
+    def adapter_parameters(self, kind: str) -> list[nn.Parameter]:
+        """Return every trainable tensor of one kind of adapter, in layer order."""
+        return [
+            parameter
+            for layer in self.layers.values()
+            if kind in layer.lora_a
+            for parameter in (layer.lora_a[kind], layer.lora_b[kind])
+        ]
+
+    def use_adapters(
+        self, kind: str | None = DEFAULT, *, rows: slice = slice(None), dropout: float = 0.0
+    ) -> contextlib.AbstractContextManager[None]:
+        """Read with the adapters of one kind within the ``with`` block, or some of them, or none.
+
+        Only forward passes need the block. A backward pass uses the adapters of its forward pass
+        wherever it is called, with gradient checkpointing too, which replays dropout's draws.
+        """
+        return self._router.use(AdapterRoute(kind=kind, rows=rows, dropout=dropout))
+
+    def pack(self, groups: Sequence[Sequence[PromptGroup]]) -> Batch:
+        """Pack the prompt groups of each adapter for this backbone."""
+        return pack(groups, self.backbone.pad_token_id, self.backbone.device)
+
+    def soft_token_id(self, row: int) -> int:
+        """Return the id that stands for a row of the soft tokens given to :meth:`embed`."""
+        return self.vocabulary_size + row
+
+    def embed(self, ids: Tensor, soft_ASD: Tensor | None = None) -> Tensor:
+        """Embed tokens, ids (..., T) to (..., T, D).
+
+        Soft tokens, a table for each of the A rows, need ids (A, T). They enter the first layer as
+        they are, as token embeddings do once a model that scales its embeddings (Gemma) has scaled
+        them: give them the size of what this method returns. ValueError if an id names no row of
+        the vocabulary or of the table.
+        """
+        known = self.vocabulary_size + (0 if soft_ASD is None else soft_ASD.shape[1])
+        if bool((ids >= known).any()):
+            raise ValueError(
+                f"token id {int(ids.max())} is not below {known}, the vocabulary and the soft "
+                "tokens given; hand over the table that the soft ids were made for"
+            )
+
+        embedding = self.backbone.model.get_input_embeddings()
+        if soft_ASD is None:
+            embeds: Tensor = embedding(ids)
+            return embeds
+
+        is_soft_AT = ids >= self.vocabulary_size
+        embeds_ATD: Tensor = embedding(ids.masked_fill(is_soft_AT, 0))
+        owners_N, positions_N = is_soft_AT.nonzero(as_tuple=True)
+
+        # One flat table, so that the gradient is one sum over its rows.
+        rows_N = owners_N * soft_ASD.shape[1] + ids[owners_N, positions_N] - self.vocabulary_size
+        soft_ND = soft_ASD.flatten(0, 1).index_select(0, rows_N).to(embeds_ATD.dtype)
+        return embeds_ATD.index_put((owners_N, positions_N), soft_ND)
+
+    def hidden_states(self, packed: Batch, embeds_ALD: Tensor | None = None) -> Tensor:
+        """Return the final hidden states (A, L, D) in float32.
+
+        Embeddings may be given to replace the embeddings of the packed tokens (soft prompts).
+        """
+        attention = PrefillAttention(packed)
+        return self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD)
+
+    def read_out(
+        self,
+        packed: Batch,
+        embeds_ALD: Tensor | None = None,
+        *,
+        count: int = 1,
+        layers: int = 0,
+    ) -> Tensor:
+        """Return the hidden states at the last C tokens of every prompt, (A, R, C, D) in float32.
+
+        Given fewer than all layers (0), it reads through the first ones, without the final norm.
+        Embeddings replace the embeddings of the packed tokens, as for soft tokens. ConfigError if
+        the backbone has fewer layers; ValueError if a prompt has fewer tokens than ``count``.
+        """
+        self._check_depth(layers)
+        attention = PrefillAttention(packed)
+        states_ALD = self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD, layers)
+        return _select_tokens(states_ALD, packed.last_token_indices(count))
+
+    def last_token_states(self, packed: Batch) -> Tensor:
+        """Return the final hidden state at the last token of every prompt, (A, R, D)."""
+        return self.read_out(packed)[:, :, 0]
+
+    @torch.no_grad()
+    def prefill(self, packed: Batch, embeds_ALD: Tensor | None = None) -> PrefillCache:
+        """Read prompts once, so that all that follows them can share their keys and values."""
+        attention = PrefillAttention(packed, keeps_cache=True)
+        states_ALD = self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD)
+        last_ARCD = _select_tokens(states_ALD, packed.last_token_indices())
+        return attention.build_cache(last_ARCD[:, :, 0])
+
+    def read_tokens(
+        self, ids_AL: Tensor, positions_AL: Tensor, attention: AttentionBackend
+    ) -> Tensor:
+        """Return the final hidden states (A, L, D) of tokens that follow prompts, in float32.
+
+        Positions are counted from the beginning of the prompt.
+        """
+        # Not through embed(): that a token is in the vocabulary is known, and asking would wait.
+        embeds_ALD = self.backbone.model.get_input_embeddings()(ids_AL)
+        return self._read(ids_AL, positions_AL, attention, embeds_ALD)
+
+    def logits(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
+        """Return logits in float32 of all or of some tokens, states (..., D) to (..., V)."""
+        head = self.backbone.model.get_output_embeddings()
+        weight, bias = head.weight, head.bias
+        if tokens is not None:
+            weight, bias = weight[tokens], None if bias is None else bias[tokens]
+        scores = widen(frozen_linear(states, weight, bias))
+        return apply_softcap(scores, self._logit_softcap)
+
+    def answer_loss(self, packed: Batch) -> Tensor:
+        """Return the mean negative log-likelihood of each adapter's answers (A,), with gradient.
+
+        A prompt without an answer counts for nothing.
+        """
+        states_ALD = self.hidden_states(packed)
+
+        losses = []
+        for row, answers in enumerate(packed.answers):
+            # Without any answer: a zero that still has a gradient path, so that the caller can go
+            # backward as from any other.
+            terms = [states_ALD[row].sum() * 0.0]
+            for prompt, answer in enumerate(answers):
+                if not answer:
+                    continue
+
+                # The state at a token scores the token after it, so the states start one earlier.
+                before = packed.token_indices(row, prompt)[-len(answer) - 1 : -1]
+                target_T = torch.tensor(answer, device=states_ALD.device)
+                terms.append(-self.token_logp(states_ALD[row, before], target_T).mean())
+            losses.append(torch.stack(terms).sum() / max(len(terms) - 1, 1))
+        return torch.stack(losses)
+
+    def token_logp(self, states_ND: Tensor, ids_N: Tensor, temperature: float = 1.0) -> Tensor:
+        """Return the log-probability (N,) of each id under ``softmax(logits / temperature)``."""
+        head = self.backbone.model.get_output_embeddings()
+        # Not through logits(): those of all tokens at once would not fit in memory.
+        return token_logp(
+            states_ND,
+            ids_N,
+            weight_VD=head.weight,
+            bias_V=head.bias,
+            temperature=temperature,
+            cap=self._logit_softcap,
+        )
+
+    def sample(self, cache: PrefillCache, settings: SamplingSettings) -> tuple[Tensor, Tensor]:
+        """Sample continuations of every prompt, all at once.
+
+        The cache is from :meth:`prefill` under the same adapters. Of ids (A, M, T) and mask
+        (A, M, T) the last token is part of a continuation, what follows it is masked.
+        """
+        return sample_tokens(self, cache, settings)
+
+    def save_adapter(self, number: int, kind: str, folder: str | Path) -> None:
+        """Write one adapter of those that this process holds as a PEFT LoRA folder."""
+        from peft import LoraConfig
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+
+        config = LoraConfig(
+            r=self.shape.rank,
+            lora_alpha=self.shape.alpha,
+            bias="none",
+            lora_dropout=self.shape.dropout,
+            target_modules=list(LORA_TARGETS),
+            task_type="CAUSAL_LM",
+            base_model_name_or_path=self.backbone.name_or_path,
+            inference_mode=True,
+        )
+        # Only where PEFT would otherwise look for adapters that are not there.
+        if depth := self.depths[kind]:
+            config.layers_to_transform = list(range(depth))
+        # PEFT keeps a set, whose order would change the file from run to run.
+        config.target_modules = sorted(LORA_TARGETS)
+        config.save_pretrained(folder)
+
+        tensors = {
+            # safetensors takes contiguous tensors only.
+            name: parameter.detach().cpu().contiguous()
+            for name, parameter in self._named_tensors(number, kind)
+        }
+        save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt"})
+
+    @torch.no_grad()
+    def load_adapter(self, number: int, kind: str, folder: Path) -> None:
+        """Set one adapter of one kind from a PEFT LoRA folder.
+
+        CheckpointMismatch if the folder's rank, scaling, layers or kind of update are not this
+        population's.
+        """
+        from peft import LoraConfig
+
+        # The folder must hold the plain LoRA update that the population computes.
+        config = LoraConfig.from_pretrained(folder)
+        rank, alpha = self.shape.rank, self.shape.alpha
+        # Rank-stabilised LoRA scales by alpha / sqrt(r) in place of alpha / r.
+        if (config.r, config.lora_alpha) != (rank, alpha) or config.use_rslora:
+            raise CheckpointMismatch(
+                f"{folder} has rank {config.r} and alpha {config.lora_alpha}, the population "
+                f"{rank} and {alpha}; set population.rank and population.alpha to match"
+            )
+        if config.rank_pattern or config.alpha_pattern or config.use_dora:
+            raise CheckpointMismatch(
+                f"{folder} is not one plain LoRA update of equal rank and scale in every layer; "
+                "train it without rank_pattern, alpha_pattern and use_dora"
+            )
+
+        tensors = load_file(folder / TENSOR_FILE)
+        targets = dict(self._named_tensors(number, kind))
+        # In either direction: a tensor too many would be ignored in silence.
+        if differing := sorted(targets.keys() ^ tensors.keys()):
+            raise CheckpointMismatch(
+                f"{folder} and the backbone differ in {len(differing)} tensor(s), first "
+                f"{differing[0]}"
+            )
+
+        for name, target in targets.items():
+            target.copy_(tensors[name])
+
+    def _named_tensors(self, number: int, kind: str) -> Iterator[tuple[str, Tensor]]:
+        """Yield PEFT's name and the stacked tensors' row of every tensor of one adapter."""
+        row = self.local.index(number)
+        for name, layer in self.layers.items():
+            if kind not in layer.lora_a:
+                continue
+            yield f"{_PREFIX}{name}.lora_A.weight", layer.lora_a[kind][row]
+            yield f"{_PREFIX}{name}.lora_B.weight", layer.lora_b[kind][row]
+
+    @property
+    def _logit_softcap(self) -> float | None:
+        cap: float | None = getattr(self.backbone.model.config, "final_logit_softcapping", None)
+        return cap
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of token ids, V."""
+        # Of the matrix, which may have more rows than the tokenizer has tokens.
+        return int(self.backbone.model.get_input_embeddings().weight.shape[0])
+
+    def _check_depth(self, layers: int) -> None:
+        available = len(self.backbone.decoder.layers)
+        if not 0 <= layers <= available:
+            raise ConfigError(
+                f"forecast.layers = {layers}, and backbone {self.backbone.name_or_path} has "
+                f"{available} layers; name at most {available}, or all"
+            )
+
+    def _insert_adapters(self, generator: torch.Generator) -> dict[str, StackedLoraLinear]:
+        """Replace every layer that gets adapters by one that has them."""
+        model = self.backbone.model
+        targets = find_adapter_targets(self.backbone)
+        for depth in self.depths.values():
+            self._check_depth(depth or 0)
+
+        inserted: dict[str, StackedLoraLinear] = {}
+        # The order of the layers is the order of the draws from the generator.
+        for number, name, module in targets:
+            # Converted here, so that embeddings and norms stay in the model's own type.
+            weight = module.weight
+            weight.data = weight.data.to(self.backbone.matmul_dtype or weight.dtype)
+            kinds = {kind: depth is None or number < depth for kind, depth in self.depths.items()}
+            layer = StackedLoraLinear(
+                module, self.shape, self.local, self._router, generator, kinds
+            ).to(weight.device)
+
+            parent_name, _, target = name.rpartition(".")
+            setattr(model.get_submodule(parent_name), target, layer)
+            inserted[name] = layer
+        return inserted
+
+    def _read(
+        self,
+        ids_AL: Tensor,
+        positions_AL: Tensor,
+        attention: AttentionBackend,
+        embeds_ALD: Tensor | None = None,
+        layers: int = 0,
+    ) -> Tensor:
+        decoder = self.backbone.decoder
+        # transformers recomputes layers in train mode only. Nothing else follows from the mode:
+        # these backbones have no dropout of their own.
+        if decoder.training != torch.is_grad_enabled():
+            decoder.train(torch.is_grad_enabled())
+
+        if 0 < layers < len(decoder.layers):
+            decoder = select_first_layers(decoder, layers)
+        embeds_ALD = self.embed(ids_AL) if embeds_ALD is None else embeds_ALD
+
+        # Pass a dummy 4-D mask so that transformers builds none: our attention applies its own.
+        dummy_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=embeds_ALD.device)
+
+        out = decoder(
+            inputs_embeds=embeds_ALD.to(self.backbone.model.dtype),
+            attention_mask=dummy_mask,
+            position_ids=positions_AL,
+            use_cache=False,
+            attention_backend=attention,
+            attention_dtype=attention_type(next(iter(self.layers.values())).base.weight),
+        )
+        # All that follows works in float32 at least.
+        return widen(out.last_hidden_state)
+
+
+def _select_tokens(states_ALD: Tensor, index_ARC: Tensor) -> Tensor:
+    """Take the states at given packed indices, (A, R, C, D)."""
+    return torch.stack(
+        [
+            states.index_select(0, index.flatten()).unflatten(0, index.shape)
+            for states, index in zip(states_ALD, index_ARC, strict=True)
+        ]
+    )

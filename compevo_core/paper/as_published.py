@@ -1,0 +1,330 @@
+"""The paper's method as its public code runs it: one adapter and one head for all agents.
+
+What belongs here: what the code does where it differs from the paper, trained within a budget. What
+does not: the paper's method (``training``), what the code is and where it says so (the page
+``docs/explanation/paper-and-code.md``). No line of the code is here; texts of prompts are our own.
+
+As the code: agents differ by their logic alone, which chooses their news and is not in the forecast
+prompt. The base model writes every logic from the logic before, its reward and the best other
+agent's logic, and each that is not degenerate is adopted. The forecast is a linear map of the
+state at the last token, in units of the window's own mean and deviation; weights are the softmax of
+gate times fitness. MAE is minimised. Dropout is on in forecasts too.
+
+Chosen once, as a processor must pay for it or the code leaves it open: the packaged backbone, read
+for 4 of its 30 layers; logics are rewritten before every eighth update, all agents at once; regions
+are named rightly, where the code reads them from news; headlines stand for summaries; the state
+after the last update is kept.
+
+Shapes: I agents, B windows, H horizon, D hidden.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from compevo_core.agents.decoders import FORECAST
+from compevo_core.agents.logics import clean_logic
+from compevo_core.agents.prompts import (
+    clean_text,
+    list_stop_tokens,
+    render_logic_and_news,
+    render_task,
+    tokenize_prompt,
+)
+from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.baselines.base import MethodFacts, raise_if_held_out
+from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.view import Window, WindowView, stack_rows
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import NonFiniteLoss
+from compevo_core.evaluation.leakage import raise_if_later_news
+from compevo_core.lm.backbone import PACKAGED
+from compevo_core.lm.encoder import Encoder
+from compevo_core.lora import Backbone, Population, PromptGroup, SamplingSettings
+from compevo_core.paper.news2forecast import describe_fit, shuffle_forever
+from compevo_core.paper.news_changes import LEAST_DISTANCE, SEED, draw_lender
+from compevo_core.runtime.seeding import derive_seed, use_seed
+
+Form = Literal["code", "mended", "swapped"]
+"""The prompt as the code writes it; the same with true units, holidays and weather; the code's,
+with the news of a day at least 30 days before."""
+
+THRESHOLD = 0.3
+"""Similarity above which an agent reads an article; it reads the best one in any case."""
+
+FIRST_LOGIC = "Choose news about weather, the economy and events that move electricity demand."
+"""What all agents start with: they are set apart by what is sampled."""
+
+SETTINGS = {
+    "backbone.name_or_path": PACKAGED,
+    "backbone.dtype": "mixed",
+    "backbone.context_length": 2048,
+    "population.agents": 3,
+    "forecast.prior": "none",
+    "forecast.layers": 4,
+    "forecast.logic_in_prompt": False,
+    "news.top_k": 6,
+    "news.title_characters": 72,
+    "evolution.update": "simplified",
+    "evolution.temperature": 0.8,
+    "evolution.every": 8,
+    "grpo.enabled": False,
+    "objective.lambda_div": 0.0,
+    "objective.lambda_prune": 1e-4,
+    "optim.forecast_lr": 1.5e-4,
+    "optim.weight_decay": 0.01,
+    "run.fixed_logics": 0,
+}
+"""What differs from the defaults of a run. Terms that move no weight are off; the code weighs its
+pruning by 0.01 twice."""
+
+
+def configure_as_published(seed: int) -> RunConfig:
+    """Return the settings of a fit on the packaged backbone."""
+    return RunConfig().with_overrides({**SETTINGS, "run.seed": seed})
+
+
+class AsPublished:
+    """Agents that share one adapter and one head, and the ``logics`` that choose their news."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        backbone: Backbone,
+        retriever: NewsRetriever,
+        train: WindowSet,
+        form: Form,
+    ) -> None:
+        """Put a fresh adapter into a backbone; use :meth:`fit`."""
+        self.name = "as-published" if form == "code" else f"as-published-{form}"
+        self.config = config
+        self.form = form
+        self._lenders = {
+            entity: [window for window in train if window.view.entity == entity]
+            for entity in train.entities
+        }
+        self.retriever = retriever
+
+        agents = config.population.agents
+        seed = derive_seed(config.run.seed, "weights")
+        generator = torch.Generator().manual_seed(seed)
+        shape = config.population.model_copy(update={"agents": 1}).shape
+        self.population = Population(
+            backbone, shape, generator, depths={FORECAST: config.forecast.layers or None}
+        )
+        self._generator = torch.Generator(device=backbone.device).manual_seed(
+            derive_seed(config.run.seed, "logics")
+        )
+        self.head = nn.Linear(backbone.hidden_size, train[0].view.horizon)
+        nn.init.xavier_uniform_(self.head.weight, gain=0.01, generator=generator)
+        nn.init.zeros_(self.head.bias)
+        self.head.to(backbone.device)
+        self.gates = nn.Parameter(torch.ones(agents, device=backbone.device))
+
+        self.logics = [FIRST_LOGIC] * agents
+        self.fitness = np.zeros(agents)
+        self.rewards = np.zeros(agents)
+
+    @classmethod
+    def fit(
+        cls,
+        train: WindowSet,
+        news: NewsPool,
+        *,
+        config: RunConfig,
+        backbone: Backbone,
+        encoder: Encoder,
+        form: Form,
+        updates: int,
+        update_windows: int,
+    ) -> Self:
+        """Train on batches of shuffled train windows; ``backbone`` gets the adapter.
+
+        LeakageError if a window is held out, or names later news; NonFiniteLoss if it diverges.
+        """
+        retriever = NewsRetriever(news, encoder, config.news.top_k)
+        fitted = cls(config, backbone, retriever, train, form)
+        raise_if_held_out(train, fitted.name)
+        raise_if_later_news(train.views(), news)
+
+        optimizer = torch.optim.AdamW(
+            fitted.parameters,
+            lr=config.optim.forecast_lr,
+            weight_decay=config.optim.weight_decay,
+        )
+        windows = shuffle_forever(train, derive_seed(config.run.seed, "windows"))
+        with use_seed(derive_seed(config.run.seed, "dropout"), backbone.device):
+            for update in range(updates):
+                if update % config.evolution.every == 0:
+                    fitted.logics = fitted.write_logics()
+                fitted._update(optimizer, [next(windows) for _ in range(update_windows)])
+        return fitted
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The weights that are trained: adapter, head, gates."""
+        adapters = self.population.adapter_parameters(FORECAST)
+        return [*adapters, *self.head.parameters(), self.gates]
+
+    @property
+    def facts(self) -> MethodFacts:
+        """What rows say about it."""
+        return describe_fit(self.parameters, self.population.backbone, self.config)
+
+    @torch.no_grad()
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, H) in each view's unit; LeakageError if a view names later news."""
+        raise_if_later_news(views, self.retriever.pool)
+        size = self.config.run.micro_batch_size
+        rows: list[FloatArray] = []
+        # Of one seed the forecasts of some views are always the same, dropout included.
+        seed = derive_seed(self.config.run.seed, "dropout of forecasts")
+        with use_seed(seed, self.population.backbone.device):
+            for start in range(0, len(views), size):
+                batch = views[start : start + size]
+                scaled_BH = self._mix(self.forecast(batch)).double().cpu().numpy()
+                rows += [
+                    _unscale(row_H, view) for row_H, view in zip(scaled_BH, batch, strict=True)
+                ]
+        return stack_rows(rows)
+
+    def forecast(self, views: Sequence[WindowView]) -> Tensor:
+        """Return every agent's forecasts, scaled, (I, B, H)."""
+        encode = self.population.backbone.tokenizer
+        groups = [
+            PromptGroup(
+                tokenize_prompt(encode, render_series(view, self.form)),
+                [
+                    encode(self._render_news(logic, view), add_special_tokens=False)["input_ids"]
+                    for logic in self.logics
+                ],
+            )
+            for view in views
+        ]
+        packed = self.population.pack([groups])
+        with self.population.use_adapters(FORECAST, dropout=self.config.population.dropout):
+            states_1RTD = self.population.read_out(packed, layers=self.config.forecast.layers)
+        values_RH: Tensor = self.head(states_1RTD[0, :, 0])
+        return values_RH.reshape(len(views), len(self.logics), -1).transpose(0, 1)
+
+    def choose_news(self, logic: str, view: WindowView) -> tuple[str, ...]:
+        """Return up to top k articles more similar than the threshold, or the best one."""
+        if self.form == "swapped":
+            lenders = self._lenders.get(view.entity, [])
+            lender = draw_lender(view, lenders, LEAST_DISTANCE, SEED)
+            ids = self.retriever.retrieve(logic, lender.view) if lender else ()
+        else:
+            ids = self.retriever.retrieve(logic, view)
+        if not ids:
+            return ()
+        pool, logic_E = self.retriever.pool, self.retriever.encoder.encode([logic])[0]
+        above = int((pool.embeddings[pool.find_rows(ids)] @ logic_E > THRESHOLD).sum())
+        return ids[: max(1, above)]
+
+    def write_logics(self) -> list[str]:
+        """Return a logic of every agent as the base model writes it; no policy is trained."""
+        tokenizer = self.population.backbone.tokenizer
+        groups = [
+            PromptGroup(tokenize_prompt(tokenizer, self.render_logic_task(agent)))
+            for agent in range(len(self.logics))
+        ]
+        stop = list_stop_tokens(tokenizer)
+        with torch.no_grad(), self.population.use_adapters(None):
+            settings = SamplingSettings(
+                max_new_tokens=self.config.evolution.max_new_tokens,
+                temperature=self.config.evolution.temperature,
+                stop_tokens=stop,
+                generators=[self._generator],
+            )
+            read = self.population.prefill(self.population.pack([groups]))
+            ids_1IT, mask_1IT = self.population.sample(read, settings)
+        sampled = zip(ids_1IT[0], mask_1IT[0], self.logics, strict=True)
+        return [
+            clean_logic(
+                tokenizer.decode(ids_T[mask_T.bool()].tolist(), skip_special_tokens=True),
+                logic,
+                was_cut=int(ids_T[mask_T.bool()][-1]) not in stop,
+            )[0]
+            for ids_T, mask_T, logic in sampled
+        ]
+
+    def render_logic_task(self, agent: int) -> str:
+        """Return what an agent is asked for: a logic, in view of the best other agent's."""
+        others = [other for other in range(len(self.logics)) if other != agent]
+        best = max(others, key=lambda other: self.rewards[other])
+        return (
+            "An agent chooses news for a forecast of electricity demand. Improve its rule.\n"
+            f"Rule: {self.logics[agent]} Reward: {self.rewards[agent]:.4f}\n"
+            f"Best other rule: {self.logics[best]} Reward: {self.rewards[best]:.4f}\n"
+            "Name kinds of news in one sentence.\nNew rule:"
+        )
+
+    def _render_news(self, logic: str, view: WindowView) -> str:
+        news = self.retriever.resolve(self.choose_news(logic, view))
+        limit = self.config.news.title_characters
+        return f"\n{render_logic_and_news(None, news, title_characters=limit)}\nForecast:"
+
+    def _mix(self, values_IBH: Tensor) -> Tensor:
+        fitness_I = torch.tensor(self.fitness, dtype=torch.float32, device=values_IBH.device)
+        weights_I = torch.softmax(self.gates * fitness_I / self.config.selection.temperature, 0)
+        return torch.einsum("i,ibh->bh", weights_I, values_IBH)
+
+    def _update(self, optimizer: torch.optim.Optimizer, windows: Sequence[Window]) -> None:
+        views = [window.view for window in windows]
+        truth_BH = torch.tensor(
+            np.stack([_scale(w.y, w.view) for w in windows]),
+            dtype=torch.float32,
+            device=self.gates.device,
+        )
+        is_known_BH = truth_BH.isfinite()
+        values_IBH = self.forecast(views)
+        error_BH = (self._mix(values_IBH) - truth_BH)[is_known_BH].abs()
+        loss = error_BH.mean() + self.config.objective.lambda_prune * self.gates.abs().mean()
+        if not torch.isfinite(loss):
+            raise NonFiniteLoss(f"the loss of {self.name} is not finite; lower the learning rate")
+
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call] # torch's own
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.config.optim.max_grad_norm)
+        optimizer.step()
+
+        errors_I = [(of_agent - truth_BH)[is_known_BH].abs().mean() for of_agent in values_IBH]
+        self.rewards = -torch.stack(errors_I).detach().double().cpu().numpy()
+        kept = self.config.selection.ema
+        self.fitness = kept * self.fitness + (1 - kept) * self.rewards
+
+
+def render_series(view: WindowView, form: Form) -> str:
+    """Return what all agents read of a window, as the code gives it or mended."""
+    days = view.calendar
+    scaled = _scale(view.x, view)
+    low, high, mean = view.x.min(), view.x.max(), view.x.mean()
+    holiday, known = "not a public holiday", ""
+    if form == "mended":
+        holiday = clean_text(days.target_holiday, 60) or holiday
+        known = " ".join(f"{name} {value:.4g}." for name, value in view.covariates.items())
+    else:
+        # The code names scaled values as if they were in the unit of the series.
+        low, high, mean = scaled.min(), scaled.max(), scaled.mean()
+    return (
+        f"Values of the day before, scaled: {', '.join(f'{value:.2f}' for value in scaled)}\n"
+        f"{render_task(view)}. {days.target_date.isoformat()}, {days.target_weekday_name}, "
+        f"{holiday}. {known}\n"
+        f"Range of the day before {low:.1f} to {high:.1f} {view.unit}, mean {mean:.1f}. "
+        f"Expect {0.8 * low:.1f} to {1.2 * high:.1f} {view.unit}."
+    )
+
+
+def _scale(values_H: FloatArray, view: WindowView) -> FloatArray:
+    scaled_H: FloatArray = (values_H - view.x.mean()) / (view.x.std() + 1e-8)
+    return scaled_H
+
+
+def _unscale(scaled_H: FloatArray, view: WindowView) -> FloatArray:
+    values: FloatArray = scaled_H * (view.x.std() + 1e-8) + view.x.mean()
+    return values

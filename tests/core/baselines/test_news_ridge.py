@@ -1,0 +1,207 @@
+"""The ridge on news: what it finds, what it must not see, and what choice and table make of it."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core import Forecaster
+from compevo_core.baselines import NewsFits, SharedFits, load_baseline
+from compevo_core.config.run import RunConfig
+from compevo_core.data.build import build_windows
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.splits import release_windows
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.evaluation.method_choice import MethodChoice, choose_method, configure_method
+from compevo_core.evaluation.news_audit import audit_news
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.table.fitted import list_frames
+from compevo_core.training.prior import PriorKey, PriorSet
+from compevo_core.training.training_data import join_for_refit
+
+METHOD = "seasonal-mean+news"
+DAYS, START = 400, datetime(2023, 1, 2)  # noqa: DTZ001 - as tables have them
+STRIKES = ("Strike at the port", "Unions call a strike", "Trains stop as strike goes on")
+OTHERS = ("Council wins award", "Museum opens wing", "Farmers hope for rain", "Ferry is late")
+
+
+def make_table(effect, *, seed=0, moved=0, series=("a",)):
+    """Return days of a series, lower on a quarter of them, and the headlines of the days before."""
+    rng = np.random.default_rng(seed)
+    is_strike = rng.random(DAYS) < 0.25
+    days = [START + timedelta(days=n) for n in range(DAYS)]
+    week = np.tile([0.0, 3.0, 3.0, 3.0, 2.0, -4.0, -6.0], DAYS // 7 + 1)[:DAYS]
+    tables = [
+        pl.DataFrame({"unique_id": name, "ds": days}).with_columns(
+            y=50 + week + rng.normal(0, 1, DAYS) - effect * (n + 1) * is_strike
+        )
+        for n, name in enumerate(series)
+    ]
+    told = np.roll(is_strike, moved)
+    headlines = [
+        (day - timedelta(hours=6), title)
+        for day, strikes in zip(days, told, strict=True)
+        for title in [*rng.choice(OTHERS, 2), *([rng.choice(STRIKES)] if strikes else [])]
+    ]
+    return pl.concat(tables), pl.DataFrame(headlines, schema=["ds", "title"], orient="row")
+
+
+class Hashing(HashingEncoder):
+    """Hashed words, in place of a model that takes seconds to load."""
+
+    name = RunConfig().encoder
+
+
+def cut(table, news, horizon=1):
+    """Return windows of train and of validation, and all articles as a pool."""
+    forecaster = Forecaster(horizon=horizon)
+    rows, form, articles = forecaster._take(table, None, news)
+    plan = forecaster._plan(rows, form)
+    windows = build_windows(plan.spec, **list_frames(rows, form, plan, articles))
+    pool = NewsPool(articles, Hashing().encode(articles["title"].to_list()), Hashing.name)
+    return windows.split("train"), windows.split("val"), pool
+
+
+def miss(forecast_NH, windows):
+    return float(np.abs(forecast_NH - windows.truth()).mean())
+
+
+def test_a_ridge_on_news_recovers_what_headlines_announce_and_is_read_back(tmp_path):
+    train, val, news = cut(*make_table(3.0))
+    fit = NewsFits(SharedFits(), news)
+    fitted = fit(METHOD, train)
+    assert [part.entity for part in fitted.reading.parts] == [""]
+    assert miss(fitted.predict(val.views()), val) < 0.75 * miss(
+        fitted.base.predict(val.views()), val
+    )
+    lenders = val.views()[::-1]
+    assert miss(fitted.predict(val.views(), lenders), val) > miss(
+        fitted.base.predict(val.views()), val
+    )
+
+    fitted.save(tmp_path)
+    again = load_baseline(tmp_path, news)
+    np.testing.assert_array_equal(again.predict(val.views()), fitted.predict(val.views()))
+    with pytest.raises(ConfigError, match="reads news, and there is none"):
+        load_baseline(tmp_path).predict(val.views())
+    # Without a feed nothing is known, and nothing is corrected.
+    silent = [window.change_view(candidate_ids=()).view for window in val]
+    np.testing.assert_array_equal(fitted.predict(silent), fitted.base.predict(silent))
+
+
+def test_each_series_has_weights_of_its_own_where_they_differ():
+    train, val, news = cut(*make_table(2.0, series=("a", "b")))
+    reading = NewsFits(SharedFits(), news)(METHOD, train).reading
+    assert [part.entity for part in reading.parts][:1] == [""]
+    assert {part.entity for part in reading.parts} <= {"", "a", "b"}
+    read_NH = reading.read(val.views(), news)
+    by_series = {
+        name: np.ptp(read_NH[[view.entity == name for view in val.views()]]) for name in "ab"
+    }
+    assert by_series["b"] > 1.5 * by_series["a"]
+
+
+def test_nothing_of_validation_enters_the_fit():
+    table, news = make_table(3.0)
+    train, val, pool = cut(table, news)
+    begin = val[0].view.origin_utc.replace(tzinfo=None)
+    told = pl.when(pl.col("ds") < begin).then("title").otherwise(pl.lit("zebra zebra zebra"))
+    changed = table.with_columns(pl.when(pl.col("ds") < begin).then("y").otherwise(99.0).alias("y"))
+    other, _, poisoned = cut(changed, news.with_columns(title=told))
+    fitted, same = (
+        NewsFits(SharedFits(), of)(METHOD, windows).reading
+        for windows, of in ((train, pool), (other, poisoned))
+    )
+    assert "strike" in fitted.columns.words and fitted.columns.words == same.columns.words
+    for part, again in zip(fitted.parts, same.parts, strict=True):
+        np.testing.assert_array_equal(part.weights_KH, again.weights_KH)
+
+
+def test_a_refit_in_use_moves_the_method_and_keeps_what_was_read():
+    train, val, news = cut(*make_table(3.0))
+    config = configure_method(METHOD).with_overrides({"forecast.refit_days": 7})
+    priors = PriorSet.fit(config, train, Scaler.fit(train), NewsFits(SharedFits(), news))
+    (before,) = priors.fitted.values()
+    priors.observe(release_windows(list(val)))
+    (after,) = priors.fitted.values()
+    assert after.base is not before.base and after.reading is before.reading
+    assert list(priors.fitted) == [PriorKey(METHOD)]
+
+
+@pytest.mark.parametrize(("effect", "moved"), [(3.0, 0), (3.0, 40), (0.0, 0)])
+def test_auto_takes_news_where_it_helps_on_validation_and_says_so(effect, moved):
+    train, val, news = cut(*make_table(effect, moved=moved))
+    choice = choose_method(train, val, names=("seasonal-mean", "last-value"), news=news)
+    check = choice.news
+    assert check.helps is (effect > 0 and not moved)
+    assert (METHOD in {score.name for score in choice.scores}) is check.helps
+    if check.helps:
+        assert METHOD in (choice.method, *choice.members)
+        assert check.own < 0.8 * check.none < check.swapped
+    end = "they are used" if check.helps else "they are not used"
+    assert check.sentence == (
+        f"{check.articles:,} articles: MAE {check.own:.3g} with them, {check.none:.3g} without, "
+        f"{check.swapped:.3g} with another day's: {end}"
+    )
+    assert MethodChoice.from_json(choice.to_json()) == choice
+    assert choose_method(train, val, names=("seasonal-mean", "last-value")).news is None
+
+
+def test_a_table_with_news_is_forecast_tested_audited_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("compevo_core.lm.encoder.load_encoder", lambda _: Hashing())
+    table, news = make_table(3.0)
+    said = []
+    forecaster = Forecaster(METHOD, horizon=1)
+    forecaster.fit(table, news=news, on_step=said.append)
+    told, silent = (
+        forecaster.predict(
+            news=pl.DataFrame({"ds": [START + timedelta(days=DAYS, hours=-2)], "title": [title]})
+        )["mean"][0]
+        for title in ("Unions call a strike", "Museum opens wing")
+    )
+    assert told < silent - 1.5
+    forecaster.save(tmp_path / "kept")
+    assert Forecaster.load(tmp_path / "kept").predict().equals(forecaster.predict())
+    assert set(forecaster.explain()["member"]) == {METHOD}
+
+    errors = {
+        name: (tested["y"] - tested["mean"]).abs().mean()
+        for name in (METHOD, "seasonal-mean")
+        for tested in [
+            Forecaster(name, horizon=1).backtest(
+                table, windows=20, news=news if name == METHOD else None
+            )
+        ]
+    }
+    assert errors[METHOD] < 0.8 * errors["seasonal-mean"]
+    audit = forecaster.audit()
+    assert audit.verdict.startswith("Yes, the news helps.") and audit.effect < 0
+    assert audit.own < audit.none < audit.swapped
+
+
+def test_an_audit_sees_planted_effects_and_no_others():
+    right = {0.0: 0, 0.7: 0}
+    for effect in right:
+        for seed in range(2):
+            train, val, news = cut(*make_table(effect, seed=seed))
+            audit = audit_news(join_for_refit(train, val), news, base="seasonal-mean")
+            right[effect] += audit.is_seen is (effect > 0)
+            if not audit.is_seen:
+                assert audit.power <= 1.0
+                assert "would have been" in audit.verdict and audit.p_value > 0.01
+    assert right == {0.0: 2, 0.7: 2}
+    short, news = make_table(1.0)
+    with pytest.raises(DataError, match="too few to tell whether news helps"):
+        train, val, pool = cut(short.head(100), news)
+        audit_news(join_for_refit(train, val), pool, base="seasonal-mean")
+
+
+def test_a_table_that_is_too_short_for_news_is_forecast_without_and_says_why():
+    table, news = make_table(3.0)
+    train, val, pool = cut(table.head(40), news.filter(pl.col("ds") < table["ds"][40]))
+    few = train.with_windows(list(train)[:2])
+    choice = choose_method(few, val, names=("last-value",), news=pool)
+    assert choice.news is None and choice.method == "last-value"
+    assert "last-value+news" in choice.left_out

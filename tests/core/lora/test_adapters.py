@@ -1,0 +1,312 @@
+"""A backward pass uses the adapters of its forward pass, wherever it is called."""
+
+import json
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
+
+from compevo_core.agents.decoders import FORECAST, LOGIC
+from compevo_core.config.sections import PopulationConfig
+from compevo_core.errors import CheckpointMismatch
+from compevo_core.lora import attention as segment_batches
+from compevo_core.lora import backbone as backbones
+from compevo_core.lora.adapters import AdapterRoute
+from compevo_core.lora.backbone import LORA_TARGETS
+from compevo_core.lora.batch import PromptGroup
+from tests.support.tiny_backbone import (
+    build_backbone,
+    build_gemma,
+    build_population,
+    insert_adapters,
+)
+
+PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
+CONDITIONS = pytest.mark.parametrize(
+    ("checkpointing", "dropout"), [(False, 0.0), (False, 0.4), (True, 0.0), (True, 0.4)]
+)
+ATTENTION = "scaled_dot_product_attention"
+PRODUCTS = ((torch, "bmm"), (torch.nn.functional, ATTENTION))
+
+
+def _loss(population):
+    torch.manual_seed(7)  # of the adapters' dropout
+    packed = population.pack([[PromptGroup(prompt)] for prompt in PROMPTS])
+    return population.last_token_states(packed).square().sum()
+
+
+def _gradients(population):
+    """Gradients of both kinds of adapters, forecast first."""
+    return [
+        parameter.grad
+        for kind in (FORECAST, LOGIC)
+        for parameter in population.adapter_parameters(kind)
+    ]
+
+
+def _assert_equal(found, expected):
+    """Same adapters with a gradient, bit-equal, and not all zero."""
+    assert [one is None for one in found] == [one is None for one in expected]
+    pairs = [(one, other) for one, other in zip(found, expected, strict=True) if one is not None]
+    assert all(torch.equal(one, other) for one, other in pairs)
+    assert any(float(one.abs().max()) > 0 for one, _ in pairs)
+
+
+def _note_types(multiply, seen):
+    def note(*tensors, **options):
+        seen.update((multiply.__name__, tensor.dtype) for tensor in tensors)
+        return multiply(*tensors, **options)
+
+    return note
+
+
+def _backward_inside(*, checkpointing, dropout):
+    population = build_population(checkpointing=checkpointing)
+    with population.use_adapters(FORECAST, dropout=dropout):
+        _loss(population).backward()
+    return _gradients(population)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        AdapterRoute(),
+        AdapterRoute(kind=LOGIC),
+        AdapterRoute(kind=LOGIC, dropout=0.9),
+        AdapterRoute(kind=FORECAST, rows=slice(0, 1)),
+        AdapterRoute(kind=FORECAST, dropout=0.9),
+    ],
+    ids=["frozen backbone", "other kind", "other kind and dropout", "other agents", "more dropout"],
+)
+@CONDITIONS
+def test_another_route_in_backward_changes_nothing(other, checkpointing, dropout):
+    population = build_population(checkpointing=checkpointing)
+    with population.use_adapters(FORECAST, dropout=dropout):
+        loss = _loss(population)
+        with population.use_adapters(other.kind, rows=other.rows, dropout=other.dropout):
+            loss.backward()
+
+    _assert_equal(
+        _gradients(population), _backward_inside(checkpointing=checkpointing, dropout=dropout)
+    )
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_recomputed_layers_give_the_gradients_of_kept_ones_bit_for_bit(dropout):
+    kept, recomputed = (
+        _backward_inside(checkpointing=checkpointing, dropout=dropout)
+        for checkpointing in (False, True)
+    )
+    _assert_equal(recomputed, kept)
+
+
+@CONDITIONS
+def test_a_kept_graph_is_sent_back_twice(checkpointing, dropout):
+    population = build_population(checkpointing=checkpointing)
+    with population.use_adapters(FORECAST, dropout=dropout):
+        loss = _loss(population)
+    loss.backward(retain_graph=True)
+    with population.use_adapters(LOGIC):
+        loss.backward()
+
+    once = _backward_inside(checkpointing=checkpointing, dropout=dropout)
+    _assert_equal(_gradients(population), [None if one is None else 2 * one for one in once])
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_adapters_multiply_in_the_products_type(dropout, monkeypatch):
+    monkeypatch.setattr(backbones, "WIDENS_BFLOAT16", False)
+    measured = {}
+    for dtype in ("float32", "mixed"):
+        population = build_population(dtype=dtype)
+        seen = set()
+        with monkeypatch.context() as patch, population.use_adapters(FORECAST, dropout=dropout):
+            for module, name in PRODUCTS:
+                patch.setattr(module, name, _note_types(getattr(module, name), seen))
+            # Masks of the same numbers: dropout draws before anything is rounded.
+            loss = _loss(population)
+            loss.backward()
+        gradients = [one for one in _gradients(population) if one is not None]
+        measured[dtype] = (seen, float(loss.detach()), torch.cat([g.flatten() for g in gradients]))
+
+    (exact_types, exact_loss, exact), (types, loss, rounded) = measured.values()
+    assert {dtype for _, dtype in exact_types} == {torch.float32}
+    assert types == {("bmm", torch.bfloat16), (ATTENTION, torch.float32)}
+    assert rounded.dtype == torch.float32  # trained tensors stay exact
+    assert loss == pytest.approx(exact_loss, rel=0.02) and loss != exact_loss
+    assert float((rounded - exact).norm() / exact.norm()) < 0.03
+
+
+def test_attention_has_the_type_of_the_products_on_an_accelerator_alone():
+    weight = torch.empty(2, 2, dtype=torch.bfloat16)
+    assert backbones.attention_type(weight) == torch.float32
+    assert backbones.attention_type(weight.to("meta")) == torch.bfloat16
+
+
+def test_a_route_ends_with_its_block_also_after_an_error_and_after_a_recomputation():
+    population = build_population(checkpointing=True)
+    with torch.no_grad():
+        frozen = _loss(population)
+
+    with pytest.raises(KeyError), population.use_adapters(LOGIC):
+        raise KeyError
+    with population.use_adapters(FORECAST):
+        loss = _loss(population)
+    loss.backward()
+
+    with torch.no_grad():
+        assert torch.equal(_loss(population), frozen)
+        with population.use_adapters(LOGIC):
+            assert not torch.equal(_loss(population), frozen)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_foreign_checkpointing_is_an_error_in_backward(reentrant):
+    population = build_population()
+    population.backbone.model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    with population.use_adapters(FORECAST):
+        loss = _loss(population)
+        with pytest.raises(RuntimeError, match=r"backbone\.gradient_checkpointing"):
+            loss.backward()
+
+
+# Rows of unlike length; (tokens, tokens of the parent) of some segments repeat between agents.
+GROUPS = [
+    [PromptGroup([5, 6, 7], [[8, 9], [10, 11], [12]]), PromptGroup([13, 14])],
+    [PromptGroup([15, 16, 17], [[18, 19], [20], [21, 22, 23]]), PromptGroup([24, 25])],
+    [PromptGroup([26, 27], [[28, 29], [30, 31]]), PromptGroup([32]), PromptGroup([33, 34, 35])],
+]
+
+
+def test_one_call_a_shape_and_layer(spy):
+    population = build_population()
+    calls = spy(torch.nn.functional, ATTENTION)
+    population.hidden_states(population.pack(GROUPS))
+    assert len(calls) == 2 * 7
+
+
+@pytest.mark.parametrize("keys", [1, 8, 1 << 14])
+@pytest.mark.parametrize("build", [build_backbone, build_gemma])
+def test_states_do_not_depend_on_batches(build, keys, monkeypatch):
+    monkeypatch.setattr(segment_batches, "_KEYS_PER_BATCH", keys)
+    population = insert_adapters(build())
+    # Each agent's prompts one by one, prefix and suffix in one piece.
+    rows = [
+        [
+            PromptGroup([*group.prefix, *suffix])
+            for group in agent
+            for suffix in group.suffixes or [[]]
+        ]
+        for agent in GROUPS
+    ]
+    with torch.no_grad():
+        together = population.last_token_states(population.pack(GROUPS))
+        packed = [population.pack([[prompt] for prompt in one]) for one in zip(*rows, strict=True)]
+        alone = [population.last_token_states(one)[:, 0] for one in packed]
+    assert torch.allclose(together, torch.stack(alone, 1), atol=1e-5)
+
+
+def test_padding_behind_a_shorter_row_reaches_no_state_and_no_gradient():
+    population = build_population()
+    packed = population.pack(GROUPS)
+    embeds_ALD = population.embed(packed.ids_AL)
+    lengths = [row[-1].end for row in packed.segments]
+    assert len(set(lengths)) > 1  # some rows are padded
+
+    noisy_ALD = embeds_ALD.clone()
+    for agent, length in enumerate(lengths):
+        noisy_ALD[agent, length:] = 100.0
+    noisy_ALD.requires_grad_()
+    with population.use_adapters(FORECAST):
+        clean = population.read_out(packed, embeds_ALD)
+        noisy = population.read_out(packed, noisy_ALD)
+    assert torch.equal(clean, noisy)
+
+    noisy.square().sum().backward()
+    for agent, length in enumerate(lengths):
+        assert not noisy_ALD.grad[agent, length:].any()
+
+
+UNEQUAL = [[[5, 6, 7, 8, 9, 10, 11]], [[12, 13, 14]], [[15]]]
+
+
+def test_the_cache_holds_as_many_tokens_of_each_prompt_as_it_has():
+    population = build_population()
+    packed = population.pack([[PromptGroup(row) for row in rows] for rows in UNEQUAL])
+    with population.use_adapters(LOGIC), torch.no_grad():
+        cache = population.prefill(packed)
+    assert cache.mask_NP.sum(1).tolist() == [7, 3, 1]
+    second, third = cache.mask_NP[1:].tolist()
+    assert (second, third) == ([True] * 3 + [False] * 4, [True] + [False] * 6)
+
+
+TWO_AGENTS = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
+
+
+def _made_by_peft(folder, seed, **settings):
+    """A LoRA adapter made by PEFT, with both factors away from zero, saved by PEFT."""
+    wanted = {
+        "r": 4,
+        "lora_alpha": 8,
+        "target_modules": list(LORA_TARGETS),
+        "task_type": "CAUSAL_LM",
+    } | settings
+    model = get_peft_model(build_backbone().model, LoraConfig(**wanted))
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            parameter.data.normal_(0, 0.1, generator=generator)
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_stay(tmp_path):
+    population = insert_adapters(build_backbone(), TWO_AGENTS)
+    weights = dict(population.backbone.model.named_parameters())
+    frozen = {name: p.clone() for name, p in weights.items() if "lora_" not in name}
+    _made_by_peft(tmp_path / "in", seed=3)
+    population.load_adapter(1, LOGIC, tmp_path / "in")
+    population.save_adapter(1, LOGIC, tmp_path / "out")
+    before, after = (
+        load_file(tmp_path / side / "adapter_model.safetensors") for side in ("in", "out")
+    )
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    weights = dict(population.backbone.model.named_parameters())
+    assert all(torch.equal(weights[name], p) for name, p in frozen.items())
+    settings = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", 4, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"r": 8}, "rank 8"),
+        ({"lora_alpha": 16}, "alpha 16"),
+        ({"use_rslora": True}, "set population.rank"),
+        ({"target_modules": ["q_proj", "v_proj"]}, "differ in"),
+        ({"use_dora": True}, "not one plain LoRA"),
+        ({"alpha_pattern": {"q_proj": 64}}, "not one plain LoRA"),
+        ({"rank_pattern": {"q_proj": 8}}, "not one plain LoRA"),
+    ],
+)
+def test_adapters_of_another_shape_are_refused(settings, says, tmp_path):
+    _made_by_peft(tmp_path, seed=0, **settings)
+    with pytest.raises(CheckpointMismatch, match=says):
+        insert_adapters(build_backbone(), TWO_AGENTS).load_adapter(0, LOGIC, tmp_path)
+
+
+@pytest.mark.parametrize("agent", [1, 2])
+def test_an_adapter_goes_through_a_process_that_holds_the_later_agents(agent, tmp_path):
+    build_population().save_adapter(agent, FORECAST, tmp_path / "whole")
+
+    later = insert_adapters(build_backbone(), local=range(1, 3))
+    later.load_adapter(agent, FORECAST, tmp_path / "whole")
+    rows = [layer.lora_b[FORECAST].abs().sum((1, 2)) for layer in later.layers.values()]
+    assert all(bool(row[agent - 1] > 0) and bool(row[2 - agent] == 0) for row in rows)
+
+    later.save_adapter(agent, FORECAST, tmp_path / "part")
+    files = [load_file(tmp_path / name / "adapter_model.safetensors") for name in ("whole", "part")]
+    assert files[0].keys() == files[1].keys()
+    assert all(torch.equal(files[0][name], files[1][name]) for name in files[0])

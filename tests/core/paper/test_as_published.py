@@ -1,0 +1,138 @@
+"""What the paper's code does: one adapter, chosen news, adopted logics, its own scale."""
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.agents.decoders import FORECAST
+from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.errors import LeakageError, NonFiniteLoss
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper.as_published import (
+    FIRST_LOGIC,
+    AsPublished,
+    render_series,
+)
+from compevo_core.paper.news_changes import LEAST_DISTANCE
+from tests.support.population import news_pool, tiny, windows
+from tests.support.tiny_backbone import build_backbone
+
+POOL = news_pool()
+TRAIN = windows("train", 4)
+LATER = windows("test", 2, first_day=60)
+CONFIG = tiny(
+    population__agents=3,
+    forecast__prior="none",
+    forecast__layers=1,
+    news__top_k=3,
+    evolution__every=2,
+    evolution__update="simplified",
+    optim__forecast_lr=1e-2,
+)
+
+
+def fit(form="code", train=TRAIN, *, updates=3, config=CONFIG):
+    return AsPublished.fit(
+        train,
+        POOL,
+        config=config,
+        backbone=build_backbone(),
+        encoder=HashingEncoder(),
+        form=form,
+        updates=updates,
+        update_windows=2,
+    )
+
+
+def make_untrained(form="code"):
+    retriever = NewsRetriever(POOL, HashingEncoder(), 3)
+    return AsPublished(CONFIG, build_backbone(), retriever, TRAIN, form)
+
+
+def test_all_agents_share_one_adapter_and_one_head():
+    model = make_untrained()
+    adapters = model.population.adapter_parameters(FORECAST)
+    assert {len(parameter) for parameter in adapters} == {1}
+    # Agents with one logic read the same news, and so forecast the same.
+    model.config = CONFIG.with_overrides({"population.dropout": 0.0})
+    values_IBH = model.forecast(LATER.views())
+    assert values_IBH.shape == (3, len(LATER), 48)
+    assert torch.equal(values_IBH[0], values_IBH[1])
+
+
+def test_an_untrained_forecast_is_near_the_mean_of_the_window():
+    forecast_NH = make_untrained().predict(LATER.views())
+    for view, row_H in zip(LATER.views(), forecast_NH, strict=True):
+        assert np.abs(row_H - view.x.mean()).max() < view.x.std()
+
+
+def test_a_fit_moves_adapter_head_and_gates_and_repeats_with_its_seed():
+    before, first = make_untrained(), fit()
+    for start, end in zip(before.parameters[1::2], first.parameters[1::2], strict=True):
+        assert not torch.equal(start, end)
+    assert first.rewards.max() < 0 and (first.fitness > first.rewards).all()
+    forecast_NH = first.predict(LATER.views())
+    assert np.array_equal(forecast_NH, first.predict(LATER.views())), "dropout has a seed"
+    assert np.array_equal(forecast_NH, fit().predict(LATER.views()))
+    assert not np.array_equal(
+        forecast_NH, fit(config=CONFIG.with_overrides({"run.seed": 1})).predict(LATER.views())
+    )
+
+
+def test_what_the_base_model_writes_is_adopted_unless_it_is_no_logic(monkeypatch):
+    model = make_untrained()
+    tokenizer = model.population.backbone.tokenizer
+    texts = ["Follow heatwaves and storms.\n", "ok\n", "Watch large factories that close.\n"]
+    rows = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    longest = max(map(len, rows))
+    ids = torch.tensor([[row + [0] * (longest - len(row)) for row in rows]])
+    mask = torch.tensor([[[1] * len(row) + [0] * (longest - len(row)) for row in rows]])
+    monkeypatch.setattr(model.population, "sample", lambda *_, **__: (ids, mask))
+    assert model.write_logics() == [
+        "Follow heatwaves and storms.",
+        FIRST_LOGIC,
+        "Watch large factories that close.",
+    ]
+
+
+def test_an_agent_is_told_of_the_best_other_one():
+    model = make_untrained()
+    model.logics, model.rewards = ["first", "second", "third"], np.array([-0.1, -0.3, -0.2])
+    assert "Best other rule: third Reward: -0.2000" in model.render_logic_task(0)
+    assert "Best other rule: first Reward: -0.1000" in model.render_logic_task(1)
+
+
+@pytest.mark.parametrize(("threshold", "count"), [(2.0, 1), (-2.0, 3)])
+def test_the_best_article_is_read_where_none_is_similar(monkeypatch, threshold, count):
+    monkeypatch.setattr("compevo_core.paper.as_published.THRESHOLD", threshold)
+    model, view = make_untrained(), LATER[0].view
+    chosen = model.choose_news(FIRST_LOGIC, view)
+    assert chosen == model.retriever.retrieve(FIRST_LOGIC, view)[:count]
+
+
+def test_swapped_news_are_those_of_a_train_day_long_before():
+    model, view = make_untrained("swapped"), LATER[0].view
+    lent = {
+        name
+        for window in TRAIN
+        if window.view.entity == view.entity
+        and window.view.origin_utc <= view.origin_utc - LEAST_DISTANCE
+        for name in window.view.candidate_ids
+    }
+    chosen = model.choose_news(FIRST_LOGIC, view)
+    assert chosen and set(chosen) <= lent
+
+
+def test_the_code_names_scaled_values_as_megawatts_and_no_holiday():
+    window = TRAIN[0].change_view(covariates={"temp": 25.0})
+    as_code, mended = render_series(window.view, "code"), render_series(window.view, "mended")
+    assert f"mean {window.view.x.mean():.1f}" in mended and "temp 25" in mended
+    assert "mean 0.0." in as_code or "mean -0.0." in as_code
+    assert "not a public holiday" in as_code and "temp" not in as_code
+
+
+def test_held_out_windows_and_diverging_fits_are_refused():
+    with pytest.raises(LeakageError):
+        fit(train=LATER, updates=0)
+    with pytest.raises(NonFiniteLoss, match="as-published"):
+        fit(config=CONFIG.with_overrides({"optim.forecast_lr": 1e30}))

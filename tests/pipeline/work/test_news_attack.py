@@ -1,0 +1,57 @@
+"""Headlines that somebody makes up to move a forecast."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+from compevo_core.data.datasets import ELECTRICITY
+from compevo_core.data.news import ArticleIndex
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.forecast.issued import issue_forecast
+from compevo_core.training.trainer import train
+from compevo_pipeline.work.next_day import LEAST_NEWS_CHANGE, _describe_crowds, _describe_news
+from tests.support.planted import planted_world, search, sentence_encoder
+from tests.support.window_samples import NOW, make_articles
+
+TEXT = "Power outage {} in NSW: blackout, storm {} cuts lines"
+COUNT = 150
+
+
+@pytest.mark.slow
+def test_false_headlines_move_no_energy_by_half_a_percent_without_a_note(tmp_path):
+    world, encoder = planted_world(3.0), sentence_encoder()
+    train(search(), world.windows.split("train"), world.windows.split("val"), world.news, tmp_path)
+    views = world.windows.split("test").views()
+
+    moved = seen = 0
+    for day in sorted({view.origin_utc for view in views})[::6]:
+        today = [view for view in views if view.origin_utc == day]
+        titles = [TEXT.format(number, number) for number in range(COUNT)]
+        false = make_articles([day - timedelta(hours=1)] * COUNT, titles)
+        articles = pl.concat([world.news.articles, false.with_columns(domain=pl.lit("strangers"))])
+        pool = NewsPool(articles, encoder.encode(articles["title"].to_list()), encoder.name)
+
+        attacked = []
+        for view in today:
+            known = [*view.candidate_ids, *false["article_id"]]
+            index = ArticleIndex(articles.filter(pl.col("article_id").is_in(known)))
+            ids = index.find_before(day, timedelta(days=7), 64, is_spread=True)
+            attacked.append(replace(view, candidate_ids=tuple(ids)))
+        model = CompEvoForecaster.load(tmp_path, pool)
+        facts = {"market_offset": timedelta(hours=10), "issued_at": NOW, "commit": "", "news": pool}
+        true, issued = (issue_forecast(model, each, **facts) for each in (today, attacked))
+        notes = [*_describe_crowds(articles, ELECTRICITY, day), *_describe_news(issued)]
+        for view in today:
+            before, after = (
+                each.select_points(view.entity)["forecast"].mean() for each in (true, issued)
+            )
+            if abs(after / before - 1) > LEAST_NEWS_CHANGE:
+                moved += 1
+                seen += any(f"news moves {view.entity}" in note for note in notes)
+                assert any("150 articles of strangers" in note for note in notes), day
+    # A false headline in the place of a true one may leave a forecast as it is without news: then
+    # the crowd alone is told.
+    assert 0.6 * moved < seen <= moved
