@@ -177,9 +177,11 @@ class RunConfig(SettingsSection):
     @property
     def encoder(self) -> str:
         """Name of the encoder of the news that members read; empty where none does."""
+        from compevo_core.baselines.news_ridge import reads_news
+
         members = map(self.population.member, range(self.population.agents))
         priors = [m.prior if m.prior != "shared" else self.forecast.prior for m in members]
-        reads = self.has_agents or any(prior.endswith("+news") for prior in priors)
+        reads = self.has_agents or any(map(reads_news, priors))
         return self.news.encoder if reads else ""
 
     @property

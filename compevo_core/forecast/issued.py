@@ -250,7 +250,7 @@ def measure_news_change(
 
     None where the model reads no news.
     """
-    if not forecaster.logics:
+    if not forecaster.config.encoder:
         return None
     blind_NH = forecaster.predict([replace(view, candidate_ids=()) for view in views])
     level_N = np.abs(blind_NH).mean(axis=1)

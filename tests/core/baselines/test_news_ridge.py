@@ -16,9 +16,12 @@ from compevo_core.data.splits import release_windows
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.method_choice import MethodChoice, choose_method, configure_method
 from compevo_core.evaluation.news_audit import audit_news
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.forecast.issued import measure_news_change
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.table.fitted import list_frames
 from compevo_core.training.prior import PriorKey, PriorSet
+from compevo_core.training.trainer import train as train_run
 from compevo_core.training.training_data import join_for_refit
 
 METHOD = "seasonal-mean+news"
@@ -128,6 +131,14 @@ def test_a_refit_in_use_moves_the_method_and_keeps_what_was_read():
     (after,) = priors.fitted.values()
     assert after.base is not before.base and after.reading is before.reading
     assert list(priors.fitted) == [PriorKey(METHOD)]
+
+
+def test_a_record_says_how_far_news_moves_a_method_that_reads_them(tmp_path):
+    train, val, news = cut(*make_table(3.0))
+    train_run(configure_method(METHOD), train, val, news, tmp_path)
+    model = CompEvoForecaster.load(tmp_path, news)
+    change_N = measure_news_change(model, val.views(), model.predict(val.views()))
+    assert [bool(view.candidate_ids) for view in val.views()] == (change_N != 0).tolist()
 
 
 @pytest.mark.parametrize(("effect", "moved"), [(3.0, 0), (3.0, 40), (0.0, 0)])
