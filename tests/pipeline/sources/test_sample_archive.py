@@ -17,7 +17,7 @@ from compevo_pipeline.sources.common.base import (
 )
 from compevo_pipeline.sources.common.nem import REGIONS
 from tools.sample_world.__main__ import make_members
-from tools.sample_world.evening import HEADLINES_PER_REGION
+from tools.sample_world.daily_news import HEADLINES_PER_REGION
 
 
 def test_files_come_by_name_labelled_as_invented_and_without_a_clock():
