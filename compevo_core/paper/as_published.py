@@ -47,7 +47,7 @@ from compevo_core.lm.backbone import PACKAGED
 from compevo_core.lm.encoder import Encoder
 from compevo_core.lora import Backbone, Population, PromptGroup, SamplingSettings
 from compevo_core.paper.news2forecast import describe_fit, shuffle_forever
-from compevo_core.paper.news_changes import LEAST_DISTANCE, SEED, draw_lender
+from compevo_core.paper.news_changes import lend_news
 from compevo_core.runtime.seeding import derive_seed, use_seed
 
 Form = Literal["code", "mended", "swapped"]
@@ -104,10 +104,7 @@ class AsPublished:
         self.name = "as-published" if form == "code" else f"as-published-{form}"
         self.config = config
         self.form = form
-        self._lenders = {
-            entity: [window for window in train if window.view.entity == entity]
-            for entity in train.entities
-        }
+        self._train = train
         self.retriever = retriever
 
         agents = config.population.agents
@@ -195,6 +192,8 @@ class AsPublished:
 
     def forecast(self, views: Sequence[WindowView]) -> Tensor:
         """Return every agent's forecasts, scaled, (I, B, H)."""
+        if self.form == "swapped":
+            views = lend_news(views, self._train)
         encode = self.population.backbone.tokenizer
         groups = [
             PromptGroup(
@@ -214,12 +213,7 @@ class AsPublished:
 
     def choose_news(self, logic: str, view: WindowView) -> tuple[str, ...]:
         """Return up to top k articles more similar than the threshold, or the best one."""
-        if self.form == "swapped":
-            lenders = self._lenders.get(view.entity, [])
-            lender = draw_lender(view, lenders, LEAST_DISTANCE, SEED)
-            ids = self.retriever.retrieve(logic, lender.view) if lender else ()
-        else:
-            ids = self.retriever.retrieve(logic, view)
+        ids = self.retriever.retrieve(logic, view)
         if not ids:
             return ()
         pool, logic_E = self.retriever.pool, self.retriever.encoder.encode([logic])[0]
