@@ -42,11 +42,11 @@ _OF_THE_CODE = (
     *("forecast.prior", "forecast.layers", "news.top_k", "news.title_characters"),
     *("evolution.every", "optim.forecast_lr", "run.fixed_logics"),
 )
-"""Settings that the method as written shares with ``as-published``; others are the paper's."""
+"""Settings that the method as written shares with ``as-published``; the paper has all others."""
 
-_POLICY_RATES = {"optim.policy_lr": 1e-3, "optim.fusion_lr": 1e-2}
-"""In place of the paper's, which move no policy in a few rewritings; the preset ``full`` has
-them."""
+_SCALED = {"optim.policy_lr": 1e-3, "optim.fusion_lr": 1e-2, "grpo.group_size": 4}
+"""Rates of the preset ``full``, as with smaller ones a few rewritings move no policy, and the group
+of ``paper-small``."""
 
 PAPER_ORDER = ("sa", "mael", "mae-gpt", "mad-rl", "compevo")
 PAPER_AGENTS = 10
@@ -101,7 +101,7 @@ def configure_as_written(name: str, inputs: FitInputs) -> RunConfig:
     config = RunConfig().with_overrides(
         {
             **{setting: SETTINGS[setting] for setting in _OF_THE_CODE},
-            **_POLICY_RATES,
+            **_SCALED,
             "run.seed": inputs.seed,
             "run.rounds": inputs.budget.rounds,
             "run.batch_size": inputs.budget.round_windows,

@@ -103,7 +103,19 @@ _SMALL = replace(
     pass_windows=1024,
     rounds=40,
 )
-BUDGETS: dict[str, Budget] = {budget.name: budget for budget in (_QUICK, STANDARD, _TUNED, _SMALL)}
+_SHORT = replace(
+    _SMALL,
+    name="short",
+    meaning=(
+        "networks: learning rate 0.001, at most 4 passes of at most 1024 windows; "
+        "language models: 16 updates of 8 windows"
+    ),
+    passes=4,
+    rounds=16,
+)
+BUDGETS: dict[str, Budget] = {
+    budget.name: budget for budget in (_QUICK, STANDARD, _TUNED, _SMALL, _SHORT)
+}
 """Every budget by its name."""
 
 

@@ -56,6 +56,7 @@ from compevo_core.report.tables import (
     format_number,
     format_percent,
     join_items,
+    markdown_table,
     method_name,
     scope_name,
     tabulate,
@@ -476,6 +477,36 @@ def format_paper_sets(inputs: ReportInputs) -> str:
         )
         parts.append(table.to_titled_markdown())
     return "\n\n".join(parts)
+
+
+_SHORT_SETS: Mapping[str, tuple[str, str, Sequence[str]]] = {
+    "paper-original": ("electricity", MAIN, ("blend",)),
+    "paper-original-no-weather": ("electricity", MAIN, ("blend",)),
+    "paper-2026": (
+        "electricity-operational",
+        LEAKAGE,
+        ("mixture-issued", "published-error-gbm", "published"),
+    ),
+}
+"""Data set, the paper's table and our methods of each test set of the short table."""
+
+
+def format_short_sets(inputs: ReportInputs) -> str:
+    """Return MAE on the paper's own test sets as Markdown: naive, ours, the paper's CompEvo."""
+    counts = {row["set"]: f"{row['test']} of {row['published_test']}" for row in inputs.paper_sets}
+    lines = []
+    for name, (dataset, label, methods) in _SHORT_SETS.items():
+        if name not in counts:
+            continue
+        scores, _ = inputs.find_scores(dataset, name)
+        naive, *ours = (format_number(scores[each].mean["mae"]) for each in (NAIVE, *methods))
+        named = (f"{method_name(each)} {mae}" for each, mae in zip(methods, ours, strict=True))
+        printed = find_published(label, dataset, COMPEVO, "mae")
+        figure = printed.text if printed else NOT_PRINTED
+        lines.append((f"`{name}`, {counts[name]}", naive, "; ".join(named), figure))
+    title = "The paper's own test windows, MAE in MW"
+    header = (title, method_name(NAIVE), "Here, no language model", "The paper's CompEvo")
+    return markdown_table(header, lines, align="lrlr")
 
 
 PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = {

@@ -105,8 +105,9 @@ def test_the_method_as_written_has_the_papers_settings_at_the_size_of_the_code()
     )
     code = configure_as_published(3).to_dict()
     paper = RunConfig().to_dict()
-    assert whole["objective"] == paper["objective"] and whole["grpo"] == paper["grpo"]
-    assert whole["selection"] == paper["selection"]
+    for part in ("objective", "selection"):
+        assert whole[part] == paper[part]
+    assert whole["grpo"] == paper["grpo"] | {"group_size": 4}
     assert whole["forecast"]["prior"] == code["forecast"]["prior"] == "none"
     for part in ("backbone", "news"):
         assert whole[part] == code[part]
