@@ -1,10 +1,8 @@
-"""A fitted network as a baseline: the table of networks, fit, learning rate, predict, save, load.
+"""A fitted network as a baseline: the table of networks, fit, learning rate, predict.
 
-What belongs here: names, the choice of a learning rate on validation, files, the two networks that
-a library (neuralforecast) provides as well. What does not: the other networks, the loop that fits
+What belongs here: names, the choice of a learning rate on validation, the two networks that a
+library (neuralforecast) provides as well. What does not: the other networks, the loop that fits
 them (``fitting``), scoring, which rates are tried and for how long (``paper.method``).
-
-Weights are kept as safetensors; of GPT4TS only the trained ones.
 
 DLinear: Zeng et al., "Are Transformers Effective for Time Series Forecasting?", AAAI 2023.
 iTransformer: Liu et al., "iTransformer: Inverted Transformers Are Effective for Time Series
@@ -18,26 +16,19 @@ Shapes: N windows, H horizon.
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from compevo_core.baselines.base import (
-    MethodFacts,
-    raise_if_held_out,
-    read_baseline_file,
-    write_baseline_file,
-)
+from compevo_core.baselines.base import MethodFacts, raise_if_held_out
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, WindowView, stack_rows
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, NonFiniteLoss
+from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm import backbone
 from compevo_core.paper.networks.fitting import FitBudget, FitReport, fit_network, forecast_scaled
 from compevo_core.paper.networks.frequency import FEDformer, FiLM
@@ -52,12 +43,9 @@ from compevo_core.paper.networks.layers import (
     count_trainable,
 )
 from compevo_core.paper.networks.pyraformer import Pyraformer
-from compevo_core.runtime.files import write_atomically
 from compevo_core.runtime.seeding import use_seed
 
 log = logging.getLogger(__name__)
-
-WEIGHTS_FILE = "weights.safetensors"
 
 Encode = Callable[[Sequence[WindowView], Scaler], NetworkInputs]
 """From views and the scales of the train split to what a network is given."""
@@ -138,20 +126,13 @@ NETWORKS: dict[str, NetworkKind] = {
 
 
 class NetworkBaseline:
-    """A fitted network with the scales of its train split; use :meth:`fit` or :meth:`load`."""
+    """A fitted network with the scales of its train split; use :meth:`fit`."""
 
     def __init__(
-        self,
-        name: str,
-        network: Network,
-        scaler: Scaler,
-        report: FitReport | None = None,
-        kind: NetworkKind | None = None,
-        grid: tuple[int, int] = (DEFAULT_STEPS, DEFAULT_STEPS),
+        self, name: str, network: Network, scaler: Scaler, report: FitReport, kind: NetworkKind
     ) -> None:
-        self._grid = grid  # look-back and horizon
         self.name = name  # of the method in result rows
-        self._kind = kind or find_network(name)
+        self._kind = kind
         self._network = network.eval()
         self._scaler = scaler
         self.report = report
@@ -162,7 +143,7 @@ class NetworkBaseline:
         pretrained = self._kind.backbone
         return MethodFacts(
             trainable_parameters=count_trainable(self._network),
-            learning_rate=None if self.report is None else self.report.learning_rate,
+            learning_rate=self.report.learning_rate,
             backbone=pretrained,
             knowledge_cutoff=backbone.KNOWLEDGE_CUTOFFS.get(pretrained, ""),
         )
@@ -186,20 +167,19 @@ class NetworkBaseline:
         LeakageError if a window belongs to the test or inference split; NonFiniteLoss if the fit
         diverged.
         """
-        kind = kind or find_network(name)
+        kind = kind or NETWORKS[name]
         raise_if_held_out(train, name)
         raise_if_held_out(val, name)
         scaler = Scaler.fit(train)
         prepared = [_prepare_windows(split, scaler, kind.encode) for split in (train, val)]
 
-        grid = train.lookback, train.horizon
         # The caller's generator stays as it was; equal seeds give equal weights.
         with use_seed(seed):
-            network = kind.make(*grid)
+            network = kind.make(train.lookback, train.horizon)
         report = fit_network(
             network, *prepared, learning_rate=learning_rate, seed=seed, budget=budget
         )
-        return cls(name, network, scaler, report, kind, grid)
+        return cls(name, network, scaler, report, kind)
 
     @torch.no_grad()
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -217,49 +197,6 @@ class NetworkBaseline:
             [self._scaler.unscale(row, view.entity) for row, view in zip(rows, views, strict=True)]
         )
 
-    def save(self, folder: Path) -> None:
-        """Write the trained weights and, last, ``baseline.json``."""
-        weights = _select_weights(self._network)
-        write_atomically(folder / WEIGHTS_FILE, lambda part: save_file(weights, part))
-        write_baseline_file(
-            folder,
-            self.name,
-            grid=self._grid,
-            scaler=self._scaler.to_json(),
-            report=None if self.report is None else asdict(self.report),
-        )
-
-    @classmethod
-    def load(cls, folder: Path, kind: NetworkKind | None = None) -> Self:
-        """Read what :meth:`save` wrote, with the ``kind`` that :meth:`fit` was given.
-
-        CheckpointMismatch if the folder is incomplete, or has the weights of another network.
-        """
-        facts = read_baseline_file(folder)
-        kind = kind or find_network(facts["baseline"])
-        lookback, horizon = facts.get("grid", (DEFAULT_STEPS, DEFAULT_STEPS))
-        network = kind.make(lookback, horizon)
-        weights = load_file(folder / WEIGHTS_FILE)
-
-        shapes = {name: value.shape for name, value in weights.items()}
-        if shapes != {name: value.shape for name, value in _select_weights(network).items()}:
-            raise CheckpointMismatch(
-                f"{folder / WEIGHTS_FILE} holds weights of another {facts['baseline']}; "
-                "fit it again"
-            )
-        network.load_state_dict(weights, strict=False)
-
-        report = FitReport(**facts["report"]) if facts["report"] else None
-        scaler = Scaler.from_json(facts["scaler"])
-        return cls(facts["baseline"], network, scaler, report, kind, (lookback, horizon))
-
-
-def find_network(name: str) -> NetworkKind:
-    """Return the entry of a network; ConfigError if the name is unknown."""
-    if name not in NETWORKS:
-        raise ConfigError(f"no network {name!r}; known: {', '.join(NETWORKS)}")
-    return NETWORKS[name]
-
 
 def _prepare_windows(
     windows: WindowSet, scaler: Scaler, encode: Encode
@@ -271,16 +208,6 @@ def _prepare_windows(
             f"no target of {len(windows)} windows of {windows.dataset} is known; build them again"
         )
     return encode(windows.views(), scaler), torch.tensor(target_NH, dtype=torch.float32)
-
-
-def _select_weights(network: Network) -> dict[str, Tensor]:
-    """Return trained weights and buffers; frozen layers of a backbone are left out."""
-    frozen = {name for name, p in network.named_parameters() if not p.requires_grad}
-    return {
-        name: value.contiguous()
-        for name, value in network.state_dict().items()
-        if name not in frozen
-    }
 
 
 def choose_learning_rate(
@@ -307,7 +234,7 @@ def choose_learning_rate(
             # A rate that diverges is a rate that is not chosen.
             losses[rate] = math.inf
         else:
-            losses[rate] = fitted.report.validation_loss if fitted.report else math.inf
+            losses[rate] = fitted.report.validation_loss
         log.info("%s, learning rate %g: validation loss %.5f", name, rate, losses[rate])
 
     best = min(losses, key=losses.__getitem__)

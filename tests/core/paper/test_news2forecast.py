@@ -361,7 +361,7 @@ def test_the_memory_is_a_mixture_of_its_values_by_the_fit_of_their_keys():
         torch.testing.assert_close(memory(torch.ones(1, 3))[0], expected)
 
 
-def test_a_fit_with_sentences_is_settled_by_its_seed_and_survives_saving(backbone, tmp_path):
+def test_a_fit_with_sentences_is_settled_by_its_seed(backbone):
     budget = FitBudget(passes=2, batch_size=4)
 
     def fit_network(seed=0):
@@ -374,8 +374,4 @@ def test_a_fit_with_sentences_is_settled_by_its_seed_and_survives_saving(backbon
     forecast = fitted.predict(TWO_DAYS.views())
     assert forecast.tobytes() == fit_network().predict(TWO_DAYS.views()).tobytes()
     assert forecast.tobytes() != fit_network(seed=1).predict(TWO_DAYS.views()).tobytes()
-
-    fitted.save(tmp_path)
-    loaded = NetworkBaseline.load(tmp_path, make_ltp_llm(Scribe(backbone), ENCODER))
-    assert loaded.predict(TWO_DAYS.views()).tobytes() == forecast.tobytes()
-    assert loaded.predict([]).shape == (0, 48)
+    assert fitted.predict([]).shape == (0, 48)

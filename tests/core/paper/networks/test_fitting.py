@@ -9,8 +9,7 @@ import torch
 from compevo_core.baselines import ViewForecaster
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.scaling import Scaler
-from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, NonFiniteLoss
-from compevo_core.evaluation.leakage import hash_folder
+from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm import backbone
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.paper.networks import fitting
@@ -46,13 +45,12 @@ VAL = make_split(8, "val", first=40)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_fit_survives_saving(name, tmp_path):
+def test_a_fit_is_a_forecaster_that_its_seed_settles(name):
     fitted = NetworkBaseline.fit(name, TRAIN, VAL, budget=QUICK)
-    fitted.save(tmp_path)
-    loaded = NetworkBaseline.load(tmp_path)
-    assert isinstance(loaded, ViewForecaster) and loaded.name == name
-    assert loaded.report == fitted.report
-    assert loaded.predict(VAL.views()).tobytes() == fitted.predict(VAL.views()).tobytes()
+    again = NetworkBaseline.fit(name, TRAIN, VAL, budget=QUICK)
+    assert isinstance(fitted, ViewForecaster) and fitted.name == name
+    assert again.report == fitted.report
+    assert again.predict(VAL.views()).tobytes() == fitted.predict(VAL.views()).tobytes()
 
 
 def test_a_fit_learns_what_repeating_the_input_does_not_know():
@@ -81,18 +79,18 @@ def test_the_weights_of_the_best_pass_are_kept_and_the_fit_ends_after_it():
     assert float(loss) == pytest.approx(report.validation_loss, rel=1e-4)
 
 
-def test_masked_targets_teach_nothing(tmp_path):
+def test_masked_targets_teach_nothing():
     masked = TRAIN.truth()
     masked[:, 10] = np.nan
     other = TRAIN.truth()
     other[:, 10] = 1e6
     with_hole = TRAIN.with_truth(masked)
 
-    NetworkBaseline.fit("dlinear", with_hole, VAL, budget=QUICK).save(tmp_path / "a")
-    NetworkBaseline.fit("dlinear", TRAIN.with_truth(other), VAL, budget=QUICK).save(tmp_path / "b")
-    assert hash_folder(tmp_path / "a") != hash_folder(tmp_path / "b")
-    fitted = NetworkBaseline.load(tmp_path / "a").predict(VAL.views())
-    assert np.isfinite(fitted).all()
+    forecasts = [
+        NetworkBaseline.fit("dlinear", train, VAL, budget=QUICK).predict(VAL.views())
+        for train in (with_hole, TRAIN.with_truth(other))
+    ]
+    assert np.isfinite(forecasts[0]).all() and not np.array_equal(*forecasts)
 
 
 def test_time_features_are_those_of_the_clock_of_the_series():
@@ -107,22 +105,13 @@ def test_time_features_are_those_of_the_clock_of_the_series():
     )
 
 
-def test_what_cannot_be_fitted_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="no network 'lstm'; known: dlinear"):
-        NetworkBaseline.fit("lstm", TRAIN, VAL)
+def test_what_cannot_be_fitted_is_refused():
     with pytest.raises(DataError, match="no windows to fit on"):
         NetworkBaseline.fit("dlinear", TRAIN, VAL[:0])
     with pytest.raises(DataError, match="no target of 24 windows"):
         NetworkBaseline.fit("dlinear", TRAIN.with_truth(np.full((24, 48), np.nan)), VAL)
     with pytest.raises(NonFiniteLoss, match="lower learning rate"):
         NetworkBaseline.fit("dlinear", TRAIN, VAL, learning_rate=1e30)
-
-    NetworkBaseline.fit("dlinear", TRAIN, VAL, budget=QUICK).save(tmp_path)
-    NetworkBaseline.fit("gpt4ts-no-lm", TRAIN, VAL, budget=QUICK).save(tmp_path / "other")
-    weights = tmp_path / "other" / "weights.safetensors"
-    weights.replace(tmp_path / "weights.safetensors")
-    with pytest.raises(CheckpointMismatch, match="weights of another dlinear"):
-        NetworkBaseline.load(tmp_path)
 
 
 def test_a_pass_and_its_measure_take_no_more_windows_than_the_budget_allows(monkeypatch):
