@@ -19,24 +19,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from compevo_core.errors import NonFiniteLoss
+from compevo_core.paper.method import Budget
 from compevo_core.paper.networks.layers import Network, NetworkInputs
 from compevo_core.runtime.seeding import use_seed
 
 log = logging.getLogger(__name__)
 
+BATCH_SIZE = 32
+LARGEST_GRADIENT = 1.0  # norm to which gradients are cut
+
 _LEAST_VARIANCE = 1e-5  # of an input that never changes, in scaled units
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitBudget:
-    """What a network may spend; None takes all windows."""
-
-    passes: int = 40
-    patience: int = 6  # passes without a better validation loss
-    batch_size: int = 32
-    pass_windows: int | None = None  # most train windows of a pass, drawn anew for each
-    val_windows: int | None = None  # most validation windows that are measured, evenly spaced
-    largest_gradient: float = 1.0  # norm to which gradients are cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +59,13 @@ def fit_network(
     *,
     learning_rate: float,
     seed: int,
-    budget: FitBudget | None = None,
+    budget: Budget,
 ) -> FitReport:
     """Fit a network in place; it ends with the weights of its best pass, in evaluation mode.
 
     Targets (N, H) are scaled, NaN where masked. Validation decides when to stop and which weights
     to keep; the seed covers order of windows and dropout. NonFiniteLoss if a loss is not finite.
     """
-    budget = budget or FitBudget()
     # Frozen layers of a language model are parameters, too.
     trainable = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=learning_rate)
@@ -88,8 +79,8 @@ def fit_network(
     # Dropout draws from torch's own generator: the caller's stays as it was.
     with use_seed(seed):
         for number in range(1, budget.passes + 1):
-            _train_one_pass(network, train, optimizer, budget)
-            loss = _measure_loss(network, val, budget.batch_size)
+            _train_one_pass(network, train, optimizer, budget.pass_windows)
+            loss = _measure_loss(network, val)
             log.debug("pass %d: validation loss %.5f", number, loss)
 
             best = replace(best, passes=number)
@@ -109,13 +100,13 @@ def _train_one_pass(
     network: Network,
     train: tuple[NetworkInputs, Tensor],
     optimizer: torch.optim.Optimizer,
-    budget: FitBudget,
+    most_windows: int | None,
 ) -> None:
     inputs, target_NH = train
     network.train()
     # Other windows in each pass, where a pass does not take all of them.
-    sampled = torch.randperm(len(inputs))[: budget.pass_windows]
-    for positions in torch.split(sampled, budget.batch_size):
+    sampled = torch.randperm(len(inputs))[:most_windows]
+    for positions in torch.split(sampled, BATCH_SIZE):
         loss = _compute_loss(network, inputs.select(positions), target_NH[positions])
         if not torch.isfinite(loss):
             raise NonFiniteLoss(
@@ -124,18 +115,16 @@ def _train_one_pass(
 
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call] # torch's own
-        torch.nn.utils.clip_grad_norm_(network.parameters(), budget.largest_gradient)
+        torch.nn.utils.clip_grad_norm_(network.parameters(), LARGEST_GRADIENT)
         optimizer.step()
 
 
 @torch.no_grad()
-def _measure_loss(
-    network: Network, windows: tuple[NetworkInputs, Tensor], batch_size: int
-) -> float:
+def _measure_loss(network: Network, windows: tuple[NetworkInputs, Tensor]) -> float:
     inputs, target_NH = windows
     network.eval()
     total, count = 0.0, 0
-    for positions in torch.split(torch.arange(len(inputs)), batch_size):
+    for positions in torch.split(torch.arange(len(inputs)), BATCH_SIZE):
         # Batches count by their known targets, so that the mean is over all targets.
         known = int(torch.isfinite(target_NH[positions]).sum())
         loss = _compute_loss(network, inputs.select(positions), target_NH[positions])

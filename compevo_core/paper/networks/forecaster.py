@@ -1,8 +1,8 @@
-"""A fitted network as a baseline: the table of networks, fit, learning rate, predict.
+"""A fitted network as a baseline: the table of networks, fit, predict.
 
-What belongs here: names, the choice of a learning rate on validation, the two networks that a
-library (neuralforecast) provides as well. What does not: the other networks, the loop that fits
-them (``fitting``), scoring, which rates are tried and for how long (``paper.method``).
+What belongs here: names, the two networks that a library (neuralforecast) provides as well. What
+does not: the other networks, the loop that fits them (``fitting``), choosing a learning rate and
+scoring (``paper.method_table``).
 
 DLinear: Zeng et al., "Are Transformers Effective for Time Series Forecasting?", AAAI 2023.
 iTransformer: Liu et al., "iTransformer: Inverted Transformers Are Effective for Time Series
@@ -13,8 +13,6 @@ the normalisation is the shared one.
 Shapes: N windows, H horizon.
 """
 
-import logging
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -28,9 +26,10 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, WindowView, stack_rows
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError, NonFiniteLoss
+from compevo_core.errors import DataError
 from compevo_core.lm import backbone
-from compevo_core.paper.networks.fitting import FitBudget, FitReport, fit_network, forecast_scaled
+from compevo_core.paper.method import STANDARD, Budget
+from compevo_core.paper.networks.fitting import FitReport, fit_network, forecast_scaled
 from compevo_core.paper.networks.frequency import FEDformer, FiLM
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.paper.networks.layers import (
@@ -44,8 +43,6 @@ from compevo_core.paper.networks.layers import (
 )
 from compevo_core.paper.networks.pyraformer import Pyraformer
 from compevo_core.runtime.seeding import use_seed
-
-log = logging.getLogger(__name__)
 
 Encode = Callable[[Sequence[WindowView], Scaler], NetworkInputs]
 """From views and the scales of the train split to what a network is given."""
@@ -157,7 +154,7 @@ class NetworkBaseline:
         *,
         seed: int = 0,
         learning_rate: float = 1e-3,
-        budget: FitBudget | None = None,
+        budget: Budget = STANDARD,
         kind: NetworkKind | None = None,
     ) -> Self:
         """Fit a network on train windows; validation decides when it ends.
@@ -208,36 +205,3 @@ def _prepare_windows(
             f"no target of {len(windows)} windows of {windows.dataset} is known; build them again"
         )
     return encode(windows.views(), scaler), torch.tensor(target_NH, dtype=torch.float32)
-
-
-def choose_learning_rate(
-    name: str,
-    train: WindowSet,
-    val: WindowSet,
-    *,
-    rates: Sequence[float],
-    budget: FitBudget,
-    kind: NetworkKind | None = None,
-) -> float:
-    """Return the learning rate with the least validation loss after the same short fit.
-
-    Each rate is tried under seed 0; errors as for :meth:`NetworkBaseline.fit`. NonFiniteLoss if a
-    fit diverged with every rate.
-    """
-    losses: dict[float, float] = {}
-    for rate in rates:
-        try:
-            fitted = NetworkBaseline.fit(
-                name, train, val, learning_rate=rate, budget=budget, kind=kind
-            )
-        except NonFiniteLoss:
-            # A rate that diverges is a rate that is not chosen.
-            losses[rate] = math.inf
-        else:
-            losses[rate] = fitted.report.validation_loss
-        log.info("%s, learning rate %g: validation loss %.5f", name, rate, losses[rate])
-
-    best = min(losses, key=losses.__getitem__)
-    if not math.isfinite(losses[best]):
-        raise NonFiniteLoss(f"{name} diverges with every learning rate of {rates}; give lower ones")
-    return best
