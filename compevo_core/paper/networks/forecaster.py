@@ -100,7 +100,6 @@ class NetworkKind:
     """
 
     make: Callable[[int, int], Network]
-    seeds: int = 5  # of its result rows
     encode: Encode = NetworkInputs.encode  # networks that read text add theirs
     backbone: str = ""  # the pretrained model that it is made of
 
@@ -116,7 +115,7 @@ NETWORKS: dict[str, NetworkKind] = {
     "film": NetworkKind(make=FiLM),
     "pyraformer": NetworkKind(make=Pyraformer),
     "fedformer": NetworkKind(make=FEDformer),
-    "gpt4ts": NetworkKind(make=_make_gpt4ts, seeds=3, backbone=backbone.PACKAGED),
+    "gpt4ts": NetworkKind(make=_make_gpt4ts, backbone=backbone.PACKAGED),
     "gpt4ts-no-lm": NetworkKind(make=PatchNetwork),
 }
 """Every network by the name that its result rows carry."""
