@@ -4,13 +4,12 @@ What belongs here: training a system, the sealed model as a method, the paramete
 trains (D.4). What does not: the settings that make a system (``config.run``), its place in the
 ablation (``paper.changes``), the paper's code (``paper.as_published``). All systems have one
 budget: the preset ``default``, so many updates of so many windows; logics may change in the last
-ones (:data:`EVOLUTION_SHARE`). The method as written has the paper's settings and the code's size.
+ones (:data:`EVOLUTION_SHARE`).
 """
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +21,8 @@ from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import hash_without_seed
 from compevo_core.lm.model_sources import SIZES, Architecture, load_architecture
-from compevo_core.paper.changes import CHANGES, find_variant
+from compevo_core.paper.changes import find_variant
 from compevo_core.paper.method import LANGUAGE_MODEL_SEEDS, Budget, FitInputs, Method, TrainingPlan
-from compevo_core.paper.news_changes import lend_news
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -34,19 +32,6 @@ PRESET = "default"
 
 EVOLUTION_SHARE = 8
 """One of so many updates may rewrite logics, and at most as many as the preset has."""
-
-AS_WRITTEN = "as-written"
-
-_OF_THE_CODE = (
-    *("backbone.name_or_path", "backbone.dtype", "backbone.context_length", "population.agents"),
-    *("forecast.prior", "forecast.layers", "news.top_k", "news.title_characters"),
-    *("evolution.every", "optim.forecast_lr", "run.fixed_logics"),
-)
-"""Settings that the method as written shares with ``as-published``; the paper has all others."""
-
-_SCALED = {"optim.policy_lr": 1e-3, "optim.fusion_lr": 1e-2, "grpo.group_size": 4}
-"""Rates of the preset ``full``, as with smaller ones a few rewritings move no policy, and the group
-of ``paper-small``."""
 
 PAPER_ORDER = ("sa", "mael", "mae-gpt", "mad-rl", "compevo")
 PAPER_AGENTS = 10
@@ -69,18 +54,6 @@ def list_agents() -> list[Method]:
             leaves_run=True,
         )
         for name in SYSTEM_SETTINGS
-    ] + [
-        Method(
-            name=name,
-            family="agents",
-            fit=partial(fit_as_written, name),
-            seeds=LANGUAGE_MODEL_SEEDS,
-            reads_news=True,
-            configure=partial(configure_as_written, name),
-            leaves_run=True,
-            known_windows=24,
-        )
-        for name in (AS_WRITTEN, f"{AS_WRITTEN}-plain", f"{AS_WRITTEN}-swapped")
     ]
 
 
@@ -89,26 +62,6 @@ def configure_agents(system: str, inputs: FitInputs) -> RunConfig:
     preset = RunConfig.preset(PRESET)
     settings = spend(inputs.budget, preset) | {"run.seed": inputs.seed}
     return find_variant(system).configure(preset.with_overrides(settings))
-
-
-def configure_as_written(name: str, inputs: FitInputs) -> RunConfig:
-    """Return the paper's settings at the size of ``as-published``; plain: without its four parts.
-
-    As there, logics are rewritten throughout, and not after a supervised stage.
-    """
-    from compevo_core.paper.as_published import SETTINGS
-
-    config = RunConfig().with_overrides(
-        {
-            **{setting: SETTINGS[setting] for setting in _OF_THE_CODE},
-            **_SCALED,
-            "run.seed": inputs.seed,
-            "run.rounds": inputs.budget.rounds,
-            "run.batch_size": inputs.budget.round_windows,
-            "run.micro_batch_size": inputs.budget.round_windows,
-        }
-    )
-    return CHANGES["parts=none"].configure(config) if name.endswith("-plain") else config
 
 
 def spend(budget: Budget, preset: RunConfig) -> dict[str, int]:
@@ -125,28 +78,11 @@ def spend(budget: Budget, preset: RunConfig) -> dict[str, int]:
 
 def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
     """Train a system, or resume its training where it was stopped."""
-    return _fit_sealed(configure_agents(system, inputs), inputs)
+    return fit_sealed(configure_agents(system, inputs), inputs)
 
 
-def fit_as_written(name: str, inputs: FitInputs) -> "SealedAgents":
-    """Train the method as written; swapped: on the news of earlier train days, which it reads."""
-    config = configure_as_written(name, inputs)
-    if not name.endswith("-swapped"):
-        return _fit_sealed(config, inputs)
-
-    lend = partial(lend_news, lenders=inputs.train)
-    train, val = (
-        windows.with_windows(
-            [replace(w, view=v) for w, v in zip(windows, lend(windows.views()), strict=True)]
-        )
-        for windows in (inputs.train, inputs.val)
-    )
-    fitted = _fit_sealed(config, replace(inputs, train=train, val=val))
-    fitted.change_views = lend
-    return fitted
-
-
-def _fit_sealed(config: RunConfig, inputs: FitInputs) -> "SealedAgents":
+def fit_sealed(config: RunConfig, inputs: FitInputs) -> "SealedAgents":
+    """Train agents by any settings, or resume their training where it was stopped."""
     # In here, as the command line and Dagster read the table of methods.
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.training.trainer import train
@@ -170,23 +106,18 @@ def _fit_sealed(config: RunConfig, inputs: FitInputs) -> "SealedAgents":
 
 
 class SealedAgents:
-    """The sealed model of a training, with its summary, as a method of the benchmark.
-
-    Attributes:
-        change_views: what it reads in place of the views that it is given.
-    """
+    """The sealed model of a training, with its summary, as a method of the benchmark."""
 
     def __init__(self, forecaster: "CompEvoForecaster", summary: Mapping[str, Any]) -> None:
         self.name = forecaster.name
         self._forecaster = forecaster
         self._summary = summary
-        self.change_views: Callable[[Sequence[WindowView]], Sequence[WindowView]] = list
         self._unread = 0
         self._answers = 0
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Forecast N windows, (N, H) in the views' unit."""
-        prediction = self._forecaster.predict_by_agent(self.change_views(views))
+        prediction = self._forecaster.predict_by_agent(views)
         self._unread += prediction.n_unparsed
         # Every agent answers for every window.
         self._answers += len(prediction.agents) * len(views)

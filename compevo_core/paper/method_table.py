@@ -193,7 +193,11 @@ def _fit_news2forecast(inputs: FitInputs) -> ViewForecaster:
 
 
 def list_as_published() -> list[Method]:
-    """Return what the paper's code does, with its prompt, a mended one and swapped news."""
+    """Return the paper's code and the paper's method at its size.
+
+    The code has its own prompt, a mended one, or swapped news; the method is whole, without its
+    four parts, or has swapped news.
+    """
     forms: tuple[Form, ...] = ("code", "mended", "swapped")
     return [
         Method(
@@ -206,6 +210,18 @@ def list_as_published() -> list[Method]:
             known_windows=24,  # half a second each
         )
         for form in forms
+    ] + [
+        Method(
+            name=name,
+            family="agents",
+            fit=partial(_fit_as_written, name),
+            seeds=LANGUAGE_MODEL_SEEDS,
+            reads_news=True,
+            configure=partial(_configure_as_written, name),
+            leaves_run=True,
+            known_windows=24,
+        )
+        for name in ("as-written", "as-written-plain", "as-written-swapped")
     ]
 
 
@@ -213,6 +229,18 @@ def _configure_as_published(inputs: FitInputs) -> RunConfig:
     from compevo_core.paper.as_published import configure_as_published
 
     return configure_as_published(inputs.seed)
+
+
+def _configure_as_written(name: str, inputs: FitInputs) -> RunConfig:
+    from compevo_core.paper.as_published import configure_as_written
+
+    return configure_as_written(name, inputs)
+
+
+def _fit_as_written(name: str, inputs: FitInputs) -> ViewForecaster:
+    from compevo_core.paper.as_published import AsWritten
+
+    return AsWritten(name, _configure_as_written(name, inputs), inputs)
 
 
 def _fit_as_published(form: "Form", inputs: FitInputs) -> ViewForecaster:

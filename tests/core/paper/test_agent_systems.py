@@ -22,14 +22,11 @@ from compevo_core.paper.agent_systems import (
     configure_agents,
     count_built,
     fit_agents,
-    fit_as_written,
     list_trainable_parts,
 )
-from compevo_core.paper.as_published import configure_as_published
 from compevo_core.paper.changes import find_variant
 from compevo_core.paper.method import BUDGETS, STANDARD, FitInputs, TrainingPlan, find_budget
 from compevo_core.paper.method_table import find_method
-from compevo_core.paper.news_changes import lend_news
 from compevo_core.paper.report.rows import read_result_file
 from compevo_core.training.run_folder import RunFolder
 from tests.support.models import build_model
@@ -96,39 +93,6 @@ def test_a_system_is_trained_sealed_and_described(monkeypatch):
     assert len(facts.artifact_hash) == 64
     # Three agents, each with an adapter and a head: a third of them is one agent's.
     assert facts.trainable_parameters and facts.trainable_parameters % 3 == 0
-
-
-def test_the_method_as_written_has_the_papers_settings_at_the_size_of_the_code():
-    whole, plain = (
-        find_method(name).configure(_inputs(STANDARD, 3)).to_dict()
-        for name in ("as-written", "as-written-plain")
-    )
-    code = configure_as_published(3).to_dict()
-    paper = RunConfig().to_dict()
-    for part in ("objective", "selection"):
-        assert whole[part] == paper[part]
-    assert whole["grpo"] == paper["grpo"] | {"group_size": 4}
-    assert whole["forecast"]["prior"] == code["forecast"]["prior"] == "none"
-    for part in ("backbone", "news"):
-        assert whole[part] == code[part]
-    assert whole["run"]["rounds"] == STANDARD.rounds and whole["evolution"]["every"] == 8
-    assert not plain["grpo"]["enabled"] and plain["evolution"]["update"] == "simplified"
-
-
-def test_the_method_as_written_reads_lent_news_in_training_and_in_forecasts(monkeypatch):
-    def configure(_, inputs):
-        return tiny(run__rounds=1, run__seed=inputs.seed, forecast__prior="none")
-
-    monkeypatch.setattr(agent_systems, "configure_as_written", configure)
-    train, val = windows("train", 4), windows("val", 2, first_day=60)
-    inputs = FitInputs(train=train, val=val, seed=2, budget=STANDARD, news=news_pool())
-    fitted = fit_as_written("as-written-swapped", inputs)
-
-    views = windows("test", 2, first_day=70).views()
-    bare = [replace(view, candidate_ids=()) for view in views]
-    lent = [view.candidate_ids for view in fitted.change_views(bare)]
-    assert all(lent) and lent == [view.candidate_ids for view in lend_news(views, train)]
-    np.testing.assert_array_equal(fitted.predict(views), fitted.predict(bare))
 
 
 @pytest.mark.slow

@@ -1,19 +1,26 @@
 """What the paper's code does: one adapter, chosen news, adopted logics, its own scale."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from compevo_core.agents.decoders import FORECAST
 from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import LeakageError, NonFiniteLoss
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.as_published import (
     FIRST_LOGIC,
     AsPublished,
+    AsWritten,
+    configure_as_published,
     render_series,
 )
-from compevo_core.paper.news_changes import LEAST_DISTANCE
+from compevo_core.paper.method import STANDARD, FitInputs
+from compevo_core.paper.method_table import find_method
+from compevo_core.paper.news_changes import LEAST_DISTANCE, lend_news
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_backbone import build_backbone
 
@@ -136,3 +143,38 @@ def test_held_out_windows_and_diverging_fits_are_refused():
         fit(train=LATER, updates=0)
     with pytest.raises(NonFiniteLoss, match="as-published"):
         fit(config=CONFIG.with_overrides({"optim.forecast_lr": 1e30}))
+
+
+def test_the_method_as_written_has_the_papers_settings_at_the_size_of_the_code():
+    inputs = FitInputs(train=TRAIN, val=TRAIN, seed=3, budget=STANDARD)
+    whole, plain = (
+        find_method(name).configure(inputs).to_dict() for name in ("as-written", "as-written-plain")
+    )
+    code, paper = configure_as_published(3).to_dict(), RunConfig().to_dict()
+    for part in ("objective", "selection"):
+        assert whole[part] == paper[part]
+    assert whole["grpo"] == paper["grpo"] | {"group_size": 4}
+    assert whole["forecast"]["prior"] == code["forecast"]["prior"] == "none"
+    for part in ("backbone", "news"):
+        assert whole[part] == code[part]
+    assert whole["run"]["rounds"] == STANDARD.rounds and whole["evolution"]["every"] == 8
+    assert not plain["grpo"]["enabled"] and plain["evolution"]["update"] == "simplified"
+
+
+def test_the_method_as_written_reads_scaled_windows_and_lent_news():
+    config = tiny(run__rounds=1, forecast__prior="none")
+    val = windows("val", 2, first_day=50)
+    inputs = FitInputs(train=TRAIN, val=val, seed=2, budget=STANDARD, news=POOL)
+    fitted = AsWritten("as-written-swapped", config, inputs)
+
+    views = LATER.views()
+    bare = [replace(view, candidate_ids=()) for view in views]
+    read = fitted.change_views(bare)
+    lent = [view.candidate_ids for view in read]
+    assert all(lent) and lent == [view.candidate_ids for view in lend_news(views, TRAIN)]
+    assert all(abs(view.x.mean()) < 1e-9 and view.x.std() == pytest.approx(1) for view in read)
+
+    forecast_NH = fitted.predict(views)
+    np.testing.assert_array_equal(forecast_NH, fitted.predict(bare))
+    larger = [replace(view, x=10 * view.x) for view in views]
+    np.testing.assert_allclose(fitted.predict(larger), 10 * forecast_NH, rtol=1e-6)
