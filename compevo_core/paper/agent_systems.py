@@ -214,14 +214,20 @@ def build_meta_model(architecture: Architecture) -> Any:  # noqa: ANN401 - a tra
     """Return the language model on the meta device, which downloads and allocates nothing."""
     # The table of methods is read by commands that need no torch.
     import torch
+
+    with torch.device("meta"):
+        model = build_model(architecture)
+        model.tie_weights()  # else a shared vocabulary matrix would count twice
+    return model
+
+
+def build_model(architecture: Architecture, **settings: object) -> Any:  # noqa: ANN401
+    """Return a transformers model of random weights on torch's present device."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     sizes = {key: getattr(architecture, key) for key in (*SIZES, "head_dim", "tie_word_embeddings")}
-    with torch.device("meta"):
-        config = AutoConfig.for_model(architecture.model_type, **sizes)
-        model = AutoModelForCausalLM.from_config(config)
-        model.tie_weights()  # else a shared vocabulary matrix would count twice
-    return model
+    config = AutoConfig.for_model(architecture.model_type, **sizes, **settings)
+    return AutoModelForCausalLM.from_config(config)
 
 
 def count_built(architecture: Architecture, system: str, *, agents: int, rank: int) -> int:
