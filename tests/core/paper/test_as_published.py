@@ -157,7 +157,8 @@ def test_the_method_as_written_has_the_papers_settings_at_the_size_of_the_code()
     assert whole["forecast"]["prior"] == code["forecast"]["prior"] == "none"
     for part in ("backbone", "news"):
         assert whole[part] == code[part]
-    assert whole["run"]["rounds"] == STANDARD.rounds and whole["evolution"]["every"] == 8
+    assert whole["run"]["supervised_rounds"] == whole["evolution"]["every"] == 8
+    assert whole["run"]["rounds"] == STANDARD.rounds - 8
     assert not plain["grpo"]["enabled"] and plain["evolution"]["update"] == "simplified"
 
 
