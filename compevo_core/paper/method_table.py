@@ -151,15 +151,21 @@ def make_zero_shot(name: str) -> Method:
 
 def fit_network(name: str, describe: Describe | None, inputs: FitInputs) -> ViewForecaster:
     """Fit a network; without ``describe`` it is one of the table of networks."""
-    from compevo_core.paper.networks.forecaster import NetworkBaseline
+    from compevo_core.paper.networks.forecaster import FitBudget, NetworkBaseline
 
+    budget = inputs.budget
     return NetworkBaseline.fit(
         name,
         inputs.train,
         inputs.val,
         seed=inputs.seed,
         learning_rate=inputs.learning_rate,
-        budget=inputs.budget,
+        budget=FitBudget(
+            passes=budget.passes,
+            patience=budget.patience,
+            pass_windows=budget.pass_windows,
+            val_windows=budget.val_windows,
+        ),
         kind=describe(inputs) if describe else None,
     )
 

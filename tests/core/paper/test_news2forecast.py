@@ -18,8 +18,7 @@ from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.model_sources import load_architecture
 from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
-from compevo_core.paper.method import STANDARD
-from compevo_core.paper.networks.forecaster import NetworkBaseline
+from compevo_core.paper.networks.forecaster import FitBudget, NetworkBaseline
 from compevo_core.paper.networks.gpt4ts import GPT4TS
 from compevo_core.paper.networks.layers import count_trainable
 from compevo_core.paper.news2forecast import (
@@ -236,7 +235,7 @@ def test_a_refined_logic_is_a_sentence_of_the_grammar_and_that_of_its_seed(refle
 WIDTH, SIZE = 32, POOL.embeddings.shape[1]
 FOUR_DAYS = windows("train", 4)
 TWO_DAYS = windows("val", 2, first_day=8)
-QUICK = replace(STANDARD, passes=1)
+QUICK = FitBudget(passes=1)
 
 
 @pytest.fixture(scope="module")
@@ -362,7 +361,7 @@ def test_the_memory_is_a_mixture_of_its_values_by_the_fit_of_their_keys():
 
 
 def test_a_fit_with_sentences_is_settled_by_its_seed(backbone):
-    budget = replace(STANDARD, passes=2)
+    budget = FitBudget(passes=2)
 
     def fit_network(seed=0):
         kind = make_ltp_llm(Scribe(backbone), ENCODER)
