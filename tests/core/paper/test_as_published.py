@@ -16,10 +16,10 @@ from compevo_core.paper.as_published import (
     AsPublished,
     AsWritten,
     configure_as_published,
+    configure_as_written,
     render_series,
 )
 from compevo_core.paper.method import STANDARD, FitInputs
-from compevo_core.paper.method_table import find_method
 from compevo_core.paper.news_changes import LEAST_DISTANCE, lend_news
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_backbone import build_backbone
@@ -147,19 +147,15 @@ def test_held_out_windows_and_diverging_fits_are_refused():
 
 def test_the_method_as_written_has_the_papers_settings_at_the_size_of_the_code():
     inputs = FitInputs(train=TRAIN, val=TRAIN, seed=3, budget=STANDARD)
-    whole, plain = (
-        find_method(name).configure(inputs).to_dict() for name in ("as-written", "as-written-plain")
-    )
-    code, paper = configure_as_published(3).to_dict(), RunConfig().to_dict()
-    for part in ("objective", "selection"):
-        assert whole[part] == paper[part]
-    assert whole["grpo"] == paper["grpo"] | {"group_size": 4}
-    assert whole["forecast"]["prior"] == code["forecast"]["prior"] == "none"
-    for part in ("backbone", "news"):
-        assert whole[part] == code[part]
-    assert whole["run"]["supervised_rounds"] == whole["evolution"]["every"] == 8
-    assert whole["run"]["rounds"] == STANDARD.rounds - 8
-    assert not plain["grpo"]["enabled"] and plain["evolution"]["update"] == "simplified"
+    whole, plain = (configure_as_written(name, inputs) for name in ("", "as-written-plain"))
+    code, paper = configure_as_published(3), RunConfig()
+    assert (whole.objective, whole.selection) == (paper.objective, paper.selection)
+    assert whole.grpo == paper.grpo.model_copy(update={"group_size": 4})
+    assert (whole.backbone, whole.news) == (code.backbone, code.news)
+    assert whole.forecast.prior == code.forecast.prior == "none"
+    assert whole.run.supervised_rounds == whole.evolution.every == 8
+    assert whole.run.rounds == STANDARD.rounds - 8
+    assert not plain.grpo.enabled and plain.evolution.update == "simplified"
 
 
 def test_the_method_as_written_reads_scaled_windows_and_lent_news():
