@@ -16,12 +16,7 @@ from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.paper.method import STANDARD, FitInputs
 from compevo_core.paper.method_table import choose_learning_rate, find_method
 from compevo_core.paper.networks import forecaster
-from compevo_core.paper.networks.forecaster import (
-    NETWORKS,
-    FitBudget,
-    NetworkBaseline,
-    forecast_scaled,
-)
+from compevo_core.paper.networks.forecaster import NETWORKS, FitBudget, NetworkBaseline
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.paper.networks.layers import NetworkInputs, count_trainable
 from tests.support.oracles import draw_inputs
@@ -79,7 +74,7 @@ def test_the_weights_of_the_best_pass_are_kept_and_the_fit_ends_after_it(monkeyp
     scaler = Scaler.fit(TRAIN)
     target = torch.tensor(np.stack([scaler.scale(w.y, w.view.entity) for w in contrary]))
     with torch.no_grad():
-        forecast = forecast_scaled(
+        forecast = forecaster.forecast_scaled(
             fitted._network, NetworkInputs.encode(contrary.views(), scaler)
         ).double()
     loss = torch.nn.functional.huber_loss(forecast, target)

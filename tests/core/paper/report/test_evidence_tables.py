@@ -495,8 +495,6 @@ def test_the_logics_are_a_picture_and_the_page_runs_no_script(inputs):
 
     (group,) = list_groups(inputs)
     axis = group["space"]["picture"].plots[0].draw()
-    assert [text.get_text() for text in get_figure(axis).legends[0].get_texts()] == [
-        "MAD-RL",
-        "CompEvo",
-    ]
+    names = [text.get_text() for text in get_figure(axis).legends[0].get_texts()]
+    assert names == ["MAD-RL", "CompEvo"]
     assert len(axis.collections) == 2
