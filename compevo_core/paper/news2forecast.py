@@ -53,6 +53,7 @@ from compevo_core.data.view import Window, WindowView, find_horizon, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.evaluation.leakage import raise_if_later_news
+from compevo_core.evaluation.result_rows import hash_without_seed
 from compevo_core.lm.backbone import PACKAGED
 from compevo_core.lm.encoder import Encoder
 from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
@@ -109,6 +110,7 @@ def describe_fit(
         knowledge_cutoff=backbone.knowledge_cutoff,
         device=str(backbone.device),
         config_hash=config.hash,
+        seedless_hash=hash_without_seed(config),
         news_top_k=config.news.top_k,
     )
 
