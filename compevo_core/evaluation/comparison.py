@@ -46,7 +46,7 @@ their ends."""
 MAX_ENUMERATED = 13
 """Up to as many differences, some of them tied or 0, every sign of their ranks is counted."""
 
-BUDGET_ORDER = ("tuned", "standard", "small", "quick")
+BUDGET_ORDER = ("tuned", "standard", "small", "short", "quick")
 """Names of budgets, the largest first; ``paper.method`` says what each may spend."""
 
 # The name of a pretrained model may end like a budget (chronos-bolt-small), and it spends none.

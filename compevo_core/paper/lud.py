@@ -39,7 +39,6 @@ from compevo_core.paper.lud_judges import (
     Judge,
     JudgeVerdict,
     LogicPair,
-    VerdictCache,
     judge_pairs,
 )
 from compevo_core.runtime.files import write_atomically, write_text
@@ -299,12 +298,11 @@ def measure_lud(
     judged_rounds = [updates[number - 1] for number in space_rounds(len(updates), pairs)]
     vectors = embed_texts((text for row in logics for text in row), encoder)
 
-    cache = VerdictCache(folder.verdicts_file)
     tables = [
         build_lud_table(
             logics,
             vectors,
-            partial(judge_pairs, judge, cache=cache),
+            partial(judge_pairs, judge, cache=folder.verdicts_file),
             judged_rounds=judged_rounds,
         ).filter(pl.col("round").is_in(updates))
         for judge in judges

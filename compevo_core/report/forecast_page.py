@@ -75,7 +75,6 @@ def frame_page(mode: str, generated_at: datetime) -> dict[str, object]:
         "is_own": False,
         "made": format_moment(generated_at),
         "dark_colours": DARK_COLOURS,
-        "script_policy": "",
     }
 
 

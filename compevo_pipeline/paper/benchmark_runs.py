@@ -59,8 +59,6 @@ _RUN = ("experiment", "method", "dataset", "subset", "seed", "budget")
 
 PAPER_FOLDER = "compevo_paper"  # of an archive, with the tables of the paper's sets
 
-_ORDER = ("method", "budget", "seed", "subset")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkData:
@@ -225,7 +223,7 @@ def replace_rows(path: Path, rows: pl.DataFrame) -> None:
         rows,
         _RUN,
         read=read_result_file,
-        arrange=lambda every: every.sort(_ORDER, maintain_order=True),
+        arrange=lambda every: every.sort("method", "budget", "seed", "subset", maintain_order=True),
     )
 
 

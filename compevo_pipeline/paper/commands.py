@@ -232,7 +232,7 @@ def benchmark(
         ),
     ] = "all",
     budget: Annotated[
-        str, typer.Option(help="Budget of a fit: quick, small, standard or tuned.")
+        str, typer.Option(help="Budget of a fit: quick, short, small, standard or tuned.")
     ] = "standard",
     seeds: Annotated[
         int | None,
@@ -300,6 +300,7 @@ def pair(
     method: Annotated[
         str, typer.Option(help="Method that all others are paired with, by its stored forecasts.")
     ] = "compevo",
+    every: arguments.Every = 1,
     results: arguments.OptionalResults = None,
 ) -> None:
     """Pair the population, or another method, with every method of the benchmark.
@@ -331,7 +332,8 @@ def pair(
         # Seeds of one method alone: a mean over two configurations would be the error of neither.
         read_seeds(selected)
 
-    tests = pair_stored(select_test_scopes(read_windows(layout, name)), files, stored, method)
+    scopes = select_test_scopes(read_windows(layout, name), every)
+    tests = pair_stored(scopes, files, stored, method)
     path = (results or layout.results) / f"paired-benchmark-{name}.csv"
     # No seeds and no budget in common are nulls, and not empty texts.
     unknown = pl.col("seeds", "budget").replace("", None)

@@ -125,7 +125,7 @@ def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
 def test_loading_the_definitions_imports_no_heavy_library():
     heavy = (
         *("torch", "transformers", "peft", "sentence_transformers"),
-        *("great_expectations", "matplotlib", "plotly", "dagster_k8s"),
+        *("great_expectations", "matplotlib", "dagster_k8s"),
         *("lightgbm", "sklearn", "scipy", "pandas", "holidays"),
     )
     loaded = f"[name for name in {heavy} if name in sys.modules]"

@@ -210,6 +210,13 @@ def test_windows_of_the_paper_are_cut_scored_and_paired_from_an_archive(
     assert {"calendar-ridge", "train-look-up"} <= set(of_naive["method_b"])
     assert of_naive["method_b"].is_unique().all() and pairs["budget"].null_count() == len(pairs)
 
+    thinned = BenchmarkData.read(workspace, "paper-original", every=2)
+    for method in map(find_method, ("persistence", "calendar-ridge")):
+        thinned.run(method, thinned.prepare(workspace, method, find_budget("quick")), 0)
+    invoke("paper", "pair", "paper-original", "--method", "persistence", "--every", "2")
+    both = pl.read_csv(workspace.layout.results / "paired-benchmark-paper-original.csv")
+    assert "paper-original-every-2" in set(both["subset"]) and len(both) > len(pairs)
+
     (paper_archive / "compevo_paper" / "paper_original_split.csv").unlink()
     with pytest.raises(SourceAbsent, match=r"paper_original_split\.csv does not exist"):
         BenchmarkData.read(workspace, "paper-original")
