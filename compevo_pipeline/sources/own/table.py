@@ -24,7 +24,7 @@ from compevo_pipeline.sources.common.decode import (
     decode_text,
     gunzip,
     read_json,
-    stream_only_member,
+    unzip_only,
 )
 from compevo_pipeline.sources.common.tables import Quoting, read_rows, split_cells
 
@@ -140,7 +140,7 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
     if name.endswith(".gz"):
         content, name = gunzip(content, name), name.removesuffix(".gz")
     if name.endswith(".zip"):
-        content, name = b"".join(stream_only_member(content, name)), name.removesuffix(".zip")
+        content, name = unzip_only(content, name), name.removesuffix(".zip")
     if content.startswith(_PARQUET) or PurePath(name).suffix == ".parquet":
         return _read_parquet(content, name)
     if content.startswith(_ARROW):

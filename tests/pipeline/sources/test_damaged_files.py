@@ -173,7 +173,7 @@ REFUSED = {
     ],
     "gdelt-gkg": [(whole(pack(("a.csv", "x"), ("b.csv", "x"))), "holds 2 files")],
     "gdelt-gal": [
-        (lambda content: content[:-9], SourceTransient, "stream is truncated"),
+        (lambda content: content[:-9], SourceTransient, "stream is damaged or truncated"),
         (whole(gzip.compress(b"")), EmptyNewsAnswer, "no line in it"),
     ],
     "gdelt-doc": [

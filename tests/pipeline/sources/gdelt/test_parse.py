@@ -6,15 +6,11 @@ import shutil
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from compevo_core.data.news import derive_article_id, validate_articles
 from compevo_core.errors import SchemaDrift, SourceTransient
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer, NewsReport
 from compevo_pipeline.sources.common.base import Mode, read_sample_files
-from compevo_pipeline.sources.common.decode import decode_line_lossy, decode_lossy
-from compevo_pipeline.sources.gdelt import parse as bulk
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.gdelt.live import SAFE_ROOT, parse_list, verify_file
 from compevo_pipeline.sources.gdelt.parse import parse_doc
@@ -90,20 +86,6 @@ def test_columns_of_a_gkg_row_are_counted_from_its_start(further):
     frame, _ = gkg("\t".join([*cells, *(f"more {n}" for n in range(further))]))
     assert frame["title"].to_list() == ["Rain & wind \N{EN DASH} again"]
     assert frame["language"].to_list() == ["fra"]
-
-
-@given(
-    st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\r\n", b"\xe2\x82", b"\xff", b"\xef\xbb\xbf"]))
-)
-def test_rows_of_parts_are_the_rows_of_the_whole(pieces):
-    whole = b"".join(pieces)
-    text, replaced = decode_lossy(whole)
-    expected = [(line, row) for line, row in enumerate(text.split("\n"), 1) if row]
-    found = [
-        (line, *decode_line_lossy(content)) for line, content in bulk._number_rows(iter(pieces))
-    ]
-    assert [(line, row) for line, row, _ in found] == expected
-    assert sum(count for *_, count in found) == replaced
 
 
 def test_a_gal_article_is_seen_at_the_files_stamp_not_at_its_own_date():
