@@ -15,6 +15,7 @@ as available at the later of the two.
 
 import html
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
@@ -27,7 +28,6 @@ from compevo_pipeline.errors import Throttled
 from compevo_pipeline.sources.common.articles import (
     EmptyNewsAnswer,
     NewsRecord,
-    NewsReport,
     build_article_frame,
     is_web_address,
     raise_if_unreadable,
@@ -93,7 +93,7 @@ _ARTICLE_LIST = _Layout("articles", "seendate", "domain", "sourcecountry")
 _STORED_POLL = _Layout("events", "timestamp", "source_name", "")
 
 
-def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
+def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse one answer into ``ARTICLE_SCHEMA``, with counts.
 
     Raises:
@@ -110,18 +110,18 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     # Counted by record: the JSON's lines are not the articles'.
     rows = [(number, _read_doc_entry(entry, layout)) for number, entry in enumerate(entries, 1)]
     expected = "an article with url, seendate and a headline (counted in records)"
-    counts = NewsReport(repairs=repairs, replaced_bytes=replaced)
+    counts = Counter({"repairs": repairs, "bytes replaced": replaced})
     return _build_articles(rows, raw, fetched_at, expected, counts)
 
 
-def parse_gkg(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
+def parse_gkg(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse a GKG file into ``ARTICLE_SCHEMA``; count rows without a title and leave them out."""
     packed = raw.name.endswith(".zip")
     content = unzip_only(raw.content, raw.name, MAX_BULK_BYTES) if packed else raw.content
     return _parse_lines(raw, content, _read_gkg_row, "a GKG row")
 
 
-def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
+def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse a GAL file into ``ARTICLE_SCHEMA``.
 
     ``seen_at`` is the file's timestamp, ``published_at`` the record's date.
@@ -136,7 +136,7 @@ def _parse_lines(
     content: bytes,
     read: Callable[[str, datetime], tuple[NewsRecord | None, int]],
     expected: str,
-) -> tuple[pl.DataFrame, NewsReport]:
+) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse a file of one record a line; ``read`` returns a record and its number of repairs."""
     file_time = read_file_time(raw.name)
     text, replaced = decode_lossy(content)
@@ -145,7 +145,7 @@ def _parse_lines(
 
     rows = [(line, record) for line, (record, _) in lines]
     repairs = sum(count for _, (_, count) in lines)
-    counts = NewsReport(repairs=repairs, replaced_bytes=replaced)
+    counts = Counter({"repairs": repairs, "bytes replaced": replaced})
     return _build_articles(rows, raw, raw.fetched_at, expected, counts)
 
 
@@ -284,8 +284,8 @@ def _read_doc_entry(entry: object, layout: _Layout) -> NewsRecord | None:
 
 
 def _build_articles(
-    rows: Sequence[_Row], raw: RawFile, fetched_at: datetime, expected: str, counts: NewsReport
-) -> tuple[pl.DataFrame, NewsReport]:
+    rows: Sequence[_Row], raw: RawFile, fetched_at: datetime, expected: str, counts: Counter[str]
+) -> tuple[pl.DataFrame, Counter[str]]:
     """Build the articles of a file from its numbered records, of which None is an unreadable one.
 
     A record without a title is left out.
@@ -300,13 +300,16 @@ def _build_articles(
 
     records = [record for _, record in rows if record is not None and record.title]
     frame = build_article_frame(records, raw, fetched_at)
-    return frame, counts + NewsReport(
-        files=1,
-        records=len(rows),
-        articles=frame.height,
-        untitled=len(rows) - len(records) - len(unreadable),
-        unreadable=len(unreadable),
+    counts.update(
+        {
+            "files": 1,
+            "records": len(rows),
+            "articles": frame.height,
+            "without a title": len(rows) - len(records) - len(unreadable),
+            "unreadable": len(unreadable),
+        }
     )
+    return frame, counts
 
 
 def _read_gkg_row(row: str, file_time: datetime) -> tuple[NewsRecord | None, int]:

@@ -7,8 +7,8 @@ have (``compevo_core.data.news``).
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -26,7 +26,7 @@ from compevo_core.data.news import (
 )
 from compevo_core.errors import ConfigError, SchemaDrift
 from compevo_core.runtime.files import read_toml
-from compevo_pipeline.sources.common.articles import EmptyNewsAnswer, NewsReport
+from compevo_pipeline.sources.common.articles import LOSSES, EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import (
     Clock,
     Mode,
@@ -168,7 +168,7 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     yield from _read_single_files(archive, clock)
 
 
-def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
+def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse any GDELT file into ``ARTICLE_SCHEMA``, with counts.
 
     Raises:
@@ -180,17 +180,17 @@ def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     """
     # The bulk names first: .gal.json ends in .json too.
     if raw.name.endswith(GAL_SUFFIXES):
-        frame, report = parse_gal(raw)
+        frame, counts = parse_gal(raw)
     elif raw.name.endswith(GKG_SUFFIXES):
-        frame, report = parse_gkg(raw)
+        frame, counts = parse_gkg(raw)
     elif raw.name.endswith(".json"):
-        frame, report = parse_doc(raw)
+        frame, counts = parse_doc(raw)
     else:
         raise SchemaDrift(
             f"{raw.name}: not a DOC answer (.json), a GAL file (.gal.json.gz) or a GKG file "
             "(.gkg.csv.zip); rename it"
         )
-    return check_periods(frame, [raw], read_periods), report
+    return check_periods(frame, [raw], read_periods), counts
 
 
 def read_periods(raw: RawFile) -> list[Period]:
@@ -211,7 +211,7 @@ def read_periods(raw: RawFile) -> list[Period]:
 
 def parse_all(
     raws: Iterable[RawFile], queries: NewsQueries | None = None
-) -> tuple[pl.DataFrame, NewsReport]:
+) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse many files into one frame without duplicates; count the empty answers.
 
     The 15-minute files hold the news of the whole world: of those fetched live only articles that
@@ -221,25 +221,25 @@ def parse_all(
     :func:`parse_counted` raises.
     """
     frames: list[pl.DataFrame] = []
-    total = NewsReport()
+    total = Counter(dict.fromkeys(LOSSES, 0))
     for raw in raws:
         try:
-            frame, report = parse_counted(raw)
+            frame, counts = parse_counted(raw)
         except EmptyNewsAnswer:
             # One empty poll among many is normal; only nothing but empty polls is a failure.
-            total += NewsReport(files=1, empty_answers=1)
+            total.update({"files": 1, "empty answers": 1})
             continue
 
         if queries is not None and raw.mode is Mode.LIVE:
             if _is_bulk(raw.name):
                 frame = queries.keep_concerned(frame)
-            report = replace(report, articles=frame.height)
+            counts["articles"] = frame.height
         frames.append(frame)
-        total += report
+        total.update(counts)
 
     if not frames:
         raise EmptyNewsAnswer(
-            f"none of {total.files} news files held an article; this is a failure, not a day "
+            f"none of {total['files']} news files held an article; this is a failure, not a day "
             "without news: try later"
         )
     return deduplicate_articles(pl.concat(frames)), total
@@ -252,10 +252,10 @@ def parse_concerned(
 
     Of near-identical headlines the first is kept, where any news was fetched live.
     """
-    frame, report = parse_all(raws, read_queries(news_queries))
+    frame, counts = parse_all(raws, read_queries(news_queries))
     if frame["source"].str.starts_with(f"{Mode.LIVE}:").any():
         frame = drop_near_identical(frame)
-    return frame, report.describe_losses()
+    return frame, {name: counts[name] for name in LOSSES}
 
 
 def _is_bulk(name: str) -> bool:
