@@ -28,7 +28,7 @@ from compevo_pipeline.sources.common.articles import NewsRecord, build_article_f
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import check_document, read_json, read_text
 from compevo_pipeline.sources.common.nem import PERIODS_PER_DAY
-from compevo_pipeline.sources.common.tables import LINE, Quoting, read_table
+from compevo_pipeline.sources.common.tables import LINE, read_table
 
 SOURCE = "n2f_benchmark"
 FOLDER = "n2f_electricity"
@@ -122,7 +122,7 @@ def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
     They state in some wording that there is no suitable news, and are dropped.
     """
     text = read_text(raw.content, raw.name)
-    table = read_table(text, raw.name, NEWS_HEADER, quoting=Quoting.LINES)
+    table = read_table(text, raw.name, NEWS_HEADER, spans_lines=True)
 
     items = [item for row in table.iter_rows(named=True) if (item := _read_item(raw, row))]
     if not items:

@@ -322,7 +322,6 @@ def untar(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[
 @contextmanager
 def _translate_damage(name: str, form: str, *others: type[Exception]) -> Iterator[None]:
     """Turn what the standard library raises of a packed file into this project's errors."""
-    damage = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
     try:
         yield
     except (RuntimeError, NotImplementedError) as error:
@@ -331,7 +330,15 @@ def _translate_damage(name: str, form: str, *others: type[Exception]) -> Iterato
             f"{name}: the {form} is encrypted or packed by an unknown method ({error}); "
             "publishers send neither: fetch it again, or unpack it and pack it plainly"
         ) from error
-    except (*damage, *others) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        OSError,
+        EOFError,
+        ValueError,
+        *others,
+    ) as error:
         raise SourceTransient(
             f"{name}: the {form} is damaged or truncated ({error}); fetch or copy the file again"
         ) from error

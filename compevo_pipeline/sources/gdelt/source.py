@@ -6,6 +6,7 @@ does not: the formats (``gdelt.parse``), fetching (``gdelt.live``), which candid
 have (``compevo_core.data.news``).
 """
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -24,7 +25,7 @@ from compevo_core.data.news import (
     is_in_language,
     is_of_country,
 )
-from compevo_core.errors import ConfigError, SchemaDrift
+from compevo_core.errors import ConfigError, SchemaDrift, SourceAbsent
 from compevo_core.runtime.files import read_toml
 from compevo_pipeline.sources.common.articles import LOSSES, EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import (
@@ -163,9 +164,17 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
             # Members have the same names in every tar: the day in front keeps their labels apart.
             name = f"{path.name.removesuffix('.tar.gz')}_{member.replace('/', '_')}"
             yield read_archive_file(
-                path, path.parents[1], (name, content), source=DOC_SOURCE, clock=clock
+                path, Path(archive or ""), (name, content), source=DOC_SOURCE, clock=clock
             )
-    yield from _read_single_files(archive, clock)
+    # Single stored answers, the empty ones too (they are counted), and bulk files.
+    patterns = {
+        DOC_SOURCE: (DOC_FOLDER, ("*.json",)),
+        BULK_SOURCE: (BULK_FOLDER, [f"*{suffix}" for suffix in (*GAL_SUFFIXES, *GKG_SUFFIXES)]),
+    }
+    for source, (folder, files) in patterns.items():
+        with contextlib.suppress(SourceAbsent):
+            for path in find_archive_files(archive, folder, *files):
+                yield read_archive_file(path, Path(archive or ""), source=source, clock=clock)
 
 
 def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
@@ -260,17 +269,3 @@ def parse_concerned(
 
 def _is_bulk(name: str) -> bool:
     return name.endswith((*GAL_SUFFIXES, *GKG_SUFFIXES))
-
-
-def _read_single_files(archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield single stored answers, the empty ones too (they are counted), and bulk files."""
-    if archive is None:
-        return
-
-    folder = archive / DOC_FOLDER
-    for path in [*sorted(folder.glob("*/*.json")), *sorted(folder.glob("*.json"))]:
-        yield read_archive_file(path, archive, source=DOC_SOURCE, clock=clock)
-
-    for path in sorted((archive / BULK_FOLDER).glob("*.g*")):
-        if _is_bulk(path.name):
-            yield read_archive_file(path, archive, source=BULK_SOURCE, clock=clock)
