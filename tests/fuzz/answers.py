@@ -47,7 +47,11 @@ def check_articles(name, content, source, parse):
         return
     validate_articles(frame)
     # Nothing disappears uncounted; two records may be of one address.
-    assert report.records - report.untitled - report.unreadable >= frame.height == report.articles
+    assert (
+        report["records"] - report["without a title"] - report["unreadable"]
+        >= frame.height
+        == report["articles"]
+    )
     assert not any(UNSTORABLE.search(title) for title in frame["title"])
 
 

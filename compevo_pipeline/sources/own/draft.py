@@ -184,7 +184,9 @@ def draft_declaration(
     declared = {"name": request.name, **_drop_unset(sections)}
     declaration = check_declaration(declared | {"splits": _ANY_SPLITS}, "the declaration")
     frame, repairs = parse_series(raw, declaration)
-    draft.findings.append(repairs.describe())
+    draft.findings.append(
+        ", ".join(f"{count:,} {what}" for what, count in repairs.items() if count)
+    )
     parts = frame.partition_by("series_id", maintain_order=True)
     for part in parts:
         draft.warnings += describe_faults(part["series_id"][0], part, step)

@@ -140,7 +140,7 @@ REFUSED = {
         (put(0, "hourly_units", "temperature_2m", value="°F"), "is in '°F', not '°C'; fetch"),
     ],
     "ecb": [(swap("AUD", "AUX"), r"line 1: the header lacks \['AUD'\]")],
-    "ecb-zip": [(whole(pack(("readme.txt", "hello"))), "readme.txt")],
+    "ecb-zip": [(whole(pack(("readme.txt", "hello"))), "the header lacks")],
     "ecb-sdmx": [
         (swap("OBS_VALUE", "VALUE"), r"line 1: the header lacks \['OBS_VALUE'\]"),
         (swap("USD", "CAD"), "no rate of USD"),
@@ -173,7 +173,7 @@ REFUSED = {
     ],
     "gdelt-gkg": [(whole(pack(("a.csv", "x"), ("b.csv", "x"))), "holds 2 files")],
     "gdelt-gal": [
-        (lambda content: content[:-9], SourceTransient, "stream is truncated"),
+        (lambda content: content[:-9], SourceTransient, "stream is damaged or truncated"),
         (whole(gzip.compress(b"")), EmptyNewsAnswer, "no line in it"),
     ],
     "gdelt-doc": [

@@ -73,7 +73,7 @@ FLIPPED[len(FLIPPED) // 2] ^= 0xFF
 @pytest.mark.parametrize(
     ("content", "error", "reason"),
     [
-        (PACKED[:-20], SourceTransient, "the gzip stream is truncated after .* fetch or copy"),
+        (PACKED[:-20], SourceTransient, "the gzip stream is damaged or truncated .* fetch or copy"),
         (bytes(FLIPPED), SourceTransient, "damaged"),
         (b"REGION,SETTLEMENTDATE\n", SchemaDrift, "not a gzip file"),
         (gzip.compress(b"0" * 10**6), SchemaDrift, "more than 200000 bytes"),

@@ -6,7 +6,6 @@ from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.tables import (
     BLANK,
     LINE,
-    Quoting,
     read_rows,
     read_table,
     to_number,
@@ -47,8 +46,8 @@ def test_text_for_a_number_names_line_and_cell(cell):
 QUOTED = 'day,value\n"2020-01-01","1,5"\n2020-01-02,2\n'
 
 
-def read_quoted(text, quoting=Quoting.CELLS):
-    return read_table(text, "t.csv", ("day", "value"), quoting=quoting)
+def read_quoted(text, spans_lines=False):
+    return read_table(text, "t.csv", ("day", "value"), spans_lines=spans_lines)
 
 
 def test_a_quoted_cell_may_hold_the_separator():
@@ -56,15 +55,8 @@ def test_a_quoted_cell_may_hold_the_separator():
     assert read_quoted(QUOTED)[LINE].to_list() == [2, 3]
 
 
-def test_without_quoting_a_quote_is_a_character_like_any_other():
-    plain = read_table('day,value\n2020-01-01,"1"\n', "t.csv", ("day", "value"))
-    assert plain["value"].to_list() == ['"1"']
-    with pytest.raises(SchemaDrift, match="line 2: 3 cells, not 2"):
-        read_quoted(QUOTED, Quoting.NONE)
-
-
 def test_a_line_break_in_a_cell_is_counted_in_the_lines_that_follow():
     text = QUOTED.replace("1,5", "1\n5")
-    assert read_quoted(text, Quoting.LINES)[LINE].to_list() == [2, 4]
+    assert read_quoted(text, spans_lines=True)[LINE].to_list() == [2, 4]
     with pytest.raises(SchemaDrift, match=r"t\.csv"):
-        read_quoted(text, Quoting.CELLS)
+        read_quoted(text)

@@ -66,7 +66,7 @@ def test_units_thousands_a_mark_and_empty_cells_are_read_and_counted():
     frame, repairs = parse_series(wrap(text), declare())
     assert frame["value"].to_list() == [1234.0, 987.5, None]
     assert frame["flag"].to_list() == ["observed", "observed", "missing"]
-    assert (repairs.cells_with_unit, repairs.empty_cells) == (2, 1)
+    assert (repairs["cells with unit"], repairs["empty cells"]) == (2, 1)
     assert set(frame["series_id"]) == {"OWN/load_mw"}
 
 
@@ -100,7 +100,7 @@ def test_equal_duplicates_and_another_order_are_repaired_and_counted():
     text = morning("00:30,2", "00:00,1", "00:30,2", "01:00,3")
     frame, repairs = parse_series(wrap(text), declare())
     assert frame["value"].to_list() == [1.0, 2.0, 3.0]
-    assert (repairs.equal_duplicates, repairs.out_of_order) == (1, 1)
+    assert (repairs["equal duplicates"], repairs["out of order"]) == (1, 1)
 
 
 def test_contradicting_duplicates_are_refused_with_both_rows_unless_one_is_declared():
@@ -625,7 +625,7 @@ def test_events_are_added_up_by_step_and_steps_without_one_are_filled(step, coun
     frame, repairs = parse_series(wrap(EVENTS), declare(declared, **keys))
     assert frame["value"].sum() == sum(i % 5 for i in range(900))
     assert frame["value"].null_count() == 0 and frame.height == count
-    assert repairs.stamps_seconds_off == 0
+    assert repairs["stamps seconds off"] == 0
     by_shop, _ = parse_series(wrap(EVENTS), declare(declared, **keys, id="shop"))
     assert by_shop["series_id"].n_unique() == 2 and by_shop["value"].sum() == frame["value"].sum()
     with pytest.raises(CompEvoError, match=r"off the grid|share|again"):
