@@ -25,12 +25,7 @@ from compevo_pipeline.defs.dead_runs import dead_runs
 from compevo_pipeline.defs.definition import DAILY_REFRESH
 from compevo_pipeline.defs.jobs import build_jobs
 from compevo_pipeline.defs.loggers import progress_logger
-from compevo_pipeline.defs.resources import (
-    KubernetesPipes,
-    Launchers,
-    PodClient,
-    Workspace,
-)
+from compevo_pipeline.defs.resources import Launchers, Workspace
 from compevo_pipeline.defs.schedules import build_schedules, find_unscheduled
 from compevo_pipeline.launchers.process import PodSpec
 from compevo_pipeline.paper import assets as paper
@@ -47,16 +42,11 @@ def build_defs(
     feeds: FeedTable | None = None,
     launchers: Launchers | None = None,
     clock: Clock | None = None,
-    pod: PodSpec | None = None,
-    pod_client: PodClient | None = None,
 ) -> dg.Definitions:
     """Wire the whole graph for one deployment.
 
-    What is given takes the place of the project's own; a pod, of the one that the settings name.
+    What is given takes the place of the project's own.
     """
-    if pod is None and settings.pod is not None:
-        pod = PodSpec.read(settings.pod)
-
     # Schedules name jobs by object, so both come from one list.
     deployment = Deployment(settings=settings)
     registry = deployment.registry
@@ -84,8 +74,8 @@ def build_defs(
         resources={
             "workspace": Workspace(settings=settings, mode=settings.mode.value),
             "feeds": table,
-            "launchers": launchers or Launchers(pod),
-            "pod_client": pod_client or KubernetesPipes(),
+            "launchers": launchers
+            or Launchers(PodSpec.read(settings.pod) if settings.pod else None),
             "judge_endpoint": paper.JudgeEndpoint.from_settings(settings),
             "audit_news": paper.audit_news,
             "clock": now,

@@ -58,7 +58,7 @@ from compevo_pipeline.defs.definition import (
     define_by_dataset,
     translate_errors,
 )
-from compevo_pipeline.defs.resources import Launchers, PodClient
+from compevo_pipeline.defs.resources import Launchers
 from compevo_pipeline.paper.benchmark_runs import BenchmarkData
 from compevo_pipeline.paper.experiments import (
     ExperimentRun,
@@ -152,14 +152,12 @@ def build_ablation_asset(
     context: dg.AssetExecutionContext,
     workspace: dg.ResourceParam[Deployment],
     launchers: dg.ResourceParam[Launchers],
-    pod_client: dg.ResourceParam[PodClient],
 ) -> dg.MaterializeResult[Any]:
     """Train the variants, score them and pair them with the full method."""
     config = AblationConfig.read(context)
 
     base = config.resolve(workspace.preset_for(dataset))
     seeds = config.select_seeds(base)
-    launcher = launchers.get(config.launcher, config.processes, pod_client)
     plan = ExperimentRun(
         experiment=find_experiment(config.experiment),
         changes=config.select_variants(),
@@ -174,7 +172,7 @@ def build_ablation_asset(
     path, rows, paired = run_experiment(
         workspace,
         plan,
-        train=lambda jobs: launcher.launch(context, jobs),
+        train=lambda jobs: launchers.launch(context, jobs, config.launcher, config.processes),
         log=context.log,
     )
 

@@ -33,7 +33,7 @@ from compevo_core.runtime.usage import Steps
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.endpoints import endpoint_transport
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.launchers.worker import TrainJob, prepare_job
+from compevo_pipeline.launchers.worker import TrainJob
 from compevo_pipeline.storage.code_versions import fits_folder, read_commit, stages_folder
 from compevo_pipeline.storage.runs import find_current_run, make_run_name
 from compevo_pipeline.work.deployment import Deployment
@@ -272,15 +272,15 @@ def _train_changes(
             if plan.resume and RunFolder(layout.run(model)).is_finished:
                 name = model
             else:
-                jobs[name] = prepare_job(
-                    layout,
-                    folder,
-                    news,
-                    config,
-                    name,
+                jobs[name] = TrainJob(
+                    config=config.to_dict(),
+                    windows=str(folder),
+                    news=str(news or ""),
+                    out=str(layout.run(name)),
                     resume=plan.resume,
+                    fits=str(fits_folder(layout)),
+                    stages=str(stages),
                     shard_backbone=plan.shard_backbone,
-                    stages=stages,
                 )
             run = layout.run(name)
             log.info(f"{change.name}, seed {seed}: {run}")

@@ -23,9 +23,9 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.defs.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
 from compevo_pipeline.defs.definition import GPU_POOL, NO_SOURCE, LaunchConfig, define_by_dataset
 from compevo_pipeline.defs.metadata import escape_markdown, sketch_validation
-from compevo_pipeline.defs.resources import LauncherName, Launchers, PodClient
-from compevo_pipeline.launchers.worker import prepare_job
-from compevo_pipeline.storage.code_versions import TRAINING_CODE, code_version
+from compevo_pipeline.defs.resources import LauncherName, Launchers
+from compevo_pipeline.launchers.worker import TrainJob
+from compevo_pipeline.storage.code_versions import TRAINING_CODE, code_version, fits_folder
 from compevo_pipeline.storage.runs import (
     hash_model,
     make_run_name,
@@ -189,7 +189,6 @@ def build_model_asset(
     context: dg.AssetExecutionContext,
     workspace: dg.ResourceParam[Deployment],
     launchers: dg.ResourceParam[Launchers],
-    pod_client: dg.ResourceParam[PodClient],
 ) -> dg.MaterializeResult[Any]:
     """Train the method, or find the run that is trained already."""
     config = TrainConfig.read(context)
@@ -234,18 +233,17 @@ def build_model_asset(
         chosen = config.model_copy(update={"resume": False})
     is_trained_now = not (RunFolder(run).is_finished and chosen.resume)
 
-    job = prepare_job(
-        layout,
-        folder,
-        news,
-        resolved,
-        name,
+    job = TrainJob(
+        config=resolved.to_dict(),
+        windows=str(folder),
+        news=str(news or ""),
+        out=str(run),
         resume=chosen.resume,
+        fits=str(fits_folder(layout)),
         shard_backbone=chosen.shard_backbone,
         facts=plan.facts,
     )
-    launcher = launchers.get(config.launcher, config.processes, pod_client)
-    reported = launcher.launch(context, [job])
+    reported = launchers.launch(context, [job], config.launcher, config.processes)
     if is_trained_now:
         write_code_version(run, version)
 
