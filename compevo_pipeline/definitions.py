@@ -53,6 +53,7 @@ def build_defs(
     broken = {**find_unscheduled(deployment), **registry.broken}
     table: FeedTable = {**deployment.feeds(), **(feeds or {})}
     now = clock or utc_now
+    pod = PodSpec.read(settings.pod) if settings.pod else None
     jobs = build_jobs(registry, deployment.layout)
     names = frozenset(dataset.name for dataset in registry.own)
     return dg.Definitions(
@@ -74,9 +75,7 @@ def build_defs(
         resources={
             "workspace": Workspace(settings=settings, mode=settings.mode.value),
             "feeds": table,
-            "launchers": launchers
-            or Launchers(PodSpec.read(settings.pod) if settings.pod else None),
-            "judge_endpoint": paper.JudgeEndpoint.from_settings(settings),
+            "launchers": launchers or Launchers(pod),
             "audit_news": paper.audit_news,
             "clock": now,
         },

@@ -144,20 +144,26 @@ def _json_object(url: str, response: requests.Response) -> Mapping[str, Any]:
     return answer
 
 
-def read_selector(config: RunConfig) -> Transport | None:
-    """Return what asks the endpoint, or None where the backbone mutates or nothing does."""
-    if not config.evolution.selector.startswith(ENDPOINT):
-        return None
+def open_judge(wanted: str, settings: Settings) -> Transport:
+    """Return what asks the endpoint of a deployment's judge; ``wanted`` is what needs it.
 
-    settings = Settings.from_environment()
+    ConfigError where none is set.
+    """
     if not settings.judge_url:
         raise ConfigError(
-            f"evolution.selector = {config.evolution.selector!r} needs an endpoint: set "
-            "COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or leave the setting out"
+            f"{wanted} needs an endpoint: set COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or leave "
+            "it out"
         )
-    return endpoint_transport(
-        settings.judge_url, api_key=settings.judge_key.get_secret_value() or None
-    )
+    key = settings.judge_key.get_secret_value()
+    return endpoint_transport(settings.judge_url, api_key=key or None)
+
+
+def read_selector(config: RunConfig) -> Transport | None:
+    """Return what asks the endpoint, or None where the backbone mutates or nothing does."""
+    selector = config.evolution.selector
+    if not selector.startswith(ENDPOINT):
+        return None
+    return open_judge(f"evolution.selector = {selector!r}", Settings.from_environment())
 
 
 def read_server(config: RunConfig) -> Server | None:

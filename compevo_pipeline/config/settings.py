@@ -45,9 +45,6 @@ DEFAULT_PRESETS = {Mode.SAMPLE: "demo", Mode.ARCHIVE: "default", Mode.LIVE: "def
 DATASET_PRESETS = {"electricity-operational": "operational"}
 """Preset that takes the place of ``default`` for a data set whose views hold more."""
 
-JUDGE_KEY_VARIABLE = "COMPEVO_JUDGE_KEY"
-"""Variable of the endpoint's API key; Dagster knows this name and never the value."""
-
 _PREFIX = "COMPEVO_"
 
 
