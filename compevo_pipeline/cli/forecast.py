@@ -323,7 +323,7 @@ def verify(
     from compevo_pipeline.work.next_day import list_damaged_states
 
     deployment = arguments.open_deployment()
-    root = folder or deployment.layout.forecasts / "issued"
+    root = folder or deployment.layout.all_issued
     names = [dataset] if dataset else sorted(path.name for path in root.glob("*/"))
     for name in names:
         chain = verify_issued(root / name)
@@ -370,7 +370,7 @@ def explain(
     from compevo_pipeline.config.settings import Settings
 
     settings = Settings.from_environment()
-    issued_folder = settings.layout(settings.mode).forecasts / "issued"
+    issued_folder = settings.layout(settings.mode).all_issued
     names = [dataset] if dataset else sorted(path.name for path in issued_folder.glob("*/"))
     records = [
         record

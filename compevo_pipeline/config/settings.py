@@ -10,10 +10,10 @@ same files in every mode, and are stored with the data of that mode.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -48,104 +48,64 @@ DATASET_PRESETS = {"electricity-operational": "operational"}
 _PREFIX = "COMPEVO_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place(property):
+    """A path below the root, with what it holds as its description."""
+
+    def __init__(self, name: str, doc: str) -> None:
+        super().__init__(lambda layout: layout.root / name)
+        self.__doc__ = doc
+
+    if TYPE_CHECKING:
+
+        def __get__(self, layout: object, owner: type | None = None) -> Path: ...  # type: ignore[override]
+
+
+class _Folders(property):
+    """Folders below the root, each by the name of a data set or a run."""
+
+    def __init__(self, name: str, doc: str) -> None:
+        super().__init__(lambda layout: (layout.root / name).joinpath)
+        self.__doc__ = doc
+
+    if TYPE_CHECKING:
+
+        def __get__(  # type: ignore[override]
+            self, layout: object, owner: type | None = None
+        ) -> Callable[[str], Path]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """Folders of one kind of data (synthetic or real)."""
 
     root: Path
 
-    @property
-    def series(self) -> Path:
-        """Parquet series, one folder per data set."""
-        return self.root / "series"
+    series = _Place("series", "Parquet series, one folder per data set.")
+    tables = _Place("tables", "Frames that accompany a data set's series, one folder per data set.")
+    raw = _Place("raw", "Bytes as the publishers sent them, each with its url, sha256 and time.")
+    ledger = _Place("raw/ledger.sqlite", "What was asked of the publishers, what came, what not.")
+    news_database = _Place("news.duckdb", "The DuckDB file of articles.")
+    embeddings = _Place("embeddings", "Embeddings of titles, one folder per encoder.")
+    receipts = _Place("receipts", "What was made from what; may be deleted at any time.")
+    stages = _Place("stages", "Supervised stages that variants of an ablation share while it runs.")
+    fits = _Place("fits", "Fitted baselines that several assets use; may be deleted at any time.")
+    forecasts = _Place("forecasts", "Stored forecasts by window, one Parquet file an experiment.")
+    all_issued = _Place("forecasts/issued", "Issued forecasts, a folder for each data set.")
+    all_scored = _Place("forecasts/scored", "Scores of issued forecasts, a file for each data set.")
+    alerts = _Place("alerts", "Alerts that were sent, one file per fault and day.")
+    results = _Place("results", "Result rows, one CSV an experiment.")
+    report = _Place("report", "The static pages.")
 
-    @property
-    def tables(self) -> Path:
-        """Frames that accompany a data set's series, one folder per data set."""
-        return self.root / "tables"
-
-    @property
-    def raw(self) -> Path:
-        """Bytes as the publishers sent them, each with a file of its url, sha256 and time."""
-        return self.root / "raw"
-
-    @property
-    def ledger(self) -> Path:
-        """What was asked of the publishers, what came, what is absent."""
-        return self.raw / "ledger.sqlite"
-
-    @property
-    def news_database(self) -> Path:
-        """The DuckDB file of articles."""
-        return self.root / "news.duckdb"
-
-    @property
-    def embeddings(self) -> Path:
-        """Embeddings of titles, one folder per encoder."""
-        return self.root / "embeddings"
-
-    @property
-    def receipts(self) -> Path:
-        """What was made from what; may be deleted at any time."""
-        return self.root / "receipts"
-
-    def news_pool(self, dataset: str) -> Path:
-        """Return the folder of the articles that windows of a data set name, for its training."""
-        return self.root / "news" / dataset
-
-    def windows(self, dataset: str) -> Path:
-        """Return the folder of a data set's windows."""
-        return self.root / "windows" / dataset
-
-    def run(self, name: str) -> Path:
-        """Return the folder of a training run."""
-        return self.root / "runs" / name
-
-    def control(self, dataset: str) -> Path:
-        """Return the folder of the runs in worlds with planted news."""
-        return self.root / "control" / dataset
-
-    def text(self, name: str) -> Path:
-        """Return the folder of the runs on worded data."""
-        return self.root / "text" / name
-
-    @property
-    def stages(self) -> Path:
-        """Supervised stages that the variants of an ablation share while it runs."""
-        return self.root / "stages"
-
-    @property
-    def fits(self) -> Path:
-        """Fitted baselines that several assets use; may be deleted at any time."""
-        return self.root / "fits"
-
-    @property
-    def forecasts(self) -> Path:
-        """Stored forecasts by window, one Parquet file an experiment."""
-        return self.root / "forecasts"
-
-    def issued(self, dataset: str) -> Path:
-        """Return the folder of a data set's issued forecasts, which are never changed."""
-        return self.forecasts / "issued" / dataset
+    news_pool = _Folders("news", "Articles that windows of a data set name, for its training.")
+    windows = _Folders("windows", "A data set's windows.")
+    run = _Folders("runs", "A training run.")
+    control = _Folders("control", "Runs of a data set in worlds with planted news.")
+    text = _Folders("text", "Runs on worded data.")
+    issued = _Folders("forecasts/issued", "A data set's issued forecasts, never changed.")
 
     def scored(self, dataset: str) -> Path:
         """Return the file of the scores of a data set's issued forecasts, by day."""
-        return self.forecasts / "scored" / f"{dataset}.parquet"
-
-    @property
-    def alerts(self) -> Path:
-        """Alerts that were sent, one file per fault and day."""
-        return self.root / "alerts"
-
-    @property
-    def results(self) -> Path:
-        """Result rows, one CSV an experiment."""
-        return self.root / "results"
-
-    @property
-    def report(self) -> Path:
-        """The static pages."""
-        return self.root / "report"
+        return self.all_scored / f"{dataset}.parquet"
 
 
 def _split(text: object) -> object:

@@ -71,8 +71,7 @@ def write_forecasts(
     from compevo_core.report.forecast_page import FORECAST_PAGE, render_forecasts
 
     layout = deployment.layout
-    issued, scored = layout.forecasts / "issued", layout.forecasts / "scored"
-    days = read_days(issued, layout.root / "windows", scored)
+    days = read_days(layout.all_issued, layout.root / "windows", layout.all_scored)
     days = [day for day in days if dataset in ("", day.issued.facts["dataset"])]
     text = render_forecasts(days, mode=deployment.data_mode.value, generated_at=now)
     return write_text(page or layout.report / FORECAST_PAGE, text)
@@ -94,7 +93,7 @@ def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[st
     from compevo_core.report.forecast_page import render_forecasts
 
     layout = deployment.layout
-    issued, scores = layout.forecasts / "issued", folder / "scores"
+    issued, scores = layout.all_issued, folder / "scores"
     chains, by_step = {}, {}
     for root in sorted(path.parent for path in issued.glob(f"*/{CHAIN_FILE}")):
         dataset = root.name
@@ -108,7 +107,7 @@ def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[st
     if not chains:
         raise DataError(f"no forecast was issued in {issued}: issue one with `compevo forecast`")
 
-    days = read_days(issued, layout.root / "windows", layout.forecasts / "scored")
+    days = read_days(issued, layout.root / "windows", layout.all_scored)
     known = [by_step.get(day.issued.facts["dataset"], day.by_step) for day in days]
     page = render_forecasts(
         [replace(day, by_step=steps) for day, steps in zip(days, known, strict=True)],

@@ -33,6 +33,8 @@ class InlineLauncher(Launchers):
     """Trains in the test's own process."""
 
     def launch(self, context, jobs, kind="process", processes=None):
+        for job in jobs:
+            job.write()
         return run_jobs(jobs, context.log)
 
 
