@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -110,13 +110,13 @@ def ingest_feed(
                 # The format changed, it seems: what can be read is stored, and the run fails.
                 if len(read.files) < MIN_READABLE_SHARE * len(batch):
                     failure = read.error
-                counts.update(ingest.store(read.files, read.rows))
+                counts.update(ingest.store(read))
                 counts["rejected"] += len(read.rejected)
                 _ask_again(ingest, live, read.files)
             # The last file may have more members than this batch holds.
             live.ledger.confirm(keep_last=not is_last)
 
-        note_rows(deployment, dataset, deployment.feeds()[dataset])
+        note_rows(deployment, dataset)
         if failure is not None:
             raise failure
 
@@ -143,7 +143,7 @@ def _ingest_files(ingest: "_Ingest", files: Sequence[RawFile], *, is_whole: bool
         return {**_measure(files), "known files": len(files)}
 
     # All parsers run, and all rows are looked at, before anything is stored.
-    counts = ingest.store(files, ingest.read(files))
+    counts = ingest.store(ingest.read(files))
     # Changes that wait are confirmed by the same files, read again later.
     is_dataset = dataset in deployment.registry
     if not is_dataset or deployment.series_store().read_waiting(dataset).is_empty():
@@ -241,14 +241,13 @@ def mend_store(
 
     Files whose bytes are gone too are asked for again, as far as a refresh or a backfill reaches.
     """
-    feeds = deployment.feeds()[dataset]
-    lost = find_lost(deployment, dataset, feeds)
+    lost = find_lost(deployment, dataset)
     if not lost:
         return {}
     shown = ", ".join(f"{count:,} of {name}" for name, count in sorted(lost.items())[:_SHOWN_LOST])
     log.warning(f"{dataset} lacks rows that were stored ({shown}): its raw files are read again")
     counts = rebuild(deployment, dataset, clock=clock, log=log)
-    gone = ask_for_gone(deployment, feeds)
+    gone = ask_for_gone(deployment, deployment.feeds()[dataset])
     if gone:
         log.warning(
             f"{dataset}: the bytes of {gone} stored files are gone too; they are requested again; "
@@ -291,12 +290,12 @@ def rebuild(
             if read.rejected:
                 of_feed["rejected"] += len(read.rejected)
             if read.files:
-                of_feed.update(ingest.store(read.files, read.rows))
+                of_feed.update(ingest.store(read))
         if of_feed:
             counts[feed.name] = dict(of_feed)
             log.info(f"{feed.name}: " + ", ".join(f"{n:,} {name}" for name, n in of_feed.items()))
 
-    note_rows(deployment, dataset, deployment.feeds()[dataset])
+    note_rows(deployment, dataset)
     return counts
 
 
@@ -336,20 +335,13 @@ def hash_news(deployment: Deployment) -> str:
     return hash_text(deployment.news_store().hash_content())[:_VERSION_DIGITS]
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """What files hold: frames by kind, and the counts of what was left out of them."""
-
-    frames: Mapping[FrameKind, pl.DataFrame] = field(default_factory=dict)
-    losses: Mapping[str, int] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
-    """Files that can be read, with their rows, and the others."""
+    """Files that can be read with what they hold, and the others."""
 
-    files: Sequence[RawFile]
-    rows: _Rows
+    files: Sequence[RawFile] = ()
+    frames: Mapping[FrameKind, pl.DataFrame] = field(default_factory=dict)
+    losses: Mapping[str, int] = field(default_factory=dict)  # counts of what was left out of them
     rejected: Sequence[tuple[RawFile, SourceError]] = ()
     error: SourceError | None = None  # of all files together
 
@@ -363,7 +355,7 @@ class _Ingest:
     dataset: str
     now: datetime
 
-    def read(self, raw_files: Sequence[RawFile]) -> _Rows:
+    def read(self, raw_files: Sequence[RawFile]) -> _Batch:
         """Parse files, and refuse or leave out what cannot be true."""
         frames: dict[FrameKind, pl.DataFrame] = {}
         losses: dict[str, int] = {}
@@ -388,17 +380,17 @@ class _Ingest:
             frames[kind] = frame
 
         self._refuse_far(frames, frames)
-        return _Rows(frames, losses)
+        return _Batch(files=raw_files, frames=frames, losses=losses)
 
     def read_batch(self, batch: Sequence[RawFile]) -> _Batch:
         """Read files together; where that fails, those that can be read one by one."""
         try:
-            return _Batch(files=batch, rows=self.read(batch))
+            return self.read(batch)
         except SourceError as error:
             together = error
 
         rejected: list[tuple[RawFile, SourceError]] = []
-        alone: list[tuple[RawFile, _Rows]] = []
+        alone: list[tuple[RawFile, _Batch]] = []
         for raw_file in batch:
             try:
                 alone.append((raw_file, self.read([raw_file])))
@@ -420,19 +412,19 @@ class _Ingest:
                 rejected.append((raw_file, error))
         if not rejected:
             raise together  # several files together may fail where each alone does not
-        rows = self.read(files) if files else _Rows()
-        return _Batch(files=files, rows=rows, rejected=rejected, error=together)
+        readable = self.read(files) if files else _Batch()
+        return replace(readable, rejected=rejected, error=together)
 
-    def store(self, raw_files: Sequence[RawFile], rows: _Rows) -> dict[str, int]:
+    def store(self, batch: _Batch) -> dict[str, int]:
         """Keep the bytes and store the rows; return what the log says of them."""
         store = self.deployment.raw_store()
-        for raw_file in raw_files:
+        for raw_file in batch.files:
             # What came from a publisher just now was kept on arrival.
             if raw_file.mode is not Mode.LIVE:
                 store.write(raw_file)
 
-        counts = {**_measure(raw_files), **rows.losses}
-        for kind, frame in rows.frames.items():
+        counts = {**_measure(batch.files), **batch.losses}
+        for kind, frame in batch.frames.items():
             counts |= self._store_frame(kind, frame)
         return counts
 
@@ -597,10 +589,10 @@ def list_batches(deployment: Deployment, feed: Feed) -> Iterator[list[RawFile]]:
         yield batch
 
 
-def count_rows(deployment: Deployment, dataset: str, feeds: Sequence[Feed]) -> dict[str, int]:
-    """Return the rows of each store that feeds write, by a name of it."""
+def count_rows(deployment: Deployment, dataset: str) -> dict[str, int]:
+    """Return the rows of each store that the feeds of a data set write, by a name of it."""
     counts: dict[str, int] = {}
-    kinds = {kind for feed in feeds for kind in feed.parsers}
+    kinds = {kind for feed in deployment.feeds()[dataset] for kind in feed.parsers}
     if FrameKind.SERIES in kinds:
         counts |= deployment.series_store().count_rows(dataset)
     for kind in kinds & KEYS.keys():
@@ -614,20 +606,20 @@ def count_rows(deployment: Deployment, dataset: str, feeds: Sequence[Feed]) -> d
     return counts
 
 
-def find_lost(deployment: Deployment, dataset: str, feeds: Sequence[Feed]) -> dict[str, int]:
+def find_lost(deployment: Deployment, dataset: str) -> dict[str, int]:
     """Return how many rows each store has lost since the last run of a data set ended."""
     noted = _open_ledger(deployment).read_rows(dataset)
     if not noted:
         return {}
-    there = count_rows(deployment, dataset, feeds)
+    there = count_rows(deployment, dataset)
     return {
         name: rows - there.get(name, 0) for name, rows in noted.items() if rows > there.get(name, 0)
     }
 
 
-def note_rows(deployment: Deployment, dataset: str, feeds: Sequence[Feed]) -> None:
+def note_rows(deployment: Deployment, dataset: str) -> None:
     """Note how many rows are stored, for :func:`find_lost` of the next run."""
-    _open_ledger(deployment).note_rows(dataset, count_rows(deployment, dataset, feeds))
+    _open_ledger(deployment).note_rows(dataset, count_rows(deployment, dataset))
 
 
 def ask_for_gone(deployment: Deployment, feeds: Sequence[Feed]) -> int:

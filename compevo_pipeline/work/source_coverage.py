@@ -13,9 +13,8 @@ stores the source.
 import functools
 import logging
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -23,7 +22,7 @@ import polars as pl
 
 from compevo_core.data.steps import MONTH, shift
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.runtime.usage import format_duration
+from compevo_core.runtime.usage import Steps
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
 from compevo_pipeline.sources.feeds import Feed, FeedTable
@@ -252,7 +251,6 @@ def backfill(
     clock: Clock,
     log: logging.Logger,
     counts: dict[str, Counter[str]] | None = None,
-    monotonic: Callable[[], float] = time.monotonic,
 ) -> dict[str, Counter[str]]:
     """Fetch and store what is missing of a span, oldest month first; return counts by feed.
 
@@ -275,17 +273,12 @@ def backfill(
         raise ConfigError(f"nothing to fetch from {since:%Y-%m-%d} on; name a span that has begun")
 
     counts = {} if counts is None else counts
-    started = monotonic()
-    for number, part in enumerate(parts, start=1):
+    steps = Steps([1.0] * len(parts), log.info)
+    for part in parts:
+        steps.begin(f"{dataset}: {part}")
         span = (part.since, part.until)
         part_counts = ingest_feed(deployment, part.feed, dataset, clock=clock, log=log, span=span)
         counts.setdefault(part.feed.name, Counter()).update(part_counts)
-
-        left_s = (monotonic() - started) / number * (len(parts) - number)
-        log.info(
-            f"{dataset}: {part} done, {number} of {len(parts)} parts, "
-            f"about {format_duration(left_s)} left"
-        )
     return counts
 
 

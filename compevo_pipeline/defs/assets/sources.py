@@ -55,8 +55,7 @@ from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import embed_nameable
 from compevo_pipeline.work.ingest import (
     DATA_VERSION_TAG,
-    hash_news,
-    hash_series,
+    hash_stored,
     ingest_feeds,
     read_changes,
 )
@@ -203,17 +202,13 @@ def describe_stored(
         if dataset == NEWS
         else _describe_series(workspace, dataset, counts)
     )
-    version = dg.DataVersion(_hash_stored(workspace, dataset))
+    version = dg.DataVersion(hash_stored(workspace, dataset))
     return dg.MaterializeResult(metadata=shown | dict(notes), data_version=version)
 
 
 def stored_key(dataset: str) -> dg.AssetKey:
     """Return the key of what is stored of a data set, or of the news."""
     return NEWS_ARTICLES if dataset == NEWS else series_key(dataset)
-
-
-def _hash_stored(workspace: Deployment, dataset: str) -> str:
-    return hash_news(workspace) if dataset == NEWS else hash_series(workspace, dataset)
 
 
 def list_readers(tags: Mapping[str, str], workspace: Deployment) -> tuple[str, ...]:
@@ -459,7 +454,7 @@ def fetch_missing(
                     "mode": workspace.data_mode.value,
                     **shown,
                 },
-                tags={DATA_VERSION_TAG: _hash_stored(workspace, config.dataset)},
+                tags={DATA_VERSION_TAG: hash_stored(workspace, config.dataset)},
             )
 
 

@@ -3,12 +3,15 @@
 import logging
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from itertools import chain, repeat
 
 import dagster as dg
 import numpy as np
 import pytest
 
 from compevo_core.errors import ConfigError, SourceBlocked
+from compevo_core.runtime.usage import Steps
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.assets.sources import build_backfill_job
 from compevo_pipeline.sources.bitinfocharts import METRICS
@@ -66,15 +69,18 @@ def test_a_span_is_read_month_by_month_and_what_holds_all_years_once():
     assert list_parts([replace(WEATHER, is_whole=True)], UNTIL, SINCE) == []
 
 
-def test_every_month_is_stored_before_the_next_and_the_time_left_is_told(replay, tmp_path, caplog):
+def test_every_month_is_stored_before_the_next_and_the_time_left_is_told(
+    replay, tmp_path, caplog, monkeypatch
+):
     caplog.set_level(logging.INFO)
-    seconds = iter([0.0, 60.0, 120.0])
+    clock = chain([0.0], repeat(60.0)).__next__
+    monkeypatch.setattr("compevo_pipeline.work.source_coverage.Steps", partial(Steps, clock=clock))
     replay.serve({ENDPOINT: answer})
-    workspace, counts = fetch(tmp_path, monotonic=lambda: next(seconds))
+    workspace, counts = fetch(tmp_path)
     assert counts["weather-forecast"]["files"] == N_RUNS == len(replay.seen)
     assert count_stored_runs(workspace) == N_RUNS
-    told = [record.message for record in caplog.records if "parts" in record.message]
-    assert [line.split("about ")[1] for line in told] == ["1m00s left", "0s left"]
+    told = [record.message for record in caplog.records if "/2 " in record.message]
+    assert ["about 1m00s left" in line for line in told] == [False, True]
 
     # Nothing is missing: nothing is asked for.
     fetch(tmp_path)
