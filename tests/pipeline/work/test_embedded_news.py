@@ -110,8 +110,8 @@ def test_the_log_says_how_much_time_is_left(tmp_path, batches, monkeypatch, capl
         store = EmbeddingStore(tmp_path, "hashing")
         embed_titles(store, ["x" * 30, "y" * 10], LOG)
     assert caplog.messages == [
-        "1/2 1 of 2 titles with hashing",
-        "2/2 1 of 2 titles with hashing, about 10s left",
+        "1/2 embedding 1 of 2 titles with hashing",
+        "2/2 embedding 1 of 2 titles with hashing, about 10s left",
     ]
 
 
