@@ -17,19 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     Secret,
     SecretStr,
     StringConstraints,
     ValidationError,
-)
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
 )
 
 from compevo_core import __version__
@@ -140,15 +135,11 @@ _QueryKey = Secret[
 ]
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """How this deployment runs: a field for each variable ``COMPEVO_<FIELD>``."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX,
-        env_ignore_empty=True,
-        extra="forbid",
-        frozen=True,
-        hide_input_in_errors=True,
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, validate_default=True
     )
 
     # In the repository, so that a first run needs no settings at all.
@@ -196,12 +187,12 @@ class Settings(BaseSettings):
     pems_district: _District = _variable(
         PEMS_DISTRICT, f"`{PEMS_DISTRICT}` (Bay Area)", "Caltrans district, 3 to 12"
     )
-    pems_files: Annotated[_Kinds, NoDecode, BeforeValidator(_split)] = _variable(
+    pems_files: Annotated[_Kinds, BeforeValidator(_split)] = _variable(
         PEMS_FILES,
         f"`{','.join(PEMS_FILES)}`",
         "kinds of files to fetch: `station_hour` (a month each), `station_5min` (a day each)",
     )
-    pems_stations: Annotated[_Stations, NoDecode, BeforeValidator(_split)] = _variable(
+    pems_stations: Annotated[_Stations, BeforeValidator(_split)] = _variable(
         (),
         "none: all of a file",
         "numbers of the PeMS stations that are stored, with commas between them, in live and in "
@@ -213,14 +204,14 @@ class Settings(BaseSettings):
         "key of a paid plan at Open-Meteo; sent only to its customers' host, over TLS, and never "
         "logged or stored",
     )
-    news_domains: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = _variable(
+    news_domains: Annotated[tuple[str, ...], BeforeValidator(_split)] = _variable(
         (),
         "none: any",
         "sites whose news a forecast may read, such as `abc.net.au,reuters.com`, with those below "
         "them; strangers' pages are indexed as news, too",
     )
     schedules: Annotated[
-        tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_check_schedules)
+        tuple[str, ...], BeforeValidator(_split), AfterValidator(_check_schedules)
     ] = _variable(
         (),
         "`off`",
@@ -268,29 +259,16 @@ class Settings(BaseSettings):
     )
 
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Let only :meth:`from_environment` read variables."""
-        return (init_settings,)
-
-    @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
         """Read the variables of this project, or those that are given.
 
         ConfigError for an unknown mode, archive mode without an archive folder, an address without
         its model, an account without its password, or a value that its use does not allow.
         """
-        source = EnvSettingsSource(cls)
-        if environment is not None:
-            source.env_vars = {name.lower(): value for name, value in environment.items() if value}
+        source = os.environ if environment is None else environment
+        texts = {name: source.get(f"{_PREFIX}{name.upper()}") for name in cls.model_fields}
         try:
-            settings = cls(**source())
+            settings = cls.model_validate({name: text for name, text in texts.items() if text})
         except ValidationError as error:
             fault = error.errors()[0]
             field = str(fault["loc"][0])
