@@ -63,7 +63,7 @@ def build_defs(
         ),
         metadata={"mode": describe_data(settings.mode).strip("[]")},
         asset_checks=[*build_asset_checks(registry), sources.check_coverage],
-        jobs=[*jobs, sources.coverage_job, sources.build_backfill_job()],
+        jobs=[*jobs, sources.coverage_job, sources.backfill_job],
         schedules=[*build_schedules(jobs, deployment), sources.hourly_coverage],
         sensors=[
             dead_runs,

@@ -15,8 +15,8 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from typing import NamedTuple
 
 import polars as pl
 
@@ -228,17 +228,12 @@ def _sum_months(days: pl.DataFrame, counted: str) -> pl.DataFrame:
     ).select(*COVERAGE_SCHEMA)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackfillPart:
+class BackfillPart(NamedTuple):
     """One feed and one part of the span; both bounds in UTC, the end not included."""
 
     feed: Feed
     since: datetime
     until: datetime
-
-    def __str__(self) -> str:
-        """Return the feed and the first day, for progress lines."""
-        return f"{self.feed.name} from {self.since:%Y-%m-%d}"
 
 
 def backfill(
@@ -274,11 +269,10 @@ def backfill(
 
     counts = {} if counts is None else counts
     steps = Steps([1.0] * len(parts), log.info)
-    for part in parts:
-        steps.begin(f"{dataset}: {part}")
-        span = (part.since, part.until)
-        part_counts = ingest_feed(deployment, part.feed, dataset, clock=clock, log=log, span=span)
-        counts.setdefault(part.feed.name, Counter()).update(part_counts)
+    for feed, start, end in parts:
+        steps.begin(f"{dataset}: {feed.name} from {start:%Y-%m-%d}")
+        of_part = ingest_feed(deployment, feed, dataset, clock=clock, log=log, span=(start, end))
+        counts.setdefault(feed.name, Counter()).update(of_part)
     return counts
 
 
@@ -305,7 +299,7 @@ def list_parts(feeds: Sequence[Feed], since: datetime, until: datetime) -> list[
     """Return the months of a span for each feed; one part for a feed that is asked at once."""
     months = list(_list_months(since, until))
     return [
-        BackfillPart(feed=feed, since=start, until=end)
+        BackfillPart(feed, start, end)
         for feed in feeds
         for start, end in ([(since, until)] if feed.is_whole and months else months)
     ]

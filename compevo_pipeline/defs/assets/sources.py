@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 import dagster as dg
 import polars as pl
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, model_validator
 
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import (
@@ -38,7 +38,6 @@ from compevo_pipeline.defs.asset_keys import (
 from compevo_pipeline.defs.definition import (
     DAILY_REFRESH,
     DUCKDB_POOL,
-    NO_SOURCE,
     LaunchConfig,
     define_asset,
     to_dagster,
@@ -103,31 +102,25 @@ def _read_day(text: str | None, name: str) -> datetime | None:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-class IngestConfig(SpanConfig):
-    """What to read."""
-
-    feeds: list[str] | None = Field(default=None, min_length=1)
-    """feeds to read; left out: all that exist in the run's mode"""
-    since: str | None = None
-    """live mode: first day of a backfill, such as 2026-01-31; left out: what is new since the last
-    run"""
-    until: str | None = None
-    """live mode: the day after the backfill's last day"""
-    tolerate_gaps: bool = False
-    """accept files whose publisher left rows out: their values are missing, and counted as gaps"""
-
-
-def make_ingest_config(feeds: Sequence[Feed]) -> type[IngestConfig]:
+def make_ingest_config(own_feeds: Sequence[Feed]) -> Any:  # noqa: ANN401 - a class for its feeds
     """Return the run configuration of an asset, with its own feeds as choices."""
-    kind: Any = list[Literal[tuple(feed.name for feed in feeds)]]  # type: ignore[misc]  # known when wired
-    note = IngestConfig.model_fields["feeds"].description
-    return create_model(
-        "IngestConfig",
-        __base__=IngestConfig,
-        __doc__=IngestConfig.__doc__,
-        __cls_kwargs__=NO_SOURCE,
-        feeds=(kind | None, Field(default=None, min_length=1, description=note)),
-    )
+    feed_name: Any = Literal[tuple(feed.name for feed in own_feeds)]
+
+    class IngestConfig(SpanConfig):
+        """What to read."""
+
+        feeds: list[feed_name] | None = Field(default=None, min_length=1)
+        """feeds to read; left out: all that exist in the run's mode"""
+        since: str | None = None
+        """live mode: first day of a backfill, such as 2026-01-31; left out: what is new since the
+        last run"""
+        until: str | None = None
+        """live mode: the day after the backfill's last day"""
+        tolerate_gaps: bool = False
+        """accept files whose publisher left rows out: their values are missing, and counted as
+        gaps"""
+
+    return IngestConfig
 
 
 def _define_ingest(
@@ -458,21 +451,17 @@ def fetch_missing(
             )
 
 
-def build_backfill_job() -> dg.JobDefinition:
-    """Return the job."""
-
-    @dg.job(
-        name="backfill",
-        description=(
-            "Fetch what is missing of a past span from the publishers, month by month. Stopped or "
-            "failed, it goes on where it was when it is launched again."
-        ),
-        tags={"compevo/job": "backfill"},
-    )
-    def _backfill() -> None:
-        fetch_missing()
-
-    return _backfill
+@dg.job(
+    name="backfill",
+    description=(
+        "Fetch what is missing of a past span from the publishers, month by month. Stopped or "
+        "failed, it goes on where it was when it is launched again."
+    ),
+    tags={"compevo/job": "backfill"},
+)
+def backfill_job() -> None:
+    """Fetch what a launch names."""
+    fetch_missing()
 
 
 def build_broken_asset(name: str, message: str) -> dg.AssetsDefinition:

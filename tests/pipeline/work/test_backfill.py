@@ -13,7 +13,7 @@ import pytest
 from compevo_core.errors import ConfigError, SourceBlocked
 from compevo_core.runtime.usage import Steps
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.defs.assets.sources import build_backfill_job
+from compevo_pipeline.defs.assets.sources import backfill_job
 from compevo_pipeline.sources.bitinfocharts import METRICS
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
@@ -156,7 +156,7 @@ def test_feeds_are_named_and_those_without_an_endpoint_are_refused():
 
 def run_backfill_job(home, until):
     config = {"dataset": DATASET, "since": "2025-04-29", "feeds": ["weather-forecast"]}
-    return build_backfill_job().execute_in_process(
+    return backfill_job.execute_in_process(
         run_config={
             "ops": {"fetch_missing": {"config": config | {"until": until}}},
             "loggers": QUIET,
