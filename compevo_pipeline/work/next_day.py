@@ -557,11 +557,8 @@ def _issue(
         )
 
     # Errors that have become known since validation: the levels of the priors move on with them.
-    on_step(f"cutting the windows of {spec.name} since validation")
-    later = _find_later(deployment, frames)
-    on_step(f"loading {run.name}")
     forecaster, news, notes, _ = _load_daily(
-        deployment, run, later, origin.until, inputs.built.views, log, on_step
+        deployment, run, frames, origin.until, inputs.built.views, log, on_step
     )
 
     on_step(f"forecasting {origin.day}")
@@ -643,24 +640,10 @@ def _describe_ahead(views: Sequence[WindowView]) -> Iterator[str]:
                 )
 
 
-def _find_later(deployment: Deployment, frames: StoredFrames) -> WindowSet:
-    dataset = frames.spec.name
-    # Windows of a published benchmark are in the asset, and no days that went by.
-    has_others = deployment.frame_store().read(dataset, FrameKind.BENCHMARK) is not None
-    current = (
-        None
-        if has_others
-        else find_current_windows(
-            deployment, dataset, _find_first_later(frames.spec), counts_news=frames.reads_news
-        )
-    )
-    return frames.build_later_windows(current)
-
-
 def _load_daily(
     deployment: Deployment,
     run: Path,
-    later: WindowSet,
+    frames: StoredFrames,
     until: datetime,
     views: Sequence[WindowView],
     log: logging.Logger,
@@ -674,6 +657,16 @@ def _load_daily(
     version's; returned with the news of ``views``, what a reader should know, and the number of
     windows.
     """
+    dataset = frames.spec.name
+    on_step(f"cutting the windows of {dataset} since validation")
+    stored = None
+    # Windows of a published benchmark are in the asset, and no days that went by.
+    if deployment.frame_store().read(dataset, FrameKind.BENCHMARK) is None:
+        first, counts_news = _find_first_later(frames.spec), frames.reads_news
+        stored = find_current_windows(deployment, dataset, first, counts_news=counts_news)
+    later = frames.build_later_windows(stored)
+
+    on_step(f"loading {run.name}")
     states = open_states(run)
     state = states.find(later, until)
     if state is not None and is_fresh and state[1].facts["made_by"] != states.version:
@@ -685,11 +678,11 @@ def _load_daily(
     forecaster = load_population(run, news, fit=deployment.shared_fits())
     known, forecast = forecaster.catch_up(later, until, states, state, on_step)
     log.info(
-        f"{later.dataset}: errors of {known} windows since validation are known, {forecast} of "
+        f"{dataset}: errors of {known} windows since validation are known, {forecast} of "
         "them forecast just now"
     )
     is_old = state is not None and state[1].facts["made_by"] != states.version
-    notes = [OLD_STATE.format(dataset=later.dataset)] if is_old else []
+    notes = [OLD_STATE.format(dataset=dataset)] if is_old else []
     notes += [f"the kept state {name} was damaged and is learnt again" for name in states.damaged]
     return forecaster, news, tuple(notes), known
 
@@ -717,8 +710,7 @@ def renew_state(
     origin = Origin.of(spec, day or find_next_day(deployment, spec), None)
     run = find_current_run(deployment.layout, dataset)
     frames = StoredFrames.read(deployment, spec, reads_news=bool(find_encoder(run)))
-    later = _find_later(deployment, frames)
-    _, _, _, known = _load_daily(deployment, run, later, origin.until, (), log, is_fresh=True)
+    _, _, _, known = _load_daily(deployment, run, frames, origin.until, (), log, is_fresh=True)
     return known
 
 
