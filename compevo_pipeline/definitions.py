@@ -48,11 +48,10 @@ def build_defs(
     What is given takes the place of the project's own.
     """
     # Schedules name jobs by object, so both come from one list.
-    deployment = Deployment(settings=settings)
+    deployment = Deployment(settings=settings, clock=clock or utc_now)
     registry = deployment.registry
     broken = {**find_unscheduled(deployment), **registry.broken}
     table: FeedTable = {**deployment.feeds(), **(feeds or {})}
-    now = clock or utc_now
     pod = PodSpec.read(settings.pod) if settings.pod else None
     jobs = build_jobs(registry, deployment.layout)
     names = frozenset(dataset.name for dataset in registry.own)
@@ -67,17 +66,18 @@ def build_defs(
         schedules=[*build_schedules(jobs, deployment), sources.hourly_coverage],
         sensors=[
             dead_runs,
-            *build_alert_sensors(deployment, now),
+            *build_alert_sensors(deployment),
         ],
         # A process for each step would import everything again: seconds of processor each.
         executor=dg.in_process_executor,
         loggers={"console": dg.colored_console_logger, "progress": progress_logger},
         resources={
-            "workspace": Workspace(settings=settings, mode=settings.mode.value),
+            "workspace": Workspace(
+                settings=settings, mode=settings.mode.value, clock=deployment.clock
+            ),
             "feeds": table,
             "launchers": launchers or Launchers(pod),
             "audit_news": paper.audit_news,
-            "clock": now,
         },
     )
 

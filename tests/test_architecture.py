@@ -15,7 +15,7 @@ import pytest
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.resources import Workspace
 from compevo_pipeline.paper.experiments import read_endpoint_judge
-from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.deployment import Deployment, utc_now
 
 REPO = Path(__file__).resolve().parents[1]
 CORE, PIPELINE = "compevo_core", "compevo_pipeline"
@@ -406,7 +406,7 @@ def test_the_judges_key_shows_nowhere_in_a_run_that_fails(monkeypatch, tmp_path,
         result = dg.materialize(
             [_asks_the_judge],
             instance=instance,
-            resources={"workspace": Workspace(settings=settings)},
+            resources={"workspace": Workspace(settings=settings, clock=utc_now)},
             raise_on_error=False,
         )
     assert not result.success

@@ -240,7 +240,6 @@ def forecast(
             dataset,
             read_day(day, utc_now() + spec.market_offset),
             None if known_to is None else KnownTo(known_to),
-            clock=utc_now,
             log=log,
             on_step=arguments.show_steps,
             run=run,

@@ -34,9 +34,9 @@ _HOUR = 3600
 _FIRST_LOOK = timedelta(days=1)
 
 
-def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorDefinition]:
+def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
     """Return the sensors; they run from the start where schedules do."""
-    settings = deployment.settings
+    settings, clock = deployment.settings, deployment.clock
     status = dg.DefaultSensorStatus("RUNNING" if settings.schedules else "STOPPED")
 
     def send(context: dg.SensorEvaluationContext, alerts: Iterable[Alert]) -> dg.SkipReason:

@@ -40,7 +40,7 @@ from compevo_pipeline.checks.content import (
 from compevo_pipeline.checks.expectations import SUITES, CheckOutcome, run_suites
 from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, scored_key, series_key, windows_key
 from compevo_pipeline.defs.metadata import escape_markdown
-from compevo_pipeline.sources.common.base import Clock, Mode
+from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import RegisteredDataset, Registry
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.news_store import NewsStore
@@ -175,9 +175,7 @@ def _build_checks(
         can_subset=True,
     )
     def _checks(
-        context: dg.AssetCheckExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        clock: dg.ResourceParam[Clock],
+        context: dg.AssetCheckExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> Iterator[dg.AssetCheckResult]:
         selected = {check.name for check in context.selected_asset_check_keys}
         receipts, receipt = workspace.receipts(), f"checks {key.to_user_string()}"
@@ -185,7 +183,7 @@ def _build_checks(
         before = receipts.find(receipt, hash_parts(parts)) or {} if parts else {}
         known = [CheckOutcome(name, True, *before[name]) for name in selected & before.keys()]
         left = selected - before.keys()
-        outcomes = [*known, *(judge(workspace, clock(), left) if left else ())]
+        outcomes = [*known, *(judge(workspace, workspace.clock(), left) if left else ())]
 
         passed = {each.name: [each.text, each.numbers] for each in outcomes if each.passed}
         passed = before | {name: text for name, text in passed.items() if name not in _NOT_OF_DATA}

@@ -26,7 +26,7 @@ from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_meanwhile
 from compevo_pipeline.defs.metadata import sketch_validation
 from compevo_pipeline.launchers.process import PodSpec, TrainingError, run_training, write_jobs
 from compevo_pipeline.launchers.worker import TrainJob
-from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.work.deployment import Deployment
 
 # Dagster offers an enumeration by its names; to a type checker they are texts.
@@ -53,6 +53,7 @@ class Workspace(dg.ConfigurableResource[Deployment]):
         description="where data comes from; left out: as the deployment says (COMPEVO_MODE)",
     )
     settings: dg.ResourceDependency[Settings]
+    clock: dg.ResourceDependency[Clock]
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Deployment]:
@@ -61,7 +62,8 @@ class Workspace(dg.ConfigurableResource[Deployment]):
             if context.instance is not None and context.run is not None:
                 hold_run_lock(context.instance, context.run.run_id)
                 while_used.enter_context(sweep_meanwhile(context.instance))
-            yield Deployment(settings=self.settings, mode=Mode(self.mode) if self.mode else None)
+            mode = Mode(self.mode) if self.mode else None
+            yield Deployment(settings=self.settings, mode=mode, clock=self.clock)
 
 
 @dataclass(frozen=True, slots=True)

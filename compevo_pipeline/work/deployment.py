@@ -28,16 +28,17 @@ from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 
 
 def utc_now() -> datetime:
-    """Return the present time in UTC: the clock of a deployment, unless a test sets one."""
+    """Return the present time in UTC: the clock of a deployment, unless another is set."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """Stores and folders of a mode; synthetic and real data never share one."""
+    """Stores, folders and clock of a mode; synthetic and real data never share a folder."""
 
     settings: Settings  # what the environment says
     mode: Mode | None = None  # where data comes from; None: as the settings say
+    clock: Clock = utc_now  # what time it is
 
     @property
     def data_mode(self) -> Mode:
@@ -69,7 +70,7 @@ class Deployment:
         return self.settings.preset_for(self.data_mode, dataset)
 
     def live_context(
-        self, clock: Clock, *, since: datetime | None = None, until: datetime | None = None
+        self, *, since: datetime | None = None, until: datetime | None = None
     ) -> LiveContext:
         """Open a client and the ledger of live mode, for the given span.
 
@@ -78,7 +79,7 @@ class Deployment:
         ledger = Ledger(self.layout.ledger)
         client = Client(
             user_agent=self.settings.user_agent,
-            clock=clock,
+            clock=self.clock,
             ledger=ledger,
             raw=self.raw_store(),
             pacer=Pacer(folder=self.settings.host_turns),
@@ -88,7 +89,7 @@ class Deployment:
         return LiveContext(
             client=client,
             ledger=ledger,
-            now=clock(),
+            now=self.clock(),
             since=since,
             until=until,
             saved=self.settings.archive,

@@ -20,7 +20,7 @@ from compevo_core.data.context import PUBLISHED
 from compevo_core.data.news import NEAR, drop_near_identical, select_articles
 from compevo_core.errors import DataError, SourceAbsent, SourceError, SourceTransient
 from compevo_core.runtime.files import hash_file, hash_text
-from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
+from compevo_pipeline.sources.common.base import FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import LiveContext, name_entry
 from compevo_pipeline.sources.feeds import Feed
@@ -68,7 +68,6 @@ def ingest_feed(
     feed: Feed,
     dataset: str,
     *,
-    clock: Clock,
     log: logging.Logger,
     span: Span = WHAT_IS_NEW,
     is_whole: bool = False,
@@ -79,12 +78,13 @@ def ingest_feed(
     not parsed again.
     """
     if deployment.data_mode is not Mode.LIVE or feed.fetch_live is None:
-        ingest = _Ingest(deployment, feed, dataset, clock())
-        files = list(feed.read_files(deployment.data_mode, deployment.settings.archive, clock))
+        ingest = _Ingest(deployment, feed, dataset, deployment.clock())
+        archive, clock = deployment.settings.archive, deployment.clock
+        files = list(feed.read_files(deployment.data_mode, archive, clock))
         counts = _ingest_files(ingest, files, is_whole=is_whole)
     else:
-        mend_store(deployment, dataset, clock=clock, log=log)
-        live = deployment.live_context(clock, since=span[0], until=span[1])
+        mend_store(deployment, dataset, log=log)
+        live = deployment.live_context(since=span[0], until=span[1])
         ingest = _Ingest(deployment, feed, dataset, live.now)
         arriving = feed.fetch_live(live)
         counts = Counter(files=0)
@@ -175,7 +175,6 @@ def ingest_feeds(
     feeds: Sequence[Feed],
     dataset: str,
     *,
-    clock: Clock,
     log: logging.Logger,
     span: Span = WHAT_IS_NEW,
 ) -> dict[str, dict[str, int]]:
@@ -188,7 +187,7 @@ def ingest_feeds(
         SourceError: of a feed that is not left out, or where none brings series or articles.
     """
     if find_damaged(deployment, dataset):
-        rebuild(deployment, dataset, clock=clock, log=log)
+        rebuild(deployment, dataset, log=log)
     receipts, receipt = deployment.receipts(), f"stored {dataset}"
     before = hash_stored(deployment, dataset)
     is_whole = receipts.find(receipt, before) is not None
@@ -198,7 +197,7 @@ def ingest_feeds(
     for feed in feeds:
         try:
             counts[feed.name] = ingest_feed(
-                deployment, feed, dataset, clock=clock, log=log, span=span, is_whole=is_whole
+                deployment, feed, dataset, log=log, span=span, is_whole=is_whole
             )
         except SourceError as error:
             is_absent = isinstance(error, SourceAbsent) and deployment.data_mode is Mode.ARCHIVE
@@ -235,7 +234,7 @@ def find_damaged(deployment: Deployment, dataset: str, *, sets_aside: bool = Fal
 
 
 def mend_store(
-    deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
+    deployment: Deployment, dataset: str, *, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
     """Make again what a store has lost, from the files that are kept; return counts by feed.
 
@@ -246,7 +245,7 @@ def mend_store(
         return {}
     shown = ", ".join(f"{count:,} of {name}" for name, count in sorted(lost.items())[:_SHOWN_LOST])
     log.warning(f"{dataset} lacks rows that were stored ({shown}): its raw files are read again")
-    counts = rebuild(deployment, dataset, clock=clock, log=log)
+    counts = rebuild(deployment, dataset, log=log)
     gone = ask_for_gone(deployment, deployment.feeds()[dataset])
     if gone:
         log.warning(
@@ -257,7 +256,7 @@ def mend_store(
 
 
 def rebuild(
-    deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
+    deployment: Deployment, dataset: str, *, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
     """Store the rows of every raw file that is kept of a data set, or of ``news``, once more.
 
@@ -272,10 +271,10 @@ def rebuild(
     counts: dict[str, dict[str, int]] = {}
     for feed in deployment.feeds()[dataset]:
         if feed.replaces:
-            counts[feed.name] = ingest_feed(deployment, feed, dataset, clock=clock, log=log)
+            counts[feed.name] = ingest_feed(deployment, feed, dataset, log=log)
             continue
         of_feed: Counter[str] = Counter()
-        ingest = _Ingest(deployment, feed, dataset, clock())
+        ingest = _Ingest(deployment, feed, dataset, deployment.clock())
         for batch in list_batches(deployment, feed):
             files: list[RawFile] = []
             for raw_file in batch:
@@ -300,7 +299,7 @@ def rebuild(
 
 
 def ingest_dataset(
-    deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
+    deployment: Deployment, dataset: str, *, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
     """Read every feed of a data set, or of ``news``, in the mode; return counts by feed.
 
@@ -310,7 +309,7 @@ def ingest_dataset(
     feeds = deployment.feeds()
     of_dataset = feeds[dataset] if dataset in feeds else feeds[deployment.registry[dataset].name]
     there = [feed for feed in of_dataset if feed.exists_in(deployment.data_mode)]
-    return ingest_feeds(deployment, there, dataset, clock=clock, log=log)
+    return ingest_feeds(deployment, there, dataset, log=log)
 
 
 def hash_series(deployment: Deployment, dataset: str) -> str:

@@ -6,7 +6,7 @@ views (``compevo_core.data.build``), the record (``compevo_core.forecast.issued`
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
@@ -370,7 +370,6 @@ def forecast_day(
     day: date | None,
     known_to: KnownTo | None,
     *,
-    clock: Callable[[], datetime],
     log: logging.Logger,
     on_step: OnStep = lambda _: None,
     run: Path | None = None,
@@ -418,9 +417,7 @@ def forecast_day(
         log.info(f"{dataset}, {day}: was issued {issued_at}, and is returned as it is: {folder}")
     else:
         rule = news_rule or NewsRule()
-        result = _issue(
-            deployment, spec, origin, rule, clock, log, on_step, run, supersede=supersede
-        )
+        result = _issue(deployment, spec, origin, rule, log, on_step, run, supersede=supersede)
         result = replace(result, is_new=result.folder != folder or not was_issued)
         log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
 
@@ -534,7 +531,6 @@ def _issue(
     spec: DatasetSpec,
     origin: Origin,
     news_rule: NewsRule,
-    clock: Callable[[], datetime],
     log: logging.Logger,
     on_step: OnStep,
     run: Path | None,
@@ -573,7 +569,7 @@ def _issue(
         day_views,
         news=news,
         market_offset=spec.market_offset,
-        issued_at=clock(),
+        issued_at=deployment.clock(),
         commit=read_commit(),
         newest=inputs.newest.as_facts(),
         totals=spec.totals,

@@ -6,7 +6,6 @@ What does not: scores (``compevo_core.evaluation.issued_scores``), skill and ala
 (``compevo_core.evaluation``), the page's content (``compevo_core.report``), experiments.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -36,9 +35,7 @@ from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import find_daily_spec
 
 
-def update_scored(
-    deployment: Deployment, dataset: str, clock: Callable[[], datetime]
-) -> ScoredRows:
+def update_scored(deployment: Deployment, dataset: str) -> ScoredRows:
     """Score the issued forecasts of a data set whose truth is stored by now.
 
     The table is written as Parquet and CSV, and only where something changed.
@@ -49,7 +46,7 @@ def update_scored(
 
     before = read_scored(layout, dataset)
     truth = grid_chosen(spec, deployment.series_store().read(dataset))
-    scores = score_issued(layout.issued(dataset), truth, before, scored_at=clock())
+    scores = score_issued(layout.issued(dataset), truth, before, scored_at=deployment.clock())
 
     if not path.exists() or not scores.rows.equals(before):
         write_atomically(path.with_suffix(".csv"), scores.rows.write_csv)

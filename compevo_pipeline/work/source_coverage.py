@@ -23,7 +23,7 @@ import polars as pl
 from compevo_core.data.steps import MONTH, shift
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.usage import Steps
-from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
 from compevo_pipeline.sources.feeds import Feed, FeedTable
 from compevo_pipeline.sources.registry import RegisteredDataset
@@ -243,7 +243,6 @@ def backfill(
     *,
     since: datetime,
     until: datetime | None = None,
-    clock: Clock,
     log: logging.Logger,
     counts: dict[str, Counter[str]] | None = None,
 ) -> dict[str, Counter[str]]:
@@ -261,7 +260,7 @@ def backfill(
             f"a backfill asks publishers, and the mode is {deployment.data_mode}: set "
             "COMPEVO_MODE=live, or the mode of the resource deployment"
         )
-    now = clock()
+    now = deployment.clock()
     # A month that has not begun has no file, and its absence would end the backfill as a failure.
     parts = list_parts(feeds, since, min(until or now, now))
     if not parts:
@@ -271,7 +270,7 @@ def backfill(
     steps = Steps([1.0] * len(parts), log.info)
     for feed, start, end in parts:
         steps.begin(f"{dataset}: {feed.name} from {start:%Y-%m-%d}")
-        of_part = ingest_feed(deployment, feed, dataset, clock=clock, log=log, span=(start, end))
+        of_part = ingest_feed(deployment, feed, dataset, log=log, span=(start, end))
         counts.setdefault(feed.name, Counter()).update(of_part)
     return counts
 

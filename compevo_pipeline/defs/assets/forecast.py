@@ -46,7 +46,6 @@ from compevo_pipeline.defs.definition import (
     translate_errors,
 )
 from compevo_pipeline.defs.metadata import render_sketch
-from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.sources.registry import RegisteredDataset
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
@@ -125,9 +124,7 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
         output_required=False,
     )
     def _next_day(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        clock: dg.ResourceParam[Clock],
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]  # Dagster refuses a parameter
         with translate_errors(retry=False):
             config = NextDayConfig.read(context)
@@ -141,7 +138,6 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
                     dataset,
                     config.find_start(context.partition_key),
                     config.known_to,
-                    clock=clock,
                     log=context.log,
                     news_rule=config.news_rule,
                     supersede=config.supersede,
@@ -264,13 +260,10 @@ _DRAWN_METHODS = (METHOD, PUBLISHED, PERSISTENCE)
     code=SCORED_CODE,
 )
 def build_scored_asset(
-    dataset: str,
-    context: dg.AssetExecutionContext,
-    workspace: dg.ResourceParam[Deployment],
-    clock: dg.ResourceParam[Clock],
+    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
 ) -> dg.MaterializeResult[Any]:
     """Score the issued forecasts whose truth is stored by now."""
-    scored = update_scored(workspace, dataset, clock)
+    scored = update_scored(workspace, dataset)
 
     context.log.info(
         f"{scored.added} rows added, {scored.revised} revised; {scored.waiting} forecasts wait "

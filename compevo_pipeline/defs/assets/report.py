@@ -18,7 +18,6 @@ import polars as pl
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import CLEANED, DATASETS, INFERENCE_2026, REPORT, score_keys
 from compevo_pipeline.defs.definition import define_asset
-from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.storage.runs import Removed, clean
 from compevo_pipeline.work.deployment import Deployment
@@ -51,11 +50,9 @@ def build_site_asset(
         version=code_version(*CODE),
     )
     def _site(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        clock: dg.ResourceParam[Clock],
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> dg.MaterializeResult[Any]:
-        now = clock()
+        now = workspace.clock()
         page, research = write_forecasts(workspace, now), write_research(workspace, now)
 
         context.log.info(f"report written to {page}")
@@ -150,13 +147,11 @@ def remove_old_runs(
     ],
 )
 def cleaned(
-    context: dg.AssetExecutionContext,
-    workspace: dg.ResourceParam[Deployment],
-    clock: dg.ResourceParam[Clock],
+    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
     """Clean the folders of the run's mode."""
     root = workspace.layout.root
-    now = clock()
+    now = workspace.clock()
     removed = [*clean(workspace.layout, now), *remove_old_runs(context.instance, now)]
     # Once Dagster's disk is full, no sensor can record that it looked: nobody would be told.
     homes = (root, Path(context.instance.root_directory))

@@ -44,7 +44,7 @@ from compevo_pipeline.defs.definition import (
     translate_errors,
 )
 from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
-from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.sources.feeds import Feed, FeedTable
@@ -142,7 +142,6 @@ def _define_ingest(
         context: dg.AssetExecutionContext,
         workspace: dg.ResourceParam[Deployment],
         feeds: dg.ResourceParam[FeedTable],
-        clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
         # A file on disk does not mend itself: only a live source is worth another try.
         is_live = workspace.data_mode is Mode.LIVE
@@ -162,7 +161,6 @@ def _define_ingest(
                     workspace,
                     selected,
                     dataset,
-                    clock=clock,
                     log=context.log,
                     span=config.read_span(),
                 )
@@ -416,7 +414,6 @@ def fetch_missing(
     context: dg.OpExecutionContext,
     workspace: dg.ResourceParam[Deployment],
     feeds: dg.ResourceParam[FeedTable],
-    clock: dg.ResourceParam[Clock],
 ) -> Iterator[dg.AssetMaterialization]:
     """Fetch and store the months of the span that are missing."""
     config = BackfillConfig.model_validate(context.op_config)
@@ -431,7 +428,6 @@ def fetch_missing(
                 choose_feeds(feeds, config.dataset, config.feeds),
                 since=since,
                 until=until,
-                clock=clock,
                 log=context.log,
                 counts=counts,
             )
@@ -497,11 +493,9 @@ _MAX_ROWS = 60
     kinds={"polars"},
     version=code_version("compevo_pipeline/work/source_coverage.py"),
 )
-def coverage(
-    workspace: dg.ResourceParam[Deployment], clock: dg.ResourceParam[Clock]
-) -> dg.MaterializeResult[Any]:
+def coverage(workspace: dg.ResourceParam[Deployment]) -> dg.MaterializeResult[Any]:
     """Count slots by source and month."""
-    counts = measure_coverage(workspace, clock().date())
+    counts = measure_coverage(workspace, workspace.clock().date())
     troubled = tabulate_files(list_troubled(workspace))
 
     shown = {

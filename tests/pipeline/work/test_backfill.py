@@ -37,15 +37,15 @@ NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
 N_RUNS = 4
 
 
-def open_home(home):
-    return Deployment(settings=Settings(home=home, mode=Mode.LIVE), mode=Mode.LIVE)
+def open_home(home, now=NOW):
+    return Deployment(settings=Settings(home=home, mode=Mode.LIVE), clock=lambda: now)
 
 
 def fetch(home, *, dataset=DATASET, feeds=(WEATHER,), now=NOW, **changes):
-    workspace = open_home(home)
+    workspace = open_home(home, now)
     span = {"since": SINCE, "until": UNTIL} | changes
     log = logging.getLogger("backfill")
-    return workspace, backfill(workspace, dataset, feeds, clock=lambda: now, log=log, **span)
+    return workspace, backfill(workspace, dataset, feeds, log=log, **span)
 
 
 def count_stored_runs(workspace):
@@ -137,7 +137,7 @@ def test_a_backfill_that_failed_keeps_what_it_has_and_asks_for_the_rest_alone(re
 def test_a_backfill_without_a_publisher_or_a_span_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="the mode is archive"):
         workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.ARCHIVE))
-        backfill(workspace, DATASET, [WEATHER], since=SINCE, clock=lambda: NOW, log=logging.root)
+        backfill(workspace, DATASET, [WEATHER], since=SINCE, log=logging.root)
     with pytest.raises(ConfigError, match="nothing to fetch from 2025-05-03 on"):
         fetch(tmp_path, since=UNTIL, until=SINCE)
 
@@ -164,7 +164,6 @@ def run_backfill_job(home, until):
         resources={
             "workspace": open_home(home),
             "feeds": {DATASET: (WEATHER,)},
-            "clock": dg.ResourceDefinition.hardcoded_resource(lambda: NOW),
         },
         raise_on_error=False,
     )

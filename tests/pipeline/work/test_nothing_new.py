@@ -48,13 +48,14 @@ def count_parses(feeds, parsed):
 
 
 def test_files_that_were_parsed_are_not_parsed_again_until_something_is_lost(tmp_path):
-    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
+    settings = Settings(home=tmp_path, mode=Mode.SAMPLE)
+    workspace = Deployment(settings=settings, clock=lambda: NOW)
     parsed: list[str] = []
     feeds = [feed for feed in default_feeds()[DATASET] if feed.exists_in(Mode.SAMPLE)]
 
     def ingest(chosen=feeds):
         watched = count_parses(chosen, parsed)
-        return ingest_feeds(workspace, watched, DATASET, clock=lambda: NOW, log=LOG)
+        return ingest_feeds(workspace, watched, DATASET, log=LOG)
 
     ingest()
     before, stored = list_tree(tmp_path), workspace.series_store().read(DATASET)
