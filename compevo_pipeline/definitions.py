@@ -75,7 +75,6 @@ def build_defs(
             "workspace": Workspace(
                 settings=settings, mode=settings.mode.value, clock=deployment.clock
             ),
-            "feeds": table,
             "launchers": launchers or Launchers(pod),
             "audit_news": paper.audit_news,
         },

@@ -58,7 +58,7 @@ class LiveHome:
         asset = build_series_asset(self.workspace.registry[dataset], feeds[dataset])
         return dg.materialize(
             [asset],
-            resources={"workspace": self.workspace, "feeds": feeds},
+            resources={"workspace": self.workspace},
             run_config={"loggers": QUIET},
             raise_on_error=False,
         )

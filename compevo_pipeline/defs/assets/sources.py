@@ -47,7 +47,7 @@ from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.nem import NEM_ZONE
-from compevo_pipeline.sources.feeds import Feed, FeedTable
+from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.sources.registry import RegisteredDataset
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
@@ -139,9 +139,7 @@ def _define_ingest(
         **arguments,
     )
     def _ingest(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        feeds: dg.ResourceParam[FeedTable],
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> dg.MaterializeResult[Any]:
         # A file on disk does not mend itself: only a live source is worth another try.
         is_live = workspace.data_mode is Mode.LIVE
@@ -152,7 +150,7 @@ def _define_ingest(
             return describe_stored(workspace, dataset, {}, unread)
         with translate_errors(attempt=context.retry_number, retry=is_live):
             config = launch.read(context)
-            selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
+            selected = select_feeds(own_feeds, config.feeds, workspace.data_mode)
             if config.tolerate_gaps:
                 selected = [feed.accept_gaps() for feed in selected]
             unread = {}
@@ -411,9 +409,7 @@ class BackfillConfig(SpanConfig):
 # In no pool: it may take days, and what it writes takes turns with others by short locks.
 @dg.op(config_schema=BackfillConfig.schema_of_launch(), out={})
 def fetch_missing(
-    context: dg.OpExecutionContext,
-    workspace: dg.ResourceParam[Deployment],
-    feeds: dg.ResourceParam[FeedTable],
+    context: dg.OpExecutionContext, workspace: dg.ResourceParam[Deployment]
 ) -> Iterator[dg.AssetMaterialization]:
     """Fetch and store the months of the span that are missing."""
     config = BackfillConfig.model_validate(context.op_config)
@@ -425,7 +421,7 @@ def fetch_missing(
             backfill(
                 workspace,
                 config.dataset,
-                choose_feeds(feeds, config.dataset, config.feeds),
+                choose_feeds(workspace.feeds(), config.dataset, config.feeds),
                 since=since,
                 until=until,
                 log=context.log,

@@ -93,7 +93,7 @@ def test_hostile_headlines_load_nothing_on_the_page_of_the_news(tmp_path):
     workspace = Deployment(settings=settings, clock=SetClock())
     result = dg.materialize(
         [build_articles_asset([feed])],
-        resources={"workspace": workspace, "feeds": {"news": [feed]}},
+        resources={"workspace": workspace},
     )
 
     shown = read_materialization(result).metadata

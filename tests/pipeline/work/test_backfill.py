@@ -161,10 +161,7 @@ def run_backfill_job(home, until):
             "ops": {"fetch_missing": {"config": config | {"until": until}}},
             "loggers": QUIET,
         },
-        resources={
-            "workspace": open_home(home),
-            "feeds": {DATASET: (WEATHER,)},
-        },
+        resources={"workspace": open_home(home)},
         raise_on_error=False,
     )
 
