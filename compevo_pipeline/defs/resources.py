@@ -81,8 +81,8 @@ class Launchers:
     ) -> Mapping[str, Any]:
         """Run the jobs one after the other; return the metadata that their process reported.
 
-        Rounds become observations of the asset, those of a process here while it works. A run that
-        is cancelled stops its process.
+        Rounds become observations of the asset: while a process on this machine works, or at the
+        end of a pod. A run that is cancelled stops its process.
 
         Raises:
             ConfigError: no pod is described, or dagster-k8s is not installed.

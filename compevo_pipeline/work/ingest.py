@@ -170,22 +170,29 @@ def hash_stored(deployment: Deployment, dataset: str) -> str:
         return ""
 
 
-def ingest_feeds(
+def ingest_dataset(
     deployment: Deployment,
-    feeds: Sequence[Feed],
     dataset: str,
+    feeds: Sequence[Feed] | None = None,
     *,
     log: logging.Logger,
     span: Span = WHAT_IS_NEW,
 ) -> dict[str, dict[str, int]]:
-    """Read feeds one after the other; return their counts. One that fails leaves what others give.
+    """Read feeds of a data set, or of ``news``, one after the other; return counts by feed.
+
+    Without ``feeds`` all that exist in the mode. One that fails leaves what the others give.
 
     A feed that the archive lacks is left out with a warning, and so is an optional one that fails.
     In live mode all feeds are read before the failure of another one is raised.
 
     Raises:
+        ConfigError: there is no such data set.
         SourceError: of a feed that is not left out, or where none brings series or articles.
     """
+    if feeds is None:
+        table = deployment.feeds()
+        known = table[dataset] if dataset in table else table[deployment.registry[dataset].name]
+        feeds = [feed for feed in known if feed.exists_in(deployment.data_mode)]
     if find_damaged(deployment, dataset):
         rebuild(deployment, dataset, log=log)
     receipts, receipt = deployment.receipts(), f"stored {dataset}"
@@ -296,20 +303,6 @@ def rebuild(
 
     note_rows(deployment, dataset)
     return counts
-
-
-def ingest_dataset(
-    deployment: Deployment, dataset: str, *, log: logging.Logger
-) -> dict[str, dict[str, int]]:
-    """Read every feed of a data set, or of ``news``, in the mode; return counts by feed.
-
-    Raises:
-        ConfigError: there is no such data set.
-    """
-    feeds = deployment.feeds()
-    of_dataset = feeds[dataset] if dataset in feeds else feeds[deployment.registry[dataset].name]
-    there = [feed for feed in of_dataset if feed.exists_in(deployment.data_mode)]
-    return ingest_feeds(deployment, there, dataset, log=log)
 
 
 def hash_series(deployment: Deployment, dataset: str) -> str:

@@ -55,7 +55,7 @@ from compevo_pipeline.work.embedded_news import embed_nameable
 from compevo_pipeline.work.ingest import (
     DATA_VERSION_TAG,
     hash_stored,
-    ingest_feeds,
+    ingest_dataset,
     read_changes,
 )
 from compevo_pipeline.work.next_day import reads_news
@@ -155,12 +155,8 @@ def _define_ingest(
                 selected = [feed.accept_gaps() for feed in selected]
             unread = {}
             try:
-                counts = ingest_feeds(
-                    workspace,
-                    selected,
-                    dataset,
-                    log=context.log,
-                    span=config.read_span(),
+                counts = ingest_dataset(
+                    workspace, dataset, selected, log=context.log, span=config.read_span()
                 )
             except _UNREACHABLE as error:
                 # A forecast does not wait for a publisher of news. How old its news may be, if it

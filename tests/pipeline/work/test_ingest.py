@@ -23,7 +23,7 @@ from compevo_pipeline.sources.feeds import Feed, default_feeds
 from compevo_pipeline.sources.pems.source import parse_station_hour
 from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.ingest import WHAT_IS_NEW, _Ingest, ingest_feed, ingest_feeds
+from compevo_pipeline.work.ingest import WHAT_IS_NEW, _Ingest, ingest_dataset, ingest_feed
 from compevo_pipeline.work.row_rules import refuse_forecasts, refuse_future, refuse_series
 from tests.support import nemweb
 from tests.support.replay import Answer
@@ -199,7 +199,7 @@ def make_feed(name, kind=FrameKind.SERIES, error=None, *, mode=Mode.ARCHIVE, **o
 def ingest_all(home, *feeds, mode=Mode.ARCHIVE):
     settings = Settings(home=home, mode=mode, archive=home)
     workspace = Deployment(settings=settings, clock=lambda: NOW)
-    return ingest_feeds(workspace, feeds, "electricity", log=LOG)
+    return ingest_dataset(workspace, "electricity", feeds, log=LOG)
 
 
 def read_values(home):

@@ -97,7 +97,7 @@ def test_a_flipped_bit_is_never_read_and_the_next_refresh_makes_the_file_again(
     with pytest.raises(DataError, match=r"not what was written: .*; run `compevo refresh`"):
         invoke("verify", home=reports.home, mode="live")
 
-    ingest.ingest_feeds(reports.workspace, [], REPORTS.dataset, log=LOG)
+    ingest.ingest_dataset(reports.workspace, REPORTS.dataset, [], log=LOG)
     assert_same(read(reports), before)
     assert "is not what was written: it is set aside and made again" in caplog.text
     assert "no forecast was issued" in invoke("verify", home=reports.home, mode="live")
