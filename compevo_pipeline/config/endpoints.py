@@ -46,18 +46,21 @@ def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
         SourceRejected: any other status, redirects included.
         SchemaDrift: an answer that is not a JSON object, or longer than ``MAX_REPLY_BYTES``.
     """
-    return partial(_connect(base_url, api_key, "judge", TIMEOUT_SECONDS), "chat/completions")
+    ask = server_transport(base_url, api_key=api_key, whose="judge", timeout=TIMEOUT_SECONDS)
+    return partial(ask, "chat/completions")
 
 
-def server_transport(base_url: str, *, api_key: str | None) -> Server:
+def server_transport(
+    base_url: str,
+    *,
+    api_key: str | None,
+    whose: str = "writer",
+    timeout: float = WRITER_TIMEOUT_SECONDS,
+) -> Server:
     """A callable that asks a server with several adapters (vLLM's protocol), by route and body.
 
     It raises what :func:`endpoint_transport` names; the routes of adapters answer in words.
     """
-    return _connect(base_url, api_key, "writer", WRITER_TIMEOUT_SECONDS)
-
-
-def _connect(base_url: str, api_key: str | None, whose: str, timeout: float) -> Server:
     parts = urlsplit(base_url)
     # A password in the address would end up in error messages and logs.
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:

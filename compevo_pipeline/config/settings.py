@@ -326,11 +326,6 @@ class Settings(BaseModel):
         return self.datasets or self.home / "datasets"
 
     @property
-    def host_turns(self) -> Path:
-        """The turns at publishers' hosts that all processes of this home share."""
-        return self.home / "locks" / "hosts"
-
-    @property
     def user_agent(self) -> str:
         """How this deployment names itself to publishers."""
         return f"compevo/{__version__}" + (f" ({self.contact})" if self.contact else "")

@@ -357,11 +357,14 @@ def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
 
     def judge(workspace: Deployment, _: datetime, names: Collection[str]) -> Iterator[CheckOutcome]:
         windows = read_windows(workspace.layout, dataset)
+        held_out = [window for window in windows if window.view.split in ("test", "inference")]
 
         # Looked up lazily: a check that is not selected costs nothing.
         detectors: dict[str, Callable[[], Sequence[Violation]]] = {
             "splits_disjoint": lambda: find_overlapping_targets(windows),
-            "no_shared_windows": lambda: _find_shared_windows(windows),
+            "no_shared_windows": lambda: find_shared_windows(
+                windows.split("train"), WindowSet(held_out, dataset=dataset)
+            ),
             "available_before_origin": lambda: find_availability_violations(
                 workspace, dataset, [view for view in windows.views() if not view.leaky]
             ),
@@ -376,11 +379,6 @@ def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
         return hash_cut(workspace, dataset, read_hash(workspace.layout.windows(dataset)))
 
     return _build_checks(windows_key(dataset), WINDOW_DESCRIPTIONS, judge, identify)
-
-
-def _find_shared_windows(windows: WindowSet) -> list[Violation]:
-    held_out = [window for window in windows if window.view.split in ("test", "inference")]
-    return find_shared_windows(windows.split("train"), WindowSet(held_out, dataset=windows.dataset))
 
 
 def _build_forecast_checks(spec: DatasetSpec) -> dg.AssetChecksDefinition:

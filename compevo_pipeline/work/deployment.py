@@ -82,7 +82,8 @@ class Deployment:
             clock=self.clock,
             ledger=ledger,
             raw=self.raw_store(),
-            pacer=Pacer(folder=self.settings.host_turns),
+            # All processes of a home take turns at a publisher's host.
+            pacer=Pacer(folder=self.settings.home / "locks" / "hosts"),
             deadline=time.monotonic() + FEED_TIMEOUT_S if since is None else math.inf,
         )
 

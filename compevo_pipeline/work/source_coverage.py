@@ -100,6 +100,8 @@ def pivot_months(counts: pl.DataFrame, months: int) -> pl.DataFrame:
 
 def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
     """Return a row for each file of the ledger: what it is, when it is asked for again, why."""
+    # A short one is final after the last pause.
+    when = dict.fromkeys(EntryState, "next run") | {EntryState.SHORT: "never"}
     return pl.DataFrame(
         [
             {
@@ -107,7 +109,7 @@ def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
                 "state": entry.state.value,
                 "tries": entry.tries,
                 "asked": f"{entry.asked_at:%Y-%m-%d %H:%M}",
-                "again": _say_when(entry),
+                "again": f"{entry.due_at:%Y-%m-%d %H:%M}" if entry.due_at else when[entry.state],
                 "why": entry.note,
             }
             for entry in entries
@@ -116,13 +118,6 @@ def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
         | {"tries": pl.Int64}
         | dict.fromkeys(("asked", "again", "why"), pl.String),
     )
-
-
-def _say_when(entry: Entry) -> str:
-    """Return when a file is asked for again; a short one is final after the last pause."""
-    if entry.due_at is not None:
-        return f"{entry.due_at:%Y-%m-%d %H:%M}"
-    return "never" if entry.state is EntryState.SHORT else "next run"
 
 
 def find_month(name: str) -> str:

@@ -143,11 +143,16 @@ def _define_ingest(
     ) -> dg.MaterializeResult[Any]:
         # A file on disk does not mend itself: only a live source is worth another try.
         is_live = workspace.data_mode is Mode.LIVE
-        asked_by = list_readers(context.run.tags, workspace) if is_live and dataset == NEWS else ()
-        if asked_by and not reads_news(workspace, asked_by):
-            workspace.news_store().create()
-            unread = {"unread": f"no model of {', '.join(asked_by)} reads news"}
-            return describe_stored(workspace, dataset, {}, unread)
+        is_refresh = context.run.tags.get("compevo/job") == "refresh"
+        if is_live and is_refresh and dataset == NEWS:
+            # The data sets whose models it forecasts with.
+            refreshed = context.run.tags["dataset"]
+            is_inferred = infers(refreshed, workspace.layout)
+            readers = (refreshed, DEFAULT_DATASET) if is_inferred else (refreshed,)
+            if not reads_news(workspace, readers):
+                workspace.news_store().create()
+                unread = {"unread": f"no model of {', '.join(readers)} reads news"}
+                return describe_stored(workspace, dataset, {}, unread)
         with translate_errors(attempt=context.retry_number, retry=is_live):
             config = launch.read(context)
             selected = select_feeds(own_feeds, config.feeds, workspace.data_mode)
@@ -194,15 +199,6 @@ def describe_stored(
 def stored_key(dataset: str) -> dg.AssetKey:
     """Return the key of what is stored of a data set, or of the news."""
     return NEWS_ARTICLES if dataset == NEWS else series_key(dataset)
-
-
-def list_readers(tags: Mapping[str, str], workspace: Deployment) -> tuple[str, ...]:
-    """Return the data sets whose models a refresh forecasts with; none for any other run."""
-    if tags.get("compevo/job") != "refresh":
-        return ()
-    dataset = tags["dataset"]
-    is_inferred = infers(dataset, workspace.layout)
-    return (dataset, DEFAULT_DATASET) if is_inferred else (dataset,)
 
 
 def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode) -> list[Feed]:
