@@ -91,7 +91,7 @@ class Launchers:
         if kind == "kubernetes":
             invocation = self._run_pod(context, jobs)
             _report_rounds(context, invocation.get_custom_messages())
-            return read_reported_metadata(invocation.get_results())
+            return invocation.get_materialize_result().metadata or {}
 
         reported, failure = 0, None
 
@@ -117,7 +117,8 @@ class Launchers:
         report_new()
         if failure is not None:
             raise failure
-        return read_reported_metadata(session.get_results())
+        finished = dg.PipesClientCompletedInvocation(session)
+        return finished.get_materialize_result().metadata or {}
 
     def _run_pod(
         self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
@@ -174,12 +175,3 @@ def build_observation(
         metadata[f"reward_agent_{agent:02d}"] = reward
 
     return dg.AssetObservation(asset_key=context.asset_key, metadata=metadata)
-
-
-def read_reported_metadata(results: Sequence[object]) -> Mapping[str, Any]:
-    """Return the metadata of the materialization that a process reported."""
-    for result in results:
-        # Checks that a process might report are results, too, and carry no metadata.
-        if isinstance(result, dg.MaterializeResult):
-            return dict(result.metadata or {})
-    return {}

@@ -9,6 +9,7 @@ reports to Dagster.
 By hand: ``python -m compevo_pipeline.launchers.worker <run folder>/job.json``
 """
 
+import contextlib
 import functools
 import json
 import logging
@@ -18,9 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Self
-
-import typer
+from typing import Any, Self
 
 from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.runtime.files import translate_storage_errors, write_json
@@ -161,39 +160,24 @@ def select_scalars(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-@app.command()
-def train_jobs(
-    job: Annotated[list[Path], typer.Argument(help="job.json of a run folder; several in order.")],
-) -> None:
-    """Train CompEvo populations, one job after the other."""
-    jobs = [TrainJob.read(path) for path in job]
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train the jobs of the files ``job.json`` that are named; return the process's exit code."""
+    jobs = [TrainJob.read(Path(path)) for path in arguments or sys.argv[1:]]
 
     # Dagster stops a run by SIGTERM; as an exception it closes files and reports the end.
     signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
         with translate_storage_errors(f"training for {jobs[0].out}"):
             _run(jobs)
-    except KeyboardInterrupt as error:
-        typer.echo(
-            "interrupted; the run folder has its newest checkpoint: start the same job to resume",
-            err=True,
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            "interrupted; the run folder has its newest checkpoint: start the same job to resume\n"
         )
-        raise typer.Exit(INTERRUPTED) from error
+        return INTERRUPTED
     except CompEvoError as error:
         # Our errors say what to do; Pipes has reported the traceback to Dagster.
-        typer.echo(f"compevo: {error}", err=True)
-        raise typer.Exit(1) from error
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the process's exit code."""
-    try:
-        app(args=arguments)
-    except SystemExit as stop:
-        return int(stop.code or 0)
+        sys.stderr.write(f"compevo: {error}\n")
+        return 1
     return 0
 
 
@@ -216,17 +200,19 @@ def _run(jobs: Sequence[TrainJob]) -> None:
     from dagster_pipes import PipesEnvVarParamsLoader, open_dagster_pipes
 
     loader = PipesEnvVarParamsLoader()  # type: ignore[no-untyped-call]  # its __init__ has no annotations
-    with process_group(rank, processes, local_rank):
-        if rank != 0 or not loader.is_dagster_pipes_process():
+    with contextlib.ExitStack() as opened:
+        is_reporting = rank == 0 and loader.is_dagster_pipes_process()
+        pipes = opened.enter_context(open_dagster_pipes()) if is_reporting else None
+        opened.enter_context(process_group(rank, processes, local_rank))
+        if pipes is None:
             run_jobs(jobs, logging.getLogger("compevo.train"))
             return
-        with open_dagster_pipes() as pipes:
-            values = run_jobs(
-                jobs,
-                pipes.log,
-                lambda job, record: pipes.report_custom_message([job.out, record.to_json_line()]),
-            )
-            pipes.report_asset_materialization(metadata=values | {"processes": processes})
+
+        def report(job: TrainJob, record: RoundRecord) -> None:
+            pipes.report_custom_message([job.out, record.to_json_line()])
+
+        values = run_jobs(jobs, pipes.log, report)
+        pipes.report_asset_materialization(metadata=values | {"processes": processes})
 
 
 def _raise_interrupt(signum: int, _frame: FrameType | None) -> None:

@@ -187,8 +187,8 @@ class FakePods:
         self.started.append((namespace, command, base_pod_spec))
         return self
 
-    def get_results(self):
-        return [dg.MaterializeResult(metadata={"rounds": 2})]
+    def get_materialize_result(self):
+        return dg.MaterializeResult(metadata={"rounds": 2})
 
     def get_custom_messages(self):
         return [["run", round_record(0).to_json_line()]]
