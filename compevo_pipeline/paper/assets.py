@@ -67,7 +67,7 @@ from compevo_pipeline.paper.experiments import (
     run_experiment,
     run_text_on,
 )
-from compevo_pipeline.storage.code_versions import code_version, read_commit
+from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.runs import find_current_run, has_current_run
 from compevo_pipeline.work.deployment import Deployment
 
@@ -314,7 +314,7 @@ class ControlConfig(LaunchConfig):
         "the known effect that each arm recovers says whether evolved logics find what acts."
     ),
     kinds={"pytorch", "csv"},
-    version=code_version(*RESEARCH_CODE),
+    code=RESEARCH_CODE,
     dataset=CONTROL_DATASET,
     pool=GPU_POOL,
     config=ControlConfig,
@@ -367,7 +367,7 @@ class TextConfig(LaunchConfig):
         "and by populations."
     ),
     kinds={"pytorch", "csv"},
-    version=code_version(*RESEARCH_CODE),
+    code=RESEARCH_CODE,
     dataset=keys.OPERATIONAL,
     pool=GPU_POOL,
     config=TextConfig,

@@ -50,7 +50,7 @@ from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.definition import GPU_POOL, LaunchConfig, define_asset, define_by_dataset
-from compevo_pipeline.storage.code_versions import code_version, read_commit
+from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, list_views_to_test, read_news
@@ -271,7 +271,7 @@ class InferenceConfig(BaselineConfig):
         "day since, by month: inference only, the model's hashes compared before and after."
     ),
     kinds={"pytorch", "csv"},
-    version=code_version("compevo_core/agents", "compevo_core/baselines", *POPULATION_CODE[1:]),
+    code=("compevo_core/agents", "compevo_core/baselines", *POPULATION_CODE[1:]),
     pool=GPU_POOL,
     config=InferenceConfig,
     check_specs=[

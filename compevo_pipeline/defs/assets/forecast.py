@@ -47,7 +47,6 @@ from compevo_pipeline.defs.definition import (
 )
 from compevo_pipeline.defs.metadata import render_sketch
 from compevo_pipeline.sources.registry import RegisteredDataset
-from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import (
     NEWS_LIMIT,
@@ -116,7 +115,7 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
             "values by series, members, weights, news; sealed, and never changed."
         ),
         kinds={"pytorch", "parquet"},
-        version=code_version(*NEXT_DAY_CODE),
+        code=NEXT_DAY_CODE,
         pool=GPU_POOL,
         dataset=dataset,
         config=NextDayConfig,

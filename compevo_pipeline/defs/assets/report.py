@@ -18,7 +18,6 @@ import polars as pl
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import CLEANED, DATASETS, INFERENCE_2026, REPORT, score_keys
 from compevo_pipeline.defs.definition import define_asset
-from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.storage.runs import Removed, clean
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.results import write_forecasts
@@ -47,7 +46,7 @@ def build_site_asset(
             "from results and training to ablation and leakage check."
         ),
         kinds={"html", "matplotlib"},
-        version=code_version(*CODE),
+        code=CODE,
     )
     def _site(
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
@@ -137,7 +136,7 @@ def remove_old_runs(
         "newer ones have taken the place of, unused fits, Dagster's records of old runs."
     ),
     kinds={"python"},
-    version=code_version("compevo_pipeline/storage/runs.py"),
+    code=("compevo_pipeline/storage/runs.py",),
     check_specs=[
         dg.AssetCheckSpec(
             FREE_SPACE,

@@ -49,7 +49,6 @@ from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.sources.registry import RegisteredDataset
-from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import embed_nameable
 from compevo_pipeline.work.ingest import (
@@ -241,7 +240,7 @@ def build_series_asset(
         own_feeds,
         description=escape_markdown(declared.description),
         kinds={"polars", "parquet"},
-        version=code_version(*SERIES_CODE),
+        code=SERIES_CODE,
         pool=DUCKDB_POOL if writes_news else None,
     )
 
@@ -318,7 +317,7 @@ def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
             "many feeds carried it."
         ),
         kinds={"duckdb"},
-        version=code_version(*ARTICLES_CODE),
+        code=ARTICLES_CODE,
         pool=DUCKDB_POOL,
         # Of what waits for nothing the last: values come first.
         op_tags={"dagster/priority": "-1"},
@@ -358,7 +357,7 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
         deps=[NEWS_ARTICLES, *series],
         description="A sentence embedding of every title that some window can name.",
         kinds={"numpy", "huggingface"},
-        version=code_version(*EMBEDDINGS_CODE),
+        code=EMBEDDINGS_CODE,
         freshness_policy=DAILY_REFRESH,
         config=EmbeddingConfig,
     )
@@ -479,7 +478,7 @@ _MAX_ROWS = 60
         "`backfill` fetches what is missing."
     ),
     kinds={"polars"},
-    version=code_version("compevo_pipeline/work/source_coverage.py"),
+    code=("compevo_pipeline/work/source_coverage.py",),
 )
 def coverage(workspace: dg.ResourceParam[Deployment]) -> dg.MaterializeResult[Any]:
     """Count slots by source and month."""

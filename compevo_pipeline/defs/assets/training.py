@@ -194,7 +194,6 @@ def build_model_asset(
     config = TrainConfig.read(context)
     layout = workspace.layout
 
-    folder = layout.windows(dataset)
     windows = read_windows(layout, dataset)
     preset = config.preset_file or config.preset or workspace.settings.preset
     method = choose_name(dataset, config.method, preset)
@@ -215,41 +214,38 @@ def build_model_asset(
     if plan.trained is not None:
         set_current_run(layout, dataset, plan.trained.name)
         return describe_model(workspace, plan.trained, plan.config, choice=plan.sentence)
-    resolved = plan.config
-    # Named by configuration and data: the same training finds its own checkpoints.
-    name = make_run_name(plan.label, resolved, windows)
 
-    news = write_news(workspace, resolved.encoder, windows, log=context.log, to_test=True)
-    run: Path = layout.run(name)
-    version = code_version(*TRAINING_CODE)
-    chosen = config
-    made_by = read_code_version(run) if RunFolder(run).is_finished else None
+    # Named by configuration and data: the same training finds its own checkpoints.
+    run = layout.run(make_run_name(plan.label, plan.config, windows))
+    version, resumes = code_version(*TRAINING_CODE), config.resume
+    is_finished = RunFolder(run).is_finished
+    made_by = read_code_version(run) if is_finished else None
     # A run of the command line keeps no version, and is taken as it is.
     if made_by not in (None, version):
         context.log.warning(
             f"{run.name} was trained by version {made_by} of the code, which is {version} now: it "
             "is trained anew"
         )
-        chosen = config.model_copy(update={"resume": False})
-    is_trained_now = not (RunFolder(run).is_finished and chosen.resume)
+        resumes = False
 
+    news = write_news(workspace, plan.config.encoder, windows, log=context.log, to_test=True)
     job = TrainJob(
-        config=resolved.to_dict(),
-        windows=str(folder),
+        config=plan.config.to_dict(),
+        windows=str(layout.windows(dataset)),
         news=str(news or ""),
         out=str(run),
-        resume=chosen.resume,
+        resume=resumes,
         fits=str(fits_folder(layout)),
-        shard_backbone=chosen.shard_backbone,
+        shard_backbone=config.shard_backbone,
         facts=plan.facts,
     )
     reported = launchers.launch(context, [job], config.launcher, config.processes)
-    if is_trained_now:
+    if not (is_finished and resumes):
         write_code_version(run, version)
 
     # Only a finished run becomes the one that is scored: a failed launch raises above.
-    set_current_run(layout, dataset, name)
-    return describe_model(workspace, run, resolved, **reported)
+    set_current_run(layout, dataset, run.name)
+    return describe_model(workspace, run, plan.config, **reported)
 
 
 def describe_model(
