@@ -20,7 +20,6 @@ from compevo_pipeline.defs.assets.report import FREE_SPACE
 from compevo_pipeline.defs.jobs import describe_failure
 from compevo_pipeline.defs.schedules import find_unscheduled
 from compevo_pipeline.sources.common.base import Clock
-from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.work.alerts import NIGHTS, Alert, find_answering, find_failing, tell
 from compevo_pipeline.work.deployment import Deployment
@@ -97,8 +96,7 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         ),
     )
     def failing_sources(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        path = deployment.layout.ledger
-        entries = Ledger(path).list_entries() if path.exists() else []
+        entries = deployment.list_asked()
         failing = find_failing(entries, clock())
         answering = find_answering(entries, clock())
         today = _market_time(clock).date()

@@ -16,7 +16,7 @@ from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.sources.common.hosts import Pacer
 from compevo_pipeline.sources.common.http import FEED_TIMEOUT_S, Client
-from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.sources.common.ledger import Entry, Ledger
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.raw_store import RawStore
 from compevo_pipeline.sources.feeds import FeedTable, default_feeds
@@ -76,7 +76,7 @@ class Deployment:
 
         What a refresh asks for has ``FEED_TIMEOUT_S``, a backfill all the time that it needs.
         """
-        ledger = Ledger(self.layout.ledger)
+        ledger = self.ledger()
         client = Client(
             user_agent=self.settings.user_agent,
             clock=self.clock,
@@ -106,6 +106,14 @@ class Deployment:
     def receipts(self) -> Receipts:
         """Open what says which products need not be made again."""
         return Receipts(self.layout.receipts)
+
+    def ledger(self) -> Ledger:
+        """Open the record of what was asked of the publishers."""
+        return Ledger(self.layout.ledger)
+
+    def list_asked(self) -> list[Entry]:
+        """Return the entries of the ledger; a look at it must not make one."""
+        return self.ledger().list_entries() if self.layout.ledger.exists() else []
 
     def raw_store(self) -> RawStore:
         """Open the bytes as the publishers sent them."""

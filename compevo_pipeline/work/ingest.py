@@ -21,7 +21,6 @@ from compevo_core.data.news import NEAR, drop_near_identical, select_articles
 from compevo_core.errors import DataError, SourceAbsent, SourceError, SourceTransient
 from compevo_core.runtime.files import hash_file, hash_text
 from compevo_pipeline.sources.common.base import FrameKind, Mode, RawFile
-from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import LiveContext, name_entry
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
@@ -600,7 +599,7 @@ def count_rows(deployment: Deployment, dataset: str) -> dict[str, int]:
 
 def find_lost(deployment: Deployment, dataset: str) -> dict[str, int]:
     """Return how many rows each store has lost since the last run of a data set ended."""
-    noted = _open_ledger(deployment).read_rows(dataset)
+    noted = deployment.ledger().read_rows(dataset)
     if not noted:
         return {}
     there = count_rows(deployment, dataset)
@@ -611,13 +610,13 @@ def find_lost(deployment: Deployment, dataset: str) -> dict[str, int]:
 
 def note_rows(deployment: Deployment, dataset: str) -> None:
     """Note how many rows are stored, for :func:`find_lost` of the next run."""
-    _open_ledger(deployment).note_rows(dataset, count_rows(deployment, dataset))
+    deployment.ledger().note_rows(dataset, count_rows(deployment, dataset))
 
 
 def ask_for_gone(deployment: Deployment, feeds: Sequence[Feed]) -> int:
     """Let the next fetch ask for stored files whose bytes are gone too; return their number."""
     labels = tuple(label for feed in feeds for label in feed.labels)
-    ledger, raw = _open_ledger(deployment), deployment.raw_store()
+    ledger, raw = deployment.ledger(), deployment.raw_store()
     stored = [
         entry
         for entry in ledger.list_entries()
@@ -630,7 +629,3 @@ def ask_for_gone(deployment: Deployment, feeds: Sequence[Feed]) -> int:
     lost = [entry for entry in stored if entry.name in gone or entry.note in packs]
     ledger.forget([(entry.source, entry.name) for entry in lost])
     return len(lost)
-
-
-def _open_ledger(deployment: Deployment) -> Ledger:
-    return Ledger(deployment.layout.ledger)

@@ -24,7 +24,7 @@ from compevo_core.data.steps import MONTH, shift
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.usage import Steps
 from compevo_pipeline.sources.common.base import FrameKind, Mode
-from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
+from compevo_pipeline.sources.common.ledger import Entry, EntryState
 from compevo_pipeline.sources.feeds import Feed, FeedTable
 from compevo_pipeline.sources.registry import RegisteredDataset
 from compevo_pipeline.work.deployment import Deployment
@@ -52,7 +52,7 @@ def measure_coverage(deployment: Deployment, today: date) -> pl.DataFrame:
 
     ``today`` is the last day on which slots of live sources are expected.
     """
-    counted = [_count_files(_read_entries(deployment))]
+    counted = [_count_files(deployment.list_asked())]
     registry = deployment.registry
     for declared in (registry[name] for name in registry):
         counted += [_sum_months(days, VALUES) for days in _read_values(deployment, declared, today)]
@@ -73,7 +73,7 @@ def measure_coverage(deployment: Deployment, today: date) -> pl.DataFrame:
 def list_troubled(deployment: Deployment) -> list[Entry]:
     """Return the files that are absent, short or failed, newest first."""
     states = (EntryState.ABSENT, EntryState.SHORT, EntryState.FAILED)
-    entries = [entry for entry in _read_entries(deployment) if entry.state in states]
+    entries = [entry for entry in deployment.list_asked() if entry.state in states]
     return sorted(entries, key=lambda entry: entry.asked_at, reverse=True)
 
 
@@ -124,12 +124,6 @@ def find_month(name: str) -> str:
     """Return the first month in a file name, such as ``2026-03``, or ""."""
     match = _MONTH_IN_NAME.search(name)
     return f"{match[1]}-{match[2]}" if match else ""
-
-
-def _read_entries(deployment: Deployment) -> list[Entry]:
-    # A look at the ledger must not make one: nothing may ever have been asked.
-    path = deployment.layout.ledger
-    return Ledger(path).list_entries() if path.exists() else []
 
 
 def _count_files(entries: Iterable[Entry]) -> pl.DataFrame:
