@@ -6,6 +6,7 @@ sending, and once a day (``work.alerts``), the checks themselves (``defs.asset_c
 The deadline is a sensor of its own: it fires although the refresh failed or never ran.
 """
 
+import functools
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -37,6 +38,7 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
     """Return the sensors; they run from the start where schedules do."""
     settings, clock = deployment.settings, deployment.clock
     status = dg.DefaultSensorStatus("RUNNING" if settings.schedules else "STOPPED")
+    sensor = functools.partial(dg.sensor, minimum_interval_seconds=_SECONDS, default_status=status)
 
     def send(context: dg.SensorEvaluationContext, alerts: Iterable[Alert]) -> dg.SkipReason:
         count = tell(settings, alerts, _market_time(clock).date(), context.log)
@@ -52,10 +54,8 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         if context.dagster_run.tags.get("dagster/will_retry") != "true":
             tell(settings, [_describe_run(context)], _market_time(clock).date(), context.log)
 
-    @dg.sensor(
+    @sensor(
         name="tell_failed_checks",
-        minimum_interval_seconds=_SECONDS,
-        default_status=status,
         description=(
             "Tells of asset checks that failed as errors, drift, coverage, old data, news that "
             "moves a forecast far, a full disk."
@@ -74,10 +74,8 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         context.update_cursor(str(max([since, *(event.timestamp for event in events)])))
         return outcome
 
-    @dg.sensor(
+    @sensor(
         name="tell_late_forecast",
-        minimum_interval_seconds=_SECONDS,
-        default_status=status,
         description=(
             "Tells at the deadline of a data set's night that its forecast was not issued, "
             "whatever became of the refresh."
@@ -86,10 +84,9 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
     def late_forecast(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         return send(context, _find_late_forecasts(deployment, clock()))
 
-    @dg.sensor(
+    @sensor(
         name="tell_failing_sources",
         minimum_interval_seconds=_HOUR,
-        default_status=status,
         description=(
             f"Tells of a source that failed {NIGHTS} nights in a row, of its recovery, and of a "
             "name in COMPEVO_SCHEDULES that starts nothing."

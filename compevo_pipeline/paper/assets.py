@@ -336,7 +336,7 @@ def control(
         seeds=range(config.seeds),
         commit=read_commit(),
     )
-    path, rows, _ = run_control_on(workspace, CONTROL_DATASET, plan, log=context.log)
+    path, rows = run_control_on(workspace, CONTROL_DATASET, plan, log=context.log)
     return dg.MaterializeResult(
         metadata={
             "verdict": judge_control(rows.to_dicts()),

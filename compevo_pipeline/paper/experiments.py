@@ -117,8 +117,8 @@ def run_control_on(
     *,
     log: logging.Logger,
     results: Path | None = None,
-) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
-    """Plant news on windows, train every arm, write rows; return their file, them, and rewritings.
+) -> tuple[Path, pl.DataFrame]:
+    """Plant news on windows, train every arm, write rows; return their file and them.
 
     ConfigError for a series that the data set lacks; DataError if its windows are not built.
     """
@@ -129,7 +129,7 @@ def run_control_on(
     encoder = load_encoder(plan.config.news.encoder)
     rows, rounds = run_control(windows, encoder, plan, layout.control(dataset), log)
     path, _ = write_control(results or layout.results, dataset, plan, rows, rounds)
-    return path, rows, rounds
+    return path, rows
 
 
 def run_specialists_on(
