@@ -166,7 +166,6 @@ def sources(
     import polars as pl
 
     from compevo_pipeline.cli.forecast import clean_text
-    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.source_coverage import (
         list_troubled,
         measure_coverage,
@@ -175,7 +174,7 @@ def sources(
     )
 
     deployment = arguments.open_deployment()
-    counts = measure_coverage(deployment, utc_now().date())
+    counts = measure_coverage(deployment)
     counts = counts.filter(pl.col("source").str.starts_with(dataset))
     if not counts.height:
         typer.echo(f"nothing is stored of {dataset or 'any source'} in {deployment.data_mode} mode")

@@ -220,7 +220,6 @@ def forecast(
     from compevo_core.forecast.issued import widen
     from compevo_core.runtime.files import write_atomically
     from compevo_pipeline.config.settings import disable_progress_bars, has_dagster_home
-    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.next_day import (
         KnownTo,
         choose_dataset,
@@ -238,7 +237,7 @@ def forecast(
         day_forecast = forecast_day(
             deployment,
             dataset,
-            read_day(day, utc_now() + spec.market_offset),
+            read_day(day, deployment.clock() + spec.market_offset),
             None if known_to is None else KnownTo(known_to),
             log=log,
             on_step=arguments.show_steps,
@@ -258,7 +257,7 @@ def forecast(
     if parquet is not None:
         write_atomically(parquet, widen(issued).write_parquet)
     if page is not None:
-        write_forecasts(deployment, utc_now(), dataset=dataset, page=page)
+        write_forecasts(deployment, dataset=dataset, page=page)
     if has_dagster_home():
         from compevo_pipeline.defs.command_events import report_forecast
 

@@ -31,10 +31,9 @@ def publish(
     --folder FOLDER/issued` that it is intact; its history, for example as a git branch, shows when
     each forecast was made.
     """
-    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.results import publish_site
 
-    chains = publish_site(arguments.open_deployment(), folder, utc_now())
+    chains = publish_site(arguments.open_deployment(), folder)
     for dataset, chain in chains.items():
         typer.echo(f"{dataset}: {len(chain.lines)} issued forecasts, head {chain.head}")
     typer.echo(f"Page: {folder / 'index.html'}")

@@ -1,11 +1,10 @@
 """Dagster resources: the deployment in the mode of a run, and the launchers.
 
-What belongs here: opening what ``settings`` names, and entering secrets; a training in a process,
-under torchrun or in a pod, with a Dagster Pipes session, by which rounds, losses and metrics reach
-the event log while training runs. What does not: reading other variables of the environment
-(``config.settings``), the process, the pod's manifest (``launchers.process``). The mode is run
-configuration of the ``workspace`` resource, so that one choice holds for a whole run. A launcher
-returns what the process reported about its asset.
+What belongs here: opening what ``settings`` names; a training in a process, under torchrun or in a
+pod, with a Dagster Pipes session, by which rounds, losses and metrics reach the event log while
+training runs. What does not: reading other variables of the environment (``config.settings``), the
+process, the pod's manifest (``launchers.process``). The mode is run configuration of the
+``workspace`` resource, so that one choice holds for a whole run.
 """
 
 import contextlib

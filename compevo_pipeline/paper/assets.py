@@ -19,7 +19,6 @@ judging (``paper.experiments``, ``paper.benchmark_runs``, ``compevo_core.paper``
 
 import logging
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
@@ -409,7 +408,7 @@ def audit_news(
     write_audit(layout.results, rows)
 
 
-def write_research(deployment: Deployment, now: datetime) -> Mapping[str, Any]:
+def write_research(deployment: Deployment) -> Mapping[str, Any]:
     """Write the page of experiments of a deployment's mode; return what the UI shows of it."""
     # Drawing takes a second to import.
     from compevo_core.paper.report.inputs import read_inputs
@@ -425,7 +424,7 @@ def write_research(deployment: Deployment, now: datetime) -> Mapping[str, Any]:
         if has_current_run(layout, dataset)
     ]
     mode = deployment.data_mode.value
-    inputs = read_inputs(layout.results, runs, mode=mode, generated_at=now)
+    inputs = read_inputs(layout.results, runs, mode=mode, generated_at=deployment.clock())
     write_text(layout.report / RESEARCH_PAGE, render_research(inputs))
     return {
         "result_rows": inputs.rows.height,

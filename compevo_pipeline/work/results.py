@@ -7,7 +7,6 @@ What does not: scores (``compevo_core.evaluation.issued_scores``), skill and ala
 """
 
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 import polars as pl
@@ -60,9 +59,7 @@ def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
     return pl.read_parquet(path) if path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
 
 
-def write_forecasts(
-    deployment: Deployment, now: datetime, *, dataset: str = "", page: Path | None = None
-) -> Path:
+def write_forecasts(deployment: Deployment, *, dataset: str = "", page: Path | None = None) -> Path:
     """Write the page of forecasts, of one data set if that is named, in one step; return it."""
     # Drawing takes a second to import.
     from compevo_core.report.forecast_page import FORECAST_PAGE, render_forecasts
@@ -70,11 +67,11 @@ def write_forecasts(
     layout = deployment.layout
     days = read_days(layout.all_issued, layout.root / "windows", layout.all_scored)
     days = [day for day in days if dataset in ("", day.issued.facts["dataset"])]
-    text = render_forecasts(days, mode=deployment.data_mode.value, generated_at=now)
+    text = render_forecasts(days, mode=deployment.data_mode.value, generated_at=deployment.clock())
     return write_text(page or layout.report / FORECAST_PAGE, text)
 
 
-def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[str, Chain]:
+def publish_site(deployment: Deployment, folder: Path) -> dict[str, Chain]:
     """Write the sealed forecasts of a mode, their chains and scores and a page as a static site.
 
     A site that was published before is continued: its chains must be the beginnings of today's. A
@@ -109,7 +106,7 @@ def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[st
     page = render_forecasts(
         [replace(day, by_step=steps) for day, steps in zip(days, known, strict=True)],
         mode=deployment.data_mode.value,
-        generated_at=now,
+        generated_at=deployment.clock(),
         is_published=True,
     )
     write_text(folder / "index.html", page)

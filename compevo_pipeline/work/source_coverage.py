@@ -47,11 +47,12 @@ _SATURDAY = 6
 _MONTH_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[_-]?(0[1-9]|1[0-2])(?=\D|\d\d)")
 
 
-def measure_coverage(deployment: Deployment, today: date) -> pl.DataFrame:
+def measure_coverage(deployment: Deployment) -> pl.DataFrame:
     """Return counts of ``COVERAGE_SCHEMA`` for every source that is stored or was asked.
 
-    ``today`` is the last day on which slots of live sources are expected.
+    Slots of live sources are expected up to today.
     """
+    today = deployment.clock().date()
     counted = [_count_files(deployment.list_asked())]
     registry = deployment.registry
     for declared in (registry[name] for name in registry):

@@ -26,7 +26,7 @@ CODE = ("compevo_core/report", "compevo_core/paper/report", "compevo_pipeline/wo
 
 
 def build_site_asset(
-    write_research: Callable[[Deployment, datetime], Mapping[str, Any]],
+    write_research: Callable[[Deployment], Mapping[str, Any]],
     shown: Sequence[dg.AssetKey] = (),
 ) -> dg.AssetsDefinition:
     """Return the asset that writes the pages of the run's mode, after ``shown`` and the scores.
@@ -51,8 +51,7 @@ def build_site_asset(
     def _site(
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> dg.MaterializeResult[Any]:
-        now = workspace.clock()
-        page, research = write_forecasts(workspace, now), write_research(workspace, now)
+        page, research = write_forecasts(workspace), write_research(workspace)
 
         context.log.info(f"report written to {page}")
         address = workspace.settings.report_url

@@ -482,7 +482,7 @@ _MAX_ROWS = 60
 )
 def coverage(workspace: dg.ResourceParam[Deployment]) -> dg.MaterializeResult[Any]:
     """Count slots by source and month."""
-    counts = measure_coverage(workspace, workspace.clock().date())
+    counts = measure_coverage(workspace)
     troubled = tabulate_files(list_troubled(workspace))
 
     shown = {
