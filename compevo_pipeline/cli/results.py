@@ -7,7 +7,6 @@ not: scoring (``compevo_core.evaluation``), the page (``compevo_core.report``).
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -239,14 +238,13 @@ def clean(
 
     Fits that nothing uses; Dagster's old records; raw files of months that are over.
     """
-    from compevo_pipeline.config.settings import Settings, ensure_dagster_home
+    from compevo_pipeline.config.settings import ensure_dagster_home
     from compevo_pipeline.defs.assets.report import clean_dagster, shorten
     from compevo_pipeline.storage.runs import clean as clean_folders
 
     ensure_dagster_home()
-    settings = Settings.from_environment()
-    layout = settings.layout(settings.mode)
-    now = datetime.now(UTC)
+    deployment = arguments.open_deployment()
+    layout, now = deployment.layout, deployment.clock()
     removed = clean_folders(layout, now, keep=keep, dry=dry_run) + clean_dagster(now, dry=dry_run)
 
     for old in removed:
