@@ -220,7 +220,6 @@ def forecast(
     from compevo_core.forecast.issued import widen
     from compevo_core.runtime.files import write_atomically
     from compevo_pipeline.config.settings import disable_progress_bars, has_dagster_home
-    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.next_day import (
         KnownTo,
         choose_dataset,
@@ -238,9 +237,8 @@ def forecast(
         day_forecast = forecast_day(
             deployment,
             dataset,
-            read_day(day, utc_now() + spec.market_offset),
+            read_day(day, deployment.clock() + spec.market_offset),
             None if known_to is None else KnownTo(known_to),
-            clock=utc_now,
             log=log,
             on_step=arguments.show_steps,
             run=run,
@@ -259,7 +257,7 @@ def forecast(
     if parquet is not None:
         write_atomically(parquet, widen(issued).write_parquet)
     if page is not None:
-        write_forecasts(deployment, utc_now(), dataset=dataset, page=page)
+        write_forecasts(deployment, dataset=dataset, page=page)
     if has_dagster_home():
         from compevo_pipeline.defs.command_events import report_forecast
 
@@ -323,7 +321,7 @@ def verify(
     from compevo_pipeline.work.next_day import list_damaged_states
 
     deployment = arguments.open_deployment()
-    root = folder or deployment.layout.forecasts / "issued"
+    root = folder or deployment.layout.all_issued
     names = [dataset] if dataset else sorted(path.name for path in root.glob("*/"))
     for name in names:
         chain = verify_issued(root / name)
@@ -370,7 +368,7 @@ def explain(
     from compevo_pipeline.config.settings import Settings
 
     settings = Settings.from_environment()
-    issued_folder = settings.layout(settings.mode).forecasts / "issued"
+    issued_folder = settings.layout(settings.mode).all_issued
     names = [dataset] if dataset else sorted(path.name for path in issued_folder.glob("*/"))
     records = [
         record

@@ -43,7 +43,7 @@ from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.news_store import StoredArticles
 from compevo_pipeline.storage.runs import make_run_name
-from compevo_pipeline.work.deployment import Deployment, utc_now
+from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import read_news
 from compevo_pipeline.work.ingest import ingest_dataset
 from compevo_pipeline.work.source_coverage import NEWS
@@ -184,9 +184,9 @@ def cut_paper_windows(deployment: Deployment, name: str, results: Path) -> Windo
     published = parse_table(path.read_bytes(), path.name)
 
     dataset = paper.spec.name
-    ingest_dataset(deployment, dataset, clock=utc_now, log=log)
+    ingest_dataset(deployment, dataset, log=log)
     try:
-        ingest_dataset(deployment, NEWS, clock=utc_now, log=log)
+        ingest_dataset(deployment, NEWS, log=log)
     except SourceAbsent as error:
         log.warning("windows name no article: %s", error)
     tables, news = deployment.frame_store(), deployment.news_store()

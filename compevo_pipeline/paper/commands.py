@@ -569,7 +569,9 @@ def render_headline(results: Path) -> str:
 def _read_inputs(results: Path, runs: Sequence[Path], mode: str) -> "ReportInputs":
     from compevo_core.paper.report.inputs import read_inputs
 
-    arguments.require_folder(results)
+    # An empty product would look like a finished one.
+    if not results.is_dir():
+        raise ConfigError(f"no folder {results}: name one that holds result rows")
     return read_inputs(results, runs, mode=mode, generated_at=datetime.now(UTC))
 
 

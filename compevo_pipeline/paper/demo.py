@@ -32,7 +32,7 @@ def demo(
     """
     from compevo_core.data.datasets import DATASETS
     from compevo_pipeline.sources.common.base import Mode
-    from compevo_pipeline.work.deployment import Deployment, utc_now
+    from compevo_pipeline.work.deployment import Deployment
     from compevo_pipeline.work.results import write_forecasts
 
     settings = run(job, dataset)
@@ -42,7 +42,7 @@ def demo(
         # Of the day after the sample data; the report then shows it.
         deployment = Deployment(settings=settings, mode=Mode.SAMPLE)
         issued = show_forecast(deployment, dataset, None)
-        write_forecasts(deployment, utc_now())  # the job has written the other page
+        write_forecasts(deployment)  # the job has written the other page
         if found := describe_findings(deployment.layout, dataset, issued):
             typer.echo("\n".join(["", *found]))
             show_paths(deployment.layout)

@@ -75,7 +75,7 @@ class World:
         feeds = home.workspace.feeds()[self.dataset]
         feed = next(feed for feed in feeds if feed.name == self.feed)
         feed = replace(feed, fetch_live=fetch)
-        return ingest_feed(home.workspace, feed, self.dataset, clock=home.clock, log=LOG)
+        return ingest_feed(home.workspace, feed, self.dataset, log=LOG)
 
 
 DAY = datetime(2026, 7, 19)  # noqa: DTZ001 - NEM time

@@ -50,11 +50,11 @@ def write_table(folder, days):
 
 
 def pass_night(folder):
-    deployment = Deployment(settings=Settings(home=folder / "home", datasets=folder))
-    clock = lambda: NOW  # noqa: E731
-    ingest_dataset(deployment, "load", clock=clock, log=LOG)
+    settings = Settings(home=folder / "home", datasets=folder)
+    deployment = Deployment(settings=settings, clock=lambda: NOW)
+    ingest_dataset(deployment, "load", log=LOG)
     write_windows(deployment, cut_windows(deployment, "load"))
-    found = forecast_day(deployment, "load", None, None, clock=clock, log=LOG)
+    found = forecast_day(deployment, "load", None, None, log=LOG)
     return found.forecast.select_points("load_mw")["forecast"].tolist()
 
 

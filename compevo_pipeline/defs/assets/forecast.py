@@ -46,9 +46,7 @@ from compevo_pipeline.defs.definition import (
     translate_errors,
 )
 from compevo_pipeline.defs.metadata import render_sketch
-from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.sources.registry import RegisteredDataset
-from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import (
     NEWS_LIMIT,
@@ -117,7 +115,7 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
             "values by series, members, weights, news; sealed, and never changed."
         ),
         kinds={"pytorch", "parquet"},
-        version=code_version(*NEXT_DAY_CODE),
+        code=NEXT_DAY_CODE,
         pool=GPU_POOL,
         dataset=dataset,
         config=NextDayConfig,
@@ -125,9 +123,7 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
         output_required=False,
     )
     def _next_day(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        clock: dg.ResourceParam[Clock],
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]  # Dagster refuses a parameter
         with translate_errors(retry=False):
             config = NextDayConfig.read(context)
@@ -141,7 +137,6 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
                     dataset,
                     config.find_start(context.partition_key),
                     config.known_to,
-                    clock=clock,
                     log=context.log,
                     news_rule=config.news_rule,
                     supersede=config.supersede,
@@ -264,13 +259,10 @@ _DRAWN_METHODS = (METHOD, PUBLISHED, PERSISTENCE)
     code=SCORED_CODE,
 )
 def build_scored_asset(
-    dataset: str,
-    context: dg.AssetExecutionContext,
-    workspace: dg.ResourceParam[Deployment],
-    clock: dg.ResourceParam[Clock],
+    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
 ) -> dg.MaterializeResult[Any]:
     """Score the issued forecasts whose truth is stored by now."""
-    scored = update_scored(workspace, dataset, clock)
+    scored = update_scored(workspace, dataset)
 
     context.log.info(
         f"{scored.added} rows added, {scored.revised} revised; {scored.waiting} forecasts wait "

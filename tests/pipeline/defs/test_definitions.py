@@ -19,7 +19,7 @@ from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs.asset_keys import DATASETS
 from compevo_pipeline.defs.assets import windows
 from compevo_pipeline.defs.assets.training import TrainConfig
-from compevo_pipeline.defs.jobs import build_demo_config, choose_day, run_config, run_job
+from compevo_pipeline.defs.jobs import choose_day, run_config, run_job
 from compevo_pipeline.paper.assets import AblationConfig
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import NEM_ZONE
@@ -230,7 +230,7 @@ def test_the_configuration_that_a_launch_from_the_shell_is_given_is_the_demos():
 
 
 def test_the_demos_ablation_changes_the_population_that_it_trains():
-    ops = build_demo_config("electricity")["ops"]
+    ops = run_config("demo")["ops"]
     training = TrainConfig(**ops["models__compevo__electricity"]["config"]).resolve("demo")
     ablation = AblationConfig(**ops["ablation__variants__electricity"]["config"])
     assert ablation.resolve("demo") == training

@@ -8,9 +8,7 @@ import pytest
 from compevo_core.config.run import RunConfig, iterate_settings
 from compevo_core.config.sections import MemberConfig
 from compevo_core.errors import ConfigError
-from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs.assets.training import TrainConfig
-from compevo_pipeline.launchers.worker import TrainJob, prepare_job
 
 STEP = "models__compevo__electricity"
 
@@ -181,18 +179,3 @@ def test_a_choice_of_what_is_read_reaches_the_step_and_nothing_stands_for_none(j
     assert launch(job, config, step) == config
     left_out = launch(job, {}, step)
     assert left_out in ({}, {"news_cutoff": "origin"}, {"tolerate_gaps": False}, {"ahead": True})
-
-
-def test_the_choice_to_split_the_backbone_reaches_the_job(tmp_path):
-    split = TrainConfig(launcher="torchrun", processes=2, shard_backbone=True)
-    for chosen, expected in ((split, True), (TrainConfig(), False)):
-        config = RunConfig.preset("tiny")
-        job = prepare_job(
-            Layout(root=tmp_path),
-            tmp_path,
-            tmp_path,
-            config,
-            "run",
-            shard_backbone=chosen.shard_backbone,
-        )
-        assert TrainJob.read(job.write()).shard_backbone is expected

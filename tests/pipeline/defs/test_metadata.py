@@ -89,13 +89,11 @@ def test_hostile_headlines_load_nothing_on_the_page_of_the_news(tmp_path):
     answer = raw("answer.json", json.dumps({"articles": listed}), "gdelt_doc")
     (gdelt,) = [feed for feed in default_feeds()["news"] if feed.name == "gdelt"]
     feed = Feed(name="gdelt", read_files=lambda *_: iter([answer]), parsers=gdelt.parsers)
+    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE)
+    workspace = Deployment(settings=settings, clock=SetClock())
     result = dg.materialize(
         [build_articles_asset([feed])],
-        resources={
-            "workspace": Deployment(settings=Settings(home=tmp_path, mode=Mode.ARCHIVE)),
-            "feeds": {"news": [feed]},
-            "clock": SetClock(),
-        },
+        resources={"workspace": workspace},
     )
 
     shown = read_materialization(result).metadata

@@ -335,7 +335,7 @@ def test_an_address_that_is_none_is_named_by_its_number(tmp_path, caplog):
 
 def evaluate_sensor(settings, name, instance, now, cursor=None, defs=None):
     """Evaluates a sensor as the daemon does; returns what it said and its new cursor."""
-    sensors = build_alert_sensors(Deployment(settings=settings), SetClock(now))
+    sensors = build_alert_sensors(Deployment(settings=settings, clock=SetClock(now)))
     (sensor,) = (one for one in sensors if one.name == name)
     context = dg.build_sensor_context(instance=instance, cursor=cursor, definitions=defs)
     data = sensor.evaluate_tick(context)
@@ -364,7 +364,7 @@ CHECKS = [check("schema", dg.AssetCheckSeverity.ERROR), check("drift"), check("g
 
 
 def test_a_run_that_failed_is_told_with_its_step_and_why(settings, receiver):
-    (sensor, *_) = build_alert_sensors(Deployment(settings=settings), SetClock(DEADLINE))
+    (sensor, *_) = build_alert_sensors(Deployment(settings=settings, clock=SetClock(DEADLINE)))
     instance = dg.DagsterInstance.ephemeral()
     result = dg.materialize([broken], instance=instance, raise_on_error=False)
 

@@ -11,22 +11,16 @@ from types import SimpleNamespace
 
 import dagster as dg
 import pytest
+from pydantic import ValidationError
 
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.defs.resources import (
-    KubernetesLauncher,
-    KubernetesPipes,
-    Launchers,
-    ProcessLauncher,
-    build_observation,
-)
+from compevo_pipeline.defs.resources import Launchers, build_observation
 from compevo_pipeline.launchers import process as launch
 from compevo_pipeline.launchers.process import (
     CONTAINER,
     PodSpec,
-    RoundTail,
     terminate,
     worker_command,
 )
@@ -41,12 +35,12 @@ def job(out, ending="well"):
     return TrainJob(config={}, windows="windows", news=ending, out=str(out))
 
 
-def run(jobs, launcher=None):
+def run(jobs, *chosen, pod=None):
     """Launches jobs inside an asset; returns the run's result."""
 
     @dg.asset(key=["models", "compevo"])
     def trained(context: dg.AssetExecutionContext):
-        reported = (launcher or ProcessLauncher(poll_seconds=0.02)).launch(context, jobs)
+        reported = Launchers(pod).launch(context, jobs, *chosen)
         return dg.MaterializeResult(metadata=reported)
 
     return dg.materialize([trained], raise_on_error=False)
@@ -75,7 +69,7 @@ def shared_run(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_under_torchrun_share_a_training_and_one_of_them_reports_it(shared_run):
-    result = run([shared_run], launcher=ProcessLauncher(processes=2, poll_seconds=0.05))
+    result = run([shared_run], "torchrun", 2)
     assert result.success
     assert [shown["round"].value for shown in observe(result)] == [1, 2]
     shown = read_materialization(result).metadata
@@ -108,6 +102,7 @@ def test_a_job_that_splits_the_backbone_needs_more_than_one_process(shared_run, 
 @pytest.fixture
 def worker(monkeypatch):
     monkeypatch.setattr(launch, "WORKER", "tests.support.pipes_worker")
+    monkeypatch.setattr(launch, "POLL_SECONDS", 0.02)
     monkeypatch.setenv("PYTHONPATH", str(REPO))
 
 
@@ -149,9 +144,8 @@ def test_torchrun_is_used_only_where_it_is_asked_for():
     joined = " ".join(worker_command(["a"], python="py", processes=4))
     torchrun = "py -m torch.distributed.run --standalone --nproc-per-node=4"
     assert joined == f"{torchrun} -m compevo_pipeline.launchers.worker a"
-    assert Launchers().get("torchrun", 2, KubernetesPipes()).processes == 2
     with pytest.raises(ConfigError, match="PodSpec"):
-        Launchers().get("kubernetes", 1, KubernetesPipes())
+        Launchers().launch(None, [], "kubernetes")
 
 
 def pod(**changes):
@@ -172,13 +166,13 @@ def test_a_pod_asks_for_gpus_mounts_the_volume_and_starts_torchrun():
 
 @pytest.mark.parametrize("bad", [{"image": ""}, {"mount_path": "home"}, {"gpus": -1}])
 def test_an_impossible_pod_is_refused_before_any_work(bad):
-    with pytest.raises(ConfigError):
+    with pytest.raises(ValidationError):
         pod(**bad)
 
 
 def test_the_kubernetes_launcher_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "dagster_k8s", None)
-    result = run([job(tmp_path)], launcher=KubernetesLauncher(pod=pod(), client=KubernetesPipes()))
+    result = run([job(tmp_path)], "kubernetes", pod=pod())
     message = result.failure_data_for_node("models__compevo").error.cause.message
     assert "pip install 'compevo[kubernetes]'" in message
 
@@ -193,15 +187,21 @@ class FakePods:
         self.started.append((namespace, command, base_pod_spec))
         return self
 
-    def get_results(self):
-        return [dg.MaterializeResult(metadata={"rounds": 2})]
+    def get_materialize_result(self):
+        return dg.MaterializeResult(metadata={"rounds": 2})
+
+    def get_custom_messages(self):
+        return [["run", round_record(0).to_json_line()]]
 
 
-def test_the_kubernetes_launcher_starts_the_pod_it_was_given_with_the_job_of_the_run(tmp_path):
+def test_the_kubernetes_launcher_starts_the_pod_it_was_given_with_the_job_of_the_run(
+    monkeypatch, tmp_path
+):
     pods = FakePods()
-    launcher = Launchers(pod(namespace="train")).get("kubernetes", 1, pods)
-    result = run([job(tmp_path / "run")], launcher=launcher)
+    monkeypatch.setitem(sys.modules, "dagster_k8s", SimpleNamespace(PipesK8sClient=lambda: pods))
+    result = run([job(tmp_path / "run")], "kubernetes", pod=pod(namespace="train"))
     assert result.success
+    assert [shown["round"].value for shown in observe(result)] == [1]
 
     ((namespace, command, spec),) = pods.started
     job_file = tmp_path / "run" / "job.json"
@@ -283,34 +283,6 @@ def test_a_training_ends_when_its_run_is_killed():
     finally:
         if is_running(training):
             os.kill(training, 9)
-
-
-def line(number, **changes):
-    return round_record(number, **changes).to_json_line() + "\n"
-
-
-def test_rounds_reported_before_a_resume_are_not_reported_again(tmp_path):
-    rounds = tmp_path / "rounds.jsonl"
-    rounds.write_text(line(0))
-    tail = RoundTail(rounds)
-
-    half = line(2)[:20]
-    with rounds.open("a") as stream:
-        stream.write(line(1) + half)
-    assert [record.round for record in tail.read_new()] == [1]
-
-    with rounds.open("a") as stream:
-        stream.write(line(2)[20:])
-    assert [record.round for record in tail.read_new()] == [2]
-
-    # Cut at its checkpoint, and longer than before when the tail looks again.
-    again = "".join(line(number, loss=0.125) for number in (1, 2, 3))
-    rounds.write_text(line(0) + again)
-    assert [record.round for record in tail.read_new()] == [1, 2, 3]
-
-    # Started over.
-    rounds.write_text(line(0, loss=0.5))
-    assert [record.round for record in tail.read_new()] == [0]
 
 
 WHOLE = {"rounds": 60, "loss": 0.25, "loss_pred": 0.125, "seconds": 2.0, "rewards": [-2, -1]}

@@ -68,10 +68,9 @@ def test_logics_with_slots_are_judged_by_rule_as_well(tmp_path):
 
 
 def test_with_an_endpoint_two_judges_are_asked_once_ever_and_their_agreement_is_shown(
-    tmp_path, asked, monkeypatch
+    tmp_path, asked
 ):
-    monkeypatch.setenv("COMPEVO_JUDGE_KEY", KEY)
-    judge = {"judge_url": JUDGE, "judge_model": "m-1", "judge_key": "x"}
+    judge = {"judge_url": JUDGE, "judge_model": "m-1", "judge_key": KEY}
     deployment = with_run(tmp_path, judge)
     shown = read_materialization(materialize(deployment)).metadata
     assert len(asked) == 2

@@ -22,7 +22,7 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli import training
 from compevo_pipeline.config import endpoints
 from compevo_pipeline.config.settings import Layout
-from compevo_pipeline.launchers.worker import SharedInputs, TrainJob, run_job
+from compevo_pipeline.launchers.worker import TrainJob, run_jobs
 from compevo_pipeline.storage.news_store import NewsStore
 from tests.support import operational
 from tests.support.commands import invoke
@@ -72,8 +72,7 @@ def test_the_command_and_the_worker_of_a_launcher_hand_the_server_of_logics_over
 
     config = RunConfig.preset("tiny").with_overrides(changes)
     places = {name: str(tmp_path / name) for name in ("windows", "news", "out")}
-    log = logging.getLogger()
-    run_job(TrainJob(config=config.to_dict(), **places), SharedInputs(log), log)
+    run_jobs([TrainJob(config=config.to_dict(), **places)], logging.getLogger())
     assert given == ["server:m", "server:m"]
 
 

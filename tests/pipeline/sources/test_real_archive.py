@@ -280,9 +280,9 @@ def test_the_real_sensor_has_17544_hours_and_its_known_range(parse):
 def test_no_day_of_the_archive_is_refused_at_the_door_or_before_the_seal(archive_dir, tmp_path):
     dataset = "electricity-operational"
     settings = Settings(home=tmp_path, mode=Mode.ARCHIVE, archive=archive_dir)
-    workspace = Deployment(settings=settings)
+    workspace = Deployment(settings=settings, clock=now)
     feed = default_feeds()[dataset][0]
-    counts = ingest_feed(workspace, feed, dataset, clock=now, log=logging.getLogger())
+    counts = ingest_feed(workspace, feed, dataset, log=logging.getLogger())
     assert counts["published rows"] == 3 * 5 * OPERATIONAL_STEPS
 
     # The truth itself, and AEMO's forecast, as if either were about to be sealed.

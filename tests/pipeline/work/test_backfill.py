@@ -3,14 +3,17 @@
 import logging
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from itertools import chain, repeat
 
 import dagster as dg
 import numpy as np
 import pytest
 
 from compevo_core.errors import ConfigError, SourceBlocked
+from compevo_core.runtime.usage import Steps
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.defs.assets.sources import build_backfill_job
+from compevo_pipeline.defs.assets.sources import backfill_job
 from compevo_pipeline.sources.bitinfocharts import METRICS
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
@@ -34,15 +37,15 @@ NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
 N_RUNS = 4
 
 
-def open_home(home):
-    return Deployment(settings=Settings(home=home, mode=Mode.LIVE), mode=Mode.LIVE)
+def open_home(home, now=NOW):
+    return Deployment(settings=Settings(home=home, mode=Mode.LIVE), clock=lambda: now)
 
 
 def fetch(home, *, dataset=DATASET, feeds=(WEATHER,), now=NOW, **changes):
-    workspace = open_home(home)
+    workspace = open_home(home, now)
     span = {"since": SINCE, "until": UNTIL} | changes
     log = logging.getLogger("backfill")
-    return workspace, backfill(workspace, dataset, feeds, clock=lambda: now, log=log, **span)
+    return workspace, backfill(workspace, dataset, feeds, log=log, **span)
 
 
 def count_stored_runs(workspace):
@@ -66,15 +69,18 @@ def test_a_span_is_read_month_by_month_and_what_holds_all_years_once():
     assert list_parts([replace(WEATHER, is_whole=True)], UNTIL, SINCE) == []
 
 
-def test_every_month_is_stored_before_the_next_and_the_time_left_is_told(replay, tmp_path, caplog):
+def test_every_month_is_stored_before_the_next_and_the_time_left_is_told(
+    replay, tmp_path, caplog, monkeypatch
+):
     caplog.set_level(logging.INFO)
-    seconds = iter([0.0, 60.0, 120.0])
+    clock = chain([0.0], repeat(60.0)).__next__
+    monkeypatch.setattr("compevo_pipeline.work.source_coverage.Steps", partial(Steps, clock=clock))
     replay.serve({ENDPOINT: answer})
-    workspace, counts = fetch(tmp_path, monotonic=lambda: next(seconds))
+    workspace, counts = fetch(tmp_path)
     assert counts["weather-forecast"]["files"] == N_RUNS == len(replay.seen)
     assert count_stored_runs(workspace) == N_RUNS
-    told = [record.message for record in caplog.records if "parts" in record.message]
-    assert [line.split("about ")[1] for line in told] == ["1m00s left", "0s left"]
+    told = [record.message for record in caplog.records if "/2 " in record.message]
+    assert ["about 1m00s left" in line for line in told] == [False, True]
 
     # Nothing is missing: nothing is asked for.
     fetch(tmp_path)
@@ -131,7 +137,7 @@ def test_a_backfill_that_failed_keeps_what_it_has_and_asks_for_the_rest_alone(re
 def test_a_backfill_without_a_publisher_or_a_span_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="the mode is archive"):
         workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.ARCHIVE))
-        backfill(workspace, DATASET, [WEATHER], since=SINCE, clock=lambda: NOW, log=logging.root)
+        backfill(workspace, DATASET, [WEATHER], since=SINCE, log=logging.root)
     with pytest.raises(ConfigError, match="nothing to fetch from 2025-05-03 on"):
         fetch(tmp_path, since=UNTIL, until=SINCE)
 
@@ -150,16 +156,12 @@ def test_feeds_are_named_and_those_without_an_endpoint_are_refused():
 
 def run_backfill_job(home, until):
     config = {"dataset": DATASET, "since": "2025-04-29", "feeds": ["weather-forecast"]}
-    return build_backfill_job().execute_in_process(
+    return backfill_job.execute_in_process(
         run_config={
             "ops": {"fetch_missing": {"config": config | {"until": until}}},
             "loggers": QUIET,
         },
-        resources={
-            "workspace": open_home(home),
-            "feeds": {DATASET: (WEATHER,)},
-            "clock": dg.ResourceDefinition.hardcoded_resource(lambda: NOW),
-        },
+        resources={"workspace": open_home(home)},
         raise_on_error=False,
     )
 

@@ -3,6 +3,7 @@
 import logging
 from dataclasses import astuple, replace
 from datetime import timedelta
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.lm import encoder as encoders
 from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.runtime.usage import Steps
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
@@ -102,13 +104,14 @@ def test_titles_of_one_length_are_embedded_together_once_each(tmp_path, batches,
 
 def test_the_log_says_how_much_time_is_left(tmp_path, batches, monkeypatch, caplog):
     monkeypatch.setattr("compevo_pipeline.work.embedded_news.TITLES_PER_BATCH", 1)
-    ticks = iter([0.0, 30.0, 40.0])
+    clock = iter([0.0, 30.0]).__next__
+    monkeypatch.setattr("compevo_pipeline.work.embedded_news.Steps", partial(Steps, clock=clock))
     with caplog.at_level(logging.INFO, logger="tests"):
         store = EmbeddingStore(tmp_path, "hashing")
-        embed_titles(store, ["x" * 30, "y" * 10], LOG, clock=lambda: next(ticks))
+        embed_titles(store, ["x" * 30, "y" * 10], LOG)
     assert caplog.messages == [
-        "embedded 1 of 2 titles with hashing, 10s left",
-        "embedded 2 of 2 titles with hashing, 0s left",
+        "1/2 embedding 1 of 2 titles with hashing",
+        "2/2 embedding 1 of 2 titles with hashing, about 10s left",
     ]
 
 

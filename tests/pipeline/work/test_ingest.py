@@ -23,7 +23,7 @@ from compevo_pipeline.sources.feeds import Feed, default_feeds
 from compevo_pipeline.sources.pems.source import parse_station_hour
 from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.ingest import WHAT_IS_NEW, _Ingest, ingest_feed, ingest_feeds
+from compevo_pipeline.work.ingest import WHAT_IS_NEW, _Ingest, ingest_dataset, ingest_feed
 from compevo_pipeline.work.row_rules import refuse_forecasts, refuse_future, refuse_series
 from tests.support import nemweb
 from tests.support.replay import Answer
@@ -37,12 +37,13 @@ LOG = logging.getLogger("test")
 
 @pytest.fixture
 def workspace(tmp_path):
-    return Deployment(settings=Settings(home=tmp_path, mode=Mode.ARCHIVE))
+    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE)
+    return Deployment(settings=settings, clock=lambda: NOW)
 
 
 def ingest(workspace, kind, files, parse, dataset):
     feed = Feed(name="fake", read_files=lambda *_: iter(files), parsers={kind: parse})
-    return ingest_feed(workspace, feed, dataset, clock=lambda: NOW, log=LOG)
+    return ingest_feed(workspace, feed, dataset, log=LOG)
 
 
 def ingest_series(workspace, frame):
@@ -104,8 +105,8 @@ def test_a_gap_is_refused_unless_the_run_accepts_it(workspace):
     (aemo,) = [feed for feed in default_feeds()["electricity"] if feed.name == "aemo"]
     feed = replace(aemo, read_files=lambda *_: iter([file]))
     with pytest.raises(SchemaDrift, match="or set tolerate_gaps for this run"):
-        ingest_feed(workspace, feed, "electricity", clock=lambda: NOW, log=LOG)
-    counts = ingest_feed(workspace, feed.accept_gaps(), "electricity", clock=lambda: NOW, log=LOG)
+        ingest_feed(workspace, feed, "electricity", log=LOG)
+    counts = ingest_feed(workspace, feed.accept_gaps(), "electricity", log=LOG)
     assert counts["new"] == 4
 
 
@@ -196,8 +197,9 @@ def make_feed(name, kind=FrameKind.SERIES, error=None, *, mode=Mode.ARCHIVE, **o
 
 
 def ingest_all(home, *feeds, mode=Mode.ARCHIVE):
-    workspace = Deployment(settings=Settings(home=home, mode=mode, archive=home))
-    return ingest_feeds(workspace, feeds, "electricity", clock=lambda: NOW, log=LOG)
+    settings = Settings(home=home, mode=mode, archive=home)
+    workspace = Deployment(settings=settings, clock=lambda: NOW)
+    return ingest_dataset(workspace, "electricity", feeds, log=LOG)
 
 
 def read_values(home):
@@ -264,7 +266,7 @@ FIRST_HOUR = datetime(2026, 7, 19, 1)  # noqa: DTZ001 - NEM time
 @pytest.fixture
 def live(replay, tmp_path):
     settings = Settings(home=tmp_path / "home", mode=Mode.LIVE)
-    return Deployment(settings=settings, mode=Mode.LIVE)
+    return Deployment(settings=settings, clock=now)
 
 
 def now():
@@ -273,7 +275,7 @@ def now():
 
 def ingest_live(workspace, span=WHAT_IS_NEW):
     feed = default_feeds()[OPERATIONAL][0]
-    return ingest_feed(workspace, feed, OPERATIONAL, clock=now, log=LOG, span=span)
+    return ingest_feed(workspace, feed, OPERATIONAL, log=LOG, span=span)
 
 
 def read(workspace):
@@ -281,7 +283,7 @@ def read(workspace):
 
 
 def ledger(workspace):
-    return workspace.live_context(now).ledger
+    return workspace.live_context().ledger
 
 
 def serve_actuals(replay, count):

@@ -68,8 +68,8 @@ def fresh(layout, tmp_path):
 
 
 def issue(layout, day=DAY):
-    workspace, clock = operational.open_workspace(layout), lambda: operational.NOW
-    return forecast_day(workspace, DATASET, day, KnownTo.ISSUE_TIME, clock=clock, log=LOG)
+    workspace = operational.open_workspace(layout)
+    return forecast_day(workspace, DATASET, day, KnownTo.ISSUE_TIME, log=LOG)
 
 
 def read_frames(layout):

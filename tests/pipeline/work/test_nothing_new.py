@@ -17,7 +17,7 @@ from compevo_pipeline.defs.assets import windows as windows_asset
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.ingest import ingest_feeds
+from compevo_pipeline.work.ingest import ingest_dataset
 from compevo_pipeline.work.stored_windows import cut_windows, write_windows
 from tests.support import operational
 from tests.support.population import news_pool
@@ -48,13 +48,14 @@ def count_parses(feeds, parsed):
 
 
 def test_files_that_were_parsed_are_not_parsed_again_until_something_is_lost(tmp_path):
-    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
+    settings = Settings(home=tmp_path, mode=Mode.SAMPLE)
+    workspace = Deployment(settings=settings, clock=lambda: NOW)
     parsed: list[str] = []
     feeds = [feed for feed in default_feeds()[DATASET] if feed.exists_in(Mode.SAMPLE)]
 
     def ingest(chosen=feeds):
         watched = count_parses(chosen, parsed)
-        return ingest_feeds(workspace, watched, DATASET, clock=lambda: NOW, log=LOG)
+        return ingest_dataset(workspace, DATASET, watched, log=LOG)
 
     ingest()
     before, stored = list_tree(tmp_path), workspace.series_store().read(DATASET)

@@ -75,7 +75,7 @@ def test_the_next_refresh_notices_and_reads_raw_files_again(reports, lose, caplo
     REPORTS.deliver(reports, [])
     assert_same(read(reports), before)
     assert "lacks rows that were stored" in caplog.text
-    assert mend_store(reports.workspace, REPORTS.dataset, clock=reports.clock, log=LOG) == {}
+    assert mend_store(reports.workspace, REPORTS.dataset, log=LOG) == {}
 
 
 ROTTEN = ("series/**/*.parquet", "tables/*/published/*", "tables/*/step_covariates/*")
@@ -97,7 +97,7 @@ def test_a_flipped_bit_is_never_read_and_the_next_refresh_makes_the_file_again(
     with pytest.raises(DataError, match=r"not what was written: .*; run `compevo refresh`"):
         invoke("verify", home=reports.home, mode="live")
 
-    ingest.ingest_feeds(reports.workspace, [], REPORTS.dataset, clock=reports.clock, log=LOG)
+    ingest.ingest_dataset(reports.workspace, REPORTS.dataset, [], log=LOG)
     assert_same(read(reports), before)
     assert "is not what was written: it is set aside and made again" in caplog.text
     assert "no forecast was issued" in invoke("verify", home=reports.home, mode="live")
@@ -167,7 +167,7 @@ def test_a_rebuild_of_files_that_are_all_refused_counts_them_and_reads_none(repo
         raise SchemaDrift("another header")
 
     monkeypatch.setattr(ingest._Ingest, "read", refuse)
-    counts = rebuild(reports.workspace, REPORTS.dataset, clock=reports.clock, log=LOG)
+    counts = rebuild(reports.workspace, REPORTS.dataset, log=LOG)
     assert [set(of_feed) for of_feed in counts.values()] == [{"rejected"}] * len(counts) != []
     assert_same(read(reports), before)
 
@@ -179,7 +179,7 @@ def test_versions_of_a_file_are_read_in_the_order_in_which_they_came(stored, tmp
     PRICES.deliver(home, [(name, whole.replace(b",8000.00,", b",8100.00,"))])
     before = home.series(PRICES.dataset)
     shutil.rmtree(home.workspace.layout.series)
-    counts = rebuild(home.workspace, PRICES.dataset, clock=home.clock, log=LOG)
+    counts = rebuild(home.workspace, PRICES.dataset, log=LOG)
     assert counts["aemo"]["files"] == len(PRICES.known) + 1
     after = home.series(PRICES.dataset)
     assert_same([after], [before])

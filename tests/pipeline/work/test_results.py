@@ -1,7 +1,7 @@
 """A public site of what was issued: whole, continued, and never replaced."""
 
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import polars as pl
 import pytest
@@ -35,7 +35,8 @@ def store(workspace, series_id, values, first=FIRST):
 
 @pytest.fixture
 def deployment(tmp_path):
-    made = Deployment(settings=Settings(home=tmp_path / "home", mode=Mode.SAMPLE))
+    settings = Settings(home=tmp_path / "home", mode=Mode.SAMPLE)
+    made = Deployment(settings=settings, clock=lambda: NOW)
     store(made, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(5), ORIGIN - 4 * ONE_DAY)
     write_issued(made.layout.issued(DATASET), make_issued(origin=ORIGIN - ONE_DAY))
     return made
@@ -43,7 +44,7 @@ def deployment(tmp_path):
 
 def test_a_site_holds_records_chain_scores_and_page_and_is_continued(deployment, tmp_path):
     site, root = tmp_path / "site", deployment.layout.issued(DATASET)
-    first = publish_site(deployment, site, NOW)[DATASET]
+    first = publish_site(deployment, site)[DATASET]
     write_issued(root, make_issued())
     shown = invoke("publish", site, home=tmp_path / "home")
     chain = read_chain(site / "issued" / DATASET)
@@ -66,14 +67,14 @@ def test_a_site_holds_records_chain_scores_and_page_and_is_continued(deployment,
 
 def test_what_was_published_is_not_replaced_by_another_past(deployment, tmp_path):
     site, root = tmp_path / "site", deployment.layout.issued(DATASET)
-    publish_site(deployment, site, NOW)
+    publish_site(deployment, site)
     kept = (site / "issued" / DATASET / CHAIN_FILE).read_bytes()
 
     # The deployment lost its past and issued the day again.
     root.rename(tmp_path / "lost")
     write_issued(root, make_issued(origin=ORIGIN - ONE_DAY, level=7000.0))
     with pytest.raises(CheckpointMismatch, match="not the beginning of the chain"):
-        publish_site(deployment, site, NOW)
+        publish_site(deployment, site)
     assert (site / "issued" / DATASET / CHAIN_FILE).read_bytes() == kept
 
 
@@ -81,7 +82,7 @@ def test_a_data_set_whose_declaration_was_removed_ends_no_publication(deployment
     root, site = deployment.layout.issued("removed"), tmp_path / "site"
     issued = make_issued()
     write_issued(root, replace(issued, facts={**issued.facts, "dataset": "removed"}))
-    chains = publish_site(deployment, site, NOW)
+    chains = publish_site(deployment, site)
     assert set(chains) == {DATASET, "removed"}
     assert read_chain(site / "issued" / "removed").head == read_chain(root).head
     assert not (site / "scores" / "removed-by-step.csv").exists()
@@ -91,10 +92,7 @@ def test_a_data_set_whose_declaration_was_removed_ends_no_publication(deployment
 def test_nothing_to_publish_names_the_command(tmp_path):
     empty = Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
     with pytest.raises(DataError, match="compevo forecast"):
-        publish_site(empty, tmp_path / "site", NOW)
-
-
-EVENING = datetime(2026, 3, 30, 7, 45, tzinfo=UTC)
+        publish_site(empty, tmp_path / "site")
 
 
 @pytest.fixture
@@ -132,11 +130,11 @@ def test_the_next_day_is_one_with_a_published_forecast_where_models_correct_it(w
 
 def test_the_report_of_a_workspace_shows_what_it_issued(workspace):
     write_issued(workspace.layout.issued(DATASET), make_issued())
-    page = write_forecasts(workspace, EVENING)
+    page = write_forecasts(workspace)
     assert page == workspace.layout.report / "forecast.html"
     shown = page.read_text(encoding="utf-8")
     assert "Tuesday 31 March 2026" in shown and f"{DATASET}</span></h1>" in shown
-    assert write_research(workspace, EVENING)["result_rows"] == 0
+    assert write_research(workspace)["result_rows"] == 0
     assert (page.parent / "research.html").exists()
 
 

@@ -11,7 +11,7 @@ import pytest
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.alerts import TOLD_WARNINGS
 from compevo_pipeline.defs.assets.report import FREE_SPACE, RUN_AGE, cleaned, remove_old_runs
-from compevo_pipeline.work.deployment import Deployment, utc_now
+from compevo_pipeline.work.deployment import Deployment
 
 
 @dg.asset
@@ -51,7 +51,7 @@ def test_little_space_on_the_disk_of_either_home_warns_and_is_told(tmp_path, mon
     (tmp_path / "dagster").mkdir()
     monkeypatch.setattr(shutil, "disk_usage", measure)
     with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
-        resources = {"workspace": workspace, "clock": utc_now}
+        resources = {"workspace": workspace}
         result = dg.materialize([cleaned], instance=instance, resources=resources)
     (check,) = result.get_asset_check_evaluations()
     assert check.check_name == FREE_SPACE and FREE_SPACE in TOLD_WARNINGS

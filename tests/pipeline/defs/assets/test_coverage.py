@@ -24,7 +24,7 @@ def workspace(tmp_path):
     ledger.record_fetched("aemo", "a_20260301.zip", url="u", sha256="0", now=NOW)
     ledger.confirm()
     ledger.mark_absent("aemo", "a_20260302.zip", "u", NOW)
-    return Deployment(settings=settings, mode=Mode.LIVE)
+    return Deployment(settings=settings, clock=lambda: NOW)
 
 
 def fail(workspace):
@@ -35,10 +35,7 @@ def fail(workspace):
 def materialize(workspace):
     result = dg.materialize(
         [coverage, check_coverage],
-        resources={
-            "workspace": workspace,
-            "clock": dg.ResourceDefinition.hardcoded_resource(lambda: NOW),
-        },
+        resources={"workspace": workspace},
         run_config={"loggers": QUIET},
     )
     (event,) = result.asset_materializations_for_node("sources__coverage")

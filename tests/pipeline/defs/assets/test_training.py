@@ -12,7 +12,7 @@ from compevo_pipeline.config.settings import REPOSITORY
 from compevo_pipeline.defs import definition
 from compevo_pipeline.defs.assets import training
 from compevo_pipeline.storage.runs import find_current_run, hash_model
-from tests.support.deployment import GivenLauncher, deploy, read_materialization
+from tests.support.deployment import deploy, read_materialization
 from tests.support.round_records import round_record
 
 MODEL = "models/compevo/traffic"
@@ -24,7 +24,7 @@ class FakeLauncher:
     def __init__(self):
         self.trained = []
 
-    def launch(self, context, jobs):
+    def launch(self, context, jobs, kind, processes):
         (job,) = jobs
         folder = job.folder
         if folder.is_finished and job.resume:
@@ -48,7 +48,7 @@ def home(tmp_path_factory, sample_home):
 
 def materialize(home, launcher):
     """Materializes the model; returns the version of its data and of its code."""
-    deployment = deploy(home, launchers=GivenLauncher(launcher))
+    deployment = deploy(home, launchers=launcher)
     tags = read_materialization(deployment.materialize(MODEL)).tags
     return tags["dagster/data_version"], tags["dagster/code_version"]
 
