@@ -215,8 +215,7 @@ def sketch_day(issued: IssuedForecast) -> dict[str, dg.MetadataValue[Any]]:
 def render_day(issued: IssuedForecast) -> dg.MetadataValue[Any]:
     """Return bands, members, yesterday as it was known, and what was published, by series."""
     # Drawing takes a second to import.
-    from compevo_core.report.forecast_page import render_chart
-    from compevo_core.report.tomorrow import chart_series
+    from compevo_core.report.forecast_page import chart_series, render_chart
 
     day = ForecastDay(issued=issued)
     parts = []
