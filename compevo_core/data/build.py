@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -373,12 +373,19 @@ def build_windows(
         windows.extend(_build_benchmark_windows(spec, benchmark, context))
 
     views = [window.view for window in windows]
+    sources = {source for _, frame in chosen for source in frame["source"].unique()}
     # JSON and back, so that a manifest in memory equals the one that is read from its file.
     described = json.loads(json.dumps(asdict(spec), default=str))
     manifest = {
         "spec": described,
         "spec_hash": hash_text(json.dumps(described, sort_keys=True)),
-        **_describe_series([frame for _, frame in chosen], planned),
+        "series": {
+            plan.series.series_id: {"first_utc": str(plan.series.first_utc), **plan.series.gaps}
+            for plan in planned
+        },
+        # A manifest names publishers, not files: "archive:aemo/file.csv" counts as "archive:aemo".
+        "sources": sorted({source.split("/")[0] for source in sources}),
+        "synthetic": any(is_synthetic(frame) for _, frame in chosen),
         "coverage": count_coverage(views),
         "news_choice": measure_news_choice(views),
         "n_without_covariates": sum(not view.covariates for view in views),
@@ -399,44 +406,38 @@ def _plan_series(
     gridded = [
         (entity, grid_series(frame, spec.step, spec.max_fill_steps)) for entity, frame in chosen
     ]
-    if spec.spans:
-        limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
-        return [_plan_by_spans(spec, series, entity, limits) for entity, series in gridded]
-
-    # One calendar for all series. By fractions of its own, the train span of a series that begins
-    # late would be in the test span of the others, and a model learns from all of them.
-    first = min(series.first_utc for _, series in gridded)
-    end = max(series.locate_start(len(series)) for _, series in gridded)
-    boundaries = split_chronologically(
-        first,
-        count_steps(first, end, spec.step),
-        spec.step,
-        spec.fractions,
-        lookback=spec.lookback_steps,
-        horizon=spec.horizon_steps,
-    )
-    return [
-        _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=())
-        for entity, series in gridded
-    ]
-
-
-def _plan_by_spans(
-    spec: DatasetSpec,
-    series: GriddedSeries,
-    entity: str,
-    limits: Mapping[Span, tuple[datetime, datetime]],
-) -> _PlannedSeries:
-    spans = tuple(s for s in spec.spans if re.match(s.series_pattern, series.series_id))
-    names = [span.split for span in spans]
-    if len(set(names)) < len(names):
-        raise DataError(
-            f"{series.series_id}: two spans of one split, {', '.join(names)}; join them, or give "
-            "them different series"
+    if not spec.spans:
+        # One calendar for all series. By fractions of its own, the train span of a series that
+        # begins late would be in the test span of the others, and a model learns from all of them.
+        first = min(series.first_utc for _, series in gridded)
+        end = max(series.locate_start(len(series)) for _, series in gridded)
+        boundaries = split_chronologically(
+            first,
+            count_steps(first, end, spec.step),
+            spec.step,
+            spec.fractions,
+            lookback=spec.lookback_steps,
+            horizon=spec.horizon_steps,
         )
+        return [
+            _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=())
+            for entity, series in gridded
+        ]
 
-    boundaries = Boundaries(spans={span.split: limits[span] for span in spans})
-    return _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=spans)
+    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
+    planned = []
+    for entity, series in gridded:
+        spans = tuple(s for s in spec.spans if re.match(s.series_pattern, series.series_id))
+        boundaries = Boundaries(spans={span.split: limits[span] for span in spans})
+        if len(boundaries.spans) < len(spans):
+            raise DataError(
+                f"{series.series_id}: two spans of one split; join them, or give them different "
+                "series"
+            )
+        planned.append(
+            _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=spans)
+        )
+    return planned
 
 
 def _cut_series(
@@ -534,25 +535,6 @@ def _find_subsets(
     )
 
 
-def _describe_series(
-    frames: Sequence[pl.DataFrame], planned: Sequence[_PlannedSeries]
-) -> dict[str, Any]:
-    # "archive:aemo/file.csv" counts as "archive:aemo": a manifest names publishers, not files.
-    sources = {source for frame in frames for source in frame["source"].unique().to_list()}
-
-    return {
-        "series": {
-            plan.series.series_id: {
-                "first_utc": str(plan.series.first_utc),
-                **plan.series.gaps,
-            }
-            for plan in planned
-        },
-        "sources": sorted({source.split("/")[0] for source in sources}),
-        "synthetic": any(is_synthetic(frame) for frame in frames),
-    }
-
-
 def _build_benchmark_windows(
     spec: DatasetSpec, records: pl.DataFrame, context: ContextBuilder
 ) -> list[Window]:
@@ -564,8 +546,18 @@ def _build_benchmark_windows(
 
     windows = []
     for record in records.sort("record").iter_rows(named=True):
-        _check_record(spec, record)
         day: date = record["target_date"]
+        # A day of the train years would put its target into the data that all methods learn from.
+        is_test_day = any(
+            span.first_day <= day <= span.last_day for span in spec.spans if span.split == "test"
+        )
+        steps = (len(record["x"]), len(record["y"]))
+        if not is_test_day or steps != (spec.lookback_steps, spec.horizon_steps):
+            raise DataError(
+                f"benchmark record {record['record']} predicts {day} with {steps[0]} inputs and "
+                f"{steps[1]} outputs; of {spec.name} it must be {spec.lookback_steps} and "
+                f"{spec.horizon_steps} on a day of the test span: give the benchmark's test file"
+            )
 
         labels = WindowLabels(
             series_id=f"N2F/TOTALDEMAND/{record['entity']}",
@@ -581,23 +573,3 @@ def _build_benchmark_windows(
         inputs = InputValues(origin_utc=origin, x=x, n_filled=0)
         windows.append(Window(view=context.build_view(labels, inputs), y=y))
     return windows
-
-
-def _check_record(spec: DatasetSpec, record: Mapping[str, Any]) -> None:
-    # A day of the train years would put its target into the data that every method is fitted on.
-    day: date = record["target_date"]
-    is_test_day = any(
-        span.first_day <= day <= span.last_day for span in spec.spans if span.split == "test"
-    )
-    if not is_test_day:
-        raise DataError(
-            f"benchmark record {record['record']} predicts {day}, outside the test span of "
-            f"{spec.name}; give the benchmark's test file"
-        )
-
-    if len(record["x"]) != spec.lookback_steps or len(record["y"]) != spec.horizon_steps:
-        raise DataError(
-            f"benchmark record {record['record']} has {len(record['x'])} inputs and "
-            f"{len(record['y'])} outputs, expected {spec.lookback_steps} and "
-            f"{spec.horizon_steps}; fetch the file again"
-        )

@@ -16,9 +16,8 @@ of each step enter as own covariates.
 Shapes: H horizon, V values of one entity and name.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 import numpy as np
 import polars as pl
@@ -32,9 +31,10 @@ from compevo_core.data.schemas import (
     COVARIATE_SCHEMA,
     PUBLISHED_SCHEMA,
     STEP_COVARIATE_SCHEMA,
+    UTC_US,
     validate_frame,
 )
-from compevo_core.data.steps import count_steps, count_year, is_calendar_step, shift
+from compevo_core.data.steps import DAY, count_steps, count_year, is_calendar_step, shift
 from compevo_core.data.view import (
     DEFAULT_STEPS,
     WindowView,
@@ -94,24 +94,13 @@ class _Issued:
         return values
 
 
-def _read_known(
-    frame: pl.DataFrame, schema: Mapping[str, pl.DataType], moment: str, name: str
-) -> pl.DataFrame:
-    """Return the rows with a value, sorted by entity, name, moment and availability."""
-    known = validate_frame(frame, schema, name).filter(pl.col("value").is_not_null())
-    keys = ["entity", "name", moment, "available_at"]
-    if known.select(keys).is_duplicated().any():
-        raise DataError(f"{name} has two values for one {', '.join(keys)}; keep one")
-    return known.sort(keys)
-
-
 class StepValues:
     """Values by entity, name and interval, each with the instant from which it was available."""
 
     def __init__(
         self, frame: pl.DataFrame | None, step: timedelta, horizon: int = DEFAULT_STEPS
     ) -> None:
-        """Index a frame of ``STEP_COVARIATE_SCHEMA``; None means no values.
+        """Index a frame of ``STEP_COVARIATE_SCHEMA``, with rows in any order; None: no values.
 
         DataError if the frame breaks its contract, or holds two values for one key.
         """
@@ -121,7 +110,12 @@ class StepValues:
         if frame is None:
             return
 
-        known = _read_known(frame, STEP_COVARIATE_SCHEMA, "start_utc", "step covariate frame")
+        known = validate_frame(frame, STEP_COVARIATE_SCHEMA, "covariate frame")
+        known = known.drop_nulls("value")
+        keys = ["entity", "name", "start_utc", "available_at"]
+        if known.select(keys).is_duplicated().any():
+            raise DataError(f"covariates have two values for one {', '.join(keys)}; keep one")
+        known = known.sort(keys)
         for (entity, name), part in known.partition_by("entity", "name", as_dict=True).items():
             self._issued[entity, name] = _Issued(
                 part["start_utc"].dt.epoch("us").to_numpy(),
@@ -217,33 +211,12 @@ class WindowLabels:
     subsets: tuple[str, ...] = ()
 
 
-class CovariateIndex:
-    """Daily covariates by entity and date."""
-
-    def __init__(self, frame: pl.DataFrame | None, max_lag_days: int) -> None:
-        """Index the frame; None means no covariates.
-
-        DataError if the frame breaks its contract or holds two values for one key.
-        """
-        self._max_lag_days = max_lag_days
-        self._rows: dict[tuple[str, date], list[tuple[str, float, datetime]]] = {}
-        if frame is None:
-            return
-
-        known = _read_known(frame, COVARIATE_SCHEMA, "valid_date", "covariate frame")
-        for entity, name, day, value, available, _ in known.iter_rows():
-            self._rows.setdefault((entity, day), []).append((name, value, available))
-
-    def find_before(self, entity: str, target: date, before: datetime) -> dict[str, float]:
-        """Return the newest value of each name and lag that was available before an instant."""
-        values: dict[str, float] = {}
-        for lag in range(self._max_lag_days + 1):
-            day = target - timedelta(days=lag)
-            # Rows are sorted by availability, so a revision replaces the value it revises.
-            for name, value, available in self._rows.get((entity, day), ()):
-                if available < before:
-                    values[f"{name}_lag{lag}"] = value
-        return values
+def index_daily(frame: pl.DataFrame | None) -> StepValues:
+    """Index a frame of ``COVARIATE_SCHEMA``, or no values: a day is a step, from midnight UTC."""
+    if frame is None:
+        return StepValues(None, DAY, 1)
+    known = validate_frame(frame, COVARIATE_SCHEMA, "covariate frame")
+    return StepValues(known.with_columns(start_utc=pl.col("valid_date").cast(UTC_US)), DAY, 1)
 
 
 class ContextBuilder:
@@ -262,7 +235,7 @@ class ContextBuilder:
     ) -> None:
         """Index every frame once; with ``spreads_news`` no domain or story crowds others out."""
         self._spec = spec
-        self._covariates = CovariateIndex(covariates, spec.covariate_days)
+        self._covariates = index_daily(covariates)
         self._published = StepValues.from_published(published, spec.step, spec.horizon_steps)
         self._step_covariates = StepValues(step_covariates, spec.step, spec.horizon_steps)
 
@@ -300,7 +273,7 @@ class ContextBuilder:
             origin_utc=origin_utc,
             x=inputs.x,
             calendar=calendar,
-            covariates=self._covariates.find_before(labels.entity, calendar.target_date, before),
+            covariates=self._find_covariates(labels.entity, calendar.target_date, before),
             # A part of a forecast cannot be compared with whole ones.
             published=median if np.isfinite(median).all() else None,
             candidate_ids=self._candidates.find(labels.entity, before),
@@ -314,6 +287,18 @@ class ContextBuilder:
             season=spec.season_steps,
             **asdict(labels),
         )
+
+    def _find_covariates(self, entity: str, target: date, before: datetime) -> dict[str, float]:
+        """Return the newest daily value of each name and lag that was available in time."""
+        midnight, lags = datetime.combine(target, time(), UTC), self._spec.covariate_days
+        return {
+            f"{name}_lag{lag}": float(value)
+            for name in self._covariates.names(entity)
+            for lag, (value,) in enumerate(
+                self._covariates.find_seasons(entity, name, midnight, before, lags, 1)
+            )
+            if np.isfinite(value)
+        }
 
     def _find_step_covariates(
         self, entity: str, inputs: InputValues, before: datetime, series: GriddedSeries | None

@@ -44,18 +44,6 @@ def count_coverage(views: Iterable[WindowView]) -> Coverage:
     return coverage
 
 
-def find_missing_years(coverage: Coverage) -> list[str]:
-    """Return a line for every year of a split that some entities have and another lacks."""
-    lines = []
-    for split, by_entity in coverage.items():
-        years = sorted({year for by_year in by_entity.values() for year in by_year})
-        for entity, by_year in by_entity.items():
-            missing = [year for year in years if year not in by_year]
-            if missing:
-                lines.append(f"{split}: {entity} has no window in {', '.join(missing)}")
-    return lines
-
-
 def measure_news_choice(views: Sequence[WindowView]) -> NewsChoice:
     """Return, by split, the mean number of candidates and the shares of windows with a choice.
 
