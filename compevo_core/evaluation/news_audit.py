@@ -46,13 +46,27 @@ _SPANS = ((1,), (3,), (7,))  # days of news
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewsAudit:
-    """What the news of a table tells of it; errors in the series' unit, on later parts of it."""
+class NewsErrors:
+    """Mean absolute errors of one method, in the series' unit."""
 
-    articles: int
-    own: float  # mean absolute error with the news that was known
+    articles: int  # that the windows name
+    own: float  # with the news that was known
     none: float  # without
     swapped: float  # with another day's
+
+    @property
+    def numbers(self) -> str:
+        """The errors in words."""
+        return (
+            f"{self.articles:,} articles: MAE {self.own:.3g} with them, {self.none:.3g} without, "
+            f"{self.swapped:.3g} with another day's"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewsAudit(NewsErrors):
+    """What the news of a table tells of it, measured on later parts of it."""
+
     p_value: float  # share of moves that explain as much, one at least
     is_seen: bool  # whether the errors follow the news more than by chance
     power: float | None  # smallest of :data:`EFFECTS` that would be seen; None for none
@@ -65,10 +79,7 @@ class NewsAudit:
     @property
     def verdict(self) -> str:
         """The answer in words."""
-        numbers = (
-            f"{self.articles:,} articles: MAE {self.own:.3g} with them, {self.none:.3g} without, "
-            f"{self.swapped:.3g} with another day's (p = {self.p_value:.2g})"
-        )
+        numbers = f"{self.numbers} (p = {self.p_value:.2g})"
         if self.is_seen and self.own < min(self.none, self.swapped):
             return f"Yes, the news helps. {numbers}."
         if self.is_seen:

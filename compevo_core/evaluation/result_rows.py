@@ -9,12 +9,9 @@ Shapes: N windows, Q levels of quantiles, H horizon.
 
 import calendar as month_calendar
 import re
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -81,10 +78,10 @@ class Identity(MethodFacts):
     ``baselines.base.MethodFacts`` describes the facts of the fitted method.
 
     Attributes:
-        method: name of the method; empty: the forecaster's name.
+        method: name of the method.
         subset: name of the scope that was scored.
         seed: seed of the fit or training.
-        seconds: time that forecasting took; measured if None.
+        seconds: time that forecasting took.
         parse_failure_rate: share of unreadable answers; None where none is parsed.
         refit: whether the model was trained once more on train and validation; None for methods
             without a configuration.
@@ -92,11 +89,11 @@ class Identity(MethodFacts):
     """
 
     experiment: str
-    method: str = ""
+    method: str
     subset: str = ""
     seed: int = 0
     commit: str = ""
-    seconds: float | None = None
+    seconds: float = 0.0
     parse_failure_rate: float | None = None
     refit: bool | None = None
     budget: str = ""
@@ -135,66 +132,71 @@ def forecast_windows(
 
 
 def evaluate(
-    forecaster: ViewForecaster | FloatArray,
+    forecasts_NH: FloatArray,
     windows: WindowSet,
     identity: Identity,
     *,
     quantiles_NQH: FloatArray | None = None,
     train: WindowSet | None = None,
-    batch_size: int = BATCH_SIZE,
-    clock: Callable[[], float] = time.perf_counter,
 ) -> pl.DataFrame:
     """Score forecasts and return rows of ``RESULT_SCHEMA``: one an entity, then one pooled.
 
-    ``forecaster`` may be forecasts (N, H) in physical units; they and the quantiles at
-    ``data.quantiles.LEVELS`` (NaN where there is none) are in the order of ``windows``. ``train``
-    gives the scale of MASE; ``clock`` measures ``seconds`` where the identity does not give them.
+    Forecasts (N, H) and quantiles at ``data.quantiles.LEVELS`` (NaN where there is none) are in
+    physical units, in the order of ``windows``. ``train`` gives the scale of MASE.
 
-    DataError if there is no window, more than one split or unit, a method without a name, or
-    forecasts of a wrong shape.
+    DataError if there is no window, more than one split or unit, or forecasts of a wrong shape.
     """
+    quantiles = np.empty((len(windows), 0)) if quantiles_NQH is None else quantiles_NQH
+    if forecasts_NH.shape != (len(windows), windows.horizon) or len(quantiles) != len(windows):
+        raise DataError(
+            f"{identity.method}: forecasts of shape {forecasts_NH.shape} and {len(quantiles)} "
+            f"quantiles for {len(windows)} windows; forecast every window once"
+        )
+
+    views, truth_NH = windows.views(), windows.truth()
     # A row is about one split and one unit; a mean over two would be about neither.
-    split = _require_single(windows, "split")
-    unit = _require_single(windows, "unit")
-
-    started = clock()
-    if isinstance(forecaster, np.ndarray):
-        forecasts_NH = forecaster
-        method = identity.method
-    else:
-        forecasts_NH = forecast_windows(forecaster, windows, batch_size)
-        method = identity.method or forecaster.name
-    seconds = clock() - started if identity.seconds is None else identity.seconds
-
-    if not method:
-        raise DataError("the forecasts have no method name; set Identity.method")
-    if forecasts_NH.shape != (len(windows), windows.horizon):
-        raise DataError(
-            f"{method}: forecasts of shape {forecasts_NH.shape} for {len(windows)} windows; "
-            "forecast every window once"
-        )
-    if quantiles_NQH is not None and len(quantiles_NQH) != len(windows):
-        raise DataError(
-            f"{method}: {len(quantiles_NQH)} quantiles for {len(windows)} windows; give quantiles "
-            "for every window once"
-        )
-
     shared = asdict(identity) | {
-        "method": method,
         "dataset": windows.dataset,
-        "split": split,
+        "split": _require_single(windows, "split"),
         "data_hash": windows.hash,
-        "seconds": seconds,
-        "seconds_per_window": seconds / len(windows),
+        "seconds_per_window": identity.seconds / len(windows),
         "synthetic": bool(windows.manifest.get("synthetic", False)),
-        "unit": unit,
+        "unit": _require_single(windows, "unit"),
     }
-    # The scale comes from train: one from test would let the test data set their own measure.
+    known = DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
+    threshold = float(windows.manifest.get("spec", {}).get("mape_threshold", known))
+    # The scale comes from train: one from test would let the test data set their own measure. An
+    # entity without train windows has none, and NaN makes its MASE null instead of wrong.
     mase_scales = measure_naive_error(train) if train is not None else {}
-    rows = [
-        _score_entity(windows, forecasts_NH, quantiles_NQH, entity, shared, mase_scales)
-        for entity in [*windows.entities, POOLED]
-    ]
+    scale_N = np.array([mase_scales.get(view.entity, np.nan) for view in views])
+
+    rows = []
+    for entity in (*windows.entities, POOLED):
+        selected = [i for i, view in enumerate(views) if entity in (POOLED, view.entity)]
+        scores = score(
+            truth_NH[selected],
+            forecasts_NH[selected],
+            mape_threshold=threshold,
+            mase_scale_N=scale_N[selected],
+        )
+        by_quantile: dict[str, float | None] = dict.fromkeys(QUANTILE_COLUMNS)
+        if quantiles_NQH is not None:
+            by_quantile = score_quantiles(truth_NH[selected], quantiles_NQH[selected])
+
+        counts = [len(views[i].candidate_ids) for i in selected]
+        # One window before the cutoff taints the mean over all of them.
+        first_origin = min(views[i].origin_utc for i in selected)
+        row = shared | asdict(scores) | by_quantile
+        row |= {
+            "entity": entity,
+            "possibly_memorised": _is_possibly_memorised(identity.knowledge_cutoff, first_origin),
+            "leaky": any(views[i].leaky for i in selected),
+            "news_choice_share": (
+                share_with_choice(counts, identity.news_top_k) if identity.news_top_k else None
+            ),
+        }
+        # The scores hold more than a row does.
+        rows.append({name: row[name] for name in RESULT_SCHEMA})
     return pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row")
 
 
@@ -206,44 +208,6 @@ def _require_single(windows: WindowSet, field: str) -> str:
             "select with WindowSet.split"
         )
     return values[0]
-
-
-def _score_entity(
-    windows: WindowSet,
-    forecasts_NH: FloatArray,
-    quantiles_NQH: FloatArray | None,
-    entity: str,
-    shared: dict[str, Any],
-    mase_scales: dict[str, float],
-) -> dict[str, Any]:
-    selected = [i for i, view in enumerate(windows.views()) if entity in (POOLED, view.entity)]
-    views = [windows[i].view for i in selected]
-
-    # An entity without train windows has no scale; NaN makes its MASE null instead of wrong.
-    scale_N = np.array([mase_scales.get(view.entity, np.nan) for view in views])
-    known = DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
-    threshold = float(windows.manifest.get("spec", {}).get("mape_threshold", known))
-    scores = score(
-        windows.truth()[selected],
-        forecasts_NH[selected],
-        mape_threshold=threshold,
-        mase_scale_N=scale_N,
-    )
-
-    by_quantile: dict[str, float | None] = dict.fromkeys(QUANTILE_COLUMNS)
-    if quantiles_NQH is not None:
-        by_quantile = score_quantiles(windows.truth()[selected], quantiles_NQH[selected])
-
-    # One window before the cutoff taints the mean over all of them.
-    first_origin = min(view.origin_utc for view in views)
-    row = shared | asdict(scores) | by_quantile
-    row["entity"] = entity
-    row["possibly_memorised"] = _is_possibly_memorised(shared["knowledge_cutoff"], first_origin)
-    row["leaky"] = any(view.leaky for view in views)
-    top_k = shared["news_top_k"]
-    counts = [len(view.candidate_ids) for view in views]
-    row["news_choice_share"] = share_with_choice(counts, top_k) if top_k else None
-    return {name: row[name] for name in RESULT_SCHEMA}  # the scores hold more than a row does
 
 
 def _is_possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> bool:

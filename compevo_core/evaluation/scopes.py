@@ -8,14 +8,14 @@ same scope, so a stored forecast is looked up by window and a missing one is an 
 Shapes: N windows, H horizon.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from pydantic import AwareDatetime, TypeAdapter
 
 from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.news_pool import NewsPool
@@ -221,21 +221,16 @@ class ForecastPanel:
     subset: str  # name of the scope that the window belongs to
     entity: str  # region, currency or sensor
     unit: str  # unit of all values
-    origin_utc: datetime  # start of the first forecast interval, with zone
+    origin_utc: AwareDatetime  # start of the first forecast interval
     step_minutes: int  # length of an interval
     history: Sequence[float]  # values before the origin, oldest first
     truth: Sequence[float | None]  # values from the origin on; None where masked
     forecasts: Mapping[str, Sequence[float]]  # values by method
     # (date, title) of the articles the agents chose, newest first. Untrusted text
-    news: Sequence[tuple[str, str]] = ()
+    news: tuple[tuple[str, str], ...] = ()
     synthetic: bool = False  # whether the series is made up
 
     def __post_init__(self) -> None:
-        if self.origin_utc.tzinfo is None:
-            raise DataError(
-                f"panel {self.window_id}: origin_utc has no zone; pass a datetime in UTC"
-            )
-
         # A shorter line would be plotted as one that ends early, without notice.
         for method, values in self.forecasts.items():
             if len(values) != len(self.truth):
@@ -243,6 +238,9 @@ class ForecastPanel:
                     f"panel {self.window_id}: {method} has {len(values)} values, "
                     f"not {len(self.truth)}"
                 )
+
+
+_PANEL = TypeAdapter(ForecastPanel)
 
 
 def build_panels(
@@ -280,7 +278,7 @@ def build_panels(
                 history=view.x.tolist(),
                 truth=window.y.tolist(),
                 forecasts={name: values[position].tolist() for name, values in forecasts.items()},
-                news=[(f"{date:%Y-%m-%d %H:%M}", title) for date, title in articles],
+                news=tuple((f"{date:%Y-%m-%d %H:%M}", title) for date, title in articles),
                 synthetic=is_synthetic,
             )
         )
@@ -289,13 +287,7 @@ def build_panels(
 
 def write_panels(path: Path, panels: Sequence[ForecastPanel]) -> None:
     """Write panels as JSON lines; a NaN in the truth is written as null."""
-    lines = []
-    for panel in panels:
-        # JSON has no NaN, and a reader must not take a masked truth for a number.
-        truth = [None if value is None or value != value else value for value in panel.truth]
-        record = asdict(panel) | {"origin_utc": panel.origin_utc.isoformat(), "truth": truth}
-        lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False))
-    write_text(path, "".join(f"{line}\n" for line in lines))
+    write_text(path, "".join(f"{_PANEL.dump_json(panel).decode()}\n" for panel in panels))
 
 
 def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
@@ -305,11 +297,8 @@ def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
     with path.open(encoding="utf-8") as stream:
         for number, line in enumerate(stream, start=1):
             try:
-                record = json.loads(line)
-                record["origin_utc"] = datetime.fromisoformat(record["origin_utc"])
-                record["news"] = tuple((str(date), str(title)) for date, title in record["news"])
-                panels.append(ForecastPanel(**record))
-            except (ValueError, TypeError, KeyError) as error:
+                panels.append(_PANEL.validate_json(line))
+            except ValueError as error:
                 raise DataError(
                     f"{path}, line {number}: not a forecast panel ({error}); evaluate the run again"
                 ) from error
