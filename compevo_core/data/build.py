@@ -3,13 +3,11 @@
 What belongs here: which series a data set is made of; ``build_views``, which joins the numbers
 (``data.cutting``) and what was known at one origin (``data.context``); ``build_windows``, which
 adds the split plan (``data.splits``), the truth and a manifest of what was left out; the published
-100-window electricity test set. What does not: any of these steps, the window objects
-(``data.view``), the benchmark's prompts, which hold the predicted day's own weather and news.
+100-window electricity test set. What does not: any of these steps, the window objects.
 
 The benchmark's day is the rows *stamped* 00:00 to 23:30. Stamps are interval ends, so its day
-starts at 23:30 NEM time of the day before. From 2021-10-01, when AEMO changed to five minutes, its
-values are means of rows t to t + 25 minutes, 25 minutes later than AEMO's half-hours. Those windows
-carry the second subset name as well, and keep the earlier origin for news and covariates.
+starts at 23:30 NEM time of the day before. From 2021-10-01 its values are means of rows t to t + 25
+minutes, 25 minutes later than AEMO's half-hours; those windows carry a second subset name.
 """
 
 import json
@@ -20,7 +18,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -28,7 +26,7 @@ import polars as pl
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.candidates import Articles, NewsCutoff
-from compevo_core.data.context import ContextBuilder, WindowLabels
+from compevo_core.data.context import ContextBuilder
 from compevo_core.data.coverage import count_coverage, measure_news_choice
 from compevo_core.data.cutting import (
     GriddedSeries,
@@ -146,8 +144,7 @@ def build_views(
             )
             continue
 
-        labels = _label(gridded, entity, UPCOMING_SPLIT)
-        views.append(context.build_view(labels, inputs, gridded))
+        views.append(context.build_view(gridded, entity, inputs, UPCOMING_SPLIT))
     return BuiltViews(views=tuple(views), left_out=left_out)
 
 
@@ -485,37 +482,29 @@ def _cut_series(
                 dropped["no observed target"] += 1
             else:
                 subsets = _find_subsets(spec, plan, split, origin, unknown_steps)
-                labels = _label(series, plan.entity, split, subsets)
+                labels = {
+                    "entity": plan.entity,
+                    "unit": series.unit,
+                    "split": split,
+                    "subsets": subsets,
+                    "n_filled": inputs.n_filled,
+                }
                 same = known.get((series.series_id, origin, unknown_steps))
-                if same is not None and _is_cut_alike(same, labels, inputs, targets):
+                if same is not None and _is_cut_alike(same, labels, inputs.x, targets):
                     yield same
                 else:
-                    yield Window(view=context.build_view(labels, inputs, series), y=targets)
+                    view = context.build_view(series, plan.entity, inputs, split, subsets)
+                    yield Window(view=view, y=targets)
 
 
 def _is_cut_alike(
-    window: Window, labels: WindowLabels, inputs: InputValues, targets: FloatArray
+    window: Window, labels: Mapping[str, Any], x: FloatArray, targets: FloatArray
 ) -> bool:
     """Whether a window has these labels and numbers, to the last bit."""
-    view = window.view
     return (
-        all(getattr(view, name) == value for name, value in asdict(labels).items())
-        and view.n_filled == inputs.n_filled
-        and np.array_equal(view.x, inputs.x)
+        all(getattr(window.view, name) == value for name, value in labels.items())
+        and np.array_equal(window.view.x, x)
         and np.array_equal(window.y, targets, equal_nan=True)
-    )
-
-
-def _label(
-    series: GriddedSeries, entity: str, split: str, subsets: tuple[str, ...] = ()
-) -> WindowLabels:
-    return WindowLabels(
-        series_id=series.series_id,
-        entity=entity,
-        variable=series.variable,
-        unit=series.unit,
-        split=split,
-        subsets=subsets,
     )
 
 
@@ -559,17 +548,21 @@ def _build_benchmark_windows(
                 f"{spec.horizon_steps} on a day of the test span: give the benchmark's test file"
             )
 
-        labels = WindowLabels(
+        # A record is a short series of its own: the inputs, and the targets after them.
+        origin = find_midnight(day, spec.market_offset) - ORIGIN_BEFORE_MIDNIGHT
+        values = np.array([*record["x"], *record["y"]], dtype=np.float64)
+        series = GriddedSeries(
             series_id=f"N2F/TOTALDEMAND/{record['entity']}",
-            entity=record["entity"],
             variable=spec.variable,
             unit="MW",
-            split="test",
-            subsets=(SUBSET, SHIFTED_SUBSET) if day >= FIVE_MINUTE_DAY else (SUBSET,),
+            first_utc=shift(origin, -spec.lookback_steps, spec.step),
+            step=spec.step,
+            observed=values,
+            filled=values,
+            gaps={},
         )
-        origin = find_midnight(day, spec.market_offset) - ORIGIN_BEFORE_MIDNIGHT
-        x = np.array(record["x"], dtype=np.float64)
-        y = np.array(record["y"], dtype=np.float64)
-        inputs = InputValues(origin_utc=origin, x=x, n_filled=0)
-        windows.append(Window(view=context.build_view(labels, inputs), y=y))
+        inputs = InputValues(origin_utc=origin, x=values[: spec.lookback_steps], n_filled=0)
+        subsets = (SUBSET, SHIFTED_SUBSET) if day >= FIVE_MINUTE_DAY else (SUBSET,)
+        view = context.build_view(series, record["entity"], inputs, "test", subsets)
+        windows.append(Window(view=view, y=values[spec.lookback_steps :]))
     return windows

@@ -1,22 +1,20 @@
 """What surrounds a window's numbers: covariates, published forecasts and candidate news.
 
-What belongs here: look-ups that return only what was available before the origin, or earlier where
-a view was made earlier; the errors that a published forecast made on days before. What does not:
-cutting series (``data.cutting``), candidate news (``data.candidates``), features
-(``baselines.features``) and models of these errors (``baselines``).
+What belongs here: look-ups that return only what was available when a view was made; the errors
+that a published forecast made on days before. What does not: cutting series (``data.cutting``),
+candidate news (``data.candidates``), features and models (``baselines``).
 
-A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day (lag 0 is a
-forecast for the day itself). A covariate by step enters as ``<name>``, and as ``<name>_lag1`` for
-the same steps of the season before; not at all where both are unknown at every step. The season of
-covariates that a user's own table gives (``OWN``) is the one that changes are counted from. Where a
-data set asks for its past, the mean over the last seasons enters as ``<name>_mean14``, and the
-series' own values under ``past``; where it asks for its year, last year's values and the holidays
-of each step enter as own covariates.
+A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day. A covariate
+by step enters as ``<name>``, and as ``<name>_lag1`` for the same steps of the season before; the
+season of those that a user's table gives (``OWN``) is the one that changes are counted from. Where
+a data set asks for its past, means over the last seasons enter as ``<name>_mean14``, and the
+series' own values as ``past``; where it asks for its year, last year's values and the holidays of
+each step enter as own covariates.
 
 Shapes: H horizon, V values of one entity and name.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 import numpy as np
@@ -199,18 +197,6 @@ def _count_microseconds(instant: datetime) -> int:
     return (instant - _EPOCH_UTC) // _MICROSECOND
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowLabels:
-    """Which series, split and subsets a window belongs to."""
-
-    series_id: str
-    entity: str
-    variable: str
-    unit: str
-    split: str
-    subsets: tuple[str, ...] = ()
-
-
 def index_daily(frame: pl.DataFrame | None) -> StepValues:
     """Index a frame of ``COVARIATE_SCHEMA``, or no values: a day is a step, from midnight UTC."""
     if frame is None:
@@ -248,21 +234,25 @@ class ContextBuilder:
         return self._candidates.count_articles()
 
     def build_view(
-        self, labels: WindowLabels, inputs: InputValues, series: GriddedSeries | None = None
+        self,
+        series: GriddedSeries,
+        entity: str,
+        inputs: InputValues,
+        split: str,
+        subsets: tuple[str, ...] = (),
     ) -> WindowView:
         """Return one view; ``leaky`` is set where the news rule was relaxed on purpose.
 
-        ``series`` is what the numbers were cut from, for the errors of a published forecast;
-        without it the view has none.
+        ``series`` is what the numbers were cut from, for the errors of a published forecast.
         """
         spec = self._spec
         origin_utc = inputs.origin_utc
         until = shift(origin_utc, -inputs.unknown_steps, spec.step)
         before = find_known_before(origin_utc, until)
-        calendar = build_calendar(origin_utc, spec.find_place(labels.entity), spec.horizon)
-        median = self._published.find(labels.entity, MEDIAN, origin_utc, before)
+        calendar = build_calendar(origin_utc, spec.find_place(entity), spec.horizon)
+        median = self._published.find(entity, MEDIAN, origin_utc, before)
 
-        window_id = f"{spec.name}|{labels.series_id}|{origin_utc:%Y%m%dT%H%MZ}"
+        window_id = f"{spec.name}|{series.series_id}|{origin_utc:%Y%m%dT%H%MZ}"
         if inputs.unknown_steps:
             window_id += f"|known-{until:%Y%m%dT%H%MZ}"
 
@@ -273,19 +263,24 @@ class ContextBuilder:
             origin_utc=origin_utc,
             x=inputs.x,
             calendar=calendar,
-            covariates=self._find_covariates(labels.entity, calendar.target_date, before),
+            covariates=self._find_covariates(entity, calendar.target_date, before),
             # A part of a forecast cannot be compared with whole ones.
             published=median if np.isfinite(median).all() else None,
-            candidate_ids=self._candidates.find(labels.entity, before),
+            candidate_ids=self._candidates.find(entity, before),
             leaky=self._cutoff != "origin",
             n_filled=inputs.n_filled,
             unknown_steps=inputs.unknown_steps,
-            step_covariates=self._find_step_covariates(labels.entity, inputs, before, series),
+            step_covariates=self._find_step_covariates(entity, inputs, before, series),
             task=spec.task,
             horizon=spec.horizon_steps,
             bounds=spec.bounds,
             season=spec.season_steps,
-            **asdict(labels),
+            series_id=series.series_id,
+            entity=entity,
+            variable=series.variable,
+            unit=series.unit,
+            split=split,
+            subsets=subsets,
         )
 
     def _find_covariates(self, entity: str, target: date, before: datetime) -> dict[str, float]:
@@ -301,7 +296,7 @@ class ContextBuilder:
         }
 
     def _find_step_covariates(
-        self, entity: str, inputs: InputValues, before: datetime, series: GriddedSeries | None
+        self, entity: str, inputs: InputValues, before: datetime, series: GriddedSeries
     ) -> dict[str, FloatArray]:
         """Return covariates by step, with the published forecast's other quantiles and errors."""
         by_step: dict[str, FloatArray] = {}
@@ -325,16 +320,16 @@ class ContextBuilder:
                 if self._spec.past_evidence:
                     by_step[f"{name}{PAST_MEAN}"] = mean_known(by_season[1:], axis=0)
 
-        if self._spec.year_evidence and series is not None:
+        if self._spec.year_evidence:
             by_step |= self._find_last_year(inputs, series, reference)
             by_step |= self._find_holidays(entity, origin_utc, reference)
-        if self._spec.past_evidence and series is not None:
+        if self._spec.past_evidence:
             until = inputs.origin_utc - inputs.unknown_steps * step
             starts = [origin_utc - back * season * step for back in range(1, PAST_SEASONS + 1)]
             past = np.stack([_observe(series, s, until, self._spec.horizon_steps) for s in starts])
             by_step |= {f"{PAST}_lag{lag}": past[lag - 1] for lag in PAST_LAGS}
             by_step[f"{PAST}{PAST_MEAN}"] = mean_known(past, axis=0)
-        if not self._spec.published_evidence or series is None:
+        if not self._spec.published_evidence:
             return by_step
 
         for quantile in self._published.names(entity):

@@ -1,11 +1,8 @@
 """What windows cover, how much news they choose from, and the newest things that views know.
 
 What belongs here: counts for manifests and tables; the instants of the newest value of each series,
-published forecast and article. What does not: cutting and building (``data.cutting``,
-``data.build``), how old is too old (the pipeline).
-
-Instants are cut off at what the views know. A forecast that is filled in later therefore has the
-same newest things as one that was made on time.
+published forecast and article, as far as the views know. What does not: cutting and building
+(``data.cutting``, ``data.build``), how old is too old (the pipeline).
 """
 
 import json
