@@ -30,7 +30,6 @@ from compevo_core.forecast.explain import (
 )
 from compevo_core.forecast.issued import METHOD, PRIOR, PUBLISHED, IssuedForecast
 from compevo_core.report.charts import Chart, TimeLine, draw_chart
-from compevo_core.report.days import ForecastDay
 from compevo_core.report.figures import (
     ACCENT,
     DARK_COLOURS,
@@ -50,6 +49,7 @@ from compevo_core.report.tomorrow import (
     MOST_CHARTS,
     NAMES,
     SHORT_NAMES,
+    ForecastDay,
     before_table,
     day_table,
     method_table,

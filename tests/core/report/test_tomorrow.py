@@ -19,7 +19,6 @@ from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_core.paper.report.inputs import TrainingRun
 from compevo_core.paper.report.page import render_research, research_environment
 from compevo_core.paper.report.rows import empty_rows
-from compevo_core.report.days import ForecastDay, read_days
 from compevo_core.report.forecast_page import (
     chart_series,
     list_legend,
@@ -27,10 +26,12 @@ from compevo_core.report.forecast_page import (
     view_recent,
 )
 from compevo_core.report.tomorrow import (
+    ForecastDay,
     before_table,
     day_table,
     method_table,
     part_table,
+    read_days,
     weight_table,
 )
 from tests.support.issued_samples import ORIGIN, TITLE, make_issued, make_mixture
