@@ -1,22 +1,18 @@
 """Scores of issued forecasts: by day and by step, skill over the last days, alarms of daily use.
 
 What belongs here: which issued days can be scored, their rows, what persistence would have said,
-how a revised truth is noted; skill by series and pooled over 7, 28 and 365 days; tests for errors
-that drift and for a band that covers too much or too little; how good a publisher's forecast is by
-month, series and time of the day, compared with every method. What does not: issuing
-(``forecast.issued``), metrics (``evaluation.metrics``), what an alarm does (the asset checks).
+how a revised truth is noted; skill by series and pooled; tests for errors that drift and for a band
+that covers too much or too little. What does not: issuing (``forecast.issued``), metrics
+(``evaluation.metrics``), what an alarm does (the asset checks).
 
-Everything is computed from the sealed records and from the series as they are stored now, so anyone
-who has both gets the same rows.
-
-A row says how good one method was for one series on one day, known until one instant. Scoring again
-changes nothing; where the truth was revised, the scores are new, ``revision`` counts it, and
-``first_mae`` keeps the first score. Skill is 1 - MAE / MAE of the reference, over the days and
-series that both have.
+A row says how good one method was for one series on one day, known until one instant, from the
+sealed record and the series as stored now. Where the truth was revised, the scores are new,
+``revision`` counts it, and ``first_mae`` keeps the first score. Skill is 1 - MAE / MAE of the
+reference, over the days and series that both have.
 
 Drift is looked for with a self-starting CUSUM chart (Hawkins 1987, The Statistician 36, 299-315):
-each day is compared with the mean and deviation of the days before it, so that no long calibration
-is needed, and the sums of Page (1954, Biometrika 41, 100-115) tell when errors have grown.
+each day is compared with the mean and deviation of the days before it, and the sums of Page (1954,
+Biometrika 41, 100-115) tell when errors have grown.
 
 Shapes: D days, H horizon, Q levels of quantiles.
 """

@@ -133,8 +133,8 @@ def _find_late(
     """
     # A list for each key: a value can be published again with a correction.
     rows: dict[tuple[Any, ...], list[tuple[float, datetime]]] = {}
-    for *key, value, available in frame.select(*key_columns, "value", "available_at").iter_rows():
-        rows.setdefault(tuple(key), []).append((value, available))
+    for *parts, value, available in frame.select(*key_columns, "value", "available_at").iter_rows():
+        rows.setdefault(tuple(parts), []).append((value, available))
 
     violations: dict[tuple[str, str], Violation] = {}
     for view, name, key, value in claims:

@@ -4,14 +4,10 @@ What belongs here: the test of a numeric method's errors against the news that w
 which effect it would have seen. What does not: the reading (``baselines.news_ridge``), whether a
 trained model uses it (``evaluation.method_choice``), the paper's audit of agents (the wing).
 
-The test is what one column of the news explains at most, in what it explains by chance: the weight
-of a word in the articles of the last day, three days or week, or one of the directions in which
-their sentences differ most. Chance is errors that were moved on against the news by whole weeks.
-So recurring news, drift and the choice among many columns raise no alarm. A null says something
-only with its power: effects are planted on the days of words drawn by chance, in errors that were
-moved on, and must be seen.
-
-Errors with and without the news are measured on later parts of the table, by fits on earlier ones.
+The test is what one column of the news explains at most, the weight of a word or a direction of
+sentences over one day, three or seven, against errors that were moved on by whole weeks: recurring
+news, drift and the choice among many columns raise no alarm. A null says something only with its
+power: effects planted on the days of random words, in errors that were moved on, must be seen.
 
 Shapes: N windows, R rows (windows of one instant), K columns, H horizon, S shapes of an error.
 """

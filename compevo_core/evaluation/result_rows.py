@@ -1,17 +1,21 @@
 """Result rows: the scores of one method on one set of windows, with what identifies them.
 
 What belongs here: the columns of a row, scoring a forecaster into one row an entity and one pooled,
-writing rows. What does not: metrics (``evaluation.metrics``), paired tests
+writing rows and the configurations that they name
+by hash. What does not: metrics (``evaluation.metrics``), paired tests
 (``evaluation.comparison``). Scores are in physical units on the original truth (paper 5.1).
 
 Shapes: N windows, Q levels of quantiles, H horizon.
 """
 
 import calendar as month_calendar
+import json
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -30,7 +34,7 @@ from compevo_core.evaluation.metrics import (
     score,
     score_quantiles,
 )
-from compevo_core.runtime.files import write_atomically
+from compevo_core.runtime.files import file_lock, read_json, write_atomically, write_text
 
 POOLED = "pooled"  # entity of the row over all windows
 
@@ -233,3 +237,69 @@ def write_rows(path: Path, rows: pl.DataFrame) -> None:
             f"{path.name}: rows have schema {dict(rows.schema)}; make them with evaluate()"
         )
     write_atomically(path, rows.write_csv)
+
+
+def write_tables(
+    rows: pl.DataFrame,
+    paired_tests: pl.DataFrame,
+    configs: Iterable[RunConfig],
+    results: Path,
+    rows_name: str,
+    paired_name: str,
+) -> Path:
+    """Write result rows, paired tests and the configurations; return the file of result rows."""
+    rows_file = results / f"{rows_name}.csv"
+    write_rows(rows_file, rows)
+    write_atomically(results / f"{paired_name}.csv", paired_tests.write_csv)
+    for config in configs:
+        write_config(results, config)
+    return rows_file
+
+
+def replace_own_rows(
+    path: Path,
+    rows: pl.DataFrame,
+    key: Sequence[str],
+    *,
+    read: Callable[[Path], pl.DataFrame] | None = None,
+    arrange: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
+) -> None:
+    """Replace the rows of a file that many writers share which agree with new ones in ``key``.
+
+    No key may be null. ``read`` returns what the file holds, with the columns of ``rows``, by
+    default in their types; ``arrange`` puts all rows in an order that does not depend on who came
+    first. StoreBusy if others write the file for longer than a minute.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    with file_lock(lock, exclusive=True):
+        if path.exists():
+            # An empty text comes back as a null, and would no longer equal what is written now.
+            stored = read(path) if read else pl.read_csv(path, schema=rows.schema)
+            stored = stored.with_columns(pl.col(pl.String).fill_null(""))
+            rows = pl.concat([stored.join(rows, on=key, how="anti"), rows])
+        write_atomically(path, arrange(rows).write_csv)
+        # Nothing but rows stays in a folder that is committed.
+        lock.unlink()
+
+
+CONFIGS_FOLDER = "configs"
+
+
+def write_config(results: Path, config: RunConfig) -> Path:
+    """Write a configuration into a results folder, named by the hash that rows carry."""
+    path = results / CONFIGS_FOLDER / f"{config.hash}.json"
+    return write_text(path, json.dumps(config.to_dict(), indent=1, sort_keys=True) + "\n")
+
+
+def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the configurations of a results folder by the hash that rows carry.
+
+    DataError if a file is not a JSON object, ConfigError if it holds an unknown setting.
+    """
+    return {
+        path.stem: RunConfig.from_mapping(
+            read_json(path, "restore the file or evaluate the run again")
+        ).to_dict()
+        for path in sorted((results / CONFIGS_FOLDER).glob("*.json"))
+    }

@@ -8,9 +8,9 @@ same scope, so a stored forecast is looked up by window and a missing one is an 
 Shapes: N windows, H horizon.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,8 @@ from pydantic import AwareDatetime, TypeAdapter
 
 from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.view import Window
+from compevo_core.data.steps import DAY
+from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import write_atomically, write_text
@@ -106,31 +107,34 @@ def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
 
 def _select_by_knowledge(windows: WindowSet, split: str, every: int) -> list[Scope]:
     """Return the windows of a split, those that know less apart and named as such subsets are."""
-    leads = sorted({view.unknown_steps for view in windows.views()})
-    if leads == [0]:
-        return [thin_windows(windows, split, every)]
+
+    def name(view: WindowView) -> str:
+        # Data sets with views that know less have origins at midnight of the market's clock.
+        known = datetime(1, 1, 1, tzinfo=UTC) + (-view.unknown_steps * view.step) % DAY
+        return split + (f"-known-{known:%H%M}" if view.unknown_steps else "")
 
     # A mean over views of midnight and of 17:00 is of neither, and counts every day twice.
-    scopes = []
-    for lead in leads:
-        alike = windows.with_windows(w for w in windows if w.view.unknown_steps == lead)
-        # Data sets with views that know less have origins at midnight of the market's clock.
-        known = datetime(1, 1, 1, tzinfo=UTC) + (-lead * alike[0].view.step) % timedelta(days=1)
-        scope = thin_windows(alike, split + (f"-known-{known:%H%M}" if lead else ""), every)
-        scopes.append(replace(scope, days=windows))
-    return scopes
+    scopes = _group(windows, name, every)
+    is_alike = not any(view.unknown_steps for view in windows.views())
+    return scopes if is_alike else [replace(scope, days=windows) for scope in scopes]
 
 
 def select_month_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
     """Return the windows of the inference split month by month, as ``inference-2026-04``."""
-    by_month: dict[str, list[Window]] = {}
-    for window in windows.split("inference"):
-        month = f"{window.view.calendar.target_date:%Y-%m}"
-        by_month.setdefault(month, []).append(window)
+    inference = windows.split("inference")
+    return _group(inference, lambda v: f"inference-{v.calendar.target_date:%Y-%m}", every)
 
+
+def _group(windows: WindowSet, name: Callable[[WindowView], str], every: int) -> list[Scope]:
+    """Return a scope for each name that views have."""
+    names = [name(view) for view in windows.views()]
     return [
-        thin_windows(windows.with_windows(of_month), f"inference-{month}", every)
-        for month, of_month in sorted(by_month.items())
+        thin_windows(
+            windows.with_windows(w for w, of in zip(windows, names, strict=True) if of == subset),
+            subset,
+            every,
+        )
+        for subset in sorted(set(names))
     ]
 
 

@@ -2,8 +2,9 @@
 
 What belongs here: the scores of one training or of several seeds; the command line and the assets
 call these functions, so that the same run always makes the same rows. What does not: baselines
-(``evaluation.baseline_scores``), how a population forecasts (``forecast.forecaster``), files
-(``evaluation.score_files``), the rules of online weights (``agents.online_selection``).
+(``evaluation.baseline_scores``), how a population forecasts (``forecast.forecaster``), the form of
+its files (``evaluation.result_rows``, ``evaluation.scopes``), the rules of online weights
+(``agents.online_selection``).
 
 Shapes: A agents, D days, N windows of a scope, H horizon, h steps of a part of the day.
 """
@@ -27,10 +28,25 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.baseline_scores import RECALIBRATED
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
-from compevo_core.evaluation.result_rows import Identity, evaluate, hash_without_seed
-from compevo_core.evaluation.scopes import ForecastPanel, Scope, SeedForecasts, build_panels
+from compevo_core.evaluation.result_rows import (
+    Identity,
+    evaluate,
+    hash_without_seed,
+    write_tables,
+)
+from compevo_core.evaluation.scopes import (
+    ForecastPanel,
+    Scope,
+    SeedForecasts,
+    build_panels,
+    one_seed,
+    write_forecasts,
+    write_panels,
+)
 from compevo_core.forecast.prediction import Prediction
+from compevo_core.runtime.files import write_atomically
 from compevo_core.runtime.usage import format_duration
+from compevo_core.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -305,6 +321,40 @@ def compare_seeds(
         forecasts = {name: by_method[name] for name in compared if name in by_method}
         tests += compare_with_opponents(scope, {**forecasts, **baselines}, method)
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
+
+
+REGRET_FOLDER = "regret"  # folder of rows of another form than results, below the results
+
+
+def write_population_scores(
+    scores: PopulationScores,
+    paired_tests: pl.DataFrame,
+    config: RunConfig,
+    results: Path,
+    run: RunFolder,
+    *,
+    rows_name: str,
+    paired_name: str,
+) -> Path:
+    """Write everything that scoring a population leaves behind; return the file of result rows.
+
+    ``<rows_name>.csv``, ``<paired_name>.csv`` and the configuration go to ``results``, forecasts
+    and panels to ``run``.
+    """
+    # Rows first: they took the time, and a report without paired tests or panels is still right.
+    rows_file = write_tables(scores.rows, paired_tests, [config], results, rows_name, paired_name)
+    write_run_forecasts(scores, run)
+    if scores.regret.height:
+        regret_file = results / REGRET_FOLDER / f"{rows_name}.csv"
+        write_atomically(regret_file, scores.regret.write_csv)
+    return rows_file
+
+
+def write_run_forecasts(scores: PopulationScores, run: RunFolder) -> None:
+    """Write forecasts and panels of one model into its run folder."""
+    forecasts = [(scope, one_seed(by_method)) for scope, by_method in scores.predictions]
+    write_forecasts(run.predictions_file, forecasts)
+    write_panels(run.panels_file, scores.panels)
 
 
 REGRET_SCHEMA: dict[str, pl.DataType] = {

@@ -171,9 +171,9 @@ def score_runs(
 
     from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.baseline_scores import score_baselines
+    from compevo_core.evaluation.result_rows import write_tables
     from compevo_core.evaluation.scopes import select_scopes
-    from compevo_core.evaluation.score_files import write_run_forecasts, write_tables
-    from compevo_core.evaluation.scoring import compare_seeds, read_seeds
+    from compevo_core.evaluation.scoring import compare_seeds, read_seeds, write_run_forecasts
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.code_versions import read_commit
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
-from compevo_core.evaluation.score_files import write_config
+from compevo_core.evaluation.result_rows import write_config
 from compevo_core.paper.report import markdown
 from compevo_core.paper.report.inputs import read_inputs
 from compevo_core.paper.report.markdown import (
