@@ -45,6 +45,7 @@ from compevo_core.data.splits import (
     Span,
     assign_folds,
     find_midnight,
+    find_split,
     resolve_spans,
     split_chronologically,
 )
@@ -425,8 +426,8 @@ def _plan_series(
     planned = []
     for entity, series in gridded:
         spans = tuple(s for s in spec.spans if re.match(s.series_pattern, series.series_id))
-        boundaries = Boundaries(spans={span.split: limits[span] for span in spans})
-        if len(boundaries.spans) < len(spans):
+        boundaries = {span.split: limits[span] for span in spans}
+        if len(boundaries) < len(spans):
             raise DataError(
                 f"{series.series_id}: two spans of one split; join them, or give them different "
                 "series"
@@ -462,7 +463,7 @@ def _cut_series(
             continue
 
         end = series.locate_start(position + spec.horizon_steps)
-        split = plan.boundaries.find_split(origin, end)
+        split = find_split(plan.boundaries, origin, end)
         if split is None:
             dropped["outside the split plan or in an embargo"] += 1
             continue

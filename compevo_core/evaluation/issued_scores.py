@@ -55,6 +55,10 @@ from compevo_core.forecast.issued import (
 
 MIDNIGHT, ISSUE_TIME = "midnight", "issue-time"
 PERSISTENCE, WEEKLY = "persistence", "weekly"
+TRUTH = "truth"
+DayTruth = Mapping[str, FloatArray]
+"""The truth (H,) of one series on one day, and what repeating the past would have said."""
+
 MIDNIGHT_GRACE = timedelta(hours=3)
 """How long after midnight a forecast that knows to midnight is on time; one step where longer."""
 
@@ -140,19 +144,6 @@ class ScoredRows:
     waiting: int  # issued forecasts of one series whose day is not over in the stored data
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _DayTruth:
-    """The truth (H,) of one series on one day, and what repeating the past would have said."""
-
-    truth_H: FloatArray
-    repeated: Mapping[str, FloatArray]
-
-    @property
-    def hash(self) -> str:
-        parts = (self.truth_H, *self.repeated.values())
-        return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
-
-
 def score_issued(
     root: Path,
     series_by_id: Mapping[str, GriddedSeries],
@@ -184,7 +175,7 @@ def score_issued(
                 waiting += 1
                 continue
             key = (_name_day(facts), entity, name_known_to(facts), count_issue(folder))
-            if known_hashes.get(key) == (truth.hash, facts["hash"]):
+            if known_hashes.get(key) == (_hash_truth(truth), facts["hash"]):
                 continue
             forecast = forecast or read_issued(folder, chain)
             issue = {"issue": count_issue(folder), "scored_at": scored_at}
@@ -204,7 +195,7 @@ def name_known_to(facts: Mapping[str, Any]) -> str:
     return MIDNIGHT if facts["information_until"] == facts["origin_utc"] else ISSUE_TIME
 
 
-def _find_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> _DayTruth | None:
+def _find_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> DayTruth | None:
     """Return the truth of a day; None where the day is not over, or nothing of it was measured."""
     truth_H = _cut_truth(series, facts)
     horizon = int(facts.get("horizon", DEFAULT_STEPS))
@@ -225,7 +216,11 @@ def _find_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> _DayT
         for name, period in periods.items()
     }
     complete = {name: values for name, values in repeated.items() if np.isfinite(values).all()}
-    return _DayTruth(truth_H=truth_H, repeated=complete)
+    return {TRUTH: truth_H, **complete}
+
+
+def _hash_truth(truth: DayTruth) -> str:
+    return hashlib.sha256(b"".join(part.tobytes() for part in truth.values())).hexdigest()
 
 
 def _cut_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> FloatArray:
@@ -258,7 +253,7 @@ def repeat_known(
     return np.where(sources_H >= 0, values_H, np.nan)
 
 
-def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Iterator[dict[str, Any]]:
+def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterator[dict[str, Any]]:
     """Yield a row for every method of an issued forecast, and for repeating the past."""
     facts = forecast.facts
     shared = {
@@ -267,7 +262,7 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
         "known_to": name_known_to(facts),
         "unit": forecast.unit,
         "revision": 0,
-        "truth_hash": truth.hash,
+        "truth_hash": _hash_truth(truth),
         "forecast_hash": forecast.hash,
         "artifact_hash": str(facts["artifact_hash"]),
         "information_until": datetime.fromisoformat(facts["information_until"]),
@@ -275,16 +270,17 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
         "is_on_time": is_on_time(forecast),
     }
     by_level = {level: forecast.select_points(entity, level) for level in LEVELS}
-    points = {**forecast.select_points(entity), **truth.repeated}
-    y_1H = truth.truth_H[None]
-    inside = _check_day(forecast, entity, truth.truth_H)
+    truth_H, repeated = truth[TRUTH], {k: v for k, v in truth.items() if k != TRUTH}
+    points = {**forecast.select_points(entity), **repeated}
+    y_1H = truth_H[None]
+    inside = _check_day(forecast, entity, truth_H)
 
     for method, values_H in points.items():
         # A prior that one agent corrects is not a forecast that anybody would use by itself.
         if method.startswith(BASE):
             continue
         errors = score(y_1H, values_H[None])
-        unknown_H = np.full(len(truth.truth_H), np.nan)
+        unknown_H = np.full(len(truth_H), np.nan)
         quantiles_QH = np.stack([by_level[level].get(method, unknown_H) for level in LEVELS])
         quantiles_1QH = quantiles_QH[None]
         if method == PUBLISHED:

@@ -420,30 +420,25 @@ def _list_applicable(train: WindowSet, val: WindowSet) -> list[str]:
 
 
 def _measure_mixture(experience: "Experience", scaler: Scaler, windows: WindowSet) -> FloatArray:
-    """Return the errors (N,) of the mixture in the windows' unit."""
-    scaled_NH = experience.mixture_NH[_find_rows(experience, windows)]
-    views = windows.views()
-    in_unit = [scaler.unscale(z_H, view.entity) for z_H, view in zip(scaled_NH, views, strict=True)]
-    return measure_window_errors(windows.truth(), np.stack(in_unit))
+    """Return the errors (N,) of the mixture in the windows' unit.
 
-
-def _find_rows(experience: "Experience", windows: WindowSet) -> list[int]:
-    """Return the row of each window in an experience; DataError if one is missing."""
+    DataError if it has not forecast one of them.
+    """
     keys = zip(experience.entity_N, experience.origin_N, experience.unknown_N, strict=True)
     row_of = {
         (experience.entities[entity], int(origin), int(unknown)): row
         for row, (entity, origin, unknown) in enumerate(keys)
     }
-    views = windows.views()
-    wanted = [
-        (view.entity, minute, view.unknown_steps)
-        for view, minute in zip(views, count_minutes(views), strict=True)
-    ]
-
-    missing = [key for key in wanted if key not in row_of]
+    forecasts, missing = [], []
+    for view, minute in zip(windows.views(), count_minutes(windows.views()), strict=True):
+        row = row_of.get((view.entity, minute, view.unknown_steps))
+        if row is None:
+            missing.append(view.entity)
+        else:
+            forecasts.append(scaler.unscale(experience.mixture_NH[row], view.entity))
     if missing:
         raise DataError(
-            f"{len(missing)} of {len(wanted)} validation windows were not forecast, the first of "
-            f"{missing[0][0]}: train the population again on today's windows"
+            f"{len(missing)} of {len(windows)} validation windows were not forecast, the first of "
+            f"{missing[0]}: train the population again on today's windows"
         )
-    return [row_of[key] for key in wanted]
+    return measure_window_errors(windows.truth(), np.stack(forecasts))

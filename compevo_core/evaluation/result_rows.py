@@ -11,6 +11,7 @@ Shapes: N windows, Q levels of quantiles, H horizon.
 import calendar as month_calendar
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -80,27 +81,19 @@ class Identity(MethodFacts):
     """What a row says about the run that made it; the windows say the rest.
 
     ``baselines.base.MethodFacts`` describes the facts of the fitted method.
-
-    Attributes:
-        method: name of the method.
-        subset: name of the scope that was scored.
-        seed: seed of the fit or training.
-        seconds: time that forecasting took.
-        parse_failure_rate: share of unreadable answers; None where none is parsed.
-        refit: whether the model was trained once more on train and validation; None for methods
-            without a configuration.
-        budget: name of what the fit could spend; empty where that changes nothing.
     """
 
     experiment: str
-    method: str
-    subset: str = ""
-    seed: int = 0
+    method: str = ""  # empty: the forecaster's name
+    subset: str = ""  # name of the scope that was scored
+    seed: int = 0  # of the fit or training
     commit: str = ""
-    seconds: float = 0.0
-    parse_failure_rate: float | None = None
+    seconds: float | None = None  # that forecasting took; measured if None
+    parse_failure_rate: float | None = None  # share of unreadable answers; None: none is parsed
+    # Whether the model was trained once more on train and validation; None for methods without a
+    # configuration
     refit: bool | None = None
-    budget: str = ""
+    budget: str = ""  # name of what the fit could spend; empty where that changes nothing
 
 
 def hash_without_seed(config: RunConfig) -> str:
@@ -136,36 +129,54 @@ def forecast_windows(
 
 
 def evaluate(
-    forecasts_NH: FloatArray,
+    forecaster: ViewForecaster | FloatArray,
     windows: WindowSet,
     identity: Identity,
     *,
     quantiles_NQH: FloatArray | None = None,
     train: WindowSet | None = None,
+    batch_size: int = BATCH_SIZE,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> pl.DataFrame:
     """Score forecasts and return rows of ``RESULT_SCHEMA``: one an entity, then one pooled.
 
-    Forecasts (N, H) and quantiles at ``data.quantiles.LEVELS`` (NaN where there is none) are in
-    physical units, in the order of ``windows``. ``train`` gives the scale of MASE.
+    ``forecaster`` may be forecasts (N, H) in physical units; they and the quantiles at
+    ``data.quantiles.LEVELS`` (NaN where there is none) are in the order of ``windows``. ``train``
+    gives the scale of MASE; ``clock`` measures ``seconds`` where the identity does not give them.
 
-    DataError if there is no window, more than one split or unit, or forecasts of a wrong shape.
+    DataError if there is no window, more than one split or unit, a method without a name, or
+    forecasts of a wrong shape.
     """
+    # A row is about one split and one unit; a mean over two would be about neither.
+    split, unit = (_require_single(windows, name) for name in ("split", "unit"))
+
+    started = clock()
+    if isinstance(forecaster, np.ndarray):
+        forecasts_NH, method = forecaster, identity.method
+    else:
+        forecasts_NH = forecast_windows(forecaster, windows, batch_size)
+        method = identity.method or forecaster.name
+    seconds = clock() - started if identity.seconds is None else identity.seconds
+
+    if not method:
+        raise DataError("the forecasts have no method name; set Identity.method")
     quantiles = np.empty((len(windows), 0)) if quantiles_NQH is None else quantiles_NQH
     if forecasts_NH.shape != (len(windows), windows.horizon) or len(quantiles) != len(windows):
         raise DataError(
-            f"{identity.method}: forecasts of shape {forecasts_NH.shape} and {len(quantiles)} "
-            f"quantiles for {len(windows)} windows; forecast every window once"
+            f"{method}: forecasts of shape {forecasts_NH.shape} and {len(quantiles)} quantiles for "
+            f"{len(windows)} windows; forecast every window once"
         )
 
     views, truth_NH = windows.views(), windows.truth()
-    # A row is about one split and one unit; a mean over two would be about neither.
     shared = asdict(identity) | {
+        "method": method,
         "dataset": windows.dataset,
-        "split": _require_single(windows, "split"),
+        "split": split,
         "data_hash": windows.hash,
-        "seconds_per_window": identity.seconds / len(windows),
+        "seconds": seconds,
+        "seconds_per_window": seconds / len(windows),
         "synthetic": bool(windows.manifest.get("synthetic", False)),
-        "unit": _require_single(windows, "unit"),
+        "unit": unit,
     }
     known = DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
     threshold = float(windows.manifest.get("spec", {}).get("mape_threshold", known))

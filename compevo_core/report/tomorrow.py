@@ -70,9 +70,8 @@ class ForecastDay:
     """The newest issued forecast of one data set and the record of the days before it."""
 
     issued: IssuedForecast  # the newest forecast
-    before: IssuedForecast | None = (
-        None  # of the day before, where one was issued that knew as much
-    )
+    # Of the day before, where one was issued that knew as much
+    before: IssuedForecast | None = None
     truth: Truth = field(default_factory=dict)  # what was measured on both days
     # Rows of all days that are over, of forecasts that knew as much
     scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORED_SCHEMA))
@@ -80,10 +79,6 @@ class ForecastDay:
     # Rows of ``evaluation.issued_scores``, where they were made
     by_step: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=OPERATOR_SCHEMA))
     head: str = ""  # of the chain of all issued forecasts of the data set
-
-    def find_truth(self, issued: IssuedForecast, entity: str) -> FloatArray | None:
-        """Return what was measured (H,) on a forecast's day; None where nothing was."""
-        return self.truth.get((entity, issued.origin))
 
     def list_measured(self, entity: str) -> tuple[list[datetime], FloatArray]:
         """Return starts and values of what was measured before the forecast and since.
@@ -100,7 +95,7 @@ class ForecastDay:
             inputs = (series[entity].get("inputs") or [])[-len(starts) :]
             known = np.array(inputs, dtype=float)  # what is not known is None there
         before = [shift(starts[0], -back, step) for back in range(known.size, 0, -1)]
-        since = self.find_truth(issued, entity)
+        since = self.truth.get((entity, issued.origin))
         if since is None:
             return before, known
         return [*before, *starts], np.concatenate([known, since])
@@ -124,10 +119,8 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
         older = [read_issued(issue, chain) for issue in list_earlier(folder)]
         earliest = newest.origin - 2 * newest.length
         measured = windows / root.name
-        views = [(it.view, it.y) for it in WindowSet.read(measured)] if measured.exists() else []
-        truth = {
-            (view.entity, view.origin_utc): y for view, y in views if view.origin_utc >= earliest
-        }
+        ended = WindowSet.read(measured, since=earliest) if measured.exists() else ()
+        truth = {(window.view.entity, window.view.origin_utc): window.y for window in ended}
         # Of the day before and of all days only forecasts that knew as much as this one.
         lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
         origin = newest.origin - newest.length
@@ -279,7 +272,7 @@ def before_table(day: ForecastDay) -> Table | None:
     before = day.before
     if before is None:
         return None
-    truths = {entity: day.find_truth(before, entity) for entity in before.entities}
+    truths = {entity: day.truth.get((entity, before.origin)) for entity in before.entities}
     rows = [_score(before, entity, y) for entity, y in truths.items() if y is not None]
     if not rows:
         return None

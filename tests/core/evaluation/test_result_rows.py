@@ -25,11 +25,11 @@ from compevo_core.evaluation.result_rows import (
     POOLED,
     RESULT_COLUMNS,
     Identity,
+    evaluate,
     forecast_windows,
     read_configs,
     write_rows,
 )
-from compevo_core.evaluation.result_rows import evaluate as evaluate_values
 from compevo_core.evaluation.scoring import measure_regret
 from tests.support.window_samples import from_nem, make_set, make_window
 
@@ -49,25 +49,16 @@ def make_windows(n=N, **changes):
 
 TRAIN = make_set([make_window(i) for i in range(4)] + [make_window(9, entity="SA1")])
 PERSISTENCE = fit_baseline("persistence", TRAIN)
-IDENTITY = Identity(
-    experiment="main", method="persistence", subset="made-up", config_hash="c", commit="abc"
-)
-
-
-def evaluate(forecaster, windows, identity, *, batch_size=64, **options):
-    """Score forecasts, or a forecaster."""
-    is_values = isinstance(forecaster, np.ndarray)
-    values = forecaster if is_values else forecast_windows(forecaster, windows, batch_size)
-    return evaluate_values(values, windows, identity, **options)
+IDENTITY = Identity(experiment="main", subset="made-up", config_hash="c", commit="abc")
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 5, 15, 16, 17, 1000])
 def test_as_many_windows_are_scored_as_the_manifest_names_for_every_batch_size(batch_size):
     windows = make_windows()
-    rows = evaluate(PERSISTENCE, windows, IDENTITY, batch_size=batch_size)
+    rows = evaluate(PERSISTENCE, windows, IDENTITY, batch_size=batch_size, clock=lambda: 0.0)
     scored = dict(rows.select("entity", "n_windows").iter_rows())
     assert scored == {"NSW1": N, "SA1": 3, POOLED: windows.manifest["n_windows"]}
-    assert rows.equals(evaluate(PERSISTENCE, windows, IDENTITY))
+    assert rows.equals(evaluate(PERSISTENCE, windows, IDENTITY, clock=lambda: 0.0))
 
 
 def test_rows_have_the_columns_of_the_contract_in_its_order():
@@ -100,9 +91,7 @@ def test_mase_of_an_entity_without_train_windows_is_null():
 )
 def test_windows_before_the_knowledge_cutoff_are_marked_as_possibly_memorised(cutoff, memorised):
     assert make_windows()[0].view.origin_utc == from_nem(2019, 3, 1)
-    rows = evaluate(
-        PERSISTENCE, make_windows(), Identity(experiment="x", method="m", knowledge_cutoff=cutoff)
-    )
+    rows = evaluate(PERSISTENCE, make_windows(), Identity(experiment="x", knowledge_cutoff=cutoff))
     assert rows["possibly_memorised"].to_list() == [memorised] * 3
 
 
@@ -139,6 +128,8 @@ def test_a_forecaster_that_drops_a_window_is_refused():
         forecast_windows(Short(), make_windows(), batch_size=4)
     with pytest.raises(DataError, match="forecast every window once"):
         evaluate(np.zeros((3, 48)), make_windows(), Identity(experiment="x", method="m"))
+    with pytest.raises(DataError, match="no method name"):
+        evaluate(make_windows().truth(), make_windows(), IDENTITY)
 
 
 def test_rows_are_written_as_csv_and_read_back_with_nulls(tmp_path):
