@@ -188,7 +188,7 @@ def _show_forecast(found: DayForecast) -> dict[str, Any]:
         "known_until": show_moment("information_until"),
         "issued_at": show_moment("issued_at"),
         "notes": "; ".join(found.notes) or "none",
-        **({"weights": metadata.render_report_table(weights)} if weights else {}),
+        "weights": metadata.render_report_table(weights) if weights else "one model: none",
         "by_series": metadata.render_table(_summarise(points), rows=10),
         # An evening's forecast and that of midnight are of one day, which is one partition.
         "of_this_day": metadata.render_table(_tabulate_issued(found)),
