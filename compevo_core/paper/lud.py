@@ -32,7 +32,7 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
-from compevo_core.evaluation.score_files import replace_own_rows
+from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.encoder import Encoder
 from compevo_core.paper.lud_judges import (
     PROMPT_HASH,

@@ -165,7 +165,7 @@ def sources(
     """Show stored data by month, and files that were absent or failed."""
     import polars as pl
 
-    from compevo_pipeline.cli.forecast import clean_text
+    from compevo_core.report.tables import clean_text
     from compevo_pipeline.work.source_coverage import (
         list_troubled,
         measure_coverage,

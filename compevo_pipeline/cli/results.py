@@ -168,8 +168,8 @@ def score_runs(
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.baseline_scores import score_baselines
+    from compevo_core.evaluation.result_rows import write_tables
     from compevo_core.evaluation.scopes import select_scopes
-    from compevo_core.evaluation.score_files import write_run_forecasts, write_tables
     from compevo_core.evaluation.scoring import (
         COMPEVO,
         compare_seeds,
@@ -177,6 +177,7 @@ def score_runs(
         name_rows,
         read_seeds,
         score_population,
+        write_run_forecasts,
     )
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.code_versions import read_commit

@@ -23,8 +23,8 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_windows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import SourceAbsent
+from compevo_core.evaluation.result_rows import replace_own_rows, write_config
 from compevo_core.evaluation.scopes import Scope, select_test_scopes, write_forecasts
-from compevo_core.evaluation.score_files import replace_own_rows, write_config
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.agent_systems import PRESET
 from compevo_core.paper.method import Budget, FitInputs, Method, TrainingPlan

@@ -312,8 +312,8 @@ def pair(
     import polars as pl
 
     from compevo_core.evaluation.comparison import pair_stored
+    from compevo_core.evaluation.result_rows import replace_own_rows
     from compevo_core.evaluation.scopes import select_test_scopes
-    from compevo_core.evaluation.score_files import replace_own_rows
     from compevo_core.evaluation.scoring import COMPEVO, read_seeds
     from compevo_core.paper.paper_windows import PAPER_SETS
     from compevo_core.training.run_folder import RunFolder
@@ -544,12 +544,12 @@ def report(
 ) -> None:
     """Write the page of forecasts and the page of experiments."""
     from compevo_core.paper.report.page import render_research
-    from compevo_core.report.days import read_days
     from compevo_core.report.forecast_page import (
         FORECAST_PAGE,
         RESEARCH_PAGE,
         render_forecasts,
     )
+    from compevo_core.report.tomorrow import read_days
     from compevo_core.runtime.files import write_text
 
     inputs = _read_inputs(results, runs or [], mode)

@@ -62,8 +62,8 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
     from compevo_core.evaluation.scopes import ALL_DAYS, EVENT_DAYS
     from compevo_core.paper.report.inputs import read_inputs
     from compevo_core.paper.report.summaries import describe_errors
-    from compevo_core.report.tables import join_items
-    from compevo_pipeline.cli.forecast import clean_text, wrap
+    from compevo_core.report.tables import clean_text, join_items
+    from compevo_pipeline.cli.forecast import wrap
     from compevo_pipeline.sources.common.base import Mode, read_planted
 
     inputs = read_inputs(layout.results, [], mode=Mode.SAMPLE.value, generated_at=datetime.now(UTC))

@@ -27,7 +27,7 @@ from compevo_core.forecast.issued import (
     read_chain,
     verify_issued,
 )
-from compevo_core.report.days import read_days
+from compevo_core.report.tomorrow import read_days
 from compevo_core.runtime.files import write_atomically, write_bytes, write_text
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.work.deployment import Deployment

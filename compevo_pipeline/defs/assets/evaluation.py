@@ -26,7 +26,7 @@ from compevo_core.evaluation.leakage import (
     find_training_after,
     hash_folder,
 )
-from compevo_core.evaluation.result_rows import POOLED, write_rows
+from compevo_core.evaluation.result_rows import POOLED, write_config, write_rows
 from compevo_core.evaluation.scopes import (
     Scope,
     one_seed,
@@ -36,12 +36,12 @@ from compevo_core.evaluation.scopes import (
     thin_windows,
     write_forecasts,
 )
-from compevo_core.evaluation.score_files import write_config, write_population_scores
 from compevo_core.evaluation.scoring import (
     compare_seeds,
     load_population,
     name_rows,
     score_population,
+    write_population_scores,
 )
 from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder

@@ -162,7 +162,7 @@ def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.Materiali
 def _show_forecast(found: DayForecast) -> dict[str, Any]:
     """Return what the asset's page shows of an issued forecast: the day first, the record last."""
     # Drawing takes a second to import.
-    from compevo_core.report.tomorrow import day_table, name_span
+    from compevo_core.report.tomorrow import ForecastDay, day_table, name_span, weight_table
 
     forecast = found.forecast
     newest = forecast.facts["newest"]
@@ -170,9 +170,7 @@ def _show_forecast(found: DayForecast) -> dict[str, Any]:
         pl.col("method").replace(forecast.names)
     )
 
-    rows = [[str(e["entity"]), *e["weights"]] for e in forecast.facts["series"]]
-    header = ["entity", *forecast.facts["members"]]
-    weights = pl.DataFrame(rows, header, orient="row").with_columns(pl.col(header[1:]).round(3))
+    weights = weight_table(ForecastDay(issued=forecast))
 
     def show_moment(name: str) -> str:
         moment = datetime.fromisoformat(str(forecast.facts[name])).astimezone(forecast.zone)
@@ -181,12 +179,11 @@ def _show_forecast(found: DayForecast) -> dict[str, Any]:
     return {
         "day": f"{name_span(forecast)}, times in {forecast.zone.tzname(None)}",
         "forecast": metadata.render_report_table(day_table(forecast)),
-        **metadata.sketch_day(forecast),
         "charts": metadata.render_day(forecast),
         "known_until": show_moment("information_until"),
         "issued_at": show_moment("issued_at"),
         "notes": "; ".join(found.notes) or "none",
-        "weights": metadata.render_table(weights, rows=10),
+        "weights": metadata.render_report_table(weights) if weights else "one model: none",
         "by_series": metadata.render_table(_summarise(points), rows=10),
         # An evening's forecast and that of midnight are of one day, which is one partition.
         "of_this_day": metadata.render_table(_tabulate_issued(found)),

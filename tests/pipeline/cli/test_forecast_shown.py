@@ -10,9 +10,9 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.explain import choose_decimals, format_start, summarise_day
 from compevo_core.forecast.explain import explain as read_parts
 from compevo_core.forecast.issued import IssuedForecast, write_issued
+from compevo_core.report.tables import clean_text
+from compevo_core.report.tomorrow import format_band
 from compevo_pipeline.cli.forecast import (
-    _render_band,
-    clean_text,
     describe_data,
     find_record,
     list_news_effects,
@@ -33,8 +33,8 @@ def read_line(shown, start):
 
 
 def test_a_band_below_zero_shows_no_hyphen_that_could_be_a_sign():
-    assert _render_band((-16.78, 7.02), 1) == "-16.8 to 7.0"
-    assert _render_band((16.78, 17.02), 1) == "16.8-17.0"
+    assert format_band((-16.78, 7.02), 1) == "-16.8 to 7.0"
+    assert format_band((16.78, 17.02), 1) == "16.8-17.0"
 
 
 def test_a_line_holds_energy_and_peak_with_their_bands_changes_and_what_was_published():

@@ -11,8 +11,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.result_rows import RESULT_SCHEMA
-from compevo_core.evaluation.score_files import read_configs
+from compevo_core.evaluation.result_rows import RESULT_SCHEMA, read_configs
 from compevo_core.paper import control
 from compevo_core.paper.changes import list_changes
 from compevo_core.paper.control import ControlPlan, list_cells

@@ -119,9 +119,9 @@ def test_windows_before_the_first_month_that_changed_are_not_cut_again(
     built: list[datetime] = []
     build_view = ContextBuilder.build_view
 
-    def count(self, labels, inputs, *others):
+    def count(self, series, entity, inputs, *others):
         built.append(inputs.origin_utc)
-        return build_view(self, labels, inputs, *others)
+        return build_view(self, series, entity, inputs, *others)
 
     monkeypatch.setattr(ContextBuilder, "build_view", count)
     cut_windows(workspace, dataset)

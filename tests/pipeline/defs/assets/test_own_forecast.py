@@ -54,7 +54,7 @@ def test_the_day_after_the_file_is_issued_once_and_read_back(deployment):
 
     # The page begins with the day: a table of the series and a drawing of each, then the charts.
     names = [name for name in first if not name.startswith("dagster/")]
-    assert names[:4] == ["day", "forecast", "chart of load_mw", "charts"]
+    assert names[:3] == ["day", "forecast", "charts"]
     assert list(first["forecast"].records[0].data) == ["series", "load_mw"]  # on its side
     assert names.index("chain_head") > names.index("weights")
 
