@@ -12,9 +12,9 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -26,7 +26,8 @@ from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import hash_text, write_text
 from compevo_core.training.diagnostics import RegretTracker
-from compevo_core.training.round import RoundState, RoundTrainer
+from compevo_core.training.ensemble import AgentEnsemble
+from compevo_core.training.round import RoundState
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_sealed_folder
 from compevo_core.training.schedule import DropoutState, RunGenerators, seed_dropout
 
@@ -71,29 +72,38 @@ class TrainState:
     values: dict[str, Any]  # plain, equal on every process
 
 
-def capture_state(
-    trainer: RoundTrainer, state: RoundState, generators: RunGenerators
-) -> TrainState:
+class Trained(Protocol):
+    """A model in training, and its optimiser if it has one."""
+
+    @property
+    def model(self) -> AgentEnsemble:
+        """The model."""
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """What moves its parameters; it numbers its slots in the order of its groups."""
+
+
+def capture_state(trained: Trained, state: RoundState, generators: RunGenerators) -> TrainState:
     """Return everything that the rest of the run depends on; tensors are not copied."""
-    by_agent = trainer.model.agent_tensors()
+    model, optimizer = trained.model, trained.optimizer
+    by_agent = {name: torch.as_tensor(value) for name, value in model.agent_tensors().items()}
     by_agent[_AGENT_GENERATOR] = torch.stack([g.get_state() for g in generators.agents])
-    shared = trainer.model.shared_tensors()
+    shared = {name: torch.as_tensor(value) for name, value in model.shared_tensors().items()}
     shared[_PREVIOUS_STATES] = state.previous_AD
 
-    # The optimiser numbers its slots in the order of its groups. Its moments have the shape of
-    # their parameter; its counts of steps are scalars, which belong to no agent.
-    parameters = [p for group in trainer.optimizer.param_groups for p in group["params"]]
-    shared_parameters = {id(parameter) for parameter in trainer.model.shared_parameters()}
-    slots = trainer.optimizer.state_dict()["state"]
-    for index, parameter in enumerate(parameters):
-        for key, value in slots.get(index, {}).items():
-            name = f"{_OPTIMIZER_PREFIX}{index}.{key}"
-            if id(parameter) in shared_parameters or not value.dim():
-                shared[name] = value
-            else:
-                by_agent[name] = value
+    # Its moments have the shape of their parameter; its counts of steps are scalars, which belong
+    # to no agent.
+    if optimizer is not None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        shared_parameters = {id(parameter) for parameter in model.shared_parameters()}
+        for index, slot in optimizer.state_dict()["state"].items():
+            is_shared = id(parameters[index]) in shared_parameters
+            for key, value in slot.items():
+                owner = shared if is_shared or not value.dim() else by_agent
+                owner[f"{_OPTIMIZER_PREFIX}{index}.{key}"] = value
 
-    local_agents = trainer.shards.local_agents
+    local_agents = model.shards.local_agents
     agents = {
         agent: {name: value[row] for name, value in by_agent.items()}
         for row, agent in enumerate(local_agents)
@@ -136,9 +146,7 @@ class Checkpoint:
         return dict(load_file(self.folder / _SHARED_FILE))
 
 
-def restore_state(
-    saved: Checkpoint, trainer: RoundTrainer, generators: RunGenerators
-) -> RoundState:
+def restore_state(saved: Checkpoint, trained: Trained, generators: RunGenerators) -> RoundState:
     """Set a run to what :func:`capture_state` gave; return the state of its next round.
 
     CheckpointMismatch if the checkpoint has another version, or belongs to another model.
@@ -153,59 +161,43 @@ def restore_state(
             "start over with resume=False"
         )
 
-    agents = [saved.read_agent(agent) for agent in trainer.shards.local_agents]
+    model, optimizer = trained.model, trained.optimizer
+    agents = [saved.read_agent(agent) for agent in model.shards.local_agents]
     shared = saved.read_shared()
-    _restore_tensors(trainer, agents, shared)
-    _restore_generators(trainer, generators, agents, values)
+
+    # The dropout generator is stored with some agents only, so it cannot be stacked.
+    names = [name for name in agents[0] if not name.startswith(_RUN_PREFIX)]
+    tensors = {name: torch.stack([agent[name] for agent in agents]) for name in names}
+    tensors |= {k: v for k, v in shared.items() if not k.startswith(_RUN_PREFIX)}
+    slots: dict[int, dict[str, Tensor]] = {}
+    for name in [name for name in tensors if name.startswith(_OPTIMIZER_PREFIX)]:
+        _, index, key = name.split(".")
+        slots.setdefault(int(index), {})[key] = tensors.pop(name)
+    model.load(tensors)
+    if optimizer is not None:
+        # The optimiser's own groups stay: rates and weight decay come from the configuration.
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": slots})
+
+    for generator, tensors in zip(generators.agents, agents, strict=True):
+        generator.set_state(tensors[_AGENT_GENERATOR].clone())
+    generators.numpy_rng.bit_generator.state = values["drawing"]
+    generators.news_rng.bit_generator.state = values["news_drawing"]
+    # Where no process of the earlier run began at this agent, or it ran without a GPU, there is no
+    # generator to resume: on other processes the dropout masks are others (decision 12-engine).
+    seed_dropout(model.config.run.seed, model.shards.dropout_stream, values["round"])
+    if _DROPOUT_GENERATOR in agents[0]:
+        DropoutState(agents[0][_DROPOUT_GENERATOR], agents[0].get(_CUDA_GENERATORS)).restore()
+
     return RoundState(
         round=values["round"],
         logics=values["logics"],
         rewards=values["rewards"],
-        previous_AD=shared[_PREVIOUS_STATES].to(trainer.model.backbone.device),
+        previous_AD=shared[_PREVIOUS_STATES].to(model.device),
         regret=RegretTracker(**values["regret"]),
         records=LogicRecords.from_json(values["records"]),
         best_error=values["best"],
         train_seconds=values["seconds"],
     )
-
-
-def _restore_tensors(
-    trainer: RoundTrainer, agents: Sequence[Mapping[str, Tensor]], shared: Mapping[str, Tensor]
-) -> None:
-    # The dropout generator is stored with some agents only, so it cannot be stacked.
-    names = [name for name in agents[0] if not name.startswith(_RUN_PREFIX)]
-    tensors = {name: torch.stack([agent[name] for agent in agents]) for name in names}
-    tensors |= {k: v for k, v in shared.items() if not k.startswith(_RUN_PREFIX)}
-
-    slots: dict[int, dict[str, Tensor]] = {}
-    for name in [name for name in tensors if name.startswith(_OPTIMIZER_PREFIX)]:
-        _, index, key = name.split(".")
-        slots.setdefault(int(index), {})[key] = tensors.pop(name)
-
-    # The optimiser's own groups stay: rates and weight decay come from the configuration.
-    trainer.model.load(tensors)
-    trainer.optimizer.load_state_dict(trainer.optimizer.state_dict() | {"state": slots})
-
-
-def _restore_generators(
-    trainer: RoundTrainer,
-    generators: RunGenerators,
-    agents: Sequence[Mapping[str, Tensor]],
-    values: Mapping[str, Any],
-) -> None:
-    for generator, tensors in zip(generators.agents, agents, strict=True):
-        generator.set_state(tensors[_AGENT_GENERATOR].cpu().clone())
-    generators.numpy_rng.bit_generator.state = values["drawing"]
-    generators.news_rng.bit_generator.state = values["news_drawing"]
-
-    # Where no process of the earlier run began at this agent, or it ran without a GPU, there is no
-    # generator to resume: on other processes the dropout masks are others (decision 12-engine).
-    seed_dropout(trainer.config.run.seed, trainer.shards.dropout_stream, values["round"])
-    if _DROPOUT_GENERATOR in agents[0]:
-        cuda = agents[0].get(_CUDA_GENERATORS)
-        DropoutState(
-            agents[0][_DROPOUT_GENERATOR].cpu(), None if cuda is None else cuda.cpu()
-        ).restore()
 
 
 def save_checkpoint(

@@ -13,7 +13,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -29,6 +29,9 @@ from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import write_json, write_text
 from compevo_core.training.prior import mix_priors
+
+if TYPE_CHECKING:
+    from compevo_core.agents.linear_reader import SealedReadings
 
 _SCALER_FILE, EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
 _INPUTS_FILE, _LOGICS_FILE = "inputs.json", "logics.json"
@@ -106,6 +109,9 @@ class Ensemble:
 class Executor(Protocol):
     """What forecasts by agents."""
 
+    linear_reader: Any
+    """the ``LinearReader`` of their news, if ridges read it"""
+
     def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
         """Return the forecasts of this process's agents, as scored and issued, without gradient."""
 
@@ -114,10 +120,12 @@ class AgentEnsemble(Ensemble):
     """Agents, each of which corrects its models by what it reads.
 
     Each process holds what its local agents have of their own, and whole what all share; without
-    ``shards`` this process holds all agents. ``executor`` forecasts by them under their logics.
+    ``shards`` this process holds all agents. ``executor`` forecasts by them under their logics, and
+    ``linear`` holds the readings of their ridges that are sealed, if news is read by ridges.
     """
 
     executor: Executor
+    linear: "SealedReadings | None" = None
 
     def __init__(
         self, config: RunConfig, inputs: NumericInputs, shards: AgentShards | None = None
@@ -147,6 +155,10 @@ class AgentEnsemble(Ensemble):
             news=[[ids for part in parts for ids in part] for parts in by_agent],
             n_unparsed=sum(part.n_unparsed for part in played),
         )
+
+    def shared_parameters(self) -> list[Any]:
+        """Return the parameters that every process holds whole; of others an agent each row."""
+        return []
 
     # Values are tensors where a language model is trained, and arrays otherwise.
 

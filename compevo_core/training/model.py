@@ -25,7 +25,6 @@ from compevo_core.agents.decoders import (
 )
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.joint_reader import JointReader
 from compevo_core.agents.linear_reader import LinearReader, SealedReadings
 from compevo_core.agents.logic_writer import FlatWriter, LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
@@ -42,7 +41,7 @@ from compevo_core.lora import Backbone, Population
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
 from compevo_core.training.ensemble import AgentEnsemble, add_prefix, name_agent
-from compevo_core.training.turns import build_reader
+from compevo_core.training.turns import read_train
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -204,10 +203,7 @@ class PopulationModel(AgentEnsemble):
         """
         reader: LinearReader | None = self.linear
         if self.linear is not None and train_examples:
-            fitted = build_reader(self.config, train_examples, news_retriever)
-            reader = (
-                JointReader(fitted, self.selection) if self.config.news.fit == "joint" else fitted
-            )
+            reader = read_train(self.config, train_examples, news_retriever, self.selection)
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(
                 self.config, self.population, self.decoder, news_retriever, self.debate

@@ -20,8 +20,13 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.joint_reader import LogicScorer, Standing
-from compevo_core.agents.linear_reader import FittedReader, is_generalist, is_known_enough
+from compevo_core.agents.joint_reader import JointReader, LogicScorer, Standing
+from compevo_core.agents.linear_reader import (
+    FittedReader,
+    LinearReader,
+    is_generalist,
+    is_known_enough,
+)
 from compevo_core.agents.logics import LogicRecords, list_seed_logics
 from compevo_core.agents.objective import own_error_weights
 from compevo_core.agents.retrieval import NewsRetriever
@@ -149,6 +154,17 @@ def choose_windows(
     if not count or count >= len(examples):
         return list(examples)
     return [examples[i] for i in sorted(rng.choice(len(examples), count, replace=False).tolist())]
+
+
+def read_train(
+    config: RunConfig,
+    examples: Sequence[ForecastExample],
+    retriever: NewsRetriever,
+    selection: FitnessSelection,
+) -> LinearReader:
+    """Return what agents read by in training: fits of each, or of all at once if they are joint."""
+    fitted = build_reader(config, examples, retriever)
+    return JointReader(fitted, selection) if config.news.fit == "joint" else fitted
 
 
 def build_reader(
