@@ -81,7 +81,7 @@ class JointUpdate:
             for parameter in self.model.policy_parameters()
         ]
 
-        prunes = self.model.system.competes and self.schedule.stage(round_number) == EVOLUTION
+        prunes = self.model.competes and self.schedule.stage(round_number) == EVOLUTION
         loss_prune = 0.0
         if prunes:
             loss = pruning_loss(self.model.selection.gates_A)
@@ -137,7 +137,7 @@ class JointUpdate:
             [group["params"] for group in self.optimizer.param_groups],
             self.config.optim.max_grad_norm,
             round_number,
-            by_agent=not self.model.system.competes,
+            by_agent=not self.model.competes,
         )
         self.optimizer.step()
         return norm
