@@ -1,12 +1,12 @@
 """Forecasts as text: the paper's decoder (decision 01-decoder; number syntax of paper D.3).
 
 What belongs here: one parser and one formatter of numbers, prompts within the context length,
-generating and reading answers, their training loss. What does not: the contract
-(``agents.decoders``), wording (``agents.prompts``), adapters and sampling (``lora.population``).
+generating and reading answers, their training loss. What does not: wording (``agents.prompts``),
+adapters and sampling (``lora.population``).
 
-A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
-news that match the logic least, then the oldest history. Task, logic and cue always stay. Greedy
-decoding has no gradient, so the agents are trained by the likelihood of the true answer.
+What does not fit into ``backbone.context_length`` is left out in this order: the news that match
+the logic least, then the oldest history. Greedy decoding has no gradient, so the agents are trained
+by the likelihood of the true answer.
 
 Shapes: A agents, P base models, R forecasts of an agent, S input steps, H horizon, T tokens, L
 packed length, D hidden.
@@ -117,11 +117,8 @@ class TextDecoder:
     """Generate each answer as text, greedily, and parse it strictly.
 
     An agent with a base model writes the correction to its base in the unit of the series, an agent
-    without one writes the values themselves. An answer that cannot be read is counted and scored
-    as the uncorrected base: nothing is padded or repaired.
-
-    Args:
-        mix_AP: share of each local agent in the base models; a row of zeros has none.
+    without one (a row of zeros in ``mix_AP``) the values themselves. An answer that cannot be read
+    is counted and scored as the uncorrected base.
     """
 
     def __init__(
@@ -137,10 +134,10 @@ class TextDecoder:
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
     ) -> BatchForecasts:
-        """See :meth:`ForecastDecoder.decode`; the token loss carries the gradient.
+        """Forecast every reading of some local agents under each of its logics, in their order.
 
-        The loss is taken under the caller's adapters and dropout. Answers are always generated
-        without dropout: they are what rewards and weights are made of.
+        With ``train`` there is a token loss, with gradient and the caller's adapters and dropout.
+        Answers are always generated without dropout: rewards and weights are made of them.
         """
         asked = self._ask_all(readings, agents)
         loss_A = self._token_loss(asked) if train else torch.zeros(len(readings))

@@ -1,11 +1,8 @@
-"""Where the frozen language model comes from that all agents share.
+"""Where the frozen language model comes from that all agents share (paper 5.1 and D.2).
 
 What belongs here: loading model and tokenizer from a hub id, a folder, the packaged GGUF file or a
 tiny random model, always frozen, always from safetensors or GGUF; the control whose layers know
-nothing; layers split over processes, of which each reads its rows from the file and nothing else.
-What does not: which layers get adapters, products (``lora.backbone``), gradient checkpointing
-(``lora.population``), prompts (``agents.prompts``).
-Paper: section 5.1 and D.2 (shared Llama-3.1-8B-Instruct, frozen).
+nothing; layers split over processes. What does not: adapters and products (``lora``).
 """
 
 import functools

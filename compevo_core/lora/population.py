@@ -1,10 +1,8 @@
 """All adapters on one frozen backbone, applied in one forward pass.
 
-What belongs here: putting the adapters into the backbone, choosing the active ones, hidden states
-and losses of packed prompts and of tokens behind them, and adapters as PEFT folders, each of which
-loads with plain ``PeftModel.from_pretrained`` to the same outputs. What does not: the adapters'
-arithmetic (``lora.adapters``), layouts (``lora.batch``), attention (``lora.attention``), the loop
-that samples (``lora.sampling``), where prompts come from.
+What belongs here: inserting and choosing adapters, states and losses of packed prompts, adapters as
+PEFT folders, each of which loads with plain ``PeftModel.from_pretrained`` to the same outputs. What
+does not: arithmetic (``lora.adapters``), layouts (``lora.batch``), the sampling loop.
 
 Shapes: A adapters, R prompts of an adapter, N = A R, n samples of a prompt, M = R n, L packed
 length, T tokens, C last tokens of a prompt, D hidden, V vocabulary, S soft tokens of an adapter.
@@ -155,12 +153,7 @@ class Population(nn.Module):
         return self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD)
 
     def read_out(
-        self,
-        packed: Batch,
-        embeds_ALD: Tensor | None = None,
-        *,
-        count: int = 1,
-        layers: int = 0,
+        self, packed: Batch, embeds_ALD: Tensor | None = None, *, count: int = 1, layers: int = 0
     ) -> Tensor:
         """Return the hidden states at the last C tokens of every prompt, (A, R, C, D) in float32.
 

@@ -135,10 +135,7 @@ class CalibrationReport:
     best validation error (best), or the best uncorrected base model (prior)."""
 
 
-def calibrate(
-    model: Ensemble,
-    val_examples: Sequence[ForecastExample],
-) -> CalibrationReport:
+def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> CalibrationReport:
     """Fit ``model.calibration`` on validation forecasts, without dropout or gradient."""
     if not val_examples:
         raise DataError(

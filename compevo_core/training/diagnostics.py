@@ -204,9 +204,7 @@ class RegretTracker:
         }
 
     def add_round(
-        self,
-        reward_AK: npt.NDArray[np.floating[Any]],
-        group_gap_A: npt.NDArray[np.floating[Any]],
+        self, reward_AK: npt.NDArray[np.floating[Any]], group_gap_A: npt.NDArray[np.floating[Any]]
     ) -> dict[str, Any]:
         """Add one round to the sums, and return its record on regret by its keys.
 
@@ -344,11 +342,7 @@ def measure_health(values_ABH: npt.ArrayLike, truth_BH: npt.ArrayLike) -> dict[s
     of_mean = float(np.abs(error_AN.mean(axis=0)).mean())
     gain = 100.0 * (best - of_mean) / best if best > 0 else 0.0
 
-    return {
-        "error_correlation": correlation,
-        "gain_over_best": gain,
-        "effective_agents": effective,
-    }
+    return {"error_correlation": correlation, "gain_over_best": gain, "effective_agents": effective}
 
 
 def _correlate(first_N: FloatArray, second_N: FloatArray) -> float:

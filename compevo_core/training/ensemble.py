@@ -56,15 +56,10 @@ class MemberForecasts:
 class Ensemble:
     """One model or several, and what weighs and corrects their forecasts.
 
-    Attributes:
-        mix_AP: each member's share in the fitted models.
-        selection: weights from training; equal ones without agents.
-        calibration: changes nothing until it is fitted.
-        experience: what was forecast of days that are over; begins with validation.
-        logics: (A,) text that each agent reads news by; none without agents.
-        device: where it forecasts.
-        knowledge_cutoff: of its language model, if it has one.
-        trainable_parameters: how many numbers rounds of training change.
+    ``mix_AP`` is each member's share in the fitted models. Without agents the weights of
+    ``selection`` are equal and there are no ``logics``, the texts (A,) that agents read news by.
+    ``calibration`` changes nothing until it is fitted; ``experience`` begins with validation.
+    ``trainable_parameters`` counts what rounds change.
     """
 
     device, knowledge_cutoff, trainable_parameters = "cpu", "", 0

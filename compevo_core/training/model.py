@@ -15,14 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.agents.debate import DebateExecutor, DebateHeads
-from compevo_core.agents.decoders import (
-    DEBATE_KINDS,
-    FORECAST,
-    KINDS,
-    LOGIC,
-    ForecastDecoder,
-    ForecastExample,
-)
+from compevo_core.agents.decoders import DEBATE_KINDS, FORECAST, KINDS, LOGIC, ForecastExample
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.linear_reader import LinearReader, SealedReadings
@@ -139,7 +132,7 @@ class PopulationModel(AgentEnsemble):
         modules = SystemModules(config, backbone, self.shards, entities, neutral_D)
         self.population, self.selection = modules.population, modules.selection
         self.fusion, self.debate = modules.fusion, modules.debate
-        self.decoder: ForecastDecoder = (
+        self.decoder: HeadDecoder | TextDecoder = (
             HeadDecoder(self.population, config, inputs, self.local_mix_AP)
             if config.forecast.decoder == "head"
             else TextDecoder(self.population, config, self.scaler, self.local_mix_AP)

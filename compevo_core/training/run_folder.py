@@ -177,11 +177,7 @@ class RunFolder:
             file.unlink(missing_ok=True)
 
     def require_identity(self, saved: Mapping[str, Any], expected: Mapping[str, str]) -> None:
-        """Check that the files here belong to the expected run.
-
-        Raises:
-            CheckpointMismatch: settings or data are others.
-        """
+        """Raise a CheckpointMismatch if the files here are of other settings or data."""
         differing = sorted(name for name in expected if saved.get(name) != expected[name])
         if differing:
             raise CheckpointMismatch(

@@ -1,12 +1,10 @@
 """When a run trains what: stages and rates (D.2), batches of days, random generators, time left.
 
-A run ends with its most expensive rounds: those that rewrite logics take 12 to 25 times as long as
-the earlier ones. So the estimate of the time left uses the mean of each kind of work. A kind not
-seen yet is scaled from the seen ones by its amount of computation, in windows read by one agent
-through one layer of the backbone.
+Rounds that rewrite logics take 12 to 25 times as long as the earlier ones, so the estimate of the
+time left uses the mean of each kind of work. A kind not seen yet is scaled from the seen ones by
+its amount of computation, in windows read by one agent through one layer of the backbone.
 
-Every stream of random numbers has its own seed, derived from ``run.seed`` and its name, so that
-sampling more from one stream never changes another:
+Every stream of random numbers has its own seed, derived from ``run.seed`` and its name:
 
     days, epoch           order of the days
     logics, agent         logics that an agent samples (``agents.logic_writer``)
