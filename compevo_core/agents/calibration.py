@@ -6,7 +6,7 @@ What belongs here: the sealed state and applying it. What does not: fitting it
 Shapes: A agents, B windows, H horizon.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,13 +46,8 @@ class ErrorCalibration:
         return {name: getattr(self, name) for name in self.SHARED_ARRAYS}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all arrays by name."""
+        """Return all arrays by name; what is written into them is in the calibration."""
         return self.agent_state() | self.shared_state()
-
-    def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Set all arrays to the values of another calibration, by name."""
-        for name, array in self.state().items():
-            array[...] = arrays[name]
 
     def blend(self, values_ABH: FloatArray, base_ABH: FloatArray) -> FloatArray:
         """Return each agent's base with its shrunk correction."""

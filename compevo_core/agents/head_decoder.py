@@ -151,9 +151,8 @@ class NumericTokens(nn.Module):
 class PatchReadout(nn.Module):
     """A linear read-out per agent, from the state at a target-day token to its own steps.
 
-    States of all windows share one large direction, which carries no information and would make
-    the read-out a learner of a constant. Its mean and size are measured once, before training, and
-    taken out.
+    States of all windows share one large direction, which carries no information. Its mean and size
+    are measured once, before training, and taken out.
     """
 
     centre_ATD: Tensor

@@ -381,11 +381,7 @@ class FittedReader:
     def _list_columns(
         self, parts_P: npt.NDArray[np.intp], words_NPE: FloatArray, *, adds: bool
     ) -> list[tuple[int, FloatArray, FloatArray]]:
-        """Return what is fitted by block of Z: its start, its basis (E, K) and its values (N, K).
-
-        Takes what differs from the mean; what never does is left out. Sums of many articles are
-        read in all directions.
-        """
+        """Return what is fitted by block of Z: start, basis (E, K) and values (N, K)."""
         columns = []
         for season, wave_N in enumerate(self._waves):
             for part in np.flatnonzero(words_NPE.any((0, 2))):
@@ -466,9 +462,8 @@ def _choose_numbers(
 ) -> IntArray:
     """Return the keys (F,) of the numbers that most windows with articles hold, then zeros.
 
-    Left out are numbers that grow with time, such as a year, a running number or a count of cases,
-    and numbers that hardly ever repeat, such as an article's identifier: in use they would be
-    outside the range seen in training.
+    Left out are numbers that grow with time, such as a year, and numbers that hardly ever repeat,
+    such as an identifier: in use they would be outside the range seen in training.
     """
     values: dict[int, dict[str, float]] = {}
     for of_window, said in zip(names, words, strict=True):

@@ -149,8 +149,7 @@ class LogicWriter:
     def logp(self, proposal: Proposal, agents: slice, soft_prompt_AD: Tensor | None) -> Tensor:
         """Return log-probabilities (A, G, T) of sampled tokens under the current policy.
 
-        With gradient, and zero where masked. Some of the local agents at a time, because the
-        activations of all groups might not fit in memory; the soft prompts cover all local agents.
+        With gradient, 0 where masked, of some of the local agents; soft prompts cover all of these.
         """
         local_soft_AD = None if soft_prompt_AD is None else soft_prompt_AD[agents]
 
@@ -166,8 +165,7 @@ class LogicWriter:
     def reference_logp(self, proposal: Proposal) -> Tensor:
         """Return log-probabilities (A, G, T) under the reference of the KL term, zero where masked.
 
-        It is the frozen backbone after the neutral soft prompt (decision 04-policy): the point that
-        every agent's policy starts near.
+        It is the frozen backbone after the neutral soft prompt (decision 04-policy).
         """
         neutral_AD = None
         if self.fusion is not None and proposal.soft_prompt_AD is not None:
@@ -177,11 +175,7 @@ class LogicWriter:
             return self._score(proposal.prompt_ids, proposal.ids_AGT, proposal.mask_AGT, neutral_AD)
 
     def encode(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Return logic representations: the last-layer state at the final token, (A, D).
-
-        Each local agent reads its row under its own logic adapter (paper 4.3, "Textual logic
-        interface").
-        """
+        """Return logic representations (A, D), the last-layer state at the final token (4.3)."""
         packed = self.population.pack([[PromptGroup(row)] for row in rows])
         with self.population.use_adapters(self._adapters):
             return self.population.last_token_states(packed)[:, 0]

@@ -176,8 +176,7 @@ def build_slots(
     """Return the texts of each slot; a logic is one text of every slot, one behind the other.
 
     Topics default to the ten of the seed logics. With ``selects`` there are slots for the other
-    criteria of :class:`LogicQuery`, which a logic may leave out; it may ask for fewer than the
-    ``top_k`` articles that an agent reads, not for more.
+    criteria of :class:`LogicQuery`, of which a logic may ask for fewer than ``top_k`` articles.
     """
     names, regions = topics or TOPICS, list_regions(entities)
     counts = [text for text, count in _COUNTS.items() if count < top_k]

@@ -99,13 +99,8 @@ def pruning_loss(gates_A: Tensor) -> Tensor:
 
 def joint_loss(terms: Mapping[str, float], config: ObjectiveConfig) -> float:
     """Return the weighted sum that a round minimised (Eq. 15), of terms by their record's keys."""
-    return (
-        config.lambda_pred * terms["loss_pred"]
-        + config.lambda_own * terms["loss_own"]
-        + config.lambda_pg * terms["loss_pg"]
-        + config.lambda_div * terms["loss_div"]
-        + config.lambda_prune * terms["loss_prune"]
-    )
+    names = ("pred", "own", "pg", "div", "prune")
+    return float(sum(getattr(config, f"lambda_{n}") * terms[f"loss_{n}"] for n in names))
 
 
 def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:
@@ -184,10 +179,9 @@ def policy_loss(
 ) -> PolicyLoss:
     """Return L_pg (Eq. 14) as a loss: minus the clipped surrogate, plus KL to the reference.
 
-    The paper prints the plain ratio and lists the clipping range of PPO; the ratio is clipped
-    (decision 04-policy). The mean is taken over tokens, then samples, then agents, so that a long
-    logic counts no more than a short one. Log-probabilities are under the current policy, the one
-    that sampled, and the frozen reference; the last two carry no gradient.
+    The ratio is clipped (decision 04-policy). The mean is taken over tokens, then samples, then
+    agents. Log-probabilities are under the current policy, the one that sampled, and the frozen
+    reference; the last two carry no gradient.
     """
     ratio_AGT = torch.exp(logp_AGT - old_AGT)
     gain_AG1 = advantage_AG[..., None]

@@ -186,11 +186,9 @@ def render_forecast_prompt(
     *,
     tokenizer: Tokenizer,
 ) -> tuple[str, str]:
-    """Render the forecast prompt of the text decoder (paper D.3).
+    """Render the prompt of the text decoder (paper D.3): what all logics share, and the rest.
 
-    History, base and answer are in the unit of the series, which the prompt names: a model that is
-    shown one scale and asked for another would have to know every series by heart. Without a base
-    the answer is the values themselves. Returns what all logics of the window share, and the rest.
+    History, base and answer are in the unit of the series. Without a base the answer is the values.
     """
     days = view.calendar
     target_day = (
@@ -229,9 +227,8 @@ def render_logic_prompt(seen: AgentObservation, *, paraphrased: bool, tokenizer:
 def build_logic_messages(seen: AgentObservation, *, paraphrased: bool) -> list[dict[str, str]]:
     """Return the task of rewriting a logic as a chat of two turns (paper G).
 
-    The paper's template shows logic, reward and peers. What the agent observes holds history and
-    news as well (Eq. 2): they follow the reward where they are given. ``paraphrased`` puts the task
-    in other words (E.9).
+    History and news, which the agent observes as well (Eq. 2), follow the reward where they are
+    given. ``paraphrased`` puts the task in other words (E.9).
     """
     observed_lines = [f"Recent Data: {seen.recent}\n"] if seen.recent else []
     if seen.headlines:

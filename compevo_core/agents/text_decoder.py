@@ -12,7 +12,6 @@ Shapes: A agents, P base models, R forecasts of an agent, S input steps, H horiz
 packed length, D hidden.
 """
 
-import bisect
 import dataclasses
 import math
 import re
@@ -71,9 +70,9 @@ def has_all_numbers(text: str, horizon: int = DEFAULT_STEPS) -> bool:
 def parse_answer(text: str, horizon: int = DEFAULT_STEPS) -> FloatArray:
     """Read exactly ``horizon`` finite numbers from the first line of an answer, in its unit.
 
-    Models like to add a remark, so later lines are ignored. Nothing else is forgiven: if we padded
-    or shortened a forecast, the model would be scored by our guess. ForecastParseError for too few
-    or many numbers, a word between them, or a value out of range.
+    Later lines are ignored. Nothing else is forgiven: a repaired forecast would be scored by our
+    guess. ForecastParseError for too few or many numbers, a word between them, or a value out of
+    range.
     """
     first_line = text.strip().split("\n")[0].rstrip(". ")
     parts = [part for part in _SEPARATOR.split(first_line) if part]
@@ -202,28 +201,18 @@ class TextDecoder:
         """
         longest = max(len(self._encode_suffix(view, logic, [])) for logic in logics)
         limit = self.config.backbone.context_length
+        for count in range(len(history), 0, -1):
+            shown = history[len(history) - count :]
+            shared, _ = render_forecast_prompt(view, shown, base, "", tokenizer=self._tokenizer)
+            ids = tokenize_prompt(self._tokenizer, shared)
+            if len(ids) + longest <= limit:
+                return ids, count
 
-        def encode(count: int) -> list[int]:
-            shared, _ = render_forecast_prompt(
-                view, history[len(history) - count :], base, "", tokenizer=self._tokenizer
-            )
-            return tokenize_prompt(self._tokenizer, shared)
-
-        def is_too_long(count: int) -> bool:
-            return len(encode(count)) + longest > limit
-
-        # Nearly every prompt fits whole; only the others are searched for the largest part.
-        count = len(history)
-        if is_too_long(count):
-            count = bisect.bisect_left(range(1, count), True, key=is_too_long)
-
-        if not count:
-            raise ConfigError(
-                f"backbone.context_length = {limit} is too short: the forecast prompt of window "
-                f"{view.window_id} has {len(encode(1)) + longest} tokens without news and with one "
-                "history value; raise it"
-            )
-        return encode(count), count
+        raise ConfigError(
+            f"backbone.context_length = {limit} is too short: the forecast prompt of window "
+            f"{view.window_id} has {len(ids) + longest} tokens without news and with one history "
+            "value; raise it"
+        )
 
     def _encode_suffix(
         self, view: WindowView, logic: str, news: Sequence[RetrievedArticle]

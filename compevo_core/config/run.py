@@ -8,7 +8,7 @@ What sets them apart are settings, so that the hash of a run's settings identifi
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -343,31 +343,13 @@ def iterate_settings() -> Iterator[tuple[str, FieldInfo]]:
 
 
 def describe_error(error: Mapping[str, Any], root: type[BaseModel]) -> str:
-    """Return an entry of ``ValidationError.errors()`` as a line: what was given, what it means."""
-    name, field, section = _find_setting(error["loc"], root)
-    if section is not None:
-        # The section is known, and it has no setting of that name.
-        known = ", ".join(sorted(section.model_fields))
-        return f"unknown setting {name}; known: {known}"
-    if error["type"] == "value_error":  # from a model's own check, which says what to do
-        return f"{name}: {error['ctx']['error']}" if name else str(error["ctx"]["error"])
+    """Return an entry of ``ValidationError.errors()`` as a line: what was given, what it means.
 
-    fault = _FAULTS.get(error["type"], error["msg"].removeprefix("Input "))
-    meaning = (field.description or "").replace("\n", " ")
-    return f"{name} = {error['input']!r} {fault}: {meaning}"
-
-
-def _find_setting(
-    loc: Sequence[str | int], root: type[BaseModel]
-) -> tuple[str, FieldInfo, type[BaseModel] | None]:
-    """Return name (``population.members[0].prior``) and field of the setting of an error.
-
-    Where there is no such setting, the section that lacks it is the third value.
+    A setting is named as in ``population.members[0].prior``.
     """
+    name, field = "", FieldInfo()
     section: type[BaseModel] | None = root
-    name = ""
-    field = FieldInfo()
-    for part in loc:
+    for part in error["loc"]:
         if isinstance(part, int):
             name += f"[{part}]"
             continue
@@ -376,15 +358,15 @@ def _find_setting(
 
         name = f"{name}.{part}" if name else part
         if part not in section.model_fields:
-            return name, field, section
+            return f"unknown setting {name}; known: {', '.join(sorted(section.model_fields))}"
         field = section.model_fields[part]
-        section = _section_of(field.annotation)
-    return name, field, None
+        # A table of settings, itself or as entries of a list.
+        kinds = (field.annotation, *get_args(field.annotation))
+        tables = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
+        section = tables[0] if tables else None
 
-
-def _section_of(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - a type hint
-    """Return the table of settings that a field holds, itself or as entries of a list."""
-    for kind in (annotation, *get_args(annotation)):
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            return kind
-    return None
+    if error["type"] == "value_error":  # from a model's own check, which says what to do
+        return f"{name}: {error['ctx']['error']}" if name else str(error["ctx"]["error"])
+    fault = _FAULTS.get(error["type"], error["msg"].removeprefix("Input "))
+    meaning = (field.description or "").replace("\n", " ")
+    return f"{name} = {error['input']!r} {fault}: {meaning}"

@@ -15,6 +15,7 @@ of the row with the most.
 import dataclasses
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
@@ -56,8 +57,7 @@ class _Node:
 class SlotGrammar:
     """Sentences made of one text from each slot, one behind the other.
 
-    A text brings its own space in front. It has one tokenisation; every path of allowed tokens
-    therefore decodes to a sentence, and every sentence has a path. An empty text leaves a slot out.
+    A text brings its own space in front, and has one tokenisation; an empty text leaves a slot out.
     ``max_tokens`` is the length of the longest sentence with its stop token. ConfigError if a slot
     has no alternative, a text holds a stop token, or the tokenizer does not give a text back.
     """
@@ -130,16 +130,16 @@ class SlotGrammar:
         """Check that every text comes back from its tokens, between texts of the other slots."""
         anchor = tokenizer.encode(_ANCHORS[0], add_special_tokens=False)
         for number, slot in enumerate(slots):
+            # Each text stands between the first texts of the other slots.
             for text, ids in zip(slot, tokens[number], strict=True):
                 if set(ids) & set(self._stop_tokens):
                     raise ConfigError(f"{text!r} holds a token that ends a text; leave it out")
 
-                before = [token for other in tokens[:number] for token in other[0]]
-                after = [token for other in tokens[number + 1 :] for token in other[0]]
-                sentence = "".join(
-                    [*(s[0] for s in slots[:number]), text, *(s[0] for s in slots[number + 1 :])]
-                )
-                if tokenizer.decode([*anchor, *before, *ids, *after]) != _ANCHORS[0] + sentence:
+                texts, written = [other[0] for other in slots], [other[0] for other in tokens]
+                texts[number], written[number] = text, ids
+                sentence = "".join(texts)
+                decoded = tokenizer.decode([*anchor, *chain.from_iterable(written)])
+                if decoded != _ANCHORS[0] + sentence:
                     raise ConfigError(
                         f"the tokenizer does not give {sentence!r} back from its tokens; write the "
                         "texts with a space in front and plain letters"
@@ -241,11 +241,7 @@ class _Row:
 
 
 class _UniformNumbers:
-    """The numbers between 0 and 1 that an agent's rows draw with: one for each row and token.
-
-    They are drawn when they are first asked for, a token of all rows at a time, as by rows that
-    write in step.
-    """
+    """The numbers between 0 and 1 that an agent's rows draw with, a token of all rows at a time."""
 
     def __init__(self, rows: int, generator: torch.Generator) -> None:
         self._rows = rows

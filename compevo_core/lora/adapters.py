@@ -242,10 +242,9 @@ class _FrozenPlusLora(torch.autograd.Function):
 
 
 class Optimizer(torch.optim.AdamW):
-    """AdamW whose one step moves every adapter as if it trained by itself.
+    """AdamW, which works number by number: one step moves every adapter as if it trained by itself.
 
-    AdamW works number by number, and each adapter is clipped by its own norm. Parameters have the
-    adapters along their first dimension.
+    Parameters have the adapters along their first dimension.
     """
 
     def clip(self, max_norm: float) -> Tensor:

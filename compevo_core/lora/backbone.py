@@ -96,11 +96,7 @@ def find_adapter_targets(backbone: Backbone) -> list[tuple[int, str, nn.Linear]]
 
 
 def select_first_layers(decoder: Any, count: int) -> Any:  # noqa: ANN401 - transformers' own module
-    """Return a decoder with only the first layers, and without the final norm.
-
-    A second shell around the same modules: the given decoder, its settings and its weights stay as
-    they are, and gradients and recomputation reach the shared layers as usual.
-    """
+    """Return a decoder with only the first layers, a shell without the final norm."""
     shell = copy.copy(decoder)
     # copy.copy shares the dictionary of submodules, which is about to differ.
     shell._modules = dict(decoder._modules)
@@ -137,9 +133,8 @@ def _find_linear_layers(
 def multiply_sharded(x: Tensor, weight: "DTensor", bias: Tensor | None = None) -> Tensor:
     """Compute ``x W' + bias`` with a split weight; the whole product on every process.
 
-    A weight that is split by rows gives columns of the product, which are gathered. A transposed
-    one is split by columns and gives a part of every element, which are summed. The input is equal
-    on every process; the bias is whole, or split as the rows are.
+    A weight split by rows gives columns of the product, which are gathered; a transposed one gives
+    a part of every element, which are summed. The input is equal on every process.
     """
     from torch.distributed.tensor import DTensor, Replicate
 
@@ -185,8 +180,7 @@ def widen(x: Tensor) -> Tensor:
 def attention_type(weight: Tensor) -> torch.dtype:
     """Return the type of attention for products with a frozen weight.
 
-    On every processor torch's fused kernel takes longer in bfloat16 than in float32: three to four
-    times as long in its backward pass.
+    torch's fused kernel on processors takes three to four times as long in bfloat16.
     """
     is_cpu = weight.device.type == "cpu"
     return torch.promote_types(weight.dtype, torch.float32) if is_cpu else product_type(weight)

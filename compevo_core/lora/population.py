@@ -51,9 +51,8 @@ class Population(nn.Module):
     """Adapters of one or several kinds on one backbone, whose linear layers are replaced.
 
     ``depths`` says for each kind how many of the first layers have it: None is all, 0 none. This
-    process holds the adapters with the numbers ``local``, or all. ``layers`` holds the layers with
-    adapters by their name in the backbone. ConfigError if the backbone has adapters already, is
-    built in a way that adapters would cover in part, or has fewer layers than a depth.
+    process holds the adapters with the numbers ``local``, or all. ConfigError if the backbone has
+    adapters already, would be covered in part, or has fewer layers than a depth.
     """
 
     def __init__(
@@ -118,10 +117,8 @@ class Population(nn.Module):
     def embed(self, ids: Tensor, soft_ASD: Tensor | None = None) -> Tensor:
         """Embed tokens, ids (..., T) to (..., T, D).
 
-        Soft tokens, a table for each of the A rows, need ids (A, T). They enter the first layer as
-        they are, as token embeddings do once a model that scales its embeddings (Gemma) has scaled
-        them: give them the size of what this method returns. ValueError if an id names no row of
-        the vocabulary or of the table.
+        Soft tokens, a table for each of the A rows, need ids (A, T), and enter the first layer as
+        they are: give them the size of what this method returns. ValueError if an id names no row.
         """
         known = self.vocabulary_size + (0 if soft_ASD is None else soft_ASD.shape[1])
         if bool((ids >= known).any()):

@@ -5,6 +5,7 @@ as it was (decision 11-settings). Names of files and tensors are therefore part 
 """
 
 import json
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,37 @@ from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.training.ensemble import EXPERIENCE_FILE
-from compevo_core.training.run_folder import RunFolder, verify_manifest
+from compevo_core.runtime.distributed import AgentShards
+from compevo_core.runtime.files import write_json
+from compevo_core.training.ensemble import EXPERIENCE_FILE, Ensemble
+from compevo_core.training.prior import PriorSet
+from compevo_core.training.run_folder import RunFolder, verify_manifest, write_sealed_folder
 
 _PACKAGES = (
     *("compevo", "torch", "transformers", "peft", "polars", "numpy"),
     *("sentence-transformers", "lightgbm"),
 )
+
+
+def write_model(
+    folder: RunFolder,
+    model: Ensemble,
+    priors: PriorSet,
+    facts: Mapping[str, Any],
+    shards: AgentShards,
+) -> str:
+    """Write the sealed model of a run atomically, with facts in its manifest; return its hash.
+
+    Every process writes what its own agents have; the first writes the rest.
+    """
+    with write_sealed_folder(folder.path, folder.model, facts, shards) as part:
+        model.save(part)
+        if shards.is_first:
+            write_json(part / folder.model_config_file.name, model.config.to_dict())
+            priors.save(part)
+
+    manifest = json.loads(folder.model_manifest_file.read_text(encoding="utf-8"))
+    return str(manifest["hash"])
 
 
 def read_config(run: Path) -> RunConfig:

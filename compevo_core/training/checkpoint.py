@@ -14,7 +14,7 @@ import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -72,28 +72,20 @@ class TrainState:
     values: dict[str, Any]  # plain, equal on every process
 
 
-class Trained(Protocol):
-    """A model in training, and its optimiser if it has one."""
-
-    @property
-    def model(self) -> AgentEnsemble:
-        """The model."""
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer | None:
-        """What moves its parameters; it numbers its slots in the order of its groups."""
-
-
-def capture_state(trained: Trained, state: RoundState, generators: RunGenerators) -> TrainState:
+def capture_state(
+    model: AgentEnsemble,
+    optimizer: torch.optim.Optimizer | None,
+    state: RoundState,
+    generators: RunGenerators,
+) -> TrainState:
     """Return everything that the rest of the run depends on; tensors are not copied."""
-    model, optimizer = trained.model, trained.optimizer
     by_agent = {name: torch.as_tensor(value) for name, value in model.agent_tensors().items()}
     by_agent[_AGENT_GENERATOR] = torch.stack([g.get_state() for g in generators.agents])
     shared = {name: torch.as_tensor(value) for name, value in model.shared_tensors().items()}
     shared[_PREVIOUS_STATES] = state.previous_AD
 
-    # Its moments have the shape of their parameter; its counts of steps are scalars, which belong
-    # to no agent.
+    # The optimiser numbers its slots in the order of its groups. Its moments have the shape of
+    # their parameter; its counts of steps are scalars, which belong to no agent.
     if optimizer is not None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         shared_parameters = {id(parameter) for parameter in model.shared_parameters()}
@@ -146,7 +138,12 @@ class Checkpoint:
         return dict(load_file(self.folder / _SHARED_FILE))
 
 
-def restore_state(saved: Checkpoint, trained: Trained, generators: RunGenerators) -> RoundState:
+def restore_state(
+    saved: Checkpoint,
+    model: AgentEnsemble,
+    optimizer: torch.optim.Optimizer | None,
+    generators: RunGenerators,
+) -> RoundState:
     """Set a run to what :func:`capture_state` gave; return the state of its next round.
 
     CheckpointMismatch if the checkpoint has another version, or belongs to another model.
@@ -161,7 +158,6 @@ def restore_state(saved: Checkpoint, trained: Trained, generators: RunGenerators
             "start over with resume=False"
         )
 
-    model, optimizer = trained.model, trained.optimizer
     agents = [saved.read_agent(agent) for agent in model.shards.local_agents]
     shared = saved.read_shared()
 
@@ -205,9 +201,8 @@ def save_checkpoint(
 ) -> Path:
     """Write ``root/round_<n>`` and remove all but the newest two checkpoints.
 
-    Every process writes its own agents, the first the rest, on one file system. ``start`` is the
-    start of the run that the checkpoint belongs to. CheckpointMismatch if the processes' copies of
-    what they share differ.
+    Every process writes its own agents, the first the rest, on one file system. CheckpointMismatch
+    if the processes' copies of what they share differ.
     """
     target = root / f"round_{round_number:06d}"
     facts = {"round": round_number, "start": start}
@@ -240,11 +235,9 @@ def load_newest_checkpoint(
 ) -> Checkpoint | None:
     """Return the newest intact checkpoint, or None; damaged ones are logged and passed over.
 
-    Checkpoints of an earlier start than ``start`` are passed over too: the run was started over,
-    and an interruption left them behind. So are ones with more than ``most_rounds`` rounds.
-
-    The first process checks the files and all open the one that it chose: two processes that
-    resumed from different rounds would train one population apart.
+    So are checkpoints of an earlier start than ``start``, which an interruption left behind, and
+    ones with more than ``most_rounds`` rounds. The first process checks the files and all open the
+    one that it chose.
     """
     name = shards.broadcast(
         _find_newest_intact(root, start, most_rounds) if shards.is_first else None
@@ -307,11 +300,9 @@ def hash_stage(config: RunConfig, identity: Mapping[str, str]) -> str:
 class SharedStages:
     """States at the end of supervised stages, by :func:`hash_stage`.
 
-    A variant that changes how logics are rewritten has the supervised stage of the full method, to
-    the last bit: nothing is sampled, scored or pruned in it. Most of a training is that stage.
-
-    A state is identified by its settings, not by the code that trained it: use a folder with only
-    one version of the code, and remove it when the last run has ended.
+    A variant that changes how logics are rewritten has the full method's supervised stage, to the
+    last bit. A state is identified by its settings, not by the code that trained it: use a folder
+    with only one version of the code, and remove it when the last run has ended.
     """
 
     def __init__(self, folder: Path) -> None:

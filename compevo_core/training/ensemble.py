@@ -96,7 +96,9 @@ class Ensemble:
         scaler = Scaler.from_json((folder / _SCALER_FILE).read_text(encoding="utf-8"))
         experience = Experience.load(sorted(scaler.mean), folder / EXPERIENCE_FILE)
         ensemble = cls(config, scaler, experience.truth_NH.shape[1])
-        ensemble.calibration.load_state(load_file(folder / _STATE_FILE))
+        saved = load_file(folder / _STATE_FILE)
+        for name, array in ensemble.calibration.state().items():
+            array[...] = saved[name]
         ensemble.experience = experience
         return ensemble
 
@@ -131,10 +133,9 @@ class AgentEnsemble(Ensemble):
         self.local_mix_AP = self.mix_AP[list(self.shards.local_agents)]
 
     def forecast(self, examples: Sequence[ForecastExample]) -> MemberForecasts:
-        """Forecast examples by every agent under its logic, ``run.micro_batch_size`` at a time.
+        """Forecast examples by every agent under its logic, without dropout and gradient.
 
-        There is no dropout and no gradient, and nothing is sampled. Forecasts are the same on every
-        process; the news are what its own agents read.
+        Forecasts are the same on every process; the news are what its own agents read.
         """
         # Each process forecasts with the agents it holds; what all need is gathered.
         logics, size = self.shards.local(self.logics), self.config.run.micro_batch_size

@@ -16,7 +16,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from compevo_core.agents.joint_reader import JointReader
 from compevo_core.agents.retrieval import build_retriever
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lora.backbone import Backbone
@@ -46,7 +45,7 @@ from compevo_core.training.schedule import (
     seed_dropout,
 )
 from compevo_core.training.training_data import OnRound, Outcome, RunSetup, TrainingData
-from compevo_core.training.turns import list_first_logics
+from compevo_core.training.turns import list_first_logics, settle
 
 
 class TrainingLoop(abc.ABC):
@@ -119,18 +118,11 @@ class TrainingLoop(abc.ABC):
         if self.validate_every:
             best = load_newest_checkpoint(self.folder.best, self.shards, self.setup.start)
             state = state if best is None else self._restore(best)
-        self._settle(state.logics)
+        settle(self.model, state.logics)
         if self.model.linear is not None:
             reader = self.model.executor.linear_reader
             self.model.linear.store(reader, self.shards.local(state.logics))
         return Outcome(state.round, state.best_error)
-
-    def _settle(self, logics: Sequence[str]) -> None:
-        """Let the model forecast under logics; fit what agents read together, if they do."""
-        self.model.logics = list(logics)
-        reader = self.model.executor.linear_reader
-        if isinstance(reader, JointReader):
-            reader.settle(logics)
 
     def _clear(self) -> None:
         """Remove what another training has left: it may be of later rounds, and pass for newer."""
@@ -222,7 +214,7 @@ class TrainingLoop(abc.ABC):
         if not self.validate_every or (state.round % self.validate_every and not is_last):
             return None
 
-        self._settle(state.logics)
+        settle(self.model, state.logics)
         errors = measure_validation(self.model, self.data.val_examples)
         # Strictly lower: of equal rounds the first wins, and a resumed run chooses the same.
         if errors.aggregate < state.best_error:
@@ -236,13 +228,13 @@ class TrainingLoop(abc.ABC):
             self._save_checkpoint(state, self.folder.checkpoints)
 
     def _save_checkpoint(self, state: RoundState, root: Path) -> None:
-        captured = capture_state(self, state, self.generators)
+        captured = capture_state(self.model, self.optimizer, state, self.generators)
         captured.values["identity"] = dict(self.setup.identity)
         save_checkpoint(root, state.round, captured, self.shards, start=self.setup.start)
 
     def _restore(self, saved: Checkpoint) -> RoundState:
         self.folder.require_identity(saved.state["identity"], self.setup.identity)
-        return restore_state(saved, self, self.generators)
+        return restore_state(saved, self.model, self.optimizer, self.generators)
 
 
 class PopulationLoop(TrainingLoop):
@@ -270,7 +262,6 @@ class PopulationLoop(TrainingLoop):
 
         model = PopulationModel(config, backbone, self.inputs, shards)
         self.executor = model.build_executor(self.retriever, data.train_examples)
-        model.executor = self.executor
         self.model = model
         self.round_trainer = RoundTrainer(
             model,
@@ -303,9 +294,9 @@ class PopulationLoop(TrainingLoop):
         # Saved as this run's own: from here on nothing in its folder is of another run.
         self._clear()
         if best is not None:
-            state = restore_state(best, self, self.generators)
+            state = restore_state(best, self.model, self.optimizer, self.generators)
             self._save_checkpoint(state, self.folder.best)
-        state = restore_state(end, self, self.generators)
+        state = restore_state(end, self.model, self.optimizer, self.generators)
         if self.shards.is_first:
             self.stages.copy_rounds(self._stage, self.folder)
         self.shards.barrier()

@@ -101,9 +101,8 @@ class SystemModules:
 class PopulationModel(AgentEnsemble):
     """All trainable modules of a run, initialised from ``config.run.seed``.
 
-    Each process holds the adapters and heads of its local agents. Gates and fusion belong to all
-    agents: every process holds them whole and takes the same steps with them. The linear layers of
-    the frozen backbone are replaced; without ``shards`` this process holds all agents.
+    Each process holds the adapters and heads of its local agents, and whole what belongs to all: it
+    takes the same steps with gates and fusion. The layers of the frozen backbone are replaced.
     """
 
     def __init__(

@@ -41,7 +41,6 @@ _LEVELS_FILE = "levels.safetensors"
 _KNOWN_FOLDER = "known"
 _FITTED_FILE = "fitted.json"
 _NO_PRIOR = "none"
-_SHARED = "shared"
 _ZERO_SHOT = "zero-shot"
 
 
@@ -60,10 +59,9 @@ class PriorKey:
 
 
 def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
-    """Return the base models that the agents of a run need, and each agent's share in them.
+    """Return the base models that the agents of a run need, and each agent's share in them, (A, P).
 
-    An agent's base is its shares (A, P) times the base models' forecasts. A row sums to 1, or to 0
-    without a base model.
+    A row sums to 1, or to 0 without a base model.
     """
     shares = [_list_shares(config, agent) for agent in range(config.population.agents)]
     keys = tuple(sorted({key for share in shares for key in share}))
@@ -93,11 +91,10 @@ def name_method(config: RunConfig) -> str:
 
 
 def _name_prior(config: RunConfig, agent: int) -> PriorKey:
-    member = config.population.member(agent)
-    name: str = config.forecast.prior if member.prior == _SHARED else member.prior
+    name = config.priors[agent]
     if name == _ZERO_SHOT:
         name = f"{PREFIX}{config.forecast.zero_shot_model}"
-    return PriorKey(name, member.calibration_days)
+    return PriorKey(name, config.population.member(agent).calibration_days)
 
 
 def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
@@ -112,9 +109,8 @@ def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
 class RefitMemory:
     """All windows with a known truth, and the end of the newest one at the last fit.
 
-    A base model that is never fitted again loses what it knew: solar panels are built and tariffs
-    change. In daily use every day that has ended may be learnt from (decision 16-daily-use). A fit
-    is due ``days`` days after the last one, and only a fit reads the windows.
+    In daily use a base model learns from every day that has ended (decision 16-daily-use). A fit is
+    due ``days`` days after the last one, and only a fit reads the windows.
     """
 
     def __init__(
@@ -314,9 +310,8 @@ def forecast_out_of_fold(
 ) -> FloatArray:
     """Forecast the train windows (N, H), each by a base model that did not see its block.
 
-    ``folds`` are blocks of consecutive windows; 1 forecasts with a base model fitted on all of
-    them. DataError if there are fewer windows than folds, or the base model must know its series
-    and one of them is in a single block.
+    One fold forecasts in sample. DataError if there are fewer windows than folds, or
+    the base model must know its series and one of them is in a single block.
     """
     if folds == 1:
         return _fit(key, train, fit).predict(train.views())

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from compevo_core.agents.debate import DebateExecutor
 from compevo_core.agents.decoders import BatchForecasts, ForecastExample
-from compevo_core.agents.joint_reader import JointReader
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.objective import joint_loss
@@ -45,7 +44,7 @@ from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts, s
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundResult
 from compevo_core.training.schedule import RunGenerators, RunSchedule
-from compevo_core.training.turns import Turns, build_reader, score_readings
+from compevo_core.training.turns import Turns, build_reader, score_readings, settle
 from compevo_core.training.update import JointUpdate
 
 _Record = dict[str, Any]
@@ -112,7 +111,7 @@ class RoundTrainer:
     ) -> None:
         self.model = model
         self.train_examples = train_examples
-        self.executor = executor
+        self.executor = model.executor = executor
         self.schedule = schedule
         self.config = model.config
         self.shards = model.shards
@@ -144,7 +143,7 @@ class RoundTrainer:
         or infinite; nothing was updated, ``state`` is as before.
         """
         self.update.start_round(state.round)
-        self.settle(state.logics)
+        settle(self.model, state.logics)
         record = self._describe_start(state)
 
         # 4.1 and 4.2: forecast under the played logics; the backward pass of L_pred is part of it,
@@ -188,18 +187,8 @@ class RoundTrainer:
         self._advance(state, played, examples, rewriting, result)
         return result
 
-    def settle(self, logics: Sequence[str]) -> None:
-        """Let the model forecast under logics; fit what agents read together, if they do."""
-        self.model.logics = list(logics)
-        if isinstance(self.executor.linear_reader, JointReader):
-            self.executor.linear_reader.settle(logics)
-
     def _describe_start(self, state: RoundState) -> _Record:
-        """Return what is settled before the round's truth is known: above all the weights.
-
-        They come from the fitness of earlier rounds: a weight never depends on the outcome that it
-        is about to be scored on.
-        """
+        """Return what is settled before the round's truth is known: above all the weights."""
         selection = self.model.selection
         weights_A = selection.population_weights().detach()
         return {
@@ -398,10 +387,9 @@ class RoundTrainer:
     ) -> tuple[npt.NDArray[np.float32], int]:
         """Return rewards (A, 1 + K) of the played logics and of their fixed comparators (B.3).
 
-        The fixed logics must be forecast by the adapters that forecast the played ones, so before
-        the update. All are forecast together, apart from the sampled group: this compares like
-        with like, and measuring it changes no number of the training. The rewards are (A, 0)
-        where ``run.fixed_logics`` is 0; the second value counts unreadable answers.
+        All are forecast together, by the adapters before the update and apart from the sampled
+        group: measuring changes no number of the training. The rewards are (A, 0) where
+        ``run.fixed_logics`` is 0; the second value counts unreadable answers.
         """
         count = self.config.run.fixed_logics
         if not count:
@@ -465,8 +453,7 @@ class RoundTrainer:
     def choose_logics(self, candidates: Sequence[Sequence[str]], reward_AC: Tensor) -> list[str]:
         """Return each agent's next logic, judged by this round only (decision 04-policy).
 
-        The played logic competes with its group. It comes first, so that it stays on ties: where
-        all logics forecast alike, nothing speaks for another one.
+        The played logic competes with its group. It comes first, so that it stays on ties.
         """
         best_A = reward_AC.argmax(1).tolist()
         return [row[best] for row, best in zip(candidates, best_A, strict=True)]

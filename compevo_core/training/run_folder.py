@@ -159,8 +159,8 @@ class RunFolder:
     def begin_again(self) -> None:
         """Start the run over: nothing of what was trained before counts any longer.
 
-        The number of the start is written first. Checkpoints and model carry the number of theirs,
-        so that what a kill leaves behind at any moment is known to be old.
+        The number of the start is written first, and those of checkpoints and model tell which are
+        old.
         """
         write_json(self.start_file, {"start": self.read_start() + 1})
         self.remove_training()

@@ -39,34 +39,28 @@ from compevo_core.training.training_data import RunSetup, TrainingData
 from compevo_core.training.turns import read_train, score_readings
 
 
+@dataclasses.dataclass(eq=False)
 class ReadingExecutor:
     """Forecasts each window by each agent's base and reading."""
 
-    def __init__(
-        self,
-        mix_AP: FloatArray,
-        members: Sequence[MemberConfig],
-        retriever: NewsRetriever,
-        reader: LinearReader,
-    ) -> None:
-        self.linear_reader = reader
-        self._mix_AP = mix_AP
-        self._members = members
-        self._retriever = retriever
+    mix_AP: FloatArray
+    members: Sequence[MemberConfig]
+    retriever: NewsRetriever
+    linear_reader: LinearReader
 
     def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
         """Return bases with readings as the agents' forecasts."""
-        values_ABH = mix_bases(self._mix_AP, examples)
+        values_ABH = mix_bases(self.mix_AP, examples)
         views = [example.view for example in examples]
         news = [
-            self._retriever.retrieve_for(member, logic, views)
-            for member, logic in zip(self._members, logics, strict=True)
+            self.retriever.retrieve_for(member, logic, views)
+            for member, logic in zip(self.members, logics, strict=True)
         ]
         for agent, (logic, by_window) in enumerate(zip(logics, news, strict=True)):
             fit = self.linear_reader.find(agent, logic)
             for b, (example, ids) in enumerate(zip(examples, by_window, strict=True)):
                 if ids:
-                    reading_H = fit.read(example.view, self._retriever.resolve(ids))
+                    reading_H = fit.read(example.view, self.retriever.resolve(ids))
                     values_ABH[agent, b] += reading_H
         return BatchForecasts(values_ABH, np.zeros(len(logics)), news=news)
 

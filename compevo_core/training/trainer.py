@@ -8,7 +8,6 @@ fitted when the data are prepared. Nothing is imported for rounds that are not p
 
 import contextlib
 import dataclasses
-import json
 import logging
 import math
 import os
@@ -23,14 +22,13 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.runtime.files import write_json
 from compevo_core.runtime.usage import peak_memory_gigabytes
-from compevo_core.training.artifact import installed_versions, read_model_manifest
+from compevo_core.training.artifact import installed_versions, read_model_manifest, write_model
 from compevo_core.training.calibration import CalibrationReport, calibrate
 from compevo_core.training.diagnostics import summarize_regret_growth
 from compevo_core.training.ensemble import Ensemble
 from compevo_core.training.round_record import RoundRecord
-from compevo_core.training.run_folder import RunFolder, write_sealed_folder
+from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import RunSchedule, list_cautions
 from compevo_core.training.training_data import (
     OnRound,
@@ -260,15 +258,9 @@ def _seal(
         "processes": shards.processes,
         "knowledge_cutoff": model.knowledge_cutoff,
     }
-    # Every process writes what its own agents have; the first writes the rest.
-    with write_sealed_folder(folder.path, folder.model, facts, shards) as part:
-        model.save(part)
-        if shards.is_first:
-            write_json(part / folder.model_config_file.name, model.config.to_dict())
-            data.priors.save(part)
+    artifact_hash = write_model(folder, model, data.priors, facts, shards)
 
     if shards.is_first:
-        manifest = json.loads(folder.model_manifest_file.read_text(encoding="utf-8"))
         sealed = {
             "chosen_round": chosen.round,
             "val_mae_scaled": chosen.best_error if math.isfinite(chosen.best_error) else None,
@@ -278,7 +270,7 @@ def _seal(
             "val_sealed_mae_scaled": report.calibrated_mae if report else None,
             **run["identity"],
             "refit": run["refit"],
-            "artifact_hash": manifest["hash"],
+            "artifact_hash": artifact_hash,
             "train_windows": len(data.train_windows),
             "train_windows_without_target": data.n_dropped,
         }

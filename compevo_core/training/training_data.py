@@ -207,11 +207,7 @@ def check_inputs(
 def identify_run(
     config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool | None
 ) -> dict[str, str]:
-    """Return hashes of settings, windows and articles: what makes two runs the same run.
-
-    Articles that no window of train and validation names are not part of it: more of them arrive
-    every day, while a run is trained and after it.
-    """
+    """Return hashes of settings, windows and the articles that these name: a run's identity."""
     n = _HASH_CHARACTERS
     hashes = {
         "config_hash": config.hash,

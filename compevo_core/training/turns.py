@@ -34,6 +34,7 @@ from compevo_core.agents.ridge import PENALTIES, SEARCHED
 from compevo_core.agents.selection import FitnessSelection, leave_out_idle
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import BoolArray, FloatArray, to_array
+from compevo_core.training.ensemble import AgentEnsemble
 from compevo_core.training.prior import mix_priors
 
 GENERALIST_LOGIC = "Read all news."
@@ -154,6 +155,14 @@ def choose_windows(
     if not count or count >= len(examples):
         return list(examples)
     return [examples[i] for i in sorted(rng.choice(len(examples), count, replace=False).tolist())]
+
+
+def settle(model: AgentEnsemble, logics: Sequence[str]) -> None:
+    """Let a model forecast under logics; fit what agents read together, if they do."""
+    model.logics = list(logics)
+    reader = model.executor.linear_reader
+    if isinstance(reader, JointReader):
+        reader.settle(logics)
 
 
 def read_train(

@@ -163,8 +163,7 @@ def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[st
 class PolicyStep:
     """The policy term L_pg of one group of samples (Eq. 14), for one or more updates on it.
 
-    Agents are scored one after the other: log-probabilities need the activations of whole texts,
-    and memory may hold them for only one agent at a time.
+    Agents are scored one after the other: memory may hold the activations of only one.
     """
 
     def __init__(
@@ -260,9 +259,8 @@ class Gradients:
     ) -> float:
         """Scale the gradient of each group down to a norm of at most ``max_norm``; 0 = no limit.
 
-        With ``by_agent`` each agent is clipped by its own norm, as if it trained by itself; such
-        groups hold nothing that agents share. Return the Euclidean norm of all groups before
-        clipping. NonFiniteLoss on every process if a gradient is NaN or infinite.
+        With ``by_agent`` each agent is clipped by its own norm. Return the Euclidean norm of all
+        groups before clipping. NonFiniteLoss on every process if a gradient is NaN or infinite.
         """
         # Each group is clipped at its own norm (decision 04-policy): under one norm over both, a
         # large gradient of the forecast would shrink the step of the policy.
