@@ -301,7 +301,7 @@ class HeadDecoder:
     ) -> tuple[list[list[PromptGroup]], int]:
         """Return the prompts by agent, then by window, and how many were cut.
 
-        The table of soft tokens holds those of one window after another, then the articles, and
+        The table holds the soft tokens of one window after another, then the articles, and
         last the token for no news.
         """
         window_tokens = self.read_tokens + self.target_tokens
@@ -337,7 +337,7 @@ class HeadDecoder:
     ) -> tuple[list[int], int]:
         """Return logic, news and note in at most ``room`` tokens, and how many articles were cut.
 
-        The worst matches go first; ``rows`` are those of articles in the table of soft tokens.
+        The worst matches go first; ``rows`` are the places of articles in the table of soft tokens.
         """
         note_ids = self.encode(f"\n{note}\n") if note else []
         for n_left_out in range(len(news) + 1):

@@ -1,7 +1,7 @@
 """The numbers that the head decoder reads of a window, with their means and spreads over train.
 
 Statistics are fixed before the first round: a token's scale must not move while what reads it
-learns. Calendar and weather columns are those of ``baselines.features``.
+learns. ``baselines.features`` gives calendar and weather columns.
 
 Shapes: B windows, C context columns, P base models, H horizon.
 """

@@ -193,9 +193,9 @@ class RunConfig(SettingsSection):
 
         keys = [
             (prior, m.calibration_days)
-            for prior, m in zip(self.priors, self.population.list_members(), strict=True)
+            for prior, m in zip(self._priors, self.population.list_members(), strict=True)
         ]
-        if "none" in self.priors:
+        if "none" in self._priors:
             raise ValueError("a base model or a language model is needed to forecast: set one")
         if len(set(keys)) < len(keys):
             raise ValueError(
@@ -256,7 +256,7 @@ class RunConfig(SettingsSection):
             raise ValueError(f"{what}: set {', '.join(differing)}, or {otherwise}")
 
     @property
-    def priors(self) -> list[str]:
+    def _priors(self) -> list[str]:
         """Base model of each member."""
         members, shared = self.population.list_members(), self.forecast.prior
         return [shared if member.prior == "shared" else member.prior for member in members]
@@ -266,7 +266,7 @@ class RunConfig(SettingsSection):
         """Name of the encoder of the news that members read; empty where none does."""
         from compevo_core.baselines.news_ridge import reads_news
 
-        reads = self.has_agents or any(map(reads_news, self.priors))
+        reads = self.has_agents or any(map(reads_news, self._priors))
         return self.news.encoder if reads else ""
 
     @property

@@ -41,6 +41,7 @@ _LEVELS_FILE = "levels.safetensors"
 _KNOWN_FOLDER = "known"
 _FITTED_FILE = "fitted.json"
 _NO_PRIOR = "none"
+_SHARED = "shared"
 _ZERO_SHOT = "zero-shot"
 
 
@@ -91,10 +92,11 @@ def name_method(config: RunConfig) -> str:
 
 
 def _name_prior(config: RunConfig, agent: int) -> PriorKey:
-    name = config.priors[agent]
+    member = config.population.member(agent)
+    name: str = config.forecast.prior if member.prior == _SHARED else member.prior
     if name == _ZERO_SHOT:
         name = f"{PREFIX}{config.forecast.zero_shot_model}"
-    return PriorKey(name, config.population.member(agent).calibration_days)
+    return PriorKey(name, member.calibration_days)
 
 
 def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:

@@ -374,7 +374,7 @@ class RoundTrainer:
     ) -> tuple[BatchForecasts, Tensor]:
         """Forecast windows under the candidates of the local agents, without gradient.
 
-        Forecasts are of all agents, (A, C, W, H), their counts of this process's; with them come
+        Forecasts cover all agents, (A, C, W, H), their counts of this process's; with them come
         the rewards (A, C, W).
         """
         local = self.executor.forecast_groups(candidates, examples, adds_no_news=adds_no_news)

@@ -159,8 +159,7 @@ class RunFolder:
     def begin_again(self) -> None:
         """Start the run over: nothing of what was trained before counts any longer.
 
-        The number of the start is written first, and those of checkpoints and model tell which are
-        old.
+        The number of the start is written first; checkpoints and model carry theirs.
         """
         write_json(self.start_file, {"start": self.read_start() + 1})
         self.remove_training()
@@ -177,7 +176,7 @@ class RunFolder:
             file.unlink(missing_ok=True)
 
     def require_identity(self, saved: Mapping[str, Any], expected: Mapping[str, str]) -> None:
-        """Raise a CheckpointMismatch if the files here are of other settings or data."""
+        """Raise a CheckpointMismatch if the files here belong to another run."""
         differing = sorted(name for name in expected if saved.get(name) != expected[name])
         if differing:
             raise CheckpointMismatch(

@@ -58,7 +58,7 @@ class JointUpdate:
     ) -> dict[str, Any]:
         """Update all parameters; the gradient of L_pred is in place already.
 
-        ``proposal`` is of the local agents, ``reward_AG`` of all; both are None in a round without
+        ``proposal`` covers the local agents, ``reward_AG`` all; both are None in a round without
         rewriting. In the returned part of the round's record ``equal_groups`` counts the local
         agents. NonFiniteLoss if a term or a gradient is NaN or infinite; nothing was updated.
         """
