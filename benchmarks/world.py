@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import KINDS, ForecastExample
+from compevo_core.agents.decoders import KINDS, BatchForecasts, ForecastExample
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import MOST_READ, Observation
 from compevo_core.agents.prompts import SEED_LOGICS, describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.strategy import GroupForecasts, StrategyExecutor
+from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.run import RunConfig
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import load_encoder
@@ -147,7 +147,7 @@ class _RecordingExecutor(StrategyExecutor):
         examples: Sequence[ForecastExample],
         *,
         adds_no_news: bool = False,
-    ) -> GroupForecasts:
+    ) -> BatchForecasts:
         """Forecast as the core's executor does, and keep the windows."""
         self.world.replay.reward_examples = list(examples)
         return super().forecast_groups(groups, examples, adds_no_news=adds_no_news)

@@ -239,7 +239,7 @@ def count_built(architecture: Architecture, system: str, *, agents: int, rank: i
 
     from compevo_core.lora.backbone import Backbone
     from compevo_core.runtime.distributed import AgentShards
-    from compevo_core.training.model import build_modules
+    from compevo_core.training.model import SystemModules
 
     settings = {"population.agents": agents, "population.rank": rank}
     config = find_variant(system).configure(RunConfig().with_overrides(settings))
@@ -250,7 +250,7 @@ def count_built(architecture: Architecture, system: str, *, agents: int, rank: i
         # Outside of the meta device: the soft prompt's start is measured, not only shaped.
         neutral_D = torch.zeros(architecture.hidden_size, device="cpu")
         shards = AgentShards(config.population.agents)
-        return build_modules(config, backbone, shards, (), neutral_D).count_trainable()
+        return SystemModules(config, backbone, shards, (), neutral_D).count_trainable()
 
 
 def build_parameter_report(
