@@ -28,6 +28,7 @@ from compevo_core.table.frames import (
     KNOWN_AT,
     SERIES,
     START,
+    Frame,
     TableForm,
     WindowPlan,
     to_polars,
@@ -82,7 +83,7 @@ def require_ahead(
             )
 
 
-def read_news(table: Any, clock: Clock, *, time: str, text: str) -> pl.DataFrame:  # noqa: ANN401 - a frame of the user's kind
+def read_news(table: Frame, clock: Clock, *, time: str, text: str) -> pl.DataFrame:
     """Return the texts of a table as articles, each known at its stamp on the clock of the grid.
 
     A date without a time is known when its day is over; rows without words are none. DataError if a

@@ -14,10 +14,12 @@ import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
+from pydantic import TypeAdapter
 
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.steps import DAY, count_steps, name_step, shift
@@ -29,6 +31,7 @@ from compevo_core.table.frames import (
     SERIES,
     START,
     VALUE,
+    Frame,
     TableForm,
     WindowPlan,
     find_current_ends,
@@ -65,7 +68,7 @@ class Fitted:
             write_files(self.files, self.folder)
         return self.folder / RUN
 
-    @property
+    @cached_property
     def ends(self) -> dict[str, datetime]:
         """The end of each series that goes on."""
         return find_current_ends(self.rows, self.form, self.plan.horizon)
@@ -110,7 +113,7 @@ class Fitted:
         known = pl.concat([self.articles, articles]).unique("article_id", maintain_order=True)
         return dataclasses.replace(self, articles=known)
 
-    def add_rows(self, table: Any, series: str) -> Self:  # noqa: ANN401 - pandas or polars
+    def add_rows(self, table: Frame, series: str) -> Self:
         """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
         form = dataclasses.replace(self.form, series=self.form.series or series)
         if form.ahead_apart:
@@ -138,7 +141,7 @@ class Fitted:
             )
         return extended
 
-    def add_future(self, table: Any, series: str) -> Self:  # noqa: ANN401 - pandas or polars
+    def add_future(self, table: Frame, series: str) -> Self:
         """Return the fit with values that are known ahead."""
         if not self.form.ahead:
             raise ConfigError(
@@ -159,10 +162,8 @@ class Fitted:
         """Write everything into a folder; DataError if it holds something else."""
         if folder.exists() and any(folder.iterdir()) and not (folder / _FACTS).is_file():
             raise DataError(f"{folder} holds other files; name a new folder")
-        if folder != self.folder:
-            shutil.rmtree(folder / RUN, ignore_errors=True)
-            shutil.copytree(self.run, folder / RUN)
-        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder / RUN, ignore_errors=True)
+        write_files(self.files, folder)
         self.rows.write_parquet(folder / _ROWS)
         self.articles.write_parquet(folder / _ARTICLES)
         state = {name: dataclasses.asdict(getattr(self, name)) for name in ("form", "plan")}
@@ -170,39 +171,28 @@ class Fitted:
         return folder
 
     @classmethod
-    def read(cls, source: Path, folder: Path) -> Self:
-        """Copy what :meth:`write` wrote into a folder of this object's own.
+    def read(cls, source: Path, folder: Path) -> tuple[Self, dict[str, Any]]:
+        """Return what :meth:`write` wrote, and the parameters; ``folder`` is for its run.
 
-        DataError if it was damaged since.
+        DataError if the source holds nothing of the kind, or was damaged since.
         """
-        if source != folder:
-            shutil.copytree(source, folder, dirs_exist_ok=True)
+        if not (source / _FACTS).is_file():
+            raise DataError(f"{source} holds no forecaster; give a folder that save wrote")
         try:
-            raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-            return cls(
+            raw = json.loads((source / _FACTS).read_text(encoding="utf-8"))
+            fit = cls(
                 folder=folder,
-                files=read_files(folder / RUN, folder),
-                rows=pl.read_parquet(folder / _ROWS),
-                form=TableForm.from_dict(raw["form"]),
-                plan=WindowPlan(**{**raw["plan"], "bounds": tuple(raw["plan"]["bounds"])}),
+                files=read_files(source / RUN, source),
+                rows=pl.read_parquet(source / _ROWS),
+                form=TypeAdapter(TableForm).validate_python(raw["form"]),
+                plan=TypeAdapter(WindowPlan).validate_python(raw["plan"]),
                 facts=raw["facts"],
-                articles=pl.read_parquet(folder / _ARTICLES),
+                articles=pl.read_parquet(source / _ARTICLES),
             )
+            params = raw["params"].items()
         except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
             raise DataError(f"{source} is damaged ({error}); save the forecaster again") from error
-
-    def to_files(self, params: Mapping[str, Any]) -> dict[str, bytes]:
-        """Return the content of every file of the folder by name."""
-        with tempfile.TemporaryDirectory(prefix="compevo-") as name:
-            folder = Path(name)
-            self.write(folder, params)
-            return read_files(folder, folder)
-
-    @classmethod
-    def from_files(cls, files: Mapping[str, bytes], folder: Path) -> Self:
-        """Write what :meth:`to_files` gave into a folder, and read it."""
-        write_files(files, folder)
-        return cls.read(folder, folder)
+        return fit, {name: tuple(v) if isinstance(v, list) else v for name, v in params}
 
 
 def read_files(folder: Path, root: Path) -> dict[str, bytes]:
@@ -213,20 +203,10 @@ def read_files(folder: Path, root: Path) -> dict[str, bytes]:
 
 def write_files(files: Mapping[str, bytes], root: Path) -> None:
     """Write what :func:`read_files` gave."""
+    root.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
-
-
-def read_params(folder: Path) -> dict[str, Any]:
-    """Return the parameters in a folder of :meth:`Fitted.write`; DataError if it is none."""
-    if not (folder / _FACTS).is_file():
-        raise DataError(f"{folder} holds no forecaster; give a folder that save wrote")
-    try:
-        raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))["params"]
-    except (ValueError, KeyError) as error:
-        raise DataError(f"{folder} is damaged ({error}); save the forecaster again") from error
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in raw.items()}
 
 
 def make_folder(owner: object) -> Path:
@@ -236,12 +216,7 @@ def make_folder(owner: object) -> Path:
     return folder
 
 
-def read_ahead(
-    table: Any,  # noqa: ANN401 - pandas or polars
-    rows: pl.DataFrame,
-    form: TableForm,
-    series: str,
-) -> pl.DataFrame:
+def read_ahead(table: Frame, rows: pl.DataFrame, form: TableForm, series: str) -> pl.DataFrame:
     """Return the columns known ahead of a table, for all series of ``rows`` where it names none."""
     wide = dataclasses.replace(form, series=form.series or series, value="", past=())
     added, read = read_table(table, wide, form.clock)

@@ -11,7 +11,6 @@ writing tables (``table.frames``), the choice of a method (``evaluation.method_c
 
 import dataclasses
 import html
-import inspect
 import math
 import warnings
 from collections.abc import Iterable, Sequence
@@ -53,12 +52,12 @@ from compevo_core.table.fitted import (
     make_folder,
     read_ahead,
     read_files,
-    read_params,
 )
 from compevo_core.table.frames import (
     SERIES,
     START,
     VALUE,
+    Frame,
     TableForm,
     WindowPlan,
     find_current_ends,
@@ -84,6 +83,7 @@ _BANDS = ((0.1, 0.9, 0.3), (0.025, 0.975, 0.15))  # quantiles and opacity of a p
 _SHOWN_HORIZONS = 4  # of the past, in a plot
 
 
+@dataclasses.dataclass(repr=False, eq=False)
 class Forecaster:
     """Forecasts a table of one or many series.
 
@@ -118,54 +118,36 @@ class Forecaster:
         choice_: errors of all candidates on validation; None where a method was named.
     """
 
-    def __init__(
-        self,
-        method: str = AUTO,
-        horizon: int | None = None,
-        lookback: int | None = None,
-        freq: str | timedelta | DateOffset | None = None,
-        *,
-        series: str = "unique_id",
-        time: str = "ds",
-        value: str = "y",
-        ahead: Sequence[str] = (),
-        known_at: str = "",
-        past: Sequence[str] = (),
-        text: str = "",
-        preset: str = "default",
-        country: str = "",
-        low: float | None = None,
-        high: float | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.method = method
-        self.horizon = horizon
-        self.lookback = lookback
-        self.freq = freq
-        self.series = series
-        self.time = time
-        self.value = value
-        self.ahead = ahead
-        self.known_at = known_at
-        self.past = past
-        self.text = text
-        self.preset = preset
-        self.country = country
-        self.low = low
-        self.high = high
-        self.seed = seed
+    method: str = AUTO
+    horizon: int | None = None
+    lookback: int | None = None
+    freq: str | timedelta | DateOffset | None = None
+    _: dataclasses.KW_ONLY
+    series: str = "unique_id"
+    time: str = "ds"
+    value: str = "y"
+    ahead: Sequence[str] = ()
+    known_at: str = ""
+    past: Sequence[str] = ()
+    text: str = ""
+    preset: str = "default"
+    country: str = ""
+    low: float | None = None
+    high: float | None = None
+    seed: int = 0
 
-        self._fit: Fitted | None = None
+    _fit: Fitted | None = dataclasses.field(default=None, init=False)
 
     # ---- parameters, as scikit-learn asks for them ----
 
     @classmethod
-    def _names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+    def _list_params(cls) -> dict[str, Any]:
+        """Return the default of every parameter by name."""
+        return {field.name: field.default for field in dataclasses.fields(cls) if field.init}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name."""
-        return {name: getattr(self, name) for name in self._names()}
+        return {name: getattr(self, name) for name in self._list_params()}
 
     def set_params(self, **params: Any) -> Self:  # noqa: ANN401 - of the constructor
         """Change parameters; what was fitted stays until the next fit.
@@ -173,10 +155,9 @@ class Forecaster:
         Raises:
             ConfigError: there is no such parameter.
         """
-        if unknown := sorted(set(params) - set(self._names())):
-            raise ConfigError(
-                f"no parameter {', '.join(unknown)}; there are {', '.join(self._names())}"
-            )
+        known = self._list_params()
+        if unknown := sorted(set(params) - set(known)):
+            raise ConfigError(f"no parameter {', '.join(unknown)}; there are {', '.join(known)}")
         for name, value in params.items():
             setattr(self, name, value)
         return self
@@ -185,10 +166,10 @@ class Forecaster:
 
     def fit(
         self,
-        df: Any,  # noqa: ANN401 - pandas or polars
+        df: Frame,
         *,
-        future: Any = None,  # noqa: ANN401 - pandas or polars
-        news: Any = None,  # noqa: ANN401 - pandas or polars
+        future: Frame = None,
+        news: Frame = None,
         on_step: OnStep = lambda _: None,
     ) -> Self:
         """Fit on a table; see the class for its columns.
@@ -210,10 +191,10 @@ class Forecaster:
             form.series,
             form.time,
             form.value,
-            form.known_at,
-            self.text,
             *form.ahead,
+            form.known_at,
             *form.past,
+            self.text,
         }
         if ignored := [name for name in to_polars(df, form.time)[1].columns if name not in read]:
             warnings.warn(
@@ -223,7 +204,7 @@ class Forecaster:
             )
         return self._fit_rows(rows, form, self._read_news(df, news, form.clock), on_step)
 
-    def _read(self, df: Any, future: Any) -> tuple[pl.DataFrame, TableForm]:  # noqa: ANN401 - pandas or polars
+    def _read(self, df: Frame, future: Frame) -> tuple[pl.DataFrame, TableForm]:
         """Return the rows of a table, and of another with the columns known ahead, and the form."""
         if future is None:
             return read_table(df, self, self.freq)
@@ -232,7 +213,7 @@ class Forecaster:
                 "future in a fit needs Forecaster(ahead=[...], known_at=...): the columns, and the "
                 "one of the time at which each row was known"
             )
-        plain = type(self)(**{**self.get_params(), "ahead": (), "known_at": ""})
+        plain = dataclasses.replace(self, ahead=(), known_at="")
         rows, form = read_table(df, plain, self.freq)
         form = dataclasses.replace(
             form, ahead=tuple(self.ahead), known_at=self.known_at, ahead_apart=True
@@ -242,7 +223,7 @@ class Forecaster:
         added = added.join(first, on=SERIES).filter(pl.col(START) >= pl.col("first")).drop("first")
         return join_rows(rows, added), form
 
-    def _read_news(self, df: Any, news: Any, clock: Clock) -> pl.DataFrame:  # noqa: ANN401 - pandas or polars
+    def _read_news(self, df: Frame, news: Frame, clock: Clock) -> pl.DataFrame:
         """Return the articles of a table's own words and of news beside it."""
         may_read = self.method in (AUTO, MIXTURE, POPULATION) or reads_news(str(self.method))
         if not may_read and (news is not None or self.text):
@@ -359,13 +340,13 @@ class Forecaster:
 
     def predict(
         self,
-        df: Any = None,  # noqa: ANN401 - pandas or polars
+        df: Frame = None,
         *,
         horizon: int | None = None,
-        future: Any = None,  # noqa: ANN401 - pandas or polars
-        news: Any = None,  # noqa: ANN401 - pandas or polars
+        future: Frame = None,
+        news: Frame = None,
         level: Sequence[float] | float | None = None,
-    ) -> Any:  # noqa: ANN401 - pandas or polars
+    ) -> Frame:
         """Forecast the steps after the last value that all series have.
 
         Args:
@@ -410,7 +391,7 @@ class Forecaster:
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
 
-    def update(self, df: Any, *, future: Any = None, news: Any = None) -> Self:  # noqa: ANN401 - pandas or polars
+    def update(self, df: Frame, *, future: Frame = None, news: Frame = None) -> Self:
         """Add newer rows to what is known, without a fit; arguments as in :meth:`predict`.
 
         Weights and bands learn from the windows that are over, as they do in ``predict(df)``.
@@ -418,7 +399,7 @@ class Forecaster:
         self._fit = self._extend(df, future, news)
         return self
 
-    def explain(self, df: Any = None, *, future: Any = None, news: Any = None) -> Any:  # noqa: ANN401 - pandas or polars
+    def explain(self, df: Frame = None, *, future: Frame = None, news: Frame = None) -> Frame:
         """Return what each member of the method adds to the forecast.
 
         Returns:
@@ -439,16 +420,16 @@ class Forecaster:
 
     def backtest(
         self,
-        df: Any = None,  # noqa: ANN401 - pandas or polars
+        df: Frame = None,
         *,
         windows: int = 4,
         step: int | None = None,
         methods: Sequence[str] = (),
-        future: Any = None,  # noqa: ANN401 - pandas or polars
-        news: Any = None,  # noqa: ANN401 - pandas or polars
+        future: Frame = None,
+        news: Frame = None,
         level: Sequence[float] | float | None = None,
         on_step: OnStep = lambda _: None,
-    ) -> Any:  # noqa: ANN401 - pandas or polars
+    ) -> Frame:
         """Forecast the last windows of a table as they would have been forecast.
 
         A method is chosen and fitted on what is before all of them; each window is forecast after
@@ -489,8 +470,9 @@ class Forecaster:
 
         columns: dict[str, pl.Series] = {}
         for method in methods or [self.method]:
-            given = {"method": method, "horizon": plan.horizon, "freq": name_step(plan.step)}
-            twin = type(self)(**{**self.get_params(), **given})
+            twin = dataclasses.replace(
+                self, method=method, horizon=plan.horizon, freq=name_step(plan.step)
+            )
             scored, prediction = twin._test(rows, form, articles, origins, on_step)
             name = method if methods else twin.method_
             made = _tabulate(prediction, plan.horizon, level, name)
@@ -505,9 +487,9 @@ class Forecaster:
 
     def _take(
         self,
-        df: Any,  # noqa: ANN401 - pandas or polars
-        future: Any,  # noqa: ANN401 - pandas or polars
-        news: Any,  # noqa: ANN401 - pandas or polars
+        df: Frame,
+        future: Frame,
+        news: Frame,
     ) -> tuple[pl.DataFrame, TableForm, pl.DataFrame]:
         """Return rows, form and articles of a table, or of the fitted one and more news."""
         if df is None:
@@ -517,7 +499,7 @@ class Forecaster:
         rows, form = self._read(df, future)
         return rows, form, self._read_news(df, news, form.clock)
 
-    def audit(self, news: Any = None, df: Any = None) -> NewsAudit:  # noqa: ANN401 - pandas or polars
+    def audit(self, news: Frame = None, df: Frame = None) -> NewsAudit:
         """Return whether news tells of a table's values, by a test with its power.
 
         Args:
@@ -580,10 +562,10 @@ class Forecaster:
     def plot(
         self,
         series: str | None = None,
-        df: Any = None,  # noqa: ANN401 - pandas or polars
+        df: Frame = None,
         *,
-        future: Any = None,  # noqa: ANN401 - pandas or polars
-        news: Any = None,  # noqa: ANN401 - pandas or polars
+        future: Frame = None,
+        news: Frame = None,
     ) -> "Figure":
         """Draw the forecast of a series, the first unless named, with its bands and its past."""
         figure: Figure = import_package("matplotlib.figure").Figure(
@@ -614,7 +596,7 @@ class Forecaster:
         axes.set_ylabel(fit.form.value)
         return figure
 
-    def _extend(self, df: Any, future: Any = None, news: Any = None) -> Fitted:  # noqa: ANN401 - pandas or polars
+    def _extend(self, df: Frame, future: Frame = None, news: Frame = None) -> Fitted:
         """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
         fit = self._fitted
         if news is not None or (self.text and df is not None):
@@ -669,31 +651,24 @@ class Forecaster:
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read what :meth:`save` wrote; DataError if the folder holds nothing of the kind."""
-        source = Path(folder).expanduser()
-        loaded = cls(**read_params(source))
-        loaded._fit = Fitted.read(source, make_folder(loaded))
-        return loaded
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return parameters, and the files of what is fitted as bytes."""
-        params = self.get_params()
-        return {"params": params, "files": self._fit.to_files(params) if self._fit else None}
+        loaded = cls()
+        loaded._fit, params = Fitted.read(Path(folder).expanduser(), make_folder(loaded))
+        return loaded.set_params(**params)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Set what :meth:`__getstate__` gave."""
-        type(self).__init__(self, **state["params"])
-        if state["files"] is not None:
-            self._fit = Fitted.from_files(state["files"], make_folder(self))
+        """Set what was pickled or copied; the run gets a folder of this object's own."""
+        self.__dict__.update(state)
+        if self._fit is not None:
+            self._fit = dataclasses.replace(self._fit, folder=make_folder(self))
 
     # ---- in words ----
 
     def __repr__(self) -> str:
         """Return the parameters that differ from the defaults, and what is fitted."""
-        defaults = inspect.signature(type(self).__init__).parameters
         given = [
-            f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if value != defaults[name].default
+            f"{name}={getattr(self, name)!r}"
+            for name, default in self._list_params().items()
+            if getattr(self, name) != default
         ]
         said = f"Forecaster({', '.join(given)})"
         if self._fit is None:

@@ -5,7 +5,7 @@ What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files 
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from statistics import median
 from typing import Any, Self
@@ -47,6 +47,9 @@ SERIES, START, VALUE = "series", "start_utc", "value"
 COLUMN, KNOWN_AT = "column:", "known_at"
 """What names of a user's other columns then begin with, and when those were known."""
 
+Frame = Any
+"""A table of the user's kind: a DataFrame of pandas or polars."""
+
 _PREFIX = "TABLE/"
 _LABELS = {"int": int, "float": float, "str": str}
 _ONE_SERIES = "y"  # what the one series of a table without names is called
@@ -72,12 +75,6 @@ class TableForm:
     ahead_apart: bool = False  # whether those ahead come in a table of their own
     closed: tuple[int, ...] = ()  # minutes of the week at which no row has a value
 
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Read what JSON made of it."""
-        columns = {name: tuple(raw[name]) for name in ("ahead", "past", "closed")}
-        return cls(**{**raw, **columns, "clock": Clock(**raw["clock"])})
-
     def read_clock(self, starts: Sequence[datetime]) -> pl.Series:
         """Return instants of the grid as stamps of the table's kind."""
         return self.clock.read(starts, self.time)
@@ -89,7 +86,7 @@ class TableForm:
         )
         return ~minutes.is_in(list(self.closed))
 
-    def write(self, names: Sequence[str], starts: Sequence[datetime], **columns: Any) -> Any:  # noqa: ANN401 - a frame of the user's kind
+    def write(self, names: Sequence[str], starts: Sequence[datetime], **columns: Any) -> Frame:  # noqa: ANN401 - cells
         """Return rows as a table of the user's kind: series, stamps on its clock, columns.
 
         Steps at which the table never has a value, such as weekends, are left out.
@@ -103,7 +100,7 @@ class TableForm:
 
 
 def read_table(
-    table: Any,  # noqa: ANN401 - a frame of the user's kind
+    table: Frame,
     columns: Any,  # noqa: ANN401 - their names, by attribute, as TableForm or Forecaster has them
     clock: Clock | str | timedelta | DateOffset | None = None,
 ) -> tuple[pl.DataFrame, TableForm]:
@@ -239,7 +236,7 @@ def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
     return numbers
 
 
-def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN401 - anything that a user gives
+def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
     """Return which library made a table, and the table with its stamps in a column."""
     if isinstance(table, pl.LazyFrame):
         table = table.collect()
