@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 from pydantic import TypeAdapter
 
+from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.steps import DAY, count_steps, name_step, shift
 from compevo_core.data.view import WindowView
@@ -33,8 +34,8 @@ from compevo_core.table.frames import (
     VALUE,
     Frame,
     TableForm,
-    WindowPlan,
     find_current_ends,
+    find_distance,
     join_rows,
     put_on_series,
     read_table,
@@ -57,7 +58,7 @@ class Fitted:
     files: Mapping[str, bytes]  # of the sealed run, by their place in the folder
     rows: pl.DataFrame
     form: TableForm
-    plan: WindowPlan
+    spec: DatasetSpec
     facts: Mapping[str, Any]  # the method, and the choice if there was one
     articles: pl.DataFrame
 
@@ -71,7 +72,7 @@ class Fitted:
     @cached_property
     def ends(self) -> dict[str, datetime]:
         """The end of each series that goes on."""
-        return find_current_ends(self.rows, self.form, self.plan.horizon)
+        return find_current_ends(self.rows, self.form, self.spec.horizon_steps)
 
     @property
     def end(self) -> datetime:
@@ -81,7 +82,7 @@ class Fitted:
     @property
     def origins(self) -> dict[datetime, list[str]]:
         """The series that are forecast from each instant: the newest for which they are known."""
-        ends, apart = self.ends, self.plan.apart
+        ends, apart = self.ends, find_distance(self.spec)
         first = min(ends.values())
         origins: dict[datetime, list[str]] = {}
         for name, end in ends.items():
@@ -96,7 +97,7 @@ class Fitted:
 
     def list_frames(self) -> dict[str, Any]:
         """Return :func:`list_frames` of what is known."""
-        return list_frames(self.rows, self.form, self.plan, self.articles)
+        return list_frames(self.rows, self.form, self.spec, self.articles)
 
     def load_population(self, views: Sequence[WindowView]) -> "CompEvoForecaster":
         """Load what was trained, with the news of some views."""
@@ -125,16 +126,16 @@ class Fitted:
         extended = dataclasses.replace(self, rows=join_rows(self.rows, added))
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
-        if isinstance(last, datetime) and shift(last, 1, self.plan.step) < self.end:
+        if isinstance(last, datetime) and shift(last, 1, self.spec.step) < self.end:
             warnings.warn(
                 f"the rows end {self.form.clock.say(last)}, before the fitted ones do: the "
                 f"forecast begins at {self.form.clock.say(ends)}",
                 stacklevel=4,
             )
         clock = timedelta(hours=ends.hour, minutes=ends.minute, seconds=ends.second)
-        fitted = timedelta(seconds=self.plan.clock_seconds)
-        if self.plan.step < DAY and (clock - fitted) % self.plan.apart:
-            every = f" and every {name_step(self.plan.apart)}" if self.plan.apart < DAY else ""
+        fitted, apart = -self.spec.market_offset, find_distance(self.spec)
+        if self.spec.step < DAY and (clock - fitted) % apart:
+            every = f" and every {name_step(apart)}" if apart < DAY else ""
             raise DataError(
                 f"the rows end {clock} after midnight UTC, and forecasts that begin {fitted} after "
                 f"it{every} were fitted: leave the last rows out, or fit again"
@@ -166,8 +167,10 @@ class Fitted:
         write_files(self.files, folder)
         self.rows.write_parquet(folder / _ROWS)
         self.articles.write_parquet(folder / _ARTICLES)
-        state = {name: dataclasses.asdict(getattr(self, name)) for name in ("form", "plan")}
-        write_json(folder / _FACTS, {"params": params, "facts": self.facts, **state})
+        form = TypeAdapter(TableForm).dump_python(self.form, mode="json")
+        spec = TypeAdapter(DatasetSpec).dump_python(self.spec, mode="json")
+        facts = {"params": params, "facts": self.facts, "form": form, "spec": spec}
+        write_json(folder / _FACTS, facts)
         return folder
 
     @classmethod
@@ -185,7 +188,7 @@ class Fitted:
                 files=read_files(source / RUN, source),
                 rows=pl.read_parquet(source / _ROWS),
                 form=TypeAdapter(TableForm).validate_python(raw["form"]),
-                plan=TypeAdapter(WindowPlan).validate_python(raw["plan"]),
+                spec=TypeAdapter(DatasetSpec).validate_python(raw["spec"]),
                 facts=raw["facts"],
                 articles=pl.read_parquet(source / _ARTICLES),
             )
@@ -225,10 +228,10 @@ def read_ahead(table: Frame, rows: pl.DataFrame, form: TableForm, series: str) -
 
 
 def list_frames(
-    rows: pl.DataFrame, form: TableForm, plan: WindowPlan, articles: pl.DataFrame
+    rows: pl.DataFrame, form: TableForm, spec: DatasetSpec, articles: pl.DataFrame
 ) -> dict[str, Any]:
     """Return what views and windows are built with, by argument."""
-    frames = {"series": put_on_series(rows, form.value), **list_covariates(rows, form, plan)}
+    frames = {"series": put_on_series(rows, form.value), **list_covariates(rows, form, spec)}
     return {**frames, "articles": articles} if articles.height else frames
 
 

@@ -28,8 +28,10 @@ from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_views, build_windows, select_learnt
 from compevo_core.data.content import describe_faults
+from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.quantiles import FEWEST, LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
+from compevo_core.data.splits import find_midnight
 from compevo_core.data.steps import name_step, shift
 from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.data.window import WindowSet
@@ -59,12 +61,14 @@ from compevo_core.table.frames import (
     VALUE,
     Frame,
     TableForm,
-    WindowPlan,
     find_current_ends,
+    find_distance,
     join_rows,
     keep_values,
     name_series,
+    plan_windows,
     read_table,
+    select_later,
     to_polars,
 )
 from compevo_core.table.stamps import Clock, DateOffset
@@ -253,12 +257,12 @@ class Forecaster:
         # Refuses an unknown name before anything is cut.
         config = self._configure()
 
-        plan = self._plan(rows, form)
+        spec = self._plan(rows, form)
         for (name,), part in keep_values(rows).group_by(SERIES, maintain_order=True):
-            for fault in describe_faults(f"series {name}", part, plan.step):
+            for fault in describe_faults(f"series {name}", part, spec.step):
                 warnings.warn(fault, stacklevel=3)
-        frames = list_frames(rows, form, plan, articles)
-        windows = build_windows(plan.spec, **frames)
+        frames = list_frames(rows, form, spec, articles)
+        windows = build_windows(spec, **frames)
         train_windows, val_windows = windows.split("train"), windows.split("val")
         if not len(train_windows) or not len(val_windows):
             reasons = windows.manifest["dropped_origins"]
@@ -291,7 +295,7 @@ class Forecaster:
             files=read_files(folder / RUN, folder),
             rows=rows,
             form=form,
-            plan=plan,
+            spec=spec,
             facts=facts,
             articles=articles,
         )
@@ -309,9 +313,9 @@ class Forecaster:
             return RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
         return configure_method(self.method, seed=self.seed)
 
-    def _plan(self, rows: pl.DataFrame, form: TableForm) -> WindowPlan:
+    def _plan(self, rows: pl.DataFrame, form: TableForm) -> DatasetSpec:
         low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
-        return WindowPlan.make(
+        return plan_windows(
             rows,
             form.clock.step,
             form.clock.place_zone,
@@ -370,10 +374,10 @@ class Forecaster:
             ConfigError: a longer horizon than was fitted, or another band than there is.
         """
         fit = self._fitted
-        steps = fit.plan.horizon if horizon is None else horizon
-        if not 1 <= steps <= fit.plan.horizon:
+        steps = fit.spec.horizon_steps if horizon is None else horizon
+        if not 1 <= steps <= fit.spec.horizon_steps:
             raise ConfigError(
-                f"horizon = {steps}: {fit.plan.horizon} steps were fitted; fit again with "
+                f"horizon = {steps}: {fit.spec.horizon_steps} steps were fitted; fit again with "
                 f"Forecaster(horizon={steps})"
             )
         fit = self._extend(df, future, news)
@@ -407,8 +411,8 @@ class Forecaster:
             step is the sum of weight times forecast.
         """
         fit = self._extend(df, future, news)
-        population, views, prediction = self._forecast(fit, fit.plan.horizon)
-        names, starts = _list_steps(views, fit.plan.horizon)
+        population, views, prediction = self._forecast(fit, fit.spec.horizon_steps)
+        names, starts = _list_steps(views, fit.spec.horizon_steps)
         members = population.logics or population.members
         return fit.form.write(
             names * len(members),
@@ -458,28 +462,28 @@ class Forecaster:
             if number is not None and number < 1:
                 raise ConfigError(f"{name} = {number}: give 1 or more")
         rows, form, articles = self._take(df, future, news)
-        plan = self._plan(rows, form)
+        spec = self._plan(rows, form)
         # Windows begin when forecasts may, and share no step unless asked to.
-        every = round(plan.apart / plan.step)
-        apart = step or math.ceil(plan.horizon / every) * every
+        every = round(find_distance(spec) / spec.step)
+        apart = step or math.ceil(spec.horizon_steps / every) * every
         if apart % every:
             raise ConfigError(f"step = {step}: forecasts begin every {every} steps; give {every}")
-        end = min(find_current_ends(rows, form, plan.horizon).values())
-        cutoff = shift(end, -(windows - 1) * apart - plan.horizon, plan.step)
-        origins = {shift(cutoff, number * apart, plan.step) for number in range(windows)}
+        end = min(find_current_ends(rows, form, spec.horizon_steps).values())
+        cutoff = shift(end, -(windows - 1) * apart - spec.horizon_steps, spec.step)
+        origins = {shift(cutoff, number * apart, spec.step) for number in range(windows)}
 
         columns: dict[str, pl.Series] = {}
         for method in methods or [self.method]:
             twin = dataclasses.replace(
-                self, method=method, horizon=plan.horizon, freq=name_step(plan.step)
+                self, method=method, horizon=spec.horizon_steps, freq=name_step(spec.step)
             )
             scored, prediction = twin._test(rows, form, articles, origins, on_step)
             name = method if methods else twin.method_
-            made = _tabulate(prediction, plan.horizon, level, name)
+            made = _tabulate(prediction, spec.horizon_steps, level, name)
             columns |= {name: made["mean"]} if methods and level is None else made
 
-        names, starts = _list_steps(scored.views(), plan.horizon)
-        cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
+        names, starts = _list_steps(scored.views(), spec.horizon_steps)
+        cutoffs = [view.origin_utc for view in scored.views() for _ in range(spec.horizon_steps)]
         truth = pl.Series(scored.truth().ravel()).fill_nan(None)
         return self._name_series(form, level).write(
             names, starts, cutoff=form.read_clock(cutoffs), **{form.value: truth}, **columns
@@ -515,8 +519,8 @@ class Forecaster:
             DataError: there is no news, or the table is too short to tell.
         """
         rows, form, articles = self._take(df, None, news)
-        plan = self._plan(rows, form)
-        windows = build_windows(plan.spec, **list_frames(rows, form, plan, articles))
+        spec = self._plan(rows, form)
+        windows = build_windows(spec, **list_frames(rows, form, spec, articles))
         known = join_for_refit(windows.split("train"), windows.split("val"))
         pool = gather_news(articles, known.views(), RunConfig().encoder)
         if not pool:
@@ -540,9 +544,9 @@ class Forecaster:
             raise DataError(f"before {len(origins)} window(s), {error}; or test fewer") from error
         fit = self._fit_rows(before, form, articles, on_step)._fitted
 
-        frames = list_frames(rows, form, fit.plan, articles)
+        frames = list_frames(rows, form, fit.spec, articles)
         frames["series"] = _keep_learnt(fit, frames["series"])
-        scored = build_windows(fit.plan.later_spec, **frames, origins=origins)
+        scored = build_windows(select_later(fit.spec), **frames, origins=origins)
         if not scored:
             raise DataError(f"no series has a whole window from {form.clock.say(cutoff)} on")
         steps = Steps([1] * len({view.origin_utc for view in scored.views()}), on_step)
@@ -572,16 +576,17 @@ class Forecaster:
             figsize=(9, 4), layout="constrained"
         )
         fit = self._extend(df, future, news)
-        _, views, prediction = self._forecast(fit, fit.plan.horizon)
+        _, views, prediction = self._forecast(fit, fit.spec.horizon_steps)
         names = [view.entity for view in views]
         name = names[0] if series is None else str(series)
         if name not in names:
             raise DataError(f"no series {name!r}; there are {', '.join(names)}")
         row = names.index(name)
-        _, starts = _list_steps([views[row]], fit.plan.horizon)
+        _, starts = _list_steps([views[row]], fit.spec.horizon_steps)
         shown = fit.rows.filter(
             pl.col(SERIES) == name,
-            pl.col(START) >= shift(fit.end, -_SHOWN_HORIZONS * fit.plan.horizon, fit.plan.step),
+            pl.col(START)
+            >= shift(fit.end, -_SHOWN_HORIZONS * fit.spec.horizon_steps, fit.spec.step),
         )
         axes = figure.add_subplot()
         axes.plot(fit.form.clock.read_local(shown[START].to_list()), shown[VALUE], color="#666666")
@@ -611,9 +616,9 @@ class Forecaster:
         frames = fit.list_frames()
         frames["series"] = _keep_learnt(fit, frames["series"])
         # Without newer rows there is none, and to look for it takes as long as the views.
-        later = WindowSet((), dataset=fit.plan.spec.name)
-        if fit.end > fit.plan.later_utc:
-            later = build_windows(fit.plan.later_spec, **frames)
+        later = WindowSet((), dataset=fit.spec.name)
+        if fit.end > find_midnight(fit.spec.spans[-1].first_day, fit.spec.market_offset):
+            later = build_windows(select_later(fit.spec), **frames)
         series = {str(key): part for (key,), part in frames["series"].group_by("series_id")}
         views: list[WindowView] = []
         left_out = dict.fromkeys(fit.ended, "it ended before the others")
@@ -622,8 +627,8 @@ class Forecaster:
             if not chosen:
                 continue
             frames["series"] = pl.concat(chosen)
-            built = build_views(fit.plan.spec, **frames, origin_utc=origin)
-            require_ahead(built.views, fit.form, steps, origin, fit.plan)
+            built = build_views(fit.spec, **frames, origin_utc=origin)
+            require_ahead(built.views, fit.form, steps, origin, fit.spec)
             views += built.views
             left_out |= built.left_out
         if not views:
@@ -675,8 +680,8 @@ class Forecaster:
             return said
         fit, count = self._fit, self._fit.rows[SERIES].n_unique()
         return (
-            f"{said}: {self.method_} for {count} series, {fit.plan.horizon} steps of "
-            f"{name_step(fit.plan.step)} after {fit.form.clock.say(fit.end)}"
+            f"{said}: {self.method_} for {count} series, {fit.spec.horizon_steps} steps of "
+            f"{name_step(fit.spec.step)} after {fit.form.clock.say(fit.end)}"
         )
 
     def _repr_html_(self) -> str:
@@ -701,7 +706,7 @@ class Forecaster:
 
 def _keep_learnt(fit: Fitted, series: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the series that were fitted; warn of the others."""
-    learnt, others = select_learnt(fit.plan.spec, series, read_scaler(fit.run).mean)
+    learnt, others = select_learnt(fit.spec, series, read_scaler(fit.run).mean)
     for name in others:
         warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
     return learnt

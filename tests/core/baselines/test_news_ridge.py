@@ -61,8 +61,8 @@ def cut(table, news, horizon=1):
     """Return windows of train and of validation, and all articles as a pool."""
     forecaster = Forecaster(horizon=horizon)
     rows, form, articles = forecaster._take(table, None, news)
-    plan = forecaster._plan(rows, form)
-    windows = build_windows(plan.spec, **list_frames(rows, form, plan, articles))
+    spec = forecaster._plan(rows, form)
+    windows = build_windows(spec, **list_frames(rows, form, spec, articles))
     pool = NewsPool(articles, Hashing().encode(articles["title"].to_list()), Hashing.name)
     return windows.split("train"), windows.split("val"), pool
 

@@ -54,7 +54,7 @@ def miss(forecast):
 def find_views(fitted):
     """Return all views that the forecaster was trained on."""
     fit = fitted._fitted
-    windows = build_windows(fit.plan.spec, **fit.list_frames())
+    windows = build_windows(fit.spec, **fit.list_frames())
     return list(windows.views())
 
 
