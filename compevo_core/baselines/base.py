@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
+from pydantic import TypeAdapter
 from threadpoolctl import threadpool_limits
 
 from compevo_core.data.arrays import BoolArray, FloatArray, IntArray
@@ -207,9 +208,7 @@ class TrainSpace(ABC):
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_dict` wrote."""
-        # JSON has no tuples, and a frozen dataclass with lists could not be hashed.
-        lists = {name: tuple(value) for name, value in raw.items() if name != "scaler"}
-        return cls(scaler=Scaler(**raw["scaler"]), **lists)
+        return TypeAdapter(cls).validate_python(raw)
 
 
 SpaceT = TypeVar("SpaceT", bound=TrainSpace)

@@ -18,7 +18,7 @@ Shapes: N windows, H horizon, C covariates, F features, B parts of the season, K
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
@@ -103,11 +103,6 @@ class StepResponse:
         season = views[0].reference_steps if views else 1
         before_NH = before_NH[:, np.arange(find_horizon(views)) % season]
         return _shape(now_NH) - _shape(before_NH)
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Read what JSON made of it."""
-        return cls(**{**raw, "weights": tuple(tuple(row) for row in raw["weights"])})
 
 
 def fit_responses(
@@ -210,16 +205,6 @@ class FeatureSpace(TrainSpace):
         if not self.steps:
             del values["steps"]
         return values
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_dict` wrote."""
-        return cls(
-            scaler=Scaler(**raw["scaler"]),
-            entities=tuple(raw["entities"]),
-            covariates=tuple(raw["covariates"]),
-            steps=tuple(StepResponse.from_dict(response) for response in raw.get("steps", ())),
-        )
 
     def respond(self, views: Sequence[WindowView]) -> FloatArray:
         """Return what own covariates by step change since the season before (N, H), scaled."""

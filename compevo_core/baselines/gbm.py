@@ -460,13 +460,9 @@ class Blend(Baseline):
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit."""
         mean_NH = np.zeros((len(views), find_horizon(views)))
-        for name, forecast_NH in self.components(views).items():
-            mean_NH += BLEND_WEIGHTS[name] * forecast_NH
+        for name, part in self._parts.items():
+            mean_NH += BLEND_WEIGHTS[name] * part.predict(views)
         return mean_NH
-
-    def components(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-        """Return each part's own forecasts (N, H) by its name; where they differ is evidence."""
-        return {name: part.predict(views) for name, part in self._parts.items()}
 
     def save(self, folder: Path) -> None:
         """Write each part into a folder of its name and, last, ``baseline.json``."""

@@ -75,7 +75,7 @@ def test_a_ridge_on_news_recovers_what_headlines_announce_and_is_read_back(tmp_p
     train, val, news = cut(*make_table(3.0))
     fit = NewsFits(SharedFits(), news)
     fitted = fit(METHOD, train)
-    assert [part.entity for part in fitted.reading.parts] == [""]
+    assert [part.entity for part in fitted.parts] == [""]
     assert miss(fitted.predict(val.views()), val) < 0.75 * miss(
         fitted.base.predict(val.views()), val
     )
@@ -96,10 +96,10 @@ def test_a_ridge_on_news_recovers_what_headlines_announce_and_is_read_back(tmp_p
 
 def test_each_series_has_weights_of_its_own_where_they_differ():
     train, val, news = cut(*make_table(2.0, series=("a", "b")))
-    reading = NewsFits(SharedFits(), news)(METHOD, train).reading
+    reading = NewsFits(SharedFits(), news)(METHOD, train)
     assert [part.entity for part in reading.parts][:1] == [""]
     assert {part.entity for part in reading.parts} <= {"", "a", "b"}
-    read_NH = reading.read(val.views(), news)
+    read_NH = reading.read(val.views())
     by_series = {
         name: np.ptp(read_NH[[view.entity == name for view in val.views()]]) for name in "ab"
     }
@@ -114,7 +114,7 @@ def test_nothing_of_validation_enters_the_fit():
     changed = table.with_columns(pl.when(pl.col("ds") < begin).then("y").otherwise(99.0).alias("y"))
     other, _, poisoned = cut(changed, news.with_columns(title=told))
     fitted, same = (
-        NewsFits(SharedFits(), of)(METHOD, windows).reading
+        NewsFits(SharedFits(), of)(METHOD, windows)
         for windows, of in ((train, pool), (other, poisoned))
     )
     assert "strike" in fitted.columns.words and fitted.columns.words == same.columns.words
@@ -129,7 +129,7 @@ def test_a_refit_in_use_moves_the_method_and_keeps_what_was_read():
     (before,) = priors.fitted.values()
     priors.observe(release_windows(list(val)))
     (after,) = priors.fitted.values()
-    assert after.base is not before.base and after.reading is before.reading
+    assert after.base is not before.base and after.parts is before.parts
     assert list(priors.fitted) == [PriorKey(METHOD)]
 
 
