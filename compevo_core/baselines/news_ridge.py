@@ -291,17 +291,13 @@ class NewsRidge:
         *,
         seed: int = 0,
         base: str,
-        news: NewsPool | None,
+        news: NewsPool,
         fit: FitBaseline,
     ) -> Self:
         """Fit a method, and the ridge on what it misses of parts of train that it has not seen.
 
-        ConfigError without news; LeakageError for a window of another split.
+        LeakageError for a window of another split.
         """
-        if news is None:
-            raise ConfigError(
-                f"the method {base + SUFFIX!r} reads news, and there is none: give it"
-            )
         raise_if_held_out(train, base + SUFFIX)
         views = train.views()
         scale, scaled_NH = standardize(views, find_missed(base, train, fit, seed=seed))

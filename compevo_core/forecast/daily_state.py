@@ -31,7 +31,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights
 from compevo_core.baselines.known_errors import count_minutes
@@ -68,7 +67,6 @@ Pending = dict[str, DayForecasts]  # what was forecast and has not ended, by win
 class DailyState:
     """What a population knows of days that are over."""
 
-    calibration: ErrorCalibration  # shrinkage and fallback, which stay as sealed
     priors: PriorSet  # with their levels, and their fits if they are refitted in use
     weighting: PopulationWeights
     experience: Experience  # forecasts of days whose truth is known

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines import SharedFits
+from compevo_core.baselines import FitBaseline, SharedFits, fit_baseline
 from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
-from compevo_core.data.build import build_views, build_windows, select_learnt
+from compevo_core.data.build import build_views, build_windows
 from compevo_core.data.content import describe_faults
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.quantiles import FEWEST, LEVELS
@@ -79,7 +79,6 @@ from compevo_core.training.training_data import join_for_refit
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from compevo_core.data.arrays import FloatArray
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.forecast.prediction import Prediction
 
@@ -261,8 +260,7 @@ class Forecaster:
         for (name,), part in keep_values(rows).group_by(SERIES, maintain_order=True):
             for fault in describe_faults(f"series {name}", part, spec.step):
                 warnings.warn(fault, stacklevel=3)
-        frames = list_frames(rows, form, spec, articles)
-        windows = build_windows(spec, **frames)
+        windows = build_windows(spec, **list_frames(rows, form, spec, articles))
         train_windows, val_windows = windows.split("train"), windows.split("val")
         if not len(train_windows) or not len(val_windows):
             reasons = windows.manifest["dropped_origins"]
@@ -271,7 +269,9 @@ class Forecaster:
                 + ", ".join(f"{count} {reason}" for reason, count in reasons.items())
                 + "): give more rows, or a shorter lookback or horizon"
             )
-        fits = SharedFits()
+
+        fit: FitBaseline = fit_baseline
+        choice: MethodChoice | None = None
         facts: dict[str, Any] = {"method": self.method}
         default = RunConfig().encoder if articles.height else ""
         encoder = default if config is None else config.encoder
@@ -282,14 +282,15 @@ class Forecaster:
                     "trees are no candidates without lightgbm: pip install 'compevo[table]'",
                     stacklevel=3,
                 )
-            choice = choose_method(train_windows, val_windows, news=news, fit=fits, on_step=on_step)
+            fit = SharedFits()  # what was tried is not fitted again
+            choice = choose_method(train_windows, val_windows, news=news, fit=fit, on_step=on_step)
             method = choice.method if self.method == AUTO else MIXTURE
             facts = {"method": method, "choice": choice.to_json()}
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
 
         on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
         folder = make_folder(self)
-        train(config, train_windows, val_windows, news, folder / RUN, fit=fits, facts=facts)
+        train(config, train_windows, val_windows, news, folder / RUN, fit=fit, facts=facts)
         self._fit = Fitted(
             folder=folder,
             files=read_files(folder / RUN, folder),
@@ -299,9 +300,8 @@ class Forecaster:
             facts=facts,
             articles=articles,
         )
-        made = self.choice_
-        if made is not None and made.news is not None:
-            on_step(made.news.sentence)
+        if choice is not None and choice.news is not None:
+            on_step(choice.news.sentence)
         return self
 
     def _configure(self) -> RunConfig | None:
@@ -486,7 +486,11 @@ class Forecaster:
         cutoffs = [view.origin_utc for view in scored.views() for _ in range(spec.horizon_steps)]
         truth = pl.Series(scored.truth().ravel()).fill_nan(None)
         return self._name_series(form, level).write(
-            names, starts, cutoff=form.read_clock(cutoffs), **{form.value: truth}, **columns
+            names,
+            starts,
+            cutoff=form.clock.read(cutoffs, "cutoff"),
+            **{form.value: truth},
+            **columns,
         )
 
     def _take(
@@ -544,8 +548,7 @@ class Forecaster:
             raise DataError(f"before {len(origins)} window(s), {error}; or test fewer") from error
         fit = self._fit_rows(before, form, articles, on_step)._fitted
 
-        frames = list_frames(rows, form, fit.spec, articles)
-        frames["series"] = _keep_learnt(fit, frames["series"])
+        frames = _list_learnt(dataclasses.replace(fit, rows=rows, articles=articles))
         scored = build_windows(select_later(fit.spec), **frames, origins=origins)
         if not scored:
             raise DataError(f"no series has a whole window from {form.clock.say(cutoff)} on")
@@ -613,20 +616,20 @@ class Forecaster:
     def _forecast(
         self, fit: Fitted, steps: int
     ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
-        frames = fit.list_frames()
-        frames["series"] = _keep_learnt(fit, frames["series"])
+        frames = _list_learnt(fit)
+        learnt = frames["series"]
         # Without newer rows there is none, and to look for it takes as long as the views.
         later = WindowSet((), dataset=fit.spec.name)
         if fit.end > find_midnight(fit.spec.spans[-1].first_day, fit.spec.market_offset):
             later = build_windows(select_later(fit.spec), **frames)
-        series = {str(key): part for (key,), part in frames["series"].group_by("series_id")}
         views: list[WindowView] = []
         left_out = dict.fromkeys(fit.ended, "it ended before the others")
         for origin, names in fit.origins.items():
-            chosen = [part for name in names if (part := series.get(name_series(name))) is not None]
-            if not chosen:
+            frames["series"] = learnt.filter(
+                pl.col("series_id").is_in([name_series(name) for name in names])
+            )
+            if frames["series"].is_empty():
                 continue
-            frames["series"] = pl.concat(chosen)
             built = build_views(fit.spec, **frames, origin_utc=origin)
             require_ahead(built.views, fit.form, steps, origin, fit.spec)
             views += built.views
@@ -690,26 +693,24 @@ class Forecaster:
         choice = None if self._fit is None else self.choice_
         if choice is None:
             return said
-        rows = "".join(
-            f"<tr><td>{html.escape(score.name)}</td><td>{score.mae:.4g}</td>"
-            f"<td>{score.error:.3g}</td>"
-            f"<td>{score.excess:.3g} &plusmn; {score.standard_error:.3g}</td></tr>"
-            for score in choice.scores
+        scores = pl.DataFrame(choice.scores).select(
+            pl.col("name").alias("method"),
+            pl.col("mae").alias(f"MAE, {choice.unit}"),
+            pl.col("error").alias("of repeating the last season"),
+            pl.col("excess").alias("above the best"),
+            pl.col("standard_error").alias("standard error"),
         )
-        unit = html.escape(choice.unit)
-        return (
-            f"{said}<table><tr><th>method</th><th>MAE, {unit}</th><th>of repeating the last season"
-            "</th><th>above the best</th></tr>"
-            f"{rows}</table>"
-        )
+        with pl.Config(tbl_rows=-1):
+            return said + scores._repr_html_()
 
 
-def _keep_learnt(fit: Fitted, series: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the series that were fitted; warn of the others."""
-    learnt, others = select_learnt(fit.spec, series, read_scaler(fit.run).mean)
-    for name in others:
+def _list_learnt(fit: Fitted) -> dict[str, Any]:
+    """Return the frames of the series that were fitted; warn of the others."""
+    learnt = read_scaler(fit.run).mean
+    for name in sorted({*fit.rows[SERIES]} - learnt.keys()):
         warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
-    return learnt
+    rows = fit.rows.filter(pl.col(SERIES).is_in(list(learnt)))
+    return dataclasses.replace(fit, rows=rows).list_frames()
 
 
 def _centre_sparse(prediction: "Prediction", views: Sequence[WindowView]) -> "Prediction":
@@ -745,18 +746,14 @@ def _tabulate(
             for side, sign in sides.items()
         }
 
-    columns = {"mean" if level is None else method: prediction.aggregate[:, :steps]} | {
-        name: _read_quantile(prediction, quantile)[:, :steps] for name, quantile in names.items()
-    }
-    return {name: pl.Series(values.ravel()).fill_nan(None) for name, values in columns.items()}
-
-
-def _read_quantile(prediction: "Prediction", quantile: float) -> "FloatArray":
-    """Return a quantile (N, H), on the straight line between the two that are known."""
-    place = float(np.interp(round(quantile, 6), LEVELS, range(len(LEVELS))))
-    below, above = (prediction.quantiles[:, int(end(place))] for end in (np.floor, np.ceil))
-    share = place % 1
-    return below if not share else (1 - share) * below + share * above
+    columns = {"mean" if level is None else method: prediction.aggregate}
+    for name, quantile in names.items():
+        # On the straight line between the two that are known.
+        place = float(np.interp(round(quantile, 6), LEVELS, range(len(LEVELS))))
+        below, above = (prediction.quantiles[:, int(end(place))] for end in (np.floor, np.ceil))
+        share = place % 1
+        columns[name] = (1 - share) * below + share * above if share else below
+    return {name: pl.Series(of[:, :steps].ravel()).fill_nan(None) for name, of in columns.items()}
 
 
 def _list_steps(

@@ -75,10 +75,6 @@ class TableForm:
     ahead_apart: bool = False  # whether those ahead come in a table of their own
     closed: tuple[int, ...] = ()  # minutes of the week at which no row has a value
 
-    def read_clock(self, starts: Sequence[datetime]) -> pl.Series:
-        """Return instants of the grid as stamps of the table's kind."""
-        return self.clock.read(starts, self.time)
-
     def is_open(self, starts: Sequence[datetime]) -> pl.Series:
         """Return whether the table has values at the time of the week of each step."""
         minutes = find_minutes(
@@ -94,7 +90,7 @@ class TableForm:
         head: dict[str, Any] = {}
         if self.series:
             head[self.series] = list(map(_LABELS[self.label], names))
-        frame = pl.DataFrame({**head, self.time: self.read_clock(starts), **columns})
+        frame = pl.DataFrame({**head, self.time: self.clock.read(starts, self.time), **columns})
         frame = frame.filter(self.is_open(starts))
         return frame.to_pandas() if self.kind == "pandas" else frame
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compevo_core.agents.experience import Experience
-from compevo_core.baselines import FitBaseline, NewsFits, fit_baseline
+from compevo_core.baselines import FitBaseline, add_news, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
@@ -128,7 +128,7 @@ def train(
             folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
             return folder.read_metrics()
 
-        fit = NewsFits(fit, news)
+        fit = add_news(fit, news)
         data = TrainingData.prepare(config, train_windows, val_windows, fit)
         fit_members: _FitMembers = partial(_take_members, shards)
         if news is not None and config.has_agents:

@@ -229,7 +229,7 @@ def test_members_add_up_and_the_choice_is_said_in_words():
     parts, forecast = mixed.explain(), mixed.predict()
     total = (parts["weight"] * parts["forecast"]).groupby(parts["ds"]).sum()
     np.testing.assert_allclose(total.to_numpy(), forecast["mean"].to_numpy(), rtol=1e-9)
-    assert mixed.choice_ is not None and "<table>" in mixed._repr_html_()
+    assert mixed.choice_ is not None and "<table" in mixed._repr_html_()
     assert "mixture for 1 series, 24 steps of 1h after 2025-04-01" in repr(mixed)
     assert mixed.plot().axes[0].get_title().startswith("a: mixture")
 
