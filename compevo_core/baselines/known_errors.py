@@ -91,7 +91,7 @@ class ErrorLevels:
         self.minute = NOT_STARTED
         self._row_of = {entity: row for row, entity in enumerate(sorted(scaler.mean))}
         self._sum_PEH = np.zeros((forecasters, len(scaler.mean), horizon))
-        self._weight_EH = np.zeros((len(scaler.mean), horizon))
+        self.weight_EH = np.zeros((len(scaler.mean), horizon))
 
     def observe(self, windows: Sequence[Window], forecast_NPH: FloatArray) -> None:
         """Add the errors of forecasts without level, in the windows' units, by time.
@@ -128,7 +128,7 @@ class ErrorLevels:
             # One that was missing has no weight.
             is_known_H = np.isfinite(error_NPH[i]).all(axis=0)
             self._sum_PEH[:, rows[i]] += np.where(is_known_H, error_NPH[i], 0.0)
-            self._weight_EH[rows[i]] += is_known_H
+            self.weight_EH[rows[i]] += is_known_H
 
     def _forget(self, days: float) -> None:
         """Let the weight of all errors shrink; the mean that they stand for stays."""
@@ -136,12 +136,12 @@ class ErrorLevels:
             # The weight is the inverse variance of the level in units of an error's variance; in a
             # steady state the filter has the gain of the mean, 1 - 2^(-1 / half-life).
             gain = 1.0 - 0.5 ** (1.0 / self.rule.half_life_days)
-            decay_EH = 1.0 / (1.0 + self._weight_EH * days * gain**2 / (1.0 - gain))
+            decay_EH = 1.0 / (1.0 + self.weight_EH * days * gain**2 / (1.0 - gain))
         else:
-            decay_EH = np.full_like(self._weight_EH, 0.5 ** (days / self.rule.half_life_days))
+            decay_EH = np.full_like(self.weight_EH, 0.5 ** (days / self.rule.half_life_days))
 
         self._sum_PEH *= decay_EH
-        self._weight_EH *= decay_EH
+        self.weight_EH *= decay_EH
 
     def estimate(self) -> FloatArray:
         """Return the level (P, E, H), scaled: each series' mean error, drawn to the pooled one.
@@ -149,11 +149,11 @@ class ErrorLevels:
         A series counts by the weight of its own errors, the mean over all series by
         ``POOLED_WINDOWS``. The level is zero where no series has a known error.
         """
-        total_H = self._weight_EH.sum(axis=0)
+        total_H = self.weight_EH.sum(axis=0)
         safe_H = np.where(total_H > 0, total_H, 1.0)
         pooled_P1H = (self._sum_PEH.sum(axis=1) / safe_H)[:, None]
         return np.asarray(
-            (self._sum_PEH + POOLED_WINDOWS * pooled_P1H) / (self._weight_EH + POOLED_WINDOWS)
+            (self._sum_PEH + POOLED_WINDOWS * pooled_P1H) / (self.weight_EH + POOLED_WINDOWS)
         )
 
     def apply(self, views: Sequence[WindowView], forecast_NPH: FloatArray) -> FloatArray:
@@ -167,7 +167,7 @@ class ErrorLevels:
         """Write the errors; the run itself stores the rule and the scaler."""
         tensors = {
             "sum": self._sum_PEH,
-            "weight": self._weight_EH,
+            "weight": self.weight_EH,
             "minute": np.array(self.minute),
         }
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, file)
@@ -175,7 +175,7 @@ class ErrorLevels:
     def load(self, file: Path) -> None:
         """Read what :meth:`save` wrote."""
         tensors = load_file(file)
-        self._sum_PEH, self._weight_EH = tensors["sum"], tensors["weight"]
+        self._sum_PEH, self.weight_EH = tensors["sum"], tensors["weight"]
         self.minute = tensors["minute"].item()
 
     def _find_rows(self, views: Sequence[WindowView]) -> list[int]:
