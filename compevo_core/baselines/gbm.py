@@ -80,8 +80,6 @@ SETTINGS: dict[str, Any] = {
     "verbose": -1,
 }
 NEIGHBOURS = (-4, -2, 0, 2, 4)  # steps around the target step whose inputs are columns
-# LightGBM's text format: readable, and loading it runs no code.
-MODEL_FILES = {True: "with_weather.txt", False: "without_weather.txt"}
 
 
 class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
@@ -98,8 +96,8 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     _rounds: ClassVar[int] = 400
 
     @staticmethod
-    @abstractmethod
-    def _name_file(route: int) -> str: ...
+    def _name_file(route: int) -> str:
+        return f"trees_{route}_unknown.txt"
 
     @staticmethod
     @abstractmethod
@@ -135,7 +133,7 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
         return np.asarray(output, dtype=np.float64).reshape(len(views), -1)
 
     def save(self, folder: Path) -> None:
-        """Write LightGBM's own text models and, last, ``baseline.json``."""
+        """Write LightGBM's own text models, which run no code, and, last, ``baseline.json``."""
         for route, booster in self._models.items():
             # -1 writes all trees: the default would stop at a "best" iteration, and none is chosen.
             text = booster.model_to_string(num_iteration=-1)
@@ -173,7 +171,7 @@ class BoostedTrees(_Trees[FeatureSpace]):
 
     @staticmethod
     def _name_file(route: int) -> str:
-        return MODEL_FILES[bool(route)]
+        return "with_weather.txt" if route else "without_weather.txt"
 
     @staticmethod
     def _build_columns(
@@ -226,10 +224,6 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
     _settings: ClassVar[dict[str, Any]] = {"objective": "regression_l1", "num_leaves": 31}
 
     @staticmethod
-    def _name_file(route: int) -> str:
-        return f"trees_{route}_unknown.txt"
-
-    @staticmethod
     def _build_columns(
         space: PublishedErrorSpace, views: Sequence[WindowView], route: int
     ) -> dict[str, FloatArray]:
@@ -249,7 +243,6 @@ class OwnWeatherTrees(_Trees[PastSpace]):
     _space_class = PastSpace
     # Fewer bins are twice as fast, and no worse
     _settings: ClassVar[dict[str, Any]] = PublishedErrorTrees._settings | {"max_bin": 63}
-    _name_file = staticmethod(PublishedErrorTrees._name_file)
 
     @staticmethod
     def _build_columns(

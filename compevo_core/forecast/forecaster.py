@@ -267,7 +267,7 @@ class CompEvoForecaster:
         windows: WindowSet,
         until: datetime,
         snapshots: Snapshots,
-        found: tuple[Replay, Snapshot] | None,
+        found: Snapshot | None,
         on_step: OnStep = lambda _: None,
     ) -> tuple[int, int]:
         """Observe the windows whose errors are known by an instant, and keep the state reached.
@@ -284,11 +284,11 @@ class CompEvoForecaster:
         """
         after, sealed = self._state.minute, len(self.experience)
         if found is not None:
-            replay, before = found
-            first, pending = before.step, snapshots.load(before, replay, self._state)
+            replay, first = found.replay, found.step
+            pending = snapshots.load(found, self._state)
         else:
             replay = Replay.of(select_known(windows, after, until), self.artifact_hash)
-            before, first, pending = None, 0, {}
+            first, pending = 0, {}
 
         last = len(replay.steps) - 1
         steps = Steps([len(today) for _, today in replay.steps[first:last]], on_step)
@@ -297,7 +297,7 @@ class CompEvoForecaster:
             self._play(replay, step, pending)
         if first < last:
             snapshots.save(
-                self._state, pending, replay, last, after_minute=after, sealed=sealed, before=before
+                self._state, pending, replay, last, after_minute=after, sealed=sealed, before=found
             )
         self._play(replay, last, pending)
         return len(replay.windows), len(replay.list_forecast(first))

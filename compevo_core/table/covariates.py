@@ -110,19 +110,14 @@ def read_news(table: Frame, clock: Clock, *, time: str, text: str) -> pl.DataFra
     address = pl.concat_str(
         pl.lit("table/"), pl.col("published_at").dt.epoch("us"), pl.lit("/"), pl.col("title")
     )
-    missing = [name for name in ARTICLE_SCHEMA if name not in ("title", "published_at")]
-
-    return (
-        rows.with_columns(pl.lit(None).alias(name) for name in missing)
-        .with_columns(
-            url=address,
-            article_id=address.map_elements(lambda it: hash_text(it)[:_ID_DIGITS], pl.String),
-            available_at="published_at",
-            fetched_at="published_at",
-            source=pl.lit("table"),
-        )
-        .select([pl.col(name).cast(kind) for name, kind in ARTICLE_SCHEMA.items()])
+    articles = rows.with_columns(
+        url=address,
+        article_id=address.map_elements(lambda it: hash_text(it)[:_ID_DIGITS], pl.String),
+        available_at="published_at",
+        fetched_at="published_at",
+        source=pl.lit("table"),
     )
+    return pl.concat([pl.DataFrame(schema=ARTICLE_SCHEMA), articles], how="diagonal")
 
 
 def _unpivot(rows: pl.DataFrame, names: Sequence[str], *index: str) -> pl.DataFrame:

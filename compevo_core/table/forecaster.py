@@ -619,7 +619,7 @@ class Forecaster:
         frames = _list_learnt(fit)
         learnt = frames["series"]
         # Without newer rows there is none, and to look for it takes as long as the views.
-        later = WindowSet((), dataset=fit.spec.name)
+        later: WindowSet | None = None
         if fit.end > find_midnight(fit.spec.spans[-1].first_day, fit.spec.market_offset):
             later = build_windows(select_later(fit.spec), **frames)
         views: list[WindowView] = []
@@ -631,7 +631,8 @@ class Forecaster:
             if frames["series"].is_empty():
                 continue
             built = build_views(fit.spec, **frames, origin_utc=origin)
-            require_ahead(built.views, fit.form, steps, origin, fit.spec)
+            if fit.form.ahead:
+                require_ahead(built.views, fit.form, steps, origin, fit.spec)
             views += built.views
             left_out |= built.left_out
         if not views:
@@ -640,10 +641,9 @@ class Forecaster:
         for name, reason in left_out.items():
             warnings.warn(f"no forecast of {name}: {reason}", stacklevel=3)
 
-        population = fit.load_population([*later.views(), *views])
-        known = population.select_unobserved(later, fit.end)
-        if len(known):
-            population.observe(known)
+        population = fit.load_population([*(later.views() if later else ()), *views])
+        if later is not None:
+            population.observe(population.select_unobserved(later, fit.end))
         return population, tuple(views), population.predict_by_agent(views)
 
     # ---- keeping ----
