@@ -193,10 +193,6 @@ class TrainSpace(ABC):
         truth_NH = stack_rows([window.y for window in windows])
         return (truth_NH - self.stack_references(views)) / self.scaler.stack_spreads(views)
 
-    def unscale(self, views: Sequence[WindowView], output_NH: FloatArray) -> FloatArray:
-        """Return forecasts (N, H) in each view's unit from the outputs of models."""
-        return self.stack_references(views) + self.scaler.stack_spreads(views) * output_NH
-
     def encode_entities(self, views: Sequence[WindowView]) -> IntArray:
         """Return the position of each view's entity; scaling raises for an unknown one before."""
         return np.array([self.entities.index(view.entity) for view in views], dtype=np.int64)
@@ -252,7 +248,8 @@ class RoutedBaseline(Baseline, Generic[SpaceT, ModelT]):
             positions = np.flatnonzero(route_N == route).tolist()
             if positions:
                 output_NH[positions] = self._apply([views[i] for i in positions], route)
-        return keep_bounds(views, self._space.unscale(views, output_NH))
+        change_NH = self._space.scaler.stack_spreads(views) * output_NH
+        return keep_bounds(views, self._space.stack_references(views) + change_NH)
 
     @classmethod
     @abstractmethod

@@ -206,11 +206,6 @@ class FeatureSpace(TrainSpace):
             del values["steps"]
         return values
 
-    def respond(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return what own covariates by step change since the season before (N, H), scaled."""
-        changes = [response.apply(views) for response in self.steps]
-        return np.sum(changes, axis=0) if changes else np.zeros((len(views), find_horizon(views)))
-
     def extract_weather(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the covariates (N, C), NaN where a view lacks one."""
         # reshape() gives an empty list of views or covariates its two dimensions.
@@ -238,7 +233,8 @@ class FeatureSpace(TrainSpace):
         last_NH = stack_rows([repeat_last_season(view) for view in views])
         if not self.steps:
             return last_NH
-        return last_NH + self.scaler.stack_spreads(views) * self.respond(views)
+        changes = [response.apply(views) for response in self.steps]
+        return last_NH + self.scaler.stack_spreads(views) * np.sum(changes, axis=0)
 
     def compute_hinges(self, weather_NC: FloatArray) -> FloatArray:
         """Return kelvins above and below the two thresholds, (N, 2 x temperatures).
