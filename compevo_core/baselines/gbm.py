@@ -31,18 +31,18 @@ from compevo_core.baselines.base import (
 from compevo_core.baselines.features import (
     CALENDAR_NAMES,
     FeatureSpace,
-    PublishedErrorSpace,
     encode_calendars,
     list_own_covariates,
     name_columns,
 )
-from compevo_core.baselines.ridge import CalendarRidge
-from compevo_core.baselines.weather import (
+from compevo_core.baselines.leads import (
     PastSpace,
+    PublishedErrorSpace,
     encode_past,
     encode_weather_days,
     encode_weather_steps,
 )
+from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import DAY, WEEK, shift

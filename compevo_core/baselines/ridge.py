@@ -1,7 +1,7 @@
 """Ridge regressions: on the last day, on a longer past, and on a published forecast's error.
 
 What belongs here: the multi-output regression that regions share, each with a shrunken map of its
-own, its penalty, and the models. What does not: features (``baselines.features``).
+own, its penalty, and the models. What does not: features (``baselines.features``, ``leads``).
 
 ``REGIONAL_SCALE`` and ``TOLERANCE`` are the argmin, over a grid of 90 settings, of the mean 2020
 validation MAE of the two maps of the calendar ridge. Shapes: N windows, H horizon, F features, E
@@ -24,19 +24,16 @@ from compevo_core.baselines.base import (
     read_baseline_file,
     write_baseline_file,
 )
-from compevo_core.baselines.features import (
+from compevo_core.baselines.features import FeatureSpace, encode_calendars
+from compevo_core.baselines.leads import (
     ERRORS,
     FLAGS,
     LAST_ERROR,
     PAST_NAMES,
-    FeatureSpace,
-    PublishedErrorSpace,
-    encode_calendars,
-)
-from compevo_core.baselines.weather import (
     SCALES,
     TEMPERATURE,
     PastSpace,
+    PublishedErrorSpace,
     average_blocks,
     encode_degree_blocks,
 )
