@@ -34,7 +34,7 @@ from compevo_core.data.view import (
 )
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError, LeakageError
-from compevo_core.runtime.files import write_json
+from compevo_core.runtime.files import write_bytes, write_json
 from compevo_core.runtime.usage import count_cores
 
 BASELINE_FILE = "baseline.json"
@@ -53,7 +53,7 @@ class ViewForecaster(Protocol):
 
 
 class Baseline(ABC):
-    """A forecaster that is fitted on a train split and saved in a folder.
+    """A forecaster that is fitted on a train split and saved in a folder, without pickle.
 
     :func:`compevo_core.baselines.register` makes a method of its class: the settings, commands,
     reports and the choice on validation then know it.
@@ -83,14 +83,26 @@ class Baseline(ABC):
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit, in the order of the views."""
 
-    @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write all that :meth:`load` needs."""
+        """Write all that :meth:`load` needs; ``baseline.json`` last."""
+        facts, files = self._to_files()
+        for name, content in files.items():
+            write_bytes(folder / name, content)
+        write_baseline_file(folder, self.name, **facts)
 
     @classmethod
-    @abstractmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
+        return cls._from_files(read_baseline_file(folder, cls.name), folder)
+
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """Return what was fitted: facts, ready for JSON, and files by name."""
+        return {}, {}
+
+    @classmethod
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
+        """Return what :meth:`_to_files` told of; its files are in the folder."""
+        return cls()
 
 
 class FitBaseline(Protocol):

@@ -57,7 +57,6 @@ from compevo_core.data.view import (
 )
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError, import_package
-from compevo_core.runtime.files import write_text
 from compevo_core.runtime.usage import count_cores
 
 if TYPE_CHECKING:
@@ -132,21 +131,19 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
         output = self._models[route].predict(rows, num_threads=count_cores())
         return np.asarray(output, dtype=np.float64).reshape(len(views), -1)
 
-    def save(self, folder: Path) -> None:
-        """Write LightGBM's own text models, which run no code, and, last, ``baseline.json``."""
-        for route, booster in self._models.items():
-            # -1 writes all trees: the default would stop at a "best" iteration, and none is chosen.
-            text = booster.model_to_string(num_iteration=-1)
-            write_text(folder / self._name_file(route), text)
-        files = [self._name_file(route) for route in self._models]
-        write_baseline_file(folder, self.name, space=self._space.to_dict(), models=files)
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        # LightGBM's text format is readable, and loading it runs no code. -1 writes all trees: the
+        # default would stop at a "best" iteration, and none is chosen.
+        texts = {
+            self._name_file(route): booster.model_to_string(num_iteration=-1).encode()
+            for route, booster in self._models.items()
+        }
+        return {"space": self._space.to_dict(), "models": list(texts)}, texts
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
         lgb = import_package("lightgbm")
 
-        facts = read_baseline_file(folder, cls.name)
         space = cls._space_class.from_dict(facts["space"])
         boosters = {
             route: lgb.Booster(model_str=(folder / cls._name_file(route)).read_text("utf-8"))
@@ -337,17 +334,15 @@ class LaggedTrees(Baseline):
         ]
         return keep_bounds(views, np.stack(forecast_NH))
 
-    def save(self, folder: Path) -> None:
-        """Write LightGBM's own text model and, last, ``baseline.json``."""
-        write_text(folder / _LAGGED_FILE, self._booster.model_to_string(num_iteration=-1))
-        write_baseline_file(folder, self.name, space=self._space.to_dict(), names=self._names)
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        text = self._booster.model_to_string(num_iteration=-1)
+        facts = {"space": self._space.to_dict(), "names": self._names}
+        return facts, {_LAGGED_FILE: text.encode()}
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote."""
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
         lgb = import_package("lightgbm")
 
-        facts = read_baseline_file(folder, cls.name)
         booster = lgb.Booster(model_str=(folder / _LAGGED_FILE).read_text("utf-8"))
         return cls(FeatureSpace.from_dict(facts["space"]), facts["names"], booster)
 

@@ -9,20 +9,18 @@ entities.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 from threadpoolctl import threadpool_limits
 
 from compevo_core.baselines.base import (
     RoutedBaseline,
     SpaceT,
-    read_baseline_file,
-    write_baseline_file,
 )
 from compevo_core.baselines.features import FeatureSpace, encode_calendars
 from compevo_core.baselines.leads import (
@@ -42,7 +40,6 @@ from compevo_core.data.context import PUBLISHED
 from compevo_core.data.splits import leave_out_blocks
 from compevo_core.data.view import Window, WindowView
 from compevo_core.errors import DataError
-from compevo_core.runtime.files import write_atomically
 
 # Exact solutions are cheap, so a coarse grid is tried in full.
 PENALTIES = (3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 1e5, 1e6)
@@ -176,21 +173,18 @@ class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
         features_NF = self._build_features(self._space, views, route)
         return self._models[route].apply(features_NF, self._space.encode_entities(views))
 
-    def save(self, folder: Path) -> None:
-        """Write ``ridge.safetensors`` and, last, ``baseline.json``."""
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         tensors = {
             f"{route}.{array}": np.ascontiguousarray(getattr(linear_map, array))
             for route, linear_map in self._models.items()
             for array in _ARRAYS
         }
-        write_atomically(folder / TENSORS_FILE, lambda part: save_file(tensors, part))
         penalties = {str(route): linear_map.penalty for route, linear_map in self._models.items()}
-        write_baseline_file(folder, self.name, space=self._space.to_dict(), penalties=penalties)
+        facts = {"space": self._space.to_dict(), "penalties": penalties}
+        return facts, {TENSORS_FILE: save(tensors)}
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
-        facts = read_baseline_file(folder, cls.name)
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
         tensors = load_file(folder / TENSORS_FILE)
         space = cls._space_class.from_dict(facts["space"])
         maps = {
