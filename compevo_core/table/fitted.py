@@ -51,16 +51,33 @@ _ROWS, _ARTICLES = "rows.parquet", "articles.parquet"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Fitted:
+class Known:
+    """What is known of a table: its rows, how it was formed, and the news."""
+
+    rows: pl.DataFrame
+    form: TableForm
+    articles: pl.DataFrame
+
+    def list_frames(self, spec: DatasetSpec) -> dict[str, Any]:
+        """Return what views and windows are built with, by argument."""
+        series = put_on_series(self.rows, self.form.value)
+        frames = {"series": series, **list_covariates(self.rows, self.form, spec)}
+        return {**frames, "articles": self.articles} if self.articles.height else frames
+
+    def add_news(self, articles: pl.DataFrame) -> Self:
+        """Return the same with more articles."""
+        known = pl.concat([self.articles, articles]).unique("article_id", maintain_order=True)
+        return dataclasses.replace(self, articles=known)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fitted(Known):
     """A fit of a table."""
 
     folder: Path  # goes with the forecaster
     files: Mapping[str, bytes]  # of the sealed run, by their place in the folder
-    rows: pl.DataFrame
-    form: TableForm
     spec: DatasetSpec
     facts: Mapping[str, Any]  # the method, and the choice if there was one
-    articles: pl.DataFrame
 
     @property
     def run(self) -> Path:
@@ -95,10 +112,6 @@ class Fitted:
         """The series that ended before the others, and are not forecast."""
         return sorted({*self.rows[SERIES]} - {*self.ends})
 
-    def list_frames(self) -> dict[str, Any]:
-        """Return :func:`list_frames` of what is known."""
-        return list_frames(self.rows, self.form, self.spec, self.articles)
-
     def load_population(self, views: Sequence[WindowView]) -> "CompEvoForecaster":
         """Load what was trained, with the news of some views."""
         from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -108,11 +121,6 @@ class Fitted:
         return CompEvoForecaster.load(self.run, news)
 
     # ---- what joins it ----
-
-    def add_news(self, articles: pl.DataFrame) -> Self:
-        """Return the fit with more articles."""
-        known = pl.concat([self.articles, articles]).unique("article_id", maintain_order=True)
-        return dataclasses.replace(self, articles=known)
 
     def add_rows(self, table: Frame, series: str) -> Self:
         """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
@@ -225,14 +233,6 @@ def read_ahead(table: Frame, rows: pl.DataFrame, form: TableForm, series: str) -
     added, read = read_table(table, wide, form.clock)
     names = rows.select(pl.col(SERIES).unique(maintain_order=True))
     return added if read.series else names.join(added.drop(SERIES), how="cross")
-
-
-def list_frames(
-    rows: pl.DataFrame, form: TableForm, spec: DatasetSpec, articles: pl.DataFrame
-) -> dict[str, Any]:
-    """Return what views and windows are built with, by argument."""
-    frames = {"series": put_on_series(rows, form.value), **list_covariates(rows, form, spec)}
-    return {**frames, "articles": articles} if articles.height else frames
 
 
 def gather_news(

@@ -49,8 +49,8 @@ from compevo_core.table.covariates import read_news, require_ahead
 from compevo_core.table.fitted import (
     RUN,
     Fitted,
+    Known,
     gather_news,
-    list_frames,
     make_folder,
     read_ahead,
     read_files,
@@ -189,7 +189,8 @@ class Forecaster:
             DataError: the table cannot be read, or is too short.
             ConfigError: there is no such method, or it reads no news.
         """
-        rows, form = self._read(df, future)
+        known = self._know(df, future, news)
+        form = known.form
         read = {
             form.series,
             form.time,
@@ -205,7 +206,12 @@ class Forecaster:
                 "past or text, or leave them out",
                 stacklevel=2,
             )
-        return self._fit_rows(rows, form, self._read_news(df, news, form.clock), on_step)
+        return self._fit_known(known, on_step)
+
+    def _know(self, df: Frame, future: Frame, news: Frame) -> Known:
+        """Return what a table, columns known ahead, and news say."""
+        rows, form = self._read(df, future)
+        return Known(rows=rows, form=form, articles=self._read_news(df, news, form.clock))
 
     def _read(self, df: Frame, future: Frame) -> tuple[pl.DataFrame, TableForm]:
         """Return the rows of a table, and of another with the columns known ahead, and the form."""
@@ -241,9 +247,7 @@ class Forecaster:
             frames.append(read_news(news, clock, time=self.time, text=self.text or "title"))
         return pl.concat(frames).unique("article_id", maintain_order=True)
 
-    def _fit_rows(
-        self, rows: pl.DataFrame, form: TableForm, articles: pl.DataFrame, on_step: OnStep
-    ) -> Self:
+    def _fit_known(self, known: Known, on_step: OnStep) -> Self:
         from compevo_core.training.trainer import train
 
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
@@ -256,11 +260,11 @@ class Forecaster:
         # Refuses an unknown name before anything is cut.
         config = self._configure()
 
-        spec = self._plan(rows, form)
-        for (name,), part in keep_values(rows).group_by(SERIES, maintain_order=True):
+        spec = self._plan(known)
+        for (name,), part in keep_values(known.rows).group_by(SERIES, maintain_order=True):
             for fault in describe_faults(f"series {name}", part, spec.step):
                 warnings.warn(fault, stacklevel=3)
-        windows = build_windows(spec, **list_frames(rows, form, spec, articles))
+        windows = build_windows(spec, **known.list_frames(spec))
         train_windows, val_windows = windows.split("train"), windows.split("val")
         if not len(train_windows) or not len(val_windows):
             reasons = windows.manifest["dropped_origins"]
@@ -273,9 +277,9 @@ class Forecaster:
         fit: FitBaseline = fit_baseline
         choice: MethodChoice | None = None
         facts: dict[str, Any] = {"method": self.method}
-        default = RunConfig().encoder if articles.height else ""
+        default = RunConfig().encoder if known.articles.height else ""
         encoder = default if config is None else config.encoder
-        news = gather_news(articles, windows.views(), encoder)
+        news = gather_news(known.articles, windows.views(), encoder)
         if config is None:
             if find_spec("lightgbm") is None:
                 warnings.warn(
@@ -294,11 +298,11 @@ class Forecaster:
         self._fit = Fitted(
             folder=folder,
             files=read_files(folder / RUN, folder),
-            rows=rows,
-            form=form,
+            rows=known.rows,
+            form=known.form,
             spec=spec,
             facts=facts,
-            articles=articles,
+            articles=known.articles,
         )
         if choice is not None and choice.news is not None:
             on_step(choice.news.sentence)
@@ -313,12 +317,12 @@ class Forecaster:
             return RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
         return configure_method(self.method, seed=self.seed)
 
-    def _plan(self, rows: pl.DataFrame, form: TableForm) -> DatasetSpec:
+    def _plan(self, known: Known) -> DatasetSpec:
         low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
         return plan_windows(
-            rows,
-            form.clock.step,
-            form.clock.place_zone,
+            known.rows,
+            known.form.clock.step,
+            known.form.clock.place_zone,
             horizon=self.horizon and int(self.horizon),
             lookback=self.lookback and int(self.lookback),
             country=self.country,
@@ -461,14 +465,14 @@ class Forecaster:
         for name, number in (("windows", windows), ("step", step)):
             if number is not None and number < 1:
                 raise ConfigError(f"{name} = {number}: give 1 or more")
-        rows, form, articles = self._take(df, future, news)
-        spec = self._plan(rows, form)
+        known = self._take(df, future, news)
+        form, spec = known.form, self._plan(known)
         # Windows begin when forecasts may, and share no step unless asked to.
         every = round(find_distance(spec) / spec.step)
         apart = step or math.ceil(spec.horizon_steps / every) * every
         if apart % every:
             raise ConfigError(f"step = {step}: forecasts begin every {every} steps; give {every}")
-        end = min(find_current_ends(rows, form, spec.horizon_steps).values())
+        end = min(find_current_ends(known.rows, form, spec.horizon_steps).values())
         cutoff = shift(end, -(windows - 1) * apart - spec.horizon_steps, spec.step)
         origins = {shift(cutoff, number * apart, spec.step) for number in range(windows)}
 
@@ -477,7 +481,7 @@ class Forecaster:
             twin = dataclasses.replace(
                 self, method=method, horizon=spec.horizon_steps, freq=name_step(spec.step)
             )
-            scored, prediction = twin._test(rows, form, articles, origins, on_step)
+            scored, prediction = twin._test(known, origins, on_step)
             name = method if methods else twin.method_
             made = _tabulate(prediction, spec.horizon_steps, level, name)
             columns |= {name: made["mean"]} if methods and level is None else made
@@ -493,19 +497,12 @@ class Forecaster:
             **columns,
         )
 
-    def _take(
-        self,
-        df: Frame,
-        future: Frame,
-        news: Frame,
-    ) -> tuple[pl.DataFrame, TableForm, pl.DataFrame]:
-        """Return rows, form and articles of a table, or of the fitted one and more news."""
-        if df is None:
-            fit = self._fitted
-            more = self._read_news(None, news, fit.form.clock)
-            return fit.rows, fit.form, fit.add_news(more).articles
-        rows, form = self._read(df, future)
-        return rows, form, self._read_news(df, news, form.clock)
+    def _take(self, df: Frame, future: Frame, news: Frame) -> Known:
+        """Return what a table says, or the fitted one and more news."""
+        if df is not None:
+            return self._know(df, future, news)
+        fit = self._fitted
+        return fit.add_news(self._read_news(None, news, fit.form.clock))
 
     def audit(self, news: Frame = None, df: Frame = None) -> NewsAudit:
         """Return whether news tells of a table's values, by a test with its power.
@@ -522,36 +519,31 @@ class Forecaster:
         Raises:
             DataError: there is no news, or the table is too short to tell.
         """
-        rows, form, articles = self._take(df, None, news)
-        spec = self._plan(rows, form)
-        windows = build_windows(spec, **list_frames(rows, form, spec, articles))
-        known = join_for_refit(windows.split("train"), windows.split("val"))
-        pool = gather_news(articles, known.views(), RunConfig().encoder)
+        known = self._take(df, None, news)
+        spec = self._plan(known)
+        cut = build_windows(spec, **known.list_frames(spec))
+        windows = join_for_refit(cut.split("train"), cut.split("val"))
+        pool = gather_news(known.articles, windows.views(), RunConfig().encoder)
         if not pool:
             raise DataError("no window has news: give stamps and titles before the table's end")
-        return audit_news(known, pool)
+        return audit_news(windows, pool)
 
     def _test(
-        self,
-        rows: pl.DataFrame,
-        form: TableForm,
-        articles: pl.DataFrame,
-        origins: set[datetime],
-        on_step: OnStep,
+        self, known: Known, origins: set[datetime], on_step: OnStep
     ) -> "tuple[WindowSet, Prediction]":
         """Fit on what is before the first origin; return the windows from all, and forecasts."""
         cutoff = min(origins)
-        before = rows.filter(pl.col(START) < cutoff)
+        before = dataclasses.replace(known, rows=known.rows.filter(pl.col(START) < cutoff))
         try:
-            self._plan(before, form)
+            self._plan(before)
         except DataError as error:
             raise DataError(f"before {len(origins)} window(s), {error}; or test fewer") from error
-        fit = self._fit_rows(before, form, articles, on_step)._fitted
+        fit = self._fit_known(before, on_step)._fitted
 
-        frames = _list_learnt(dataclasses.replace(fit, rows=rows, articles=articles))
+        frames = _list_learnt(dataclasses.replace(fit, rows=known.rows))
         scored = build_windows(select_later(fit.spec), **frames, origins=origins)
         if not scored:
-            raise DataError(f"no series has a whole window from {form.clock.say(cutoff)} on")
+            raise DataError(f"no series has a whole window from {known.form.clock.say(cutoff)} on")
         steps = Steps([1] * len({view.origin_utc for view in scored.views()}), on_step)
         steps.begin("windows forecast")
         # Told after each window but the last, as the next one begins.
@@ -710,7 +702,7 @@ def _list_learnt(fit: Fitted) -> dict[str, Any]:
     for name in sorted({*fit.rows[SERIES]} - learnt.keys()):
         warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
     rows = fit.rows.filter(pl.col(SERIES).is_in(list(learnt)))
-    return dataclasses.replace(fit, rows=rows).list_frames()
+    return dataclasses.replace(fit, rows=rows).list_frames(fit.spec)
 
 
 def _centre_sparse(prediction: "Prediction", views: Sequence[WindowView]) -> "Prediction":

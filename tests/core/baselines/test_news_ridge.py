@@ -19,7 +19,6 @@ from compevo_core.evaluation.news_audit import audit_news
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.issued import measure_news_change
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.table.fitted import list_frames
 from compevo_core.training.prior import PriorKey, PriorSet
 from compevo_core.training.trainer import train as train_run
 from compevo_core.training.training_data import join_for_refit
@@ -60,9 +59,9 @@ class Hashing(HashingEncoder):
 def cut(table, news, horizon=1):
     """Return windows of train and of validation, and all articles as a pool."""
     forecaster = Forecaster(horizon=horizon)
-    rows, form, articles = forecaster._take(table, None, news)
-    spec = forecaster._plan(rows, form)
-    windows = build_windows(spec, **list_frames(rows, form, spec, articles))
+    known = forecaster._take(table, None, news)
+    spec, articles = forecaster._plan(known), known.articles
+    windows = build_windows(spec, **known.list_frames(spec))
     pool = NewsPool(articles, Hashing().encode(articles["title"].to_list()), Hashing.name)
     return windows.split("train"), windows.split("val"), pool
 

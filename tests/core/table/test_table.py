@@ -157,7 +157,7 @@ def test_a_forecast_begins_when_the_table_has_values_again():
     fit = fitted._fitted
     for day, is_known in (("2024-06-30", True), ("2024-07-01", True), ("2024-07-02", False)):
         origin = pd.Timestamp(day, tz="UTC").to_pydatetime()
-        built = build_views(fit.spec, **fit.list_frames(), origin_utc=origin)
+        built = build_views(fit.spec, **fit.list_frames(fit.spec), origin_utc=origin)
         assert bool(built.views) == is_known
     assert fitted.predict(table.tail(1).assign(ds=pd.Timestamp("2024-07-01"))).shape[0] == 4
 
