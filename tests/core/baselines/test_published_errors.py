@@ -106,7 +106,7 @@ def test_what_the_train_split_did_not_have_is_refused(name, windows):
         fitted.predict([replace(view, entity="QLD1")])
     with pytest.raises(DataError, match="have no published forecast, first"):
         fitted.predict([replace(view, published=None)])
-    with pytest.raises(DataError, match="no published forecast with its errors"):
+    with pytest.raises(DataError, match="holds a published forecast with its errors"):
         fit_baseline(name, make_window_set(40))
     assert not is_applicable(name, make_window_set(3)) and is_applicable(name, windows)
 
