@@ -244,11 +244,12 @@ class RoutedBaseline(Baseline, Generic[SpaceT, ModelT]):
         """Fit the model of every route on the unmasked targets of train windows."""
         raise_if_held_out(train, cls.name)
         space = cls._space_class.fit(train)
+        fit_model = partial(cls(space, {})._fit_model, seed=seed)
 
         # LightGBM releases the GIL. BLAS is limited here, as limits in threads end out of order.
         chosen = [space.select_train(train, route) for route in space.routes]
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(count_cores()) as threads:
-            models = threads.map(partial(cls._fit_model, space, seed=seed), chosen, space.routes)
+            models = threads.map(fit_model, chosen, space.routes)
             return cls(space, dict(zip(space.routes, models, strict=True)))
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -263,11 +264,8 @@ class RoutedBaseline(Baseline, Generic[SpaceT, ModelT]):
         change_NH = self._space.scaler.stack_spreads(views) * output_NH
         return keep_bounds(views, self._space.stack_references(views) + change_NH)
 
-    @classmethod
     @abstractmethod
-    def _fit_model(
-        cls, space: SpaceT, windows: Sequence[Window], route: int, seed: int
-    ) -> ModelT: ...
+    def _fit_model(self, windows: Sequence[Window], route: int, seed: int) -> ModelT: ...
 
     @abstractmethod
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:

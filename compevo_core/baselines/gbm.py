@@ -98,35 +98,29 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     def _name_file(route: int) -> str:
         return f"trees_{route}_unknown.txt"
 
-    @staticmethod
     @abstractmethod
-    def _build_columns(
-        space: SpaceT, views: Sequence[WindowView], route: int
-    ) -> dict[str, FloatArray]:
+    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         """Return the columns by name: (N, H), or (N, 1) where all steps of a window share it."""
 
-    @classmethod
-    def _fit_model(
-        cls, space: SpaceT, windows: Sequence[Window], route: int, seed: int
-    ) -> "lgb.Booster":
+    def _fit_model(self, windows: Sequence[Window], route: int, seed: int) -> "lgb.Booster":
         lgb = import_package("lightgbm")
 
         # One row per step, so a masked target costs that row and not its window.
-        target = space.scale_targets(windows).reshape(-1)
+        target = self._space.scale_targets(windows).reshape(-1)
         is_known = np.isfinite(target)
 
         views = [window.view for window in windows]
-        columns = cls._build_columns(space, views, route)
+        columns = self._build_columns(views, route)
         names = ["step", *columns]
         data = lgb.Dataset(
             _build_rows(columns, find_horizon(views))[is_known],
             target[is_known],
             feature_name=names,
         )
-        return lgb.train(SETTINGS | cls._settings | {"seed": seed}, data, cls._rounds)
+        return lgb.train(SETTINGS | self._settings | {"seed": seed}, data, self._rounds)
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        rows = _build_rows(self._build_columns(self._space, views, route), find_horizon(views))
+        rows = _build_rows(self._build_columns(views, route), find_horizon(views))
         # Rows are independent: the number of threads changes no bit.
         output = self._models[route].predict(rows, num_threads=count_cores())
         return np.asarray(output, dtype=np.float64).reshape(len(views), -1)
@@ -170,10 +164,8 @@ class BoostedTrees(_Trees[FeatureSpace]):
     def _name_file(route: int) -> str:
         return "with_weather.txt" if route else "without_weather.txt"
 
-    @staticmethod
-    def _build_columns(
-        space: FeatureSpace, views: Sequence[WindowView], route: int
-    ) -> dict[str, FloatArray]:
+    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
+        space = self._space
         z_NH = space.scale_recent(views)
         steps_H = np.arange(find_horizon(views))
 
@@ -220,10 +212,8 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
     # MAE is the first measure of every table
     _settings: ClassVar[dict[str, Any]] = {"objective": "regression_l1", "num_leaves": 31}
 
-    @staticmethod
-    def _build_columns(
-        space: PublishedErrorSpace, views: Sequence[WindowView], route: int
-    ) -> dict[str, FloatArray]:
+    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
+        space = self._space
         steps = space.encode_steps(views)
         columns = {**steps, "entity": _encode_entity(space, views), **space.encode_days(views)}
         spread_N1 = space.scaler.stack_spreads(views)
@@ -241,10 +231,8 @@ class OwnWeatherTrees(_Trees[PastSpace]):
     # Fewer bins are twice as fast, and no worse
     _settings: ClassVar[dict[str, Any]] = PublishedErrorTrees._settings | {"max_bin": 63}
 
-    @staticmethod
-    def _build_columns(
-        space: PastSpace, views: Sequence[WindowView], route: int
-    ) -> dict[str, FloatArray]:
+    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
+        space = self._space
         entity_N1 = _encode_entity(space, views)
         return {"entity": entity_N1, **space.encode_steps(views), **space.encode_days(views)}
 

@@ -150,27 +150,23 @@ class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
 
     _least_spread: ClassVar[float] = 0.0
 
-    @staticmethod
     @abstractmethod
-    def _build_features(space: SpaceT, views: Sequence[WindowView], route: int) -> FloatArray:
+    def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
         """Return the columns (N, F) of a route."""
 
-    @classmethod
-    def _fit_model(
-        cls, space: SpaceT, windows: Sequence[Window], route: int, seed: int
-    ) -> LinearMap:
+    def _fit_model(self, windows: Sequence[Window], route: int, seed: int) -> LinearMap:
         views = [window.view for window in windows]
         return LinearMap.fit(
             views,
-            cls._build_features(space, views, route),
-            space.scale_targets(windows),
-            space.encode_entities(views),
-            len(space.entities),
-            cls._least_spread,
+            self._build_features(views, route),
+            self._space.scale_targets(windows),
+            self._space.encode_entities(views),
+            len(self._space.entities),
+            self._least_spread,
         )
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        features_NF = self._build_features(self._space, views, route)
+        features_NF = self._build_features(views, route)
         return self._models[route].apply(features_NF, self._space.encode_entities(views))
 
     def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -210,8 +206,8 @@ class CalendarRidge(_Ridge[FeatureSpace]):
     title = "Calendar ridge"
     _space_class = FeatureSpace
 
-    @staticmethod
-    def _build_features(space: FeatureSpace, views: Sequence[WindowView], route: int) -> FloatArray:
+    def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        space = self._space
         z_NH = space.scale_recent(views)
         level = z_NH.mean(axis=1, keepdims=True)
 
@@ -235,15 +231,12 @@ class PublishedErrorRidge(_Ridge[PublishedErrorSpace]):
     title = "Ridge on the published forecast's error"
     _space_class = PublishedErrorSpace
 
-    @staticmethod
-    def _build_features(
-        space: PublishedErrorSpace, views: Sequence[WindowView], route: int
-    ) -> FloatArray:
-        steps = space.encode_steps(views)
+    def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        steps = self._space.encode_steps(views)
         known_NH = np.where(np.isnan(steps[LAST_ERROR]), steps[_WEEK_MEAN], steps[LAST_ERROR])
         # Covariates enter only by day: at dawn, solar power hardly varies in winter, and a column
         # in units of that spread would run away in summer.
-        days = space.encode_days(views).values()
+        days = self._space.encode_days(views).values()
         parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days]
         return np.concatenate(parts, axis=1)
 
@@ -260,8 +253,8 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
     _space_class = PastSpace
     _least_spread = 0.3
 
-    @staticmethod
-    def _build_features(space: PastSpace, views: Sequence[WindowView], route: int) -> FloatArray:
+    def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        space = self._space
         steps, days = space.encode_steps(views), space.encode_days(views)
         # Half-hours that were not known yet are those of the day before.
         yesterday_NH, before_NH, week_NH = (steps[name] for name in PAST_NAMES)
