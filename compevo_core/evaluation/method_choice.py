@@ -25,8 +25,8 @@ from compevo_core.baselines import (
     PRIORS,
     Baseline,
     FitBaseline,
-    NewsFits,
     SharedFits,
+    add_news,
     find_cost,
     is_applicable,
     list_news_readers,
@@ -211,7 +211,7 @@ def choose_method(
         )
     days = [view.calendar.target_date for view in known.views()]
     known = _thin(known)
-    fit = NewsFits(fit or SharedFits(), news)
+    fit = add_news(fit or SharedFits(), news)
     left_out: dict[str, str] = {}
     candidates = []
     origins = sorted({view.origin_utc for view in train.views()})

@@ -236,7 +236,7 @@ class PriorSet:
         # What news says is learnt in training: the articles of all windows are not at hand in use.
         if isinstance(prior, NewsRidge):
             key = dataclasses.replace(key, name=prior.base.name)
-            return prior.replace_base(_fit(key, known, self.fit_baseline))
+            return dataclasses.replace(prior, base=_fit(key, known, self.fit_baseline))
         return _fit(key, known, self.fit_baseline)
 
     def copy(self) -> Self:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compevo_core.agents.experience import Experience
-from compevo_core.baselines import FitBaseline, NewsFits, fit_baseline
+from compevo_core.baselines import FitBaseline, add_news, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
@@ -124,7 +124,7 @@ def train(
             folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
             return folder.read_metrics()
 
-        fit = NewsFits(fit, news)
+        fit = add_news(fit, news)
         data = TrainingData.prepare(config, train_windows, val_windows, fit)
         schedule = RunSchedule.plan(config, data.sampler.rounds_per_epoch)
         if config.has_agents and shards.is_first:

@@ -665,11 +665,11 @@ def _load_daily(
     on_step(f"loading {run.name}")
     states = open_states(run)
     state = states.find(later, until)
-    if state is not None and is_fresh and state[1].facts["made_by"] != states.version:
+    if state is not None and is_fresh and state.facts["made_by"] != states.version:
         state = None
 
     # Only what is still to be forecast needs its news.
-    ahead = [w.view for w in state[0].list_forecast(state[1].step)] if state else later.views()
+    ahead = [w.view for w in state.replay.list_forecast(state.step)] if state else later.views()
     news = read_news(deployment, find_encoder(run), (*views, *ahead), log=log)
     forecaster = load_population(run, news, fit=deployment.shared_fits())
     known, forecast = forecaster.catch_up(later, until, states, state, on_step)
@@ -677,7 +677,7 @@ def _load_daily(
         f"{dataset}: errors of {known} windows since validation are known, {forecast} of "
         "them forecast just now"
     )
-    is_old = state is not None and state[1].facts["made_by"] != states.version
+    is_old = state is not None and state.facts["made_by"] != states.version
     notes = [OLD_STATE.format(dataset=dataset)] if is_old else []
     notes += [f"the kept state {name} was damaged and is learnt again" for name in states.damaged]
     return forecaster, news, tuple(notes), known
