@@ -58,7 +58,6 @@ from compevo_core.report.tables import (
     format_number,
     format_percent,
     join_items,
-    markdown_table,
     method_name,
     scope_name,
     tabulate,
@@ -520,7 +519,7 @@ def format_short_sets(inputs: ReportInputs) -> str:
         lines.append((f"`{name}`, {counts[name]}", naive, "; ".join(named), figure))
     title = "The paper's own test windows, MAE in MW"
     header = (title, method_name(NAIVE), "Here, no language model", "The paper's CompEvo")
-    return markdown_table(header, lines, align="lrlr")
+    return Table(header=header, rows=lines, text_columns=(0, 2)).to_markdown()
 
 
 PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = {

@@ -17,6 +17,7 @@ import io
 import json
 import lzma
 import re
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -294,14 +295,12 @@ def unzip_nested(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> It
 
 def untar(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
     """Yield the regular files of a tar or tar.gz of at most ``cap`` bytes, in name order."""
-    import tarfile
-
     raise_if_html(content, name)
     plain = gunzip(content, name, cap) if content.startswith(_GZIP_MAGIC) else content
 
     members: list[Member] = []
     with (
-        _translate_damage(name, "tar", tarfile.TarError),
+        _translate_damage(name, "tar"),
         tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as bundle,
     ):
         for info in bundle:
@@ -320,7 +319,7 @@ def untar(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[
 
 
 @contextmanager
-def _translate_damage(name: str, form: str, *others: type[Exception]) -> Iterator[None]:
+def _translate_damage(name: str, form: str) -> Iterator[None]:
     """Turn what the standard library raises of a packed file into this project's errors."""
     try:
         yield
@@ -337,7 +336,7 @@ def _translate_damage(name: str, form: str, *others: type[Exception]) -> Iterato
         OSError,
         EOFError,
         ValueError,
-        *others,
+        tarfile.TarError,
     ) as error:
         raise SourceTransient(
             f"{name}: the {form} is damaged or truncated ({error}); fetch or copy the file again"
