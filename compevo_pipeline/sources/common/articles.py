@@ -33,7 +33,7 @@ LOSSES = (
     *("empty answers", "records", "without a title"),
     *("unreadable", "repairs", "bytes replaced"),
 )
-"""What is counted of news files beyond ``files`` and ``articles``, whatever their publisher."""
+"""What is counted of every publisher's news files beyond ``files`` and ``articles``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,11 +126,11 @@ def test_both_doors_plan_and_forecast_alike(freq, count, period, method, run, tm
     out = tmp_path / "wave.parquet"
     run("forecast", "wave", "--parquet", out)
 
-    spec, plan = make_spec(read_declaration(tmp_path / "wave.toml")), fitted._fitted.plan
+    spec, planned = make_spec(read_declaration(tmp_path / "wave.toml")), fitted._fitted.spec
     same = ("lookback_steps", "horizon_steps", "stride_steps", "season_steps", "bounds")
     for name in (*same, "max_fill_steps", "max_filled_inputs"):
-        assert getattr(spec, name) == getattr(plan.spec, name), name
-    days = [(span.split, span.first_day, span.last_day) for span in plan.spec.spans]
+        assert getattr(spec, name) == getattr(planned, name), name
+    days = [(span.split, span.first_day, span.last_day) for span in planned.spans]
     assert [(span.split, span.first_day, span.last_day) for span in spec.spans] == days
     # What is issued has steps of weekends too.
     start = pl.col("start_utc").dt.replace_time_zone(None)
