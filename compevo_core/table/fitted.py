@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -44,7 +44,9 @@ from compevo_core.table.frames import (
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
-_RUN, _FACTS = "run", "table.json"
+RUN = "run"
+"""The folder of the sealed run in a folder of a fit."""
+_FACTS = "table.json"
 _ROWS, _ARTICLES = "rows.parquet", "articles.parquet"
 
 
@@ -72,11 +74,17 @@ class Known:
 class Fitted(Known):
     """A fit of a table."""
 
-    files: Mapping[str, bytes]  # of the sealed run, by their place in its folder
-    learnt: Collection[str]  # names of the series that were fitted
-    encoder: str  # what it reads news by; empty where it reads none
+    folder: Path  # goes with the forecaster
+    files: Mapping[str, bytes]  # of the sealed run, by their place in the folder
     spec: DatasetSpec
     facts: Mapping[str, Any]  # the method, and the choice if there was one
+
+    @property
+    def run(self) -> Path:
+        """The sealed run, written again where its temporary folder was cleaned."""
+        if not all((self.folder / name).is_file() for name in self.files):
+            write_files(self.files, self.folder)
+        return self.folder / RUN
 
     @cached_property
     def ends(self) -> dict[str, datetime]:
@@ -107,14 +115,10 @@ class Fitted(Known):
     def load_population(self, views: Sequence[WindowView]) -> "CompEvoForecaster":
         """Load what was trained, with the news of some views."""
         from compevo_core.forecast.forecaster import CompEvoForecaster
+        from compevo_core.training.artifact import read_config
 
-        news = gather_news(self.articles, views, self.encoder)
-        folder = Path(tempfile.mkdtemp(prefix="compevo-"))
-        write_files(self.files, folder)
-        population = CompEvoForecaster.load(folder, news)
-        # It reads the days of train when a fit is due.
-        weakref.finalize(population, shutil.rmtree, folder, ignore_errors=True)
-        return population
+        news = gather_news(self.articles, views, read_config(self.run).encoder)
+        return CompEvoForecaster.load(self.run, news)
 
     # ---- what joins it ----
 
@@ -167,54 +171,60 @@ class Fitted(Known):
         """Write everything into a folder; DataError if it holds something else."""
         if folder.exists() and any(folder.iterdir()) and not (folder / _FACTS).is_file():
             raise DataError(f"{folder} holds other files; name a new folder")
-        shutil.rmtree(folder / _RUN, ignore_errors=True)
-        write_files(self.files, folder / _RUN)
+        shutil.rmtree(folder / RUN, ignore_errors=True)
+        write_files(self.files, folder)
         self.rows.write_parquet(folder / _ROWS)
         self.articles.write_parquet(folder / _ARTICLES)
         form = TypeAdapter(TableForm).dump_python(self.form, mode="json")
         spec = TypeAdapter(DatasetSpec).dump_python(self.spec, mode="json")
-        kept = {"params": params, "facts": self.facts, "form": form, "spec": spec}
-        kept |= {"learnt": list(self.learnt), "encoder": self.encoder}
-        write_json(folder / _FACTS, kept)
+        facts = {"params": params, "facts": self.facts, "form": form, "spec": spec}
+        write_json(folder / _FACTS, facts)
         return folder
 
     @classmethod
-    def read(cls, folder: Path) -> tuple[Self, dict[str, Any]]:
-        """Return what :meth:`write` wrote, and the parameters.
+    def read(cls, source: Path, folder: Path) -> tuple[Self, dict[str, Any]]:
+        """Return what :meth:`write` wrote, and the parameters; ``folder`` is for its run.
 
-        DataError if the folder holds nothing of the kind, or was damaged since.
+        DataError if the source holds nothing of the kind, or was damaged since.
         """
-        if not (folder / _FACTS).is_file():
-            raise DataError(f"{folder} holds no forecaster; give a folder that save wrote")
+        if not (source / _FACTS).is_file():
+            raise DataError(f"{source} holds no forecaster; give a folder that save wrote")
         try:
-            raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+            raw = json.loads((source / _FACTS).read_text(encoding="utf-8"))
             fit = cls(
-                files=read_files(folder / _RUN),
-                learnt=raw["learnt"],
-                encoder=raw["encoder"],
-                rows=pl.read_parquet(folder / _ROWS),
+                folder=folder,
+                files=read_files(source / RUN, source),
+                rows=pl.read_parquet(source / _ROWS),
                 form=TypeAdapter(TableForm).validate_python(raw["form"]),
                 spec=TypeAdapter(DatasetSpec).validate_python(raw["spec"]),
                 facts=raw["facts"],
-                articles=pl.read_parquet(folder / _ARTICLES),
+                articles=pl.read_parquet(source / _ARTICLES),
             )
             params = raw["params"].items()
         except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
-            raise DataError(f"{folder} is damaged ({error}); save the forecaster again") from error
+            raise DataError(f"{source} is damaged ({error}); save the forecaster again") from error
         return fit, {name: tuple(v) if isinstance(v, list) else v for name, v in params}
 
 
-def read_files(folder: Path) -> dict[str, bytes]:
-    """Return the content of every file below a folder, by its path from there."""
+def read_files(folder: Path, root: Path) -> dict[str, bytes]:
+    """Return the content of every file below a folder, by its path from ``root``."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
 
 
-def write_files(files: Mapping[str, bytes], folder: Path) -> None:
+def write_files(files: Mapping[str, bytes], root: Path) -> None:
     """Write what :func:`read_files` gave."""
+    root.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+
+
+def make_folder(owner: object) -> Path:
+    """Return a new folder that goes when the object does."""
+    folder = Path(tempfile.mkdtemp(prefix="compevo-"))
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def read_ahead(table: Frame, rows: pl.DataFrame, form: TableForm, series: str) -> pl.DataFrame:

@@ -12,7 +12,6 @@ writing tables (``table.frames``), the choice of a method (``evaluation.method_c
 import dataclasses
 import html
 import math
-import tempfile
 import warnings
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -48,9 +47,11 @@ from compevo_core.evaluation.news_audit import NewsAudit, audit_news
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
 from compevo_core.table.fitted import (
+    RUN,
     Fitted,
     Known,
     gather_news,
+    make_folder,
     read_ahead,
     read_files,
 )
@@ -292,14 +293,11 @@ class Forecaster:
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
 
         on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
-        with tempfile.TemporaryDirectory(prefix="compevo-") as name:
-            run = Path(name) / "run"
-            train(config, train_windows, val_windows, news, run, fit=fit, facts=facts)
-            files, learnt = read_files(run), tuple(read_scaler(run).mean)
+        folder = make_folder(self)
+        train(config, train_windows, val_windows, news, folder / RUN, fit=fit, facts=facts)
         self._fit = Fitted(
-            files=files,
-            learnt=learnt,
-            encoder=config.encoder,
+            folder=folder,
+            files=read_files(folder / RUN, folder),
             rows=known.rows,
             form=known.form,
             spec=spec,
@@ -653,10 +651,15 @@ class Forecaster:
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read what :meth:`save` wrote; DataError if the folder holds nothing of the kind."""
-        fit, params = Fitted.read(Path(folder).expanduser())
-        loaded = cls(**params)
-        loaded._fit = fit
-        return loaded
+        loaded = cls()
+        loaded._fit, params = Fitted.read(Path(folder).expanduser(), make_folder(loaded))
+        return loaded.set_params(**params)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Set what was pickled or copied; the run gets a folder of this object's own."""
+        self.__dict__.update(state)
+        if self._fit is not None:
+            self._fit = dataclasses.replace(self._fit, folder=make_folder(self))
 
     # ---- in words ----
 
@@ -695,9 +698,10 @@ class Forecaster:
 
 def _list_learnt(fit: Fitted) -> dict[str, Any]:
     """Return the frames of the series that were fitted; warn of the others."""
-    for name in sorted({*fit.rows[SERIES]} - {*fit.learnt}):
+    learnt = read_scaler(fit.run).mean
+    for name in sorted({*fit.rows[SERIES]} - learnt.keys()):
         warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
-    rows = fit.rows.filter(pl.col(SERIES).is_in(list(fit.learnt)))
+    rows = fit.rows.filter(pl.col(SERIES).is_in(list(learnt)))
     return dataclasses.replace(fit, rows=rows).list_frames(fit.spec)
 
 

@@ -1,5 +1,6 @@
 """What strangers' tables hold: stamps and cells as texts, own ends, faults, folders that go."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -154,7 +155,12 @@ def test_no_forecast_is_below_zero_where_no_value_is():
     assert free["q0.025"].min() < 0
 
 
-def test_a_fit_outlives_a_child_of_the_process():
+def test_a_fit_outlives_its_temporary_folder_and_a_child_of_the_process():
+    fitted = clone(RIDGE).fit(make_days())
+    expected = fitted.predict()
+    shutil.rmtree(fitted._fitted.folder)
+    assert fitted.predict().equals(expected)
+
     code = (
         "import os, sys\n"
         "from tests.core.table.test_doors import RIDGE, make_days\n"
