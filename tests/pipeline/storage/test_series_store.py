@@ -45,7 +45,7 @@ def tree(root):
     ],
     ids=["later", "in the same instant", "earlier", "without its values"],
 )
-def test_what_was_fetched_last_replaces_and_no_value_is_lost(store, given, fetched, counts, stored):
+def test_the_last_fetch_wins_and_loses_no_value(store, given, fetched, counts, stored):
     store.write("electricity", series(values=(1.0, 2.0, 3.0)))
     report = store.write("electricity", series(values=given, fetched=fetched))
     assert {name: getattr(report, name) for name in counts} == counts
@@ -54,13 +54,13 @@ def test_what_was_fetched_last_replaces_and_no_value_is_lost(store, given, fetch
 
 
 @pytest.mark.parametrize(("later", "kept"), [(9.0, 9.0), (None, 1.0)])
-def test_of_two_rows_of_one_key_in_one_frame_the_later_value_wins(store, later, kept):
+def test_the_later_of_two_rows_wins(store, later, kept):
     frame = pl.concat([series(values=(later,), fetched=LATER), series(values=(1.0,))])
     assert store.write("electricity", frame).superseded == 1
     assert values(store) == [kept]
 
 
-def test_a_prefix_selects_series_and_other_frames_in_the_folder_are_not_series(store, tmp_path):
+def test_a_prefix_selects_series_alone(store, tmp_path):
     store.write("electricity", pl.concat([series(), series("AEMO/HISTDEMAND/NSW1")]))
     other = tmp_path / "series" / "electricity" / "benchmark.parquet"
     pl.DataFrame({"record": [1]}).write_parquet(other)
@@ -69,24 +69,19 @@ def test_a_prefix_selects_series_and_other_frames_in_the_folder_are_not_series(s
     assert store.read("electricity").height == 6
 
 
-def test_a_bad_frame_is_refused_before_anything_is_touched(store, tmp_path):
+def test_a_bad_frame_touches_nothing(store, tmp_path):
     store.write("electricity", series())
     before = tree(tmp_path)
     guessed = series("AEMO/X/Y").with_columns(flag=pl.lit("guess"))
     bad = pl.concat([series(fetched=LATER, values=(7.0,)), guessed])
-    with pytest.raises(DataError, match="unknown flag"):
+    with pytest.raises(DataError, match="flag"):
         store.write("electricity", bad)
     for name in ("../outside", "noslash", "AEMO/a b"):
-        with pytest.raises(DataError, match="not SOURCE/NAME"):
+        with pytest.raises(DataError, match="SOURCE/NAME"):
             store.write("electricity", series(name))
-    with pytest.raises(DataError, match="not a folder name"):
+    with pytest.raises(DataError, match="elsewhere"):
         store.write("../elsewhere", series())
     assert tree(tmp_path) == before
-
-
-def test_reading_what_is_not_there_says_what_to_materialize(tmp_path):
-    with pytest.raises(DataError, match="compevo fit traffic"):
-        SeriesStore(tmp_path).read("traffic")
 
 
 def test_rows_of_several_writers_at_a_time_are_all_kept(store):
@@ -153,7 +148,7 @@ def kinds(stored):
     return dict(changes["kind"].value_counts().rows())
 
 
-def test_a_month_cut_at_its_first_day_keeps_its_rows_until_a_later_fetch_confirms(stored):
+def test_a_cut_month_waits_for_confirmation(stored):
     report = write(stored, CUT, HOUR)
     assert (report.changed, report.removed, report.absent) == (1, 0, 18)
     assert values(stored) == [100.0, 150.0, *WHOLE[2:]]
@@ -178,7 +173,7 @@ def test_a_month_that_is_whole_again_waits_for_nothing(stored):
 
 
 @pytest.mark.parametrize("factor", [2.0, 0.0, -1.0])
-def test_a_file_that_changes_most_of_what_it_repeats_brings_nothing_until_confirmed(stored, factor):
+def test_a_file_of_other_values_waits(stored, factor):
     given = (*(factor * value for value in WHOLE), 7.0)
     report = write(stored, given, HOUR)
     assert (report.waiting, report.added, report.changed) == (21, 0, 0)
@@ -188,13 +183,13 @@ def test_a_file_that_changes_most_of_what_it_repeats_brings_nothing_until_confir
     assert stored.read_changes("electricity")["before"].to_list() == list(WHOLE)
 
 
-def test_differences_of_a_percent_and_changes_of_half_are_revisions(stored):
+def test_small_or_few_changes_are_revisions(stored):
     near = [1.01 * value for value in WHOLE]
     assert write(stored, near, HOUR).changed == 20
     assert write(stored, [*(2 * value for value in near[:10]), *near[10:]], 2 * HOUR).changed == 10
 
 
-def test_few_changes_are_applied_at_once_with_what_was_before(stored):
+def test_few_changes_are_applied_at_once(stored):
     revised = (*WHOLE[:17], 1.0, 2.0, 3.0)
     assert write(stored, revised, HOUR).changed == 3
     changes = stored.read_changes("electricity")
@@ -228,7 +223,7 @@ def test_the_record_is_no_part_of_the_data(stored):
     assert stored.hash_files("electricity") == before
 
 
-def test_a_file_that_is_wrong_in_one_of_its_series_waits_in_all_of_them(stored):
+def test_one_wrong_series_holds_its_file_back(stored):
     other = "AEMO/TOTALDEMAND/VIC1"
 
     def deliver(first, second, after):
@@ -292,7 +287,7 @@ def test_a_write_replaces_the_files_of_its_months_alone(frames):
     assert {month: set(found) for month, found in values.iter_rows()} == {5: {1}, 6: {1}, 7: {2}}
 
 
-def test_rows_are_read_by_month_and_by_key_whatever_order_they_came_in(frames):
+def test_rows_are_read_by_month_and_key(frames):
     for month in (7, 5, 6):
         frames.write(DATASET, KIND, issue(month).sample(fraction=1.0, shuffle=True, seed=0))
     found = frames.read(DATASET, KIND)
@@ -300,7 +295,7 @@ def test_rows_are_read_by_month_and_by_key_whatever_order_they_came_in(frames):
     assert dict(found.schema) == PUBLISHED_SCHEMA
 
 
-def test_a_query_gives_what_it_gives_on_the_whole_frame_and_opens_no_row_of_another_month(frames):
+def test_a_query_opens_only_its_months(frames):
     frames.write(DATASET, KIND, pl.concat([issue(5), both(1.0)]))
 
     def from_july(rows):
@@ -324,7 +319,7 @@ def test_rows_that_replace_all_others_leave_no_month_behind(frames):
     assert len(visible(frames)) == 1
 
 
-def test_each_value_that_changes_is_recorded_with_what_was_before(frames):
+def test_changed_values_are_recorded(frames):
     frames.write(DATASET, KIND, both(1.0))
     frames.write(DATASET, KIND, both(1.0))
     assert frames.read_changes(DATASET).is_empty()
@@ -342,7 +337,7 @@ def test_each_value_that_changes_is_recorded_with_what_was_before(frames):
     assert frames.read_changes(DATASET).height == 96
 
 
-def test_a_reader_whose_month_is_replaced_meanwhile_reads_the_new_one(frames, monkeypatch):
+def test_a_reader_follows_a_replaced_month(frames, monkeypatch):
     frames.write(DATASET, KIND, both(1.0))
     scan, done = series_store._scan, iter([True])
 
@@ -365,18 +360,10 @@ def write_covariates(frames, *values, day=15):
     return frames.write("electricity", FrameKind.COVARIATES, frame)
 
 
-def test_of_two_rows_of_one_key_the_one_written_last_stays(frames):
+def test_the_row_written_last_stays(frames):
     write_covariates(frames, 300.0, 310.0)
     write_covariates(frames, 301.0, 310.0)
     rows = write_covariates(frames, 299.0, 309.0, day=16)
     assert rows == 4
     stored = frames.read("electricity", FrameKind.COVARIATES).filter(entity="NSW1")
     assert stored["value"].to_list() == [301.0, 299.0]
-
-
-def test_rows_of_frames_by_several_writers_at_a_time_are_all_kept(frames):
-    days = range(1, 25)
-    with ThreadPoolExecutor(8) as pool:
-        for day in days:
-            pool.submit(write_covariates, frames, 300.0, 310.0, day=day)
-    assert frames.read("electricity", FrameKind.COVARIATES).height == 2 * len(days)
