@@ -47,7 +47,7 @@ def count_parses(feeds, parsed):
     return [watch(feed) for feed in feeds]
 
 
-def test_files_that_were_parsed_are_not_parsed_again_until_something_is_lost(tmp_path):
+def test_files_are_parsed_once_until_lost(tmp_path):
     workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
     parsed: list[str] = []
     feeds = [feed for feed in default_feeds()[DATASET] if feed.exists_in(Mode.SAMPLE)]
@@ -74,7 +74,7 @@ def test_files_that_were_parsed_are_not_parsed_again_until_something_is_lost(tmp
 
 
 @pytest.mark.slow
-def test_a_second_run_cuts_no_window_and_judges_nothing_again(tmp_path, monkeypatch):
+def test_a_second_run_cuts_no_window(tmp_path, monkeypatch):
     defs = build_defs(Settings(home=tmp_path / "home", mode=Mode.SAMPLE), clock=lambda: NOW)
     keys = ("series", DATASET), ("windows", DATASET), ("news", "articles")
     selection = dg.AssetSelection.assets(*map(dg.AssetKey, keys))
@@ -104,9 +104,7 @@ def test_a_second_run_cuts_no_window_and_judges_nothing_again(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("change", ["value", "article"])
-def test_windows_before_the_first_month_that_changed_are_not_cut_again(
-    tmp_path, monkeypatch, change
-):
+def test_windows_before_a_change_stay(tmp_path, monkeypatch, change):
     layout = Layout(root=tmp_path / "sample")
     operational.store_until(layout, operational.issue_time(date(2026, 2, 24)))
     workspace = operational.open_workspace(layout)
