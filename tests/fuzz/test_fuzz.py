@@ -76,7 +76,7 @@ def damage_file(data, content):
 
 
 @pytest.mark.parametrize("name", make_seeds())
-def test_a_damaged_file_is_read_or_refused_by_name(name):
+def test_a_damaged_file_is_read_or_refused(name):
     seed = make_seeds()[name]
     seed.parse(seed.raw)  # undamaged, it is read: else nothing would be tested
 
@@ -128,14 +128,14 @@ def check_articles(name, content, source, parse):
 
 @FUZZ
 @given(st.lists(ARTICLES | JSON, min_size=1, max_size=4) | JSON)
-def test_an_answer_that_was_made_up_has_its_class(articles):
+def test_a_made_up_answer_has_its_class(articles):
     content = json.dumps({"articles": articles})
     check_articles("answer.json", content, "gdelt_doc", parse_doc)
 
 
 @FUZZ
 @given(st.lists(ARTICLES | JSON, min_size=1, max_size=4))
-def test_lines_that_were_made_up_have_their_class(articles):
+def test_made_up_lines_have_their_class(articles):
     content = "".join(json.dumps(article) + "\n" for article in articles)
     check_articles("20260301001600.gal.json", content, "gdelt_bulk", parse_gal)
 
