@@ -37,7 +37,7 @@ def test_raw_bytes_are_kept_once_with_their_provenance(tmp_path):
     assert sidecar["url"] == "file:x.csv"
 
 
-def test_a_revised_raw_file_does_not_erase_the_one_before(tmp_path):
+def test_a_revised_file_keeps_the_one_before(tmp_path):
     store = RawStore(tmp_path / "raw")
     old, new = make_raw(), make_raw(b"a,b\n1,3\n")
     store.write(old)
@@ -50,13 +50,13 @@ def test_a_revised_raw_file_does_not_erase_the_one_before(tmp_path):
 
 @pytest.mark.parametrize("name", ["../x.csv", "/etc/x.csv", "a/../../x.csv"])
 def test_a_raw_file_cannot_be_stored_outside_its_folder(tmp_path, name):
-    with pytest.raises(SchemaDrift, match="outside its folder"):
+    with pytest.raises(SchemaDrift, match="outside"):
         RawStore(tmp_path / "home").write(make_raw(name=name))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_listed_name_that_no_folder_takes_is_refused_in_one_line(tmp_path):
-    with pytest.raises(SchemaDrift, match=r"^aemo: a file name of 5000 bytes, 'xxx") as caught:
+def test_a_listed_long_name_is_refused(tmp_path):
+    with pytest.raises(SchemaDrift, match=r"^aemo: .*5000") as caught:
         RawStore(tmp_path / "home").write(make_raw(name="x" * 5000))
     assert len(str(caught.value)) < 300
     assert RawStore(tmp_path / "home").write(make_raw(name="x" * 200)).exists()
@@ -75,7 +75,7 @@ def fetch(ledger, name="x.zip"):
     ledger.record_fetched("s", name, url=URL, sha256="0" * 64, now=NOW, etag='"1"')
 
 
-def test_what_this_run_has_fetched_is_not_due_and_to_the_next_run_it_is(ledger):
+def test_fetched_files_are_due_next_run(ledger):
     fetch(ledger)
     assert not ledger.is_due("s", "x.zip", NOW)
     assert Ledger(ledger.path).is_due("s", "x.zip", NOW)
@@ -93,16 +93,16 @@ def test_a_failure_leaves_a_stored_file_stored(ledger):
 def test_a_ledger_that_is_no_database_says_what_to_do(ledger):
     ledger.path.parent.mkdir(parents=True)
     ledger.path.write_bytes(b"not a database, and long enough to have a header" * 10)
-    with pytest.raises(StorageError, match="move it away"):
+    with pytest.raises(StorageError, match="move"):
         ledger.get("s", "x.zip")
 
 
-def test_a_ledger_that_another_run_holds_is_worth_another_try(ledger, monkeypatch):
+def test_a_held_ledger_is_worth_another_try(ledger, monkeypatch):
     fetch(ledger)
     monkeypatch.setattr(ledger_module, "_WAIT_FOR_OTHERS_S", 0.05)
     with closing(sqlite3.connect(ledger.path)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(SourceTransient, match="wait for other runs"):
+        with pytest.raises(SourceTransient, match="wait"):
             ledger.confirm()
 
 
@@ -116,6 +116,6 @@ def test_a_ledger_that_cannot_grow_says_so(ledger, monkeypatch):
         return connection
 
     monkeypatch.setattr(ledger_module.sqlite3, "connect", connect_to_a_full_disk)
-    with pytest.raises(StorageError, match="disk space"):
+    with pytest.raises(StorageError, match="space"):
         for number in range(200):
             fetch(ledger, f"{number:0100}.zip")
