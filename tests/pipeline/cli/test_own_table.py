@@ -105,9 +105,9 @@ def wave(stamps, period):
     ("freq", "count", "period", "method"),
     [
         ("h", 1440, 24, "calendar-ridge"),
-        ("D", 150, 7, "calendar-ridge"),
+        pytest.param("D", 150, 7, "calendar-ridge", marks=pytest.mark.slow),
         pytest.param("D", 400, 7, "calendar-ridge", marks=pytest.mark.slow),
-        ("B", 600, 5, "seasonal-mean"),
+        pytest.param("B", 2000, 5, "seasonal-mean", marks=pytest.mark.slow),
         ("MS", 120, 12, "calendar-ridge"),
     ],
 )
