@@ -1,6 +1,5 @@
 """The definitions: assets, pools, checks, jobs, freshness, code versions, and a light import."""
 
-import ast
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -137,17 +136,6 @@ def test_loading_the_definitions_imports_no_heavy_library():
 REFRESHED_DAILY = ("series/", "news/", "windows/", "forecast/next_day")
 
 
-def test_asset_modules_import_only_what_is_there_to_be_shared():
-    shared = {"training"}  # modules that another asset takes its run configuration from
-    for path in (REPOSITORY / "compevo_pipeline" / "defs" / "assets").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                parts = node.module.split(".")
-                names = {alias.name for alias in node.names} if len(parts) == 3 else {parts[-1]}
-                if parts[:3] == ["compevo_pipeline", "defs", "assets"]:
-                    assert names <= shared, f"{path.name} imports {names}"
-
-
 def list_due(graph):
     keys = graph.get_all_asset_keys()
     return {key.to_user_string() for key in keys if graph.get(key).freshness_policy is not None}
@@ -205,16 +193,6 @@ def test_a_code_version_follows_statements(tmp_path, monkeypatch, text, is_equal
     (tmp_path / "a.py").write_text(text)
     code_versions.code_version.cache_clear()
     assert (code_version("a.py") == before) is is_equal
-
-
-def test_a_module_is_parsed_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(code_versions, "REPOSITORY", tmp_path)
-    (tmp_path / "once.py").write_text("x = 1\n")
-    before = code_version("once.py")
-    for cached in (code_versions.code_version, code_versions._read_kept):
-        cached.cache_clear()
-    monkeypatch.setattr(code_versions, "_dump_statements", lambda text: pytest.fail("parsed again"))
-    assert code_version("once.py") == before
 
 
 def test_a_shell_launch_has_the_demos_configuration():
