@@ -7,19 +7,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import dagster as dg
 import pytest
 
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.defs.resources import (
     KubernetesPipes,
     Launchers,
     ProcessLauncher,
-    build_observation,
 )
 from compevo_pipeline.launchers import process as launch
 from compevo_pipeline.launchers.process import (
@@ -187,11 +184,6 @@ def test_the_kubernetes_launcher_starts_its_pod(tmp_path):
     assert read_materialization(result).metadata["rounds"].value == 2
 
 
-def test_a_worker_without_its_job_says_who_writes_it(tmp_path):
-    with pytest.raises(ConfigError, match=r"job\.json"):
-        main([str(tmp_path / "job.json")])
-
-
 def test_an_error_ends_the_process_with_one_line(tmp_path, capsys):
     written = TrainJob(config={"nowhere": {}}, windows="w", news="n", out=str(tmp_path)).write()
     assert main([str(written)]) == 1
@@ -204,17 +196,6 @@ def test_a_job_survives_its_file(tmp_path):
     assert TrainJob.read(written.write()) == written
     summary = {"a": 1, "b": float("nan"), "c": [1], "d": "x", "e": None}
     assert select_scalars(summary) == {"a": 1, "d": "x"}
-
-
-def test_a_validated_round_draws_the_curve_so_far(tmp_path):
-    folder = RunFolder(tmp_path)
-    for number, error in enumerate((0.5, None, 0.25)):
-        record = round_record(number, val_mae_scaled=error, val_prior_mae_scaled=error and 0.75)
-        folder.append_round(record)
-    context = SimpleNamespace(asset_key=dg.AssetKey("a"))
-    shown = build_observation(context, record, folder).metadata
-    assert shown["val_prior_mae_scaled"].value == 0.75
-    assert "0.25 to 0.75" in shown["validation_mae_by_round"].value
 
 
 # A run that starts a training as the launcher does, and waits for it.
