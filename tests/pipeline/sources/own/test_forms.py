@@ -103,7 +103,7 @@ SOLD = write("time,shop,amount", (f"{t},{'ab'[t.second % 2]},{5 + t.hour}" for t
         (SOLD, {"step": "1h", "aggregate": "sum", "id": "shop", "fill": 0.0}, ", 0 of them"),
     ],
 )
-def test_events_off_any_grid_are_read_by_what_the_refusal_names(text, said, found):
+def test_events_are_read_as_the_refusal_says(text, said, found):
     with pytest.raises(CompEvoError, match=r"--step.*--aggregate sum, mean or last"):
         look("a.csv", text)
     assert found in " ".join(look("a.csv", text, **said).findings)
@@ -127,7 +127,7 @@ def test_steps_as_columns_are_read_once_they_are_rows():
     assert len([line for line in draft.findings if "steps of" in line]) == 2
 
 
-def test_two_columns_that_name_a_series_together_are_found():
+def test_two_columns_may_name_a_series():
     shops = [(store, item, t) for store in "AB" for item in (1, 2) for t in DAYS]
     text = write("date,store,item,sales", (f"{t:%Y-%m-%d},{s},{i},{t.day}" for s, i, t in shops))
 
