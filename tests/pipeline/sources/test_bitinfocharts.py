@@ -26,7 +26,7 @@ def parse_page(text=PAGE, name="bitcoin-transactions.html"):
     return validate_series(bitinfocharts.parse(raw(name, text)))
 
 
-def test_a_page_gives_every_day_but_the_unfinished_last_one():
+def test_a_page_gives_every_finished_day():
     frame = parse_page()
     assert frame["series_id"].unique().to_list() == ["BITINFOCHARTS/transactions"]
     assert frame["start_utc"].dt.date().to_list() == [date(2020, 1, d) for d in (1, 2, 3)]
@@ -40,7 +40,7 @@ def test_a_joined_page_gives_its_metrics():
     assert values == {"BITINFOCHARTS/transactions": 5.0, "BITINFOCHARTS/price": 7200.0}
 
 
-def test_a_page_saved_by_hand_into_the_archive_is_read(tmp_path):
+def test_a_page_in_the_archive_is_read(tmp_path):
     (tmp_path / "bitcoin").mkdir()
     (tmp_path / "bitcoin" / "price-btc.html").write_text(PAGE)
     (file,) = bitinfocharts.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
