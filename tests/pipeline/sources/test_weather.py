@@ -193,7 +193,7 @@ def is_substitute(frame):
     return frame["source"].str.contains(collected.SUBSTITUTE)
 
 
-def test_each_day_has_the_newest_states_before_both_instants(frame):
+def test_each_day_has_the_newest_states(frame):
     real = frame.filter(~is_substitute(frame), entity="NSW1", name="temperature_c")
     known = real["available_at"].unique().sort().to_list()
     # Both came before 17:00 on the market's clock, 07:00 UTC: the newer one counts.
