@@ -32,7 +32,6 @@ from compevo_pipeline.work.next_day import (
     StaleNews,
     StoredFrames,
     check_inputs,
-    find_news_rule,
     forecast_day,
     refuse_implausible,
     renew_state,
@@ -77,7 +76,7 @@ def read_frames(layout):
     return StoredFrames.read(deployment, ELECTRICITY_OPERATIONAL, reads_news=True)
 
 
-def test_a_forecast_begins_where_windows_of_its_day_begin():
+def test_a_forecast_begins_with_its_day():
     quarters = replace(ELECTRICITY_OPERATIONAL, stride_steps=12, horizon_steps=12)
     start = NextDayConfig(at="18:00").find_start("2026-02-24")
     assert Origin.of(quarters, start, KnownTo.MIDNIGHT).origin_utc == ORIGIN + timedelta(hours=18)
@@ -90,9 +89,7 @@ def test_a_forecast_begins_where_windows_of_its_day_begin():
         Origin.of(ELECTRICITY_OPERATIONAL, start, KnownTo.MIDNIGHT)
 
 
-def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input_and_read_back(
-    layout, monkeypatch
-):
+def test_a_forecast_is_sealed_with_its_inputs(layout, monkeypatch):
     found = issue(layout)
     assert found.is_new
     assert found.forecast.facts["newest"] == {
@@ -271,17 +268,6 @@ def test_old_news_warn_or_refuse(layout, hours, action, missing, warnings):
     inputs = check_inputs(replace(frames, articles=articles), origin, NewsRule(action=action))
     assert (len(inputs.missing), len(inputs.warnings)) == (missing, warnings)
     assert all("73" in text and "72" in text for text in (*inputs.missing, *inputs.warnings))
-
-
-def test_a_model_that_reads_no_news_needs_none(fresh, monkeypatch):
-    workspace, day = operational.open_workspace(fresh), date(2026, 2, 20)
-    origin = Origin.of(ELECTRICITY_OPERATIONAL, day, KnownTo.ISSUE_TIME)
-    fresh.news_database.unlink()
-    with pytest.raises(DataError, match="news"):
-        issue(fresh, day)
-    monkeypatch.setattr(next_day, "find_encoder", lambda run: "")
-    rule = find_news_rule(workspace, DATASET, NewsRule(action=StaleNews.REFUSE))
-    assert check_inputs(read_frames(fresh), origin, rule).missing == ()
 
 
 def test_a_numeric_model_opens_no_news(tmp_path, monkeypatch):
