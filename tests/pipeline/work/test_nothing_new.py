@@ -103,7 +103,7 @@ def test_a_second_run_cuts_no_window(tmp_path, monkeypatch):
     assert judged[0] == judged[1] > 0
 
 
-@pytest.mark.parametrize("change", ["value", "article"])
+@pytest.mark.parametrize("change", ["value", pytest.param("article", marks=pytest.mark.slow)])
 def test_windows_before_a_change_stay(tmp_path, monkeypatch, change):
     layout = Layout(root=tmp_path / "sample")
     operational.store_until(layout, operational.issue_time(date(2026, 2, 24)))
