@@ -246,7 +246,7 @@ def test_rights_are_of_who_starts_runs():
     assert objects("ClusterRole") == {}
 
 
-def test_runs_and_trainings_see_the_volume_where_dagster_does():
+def test_runs_and_trainings_see_one_volume():
     mounts = {mount["mountPath"] for mount in LAUNCHER["volume_mounts"]}
     assert POD.mount_path in mounts
     for name in ("compute_logs", "local_artifact_storage"):

@@ -45,7 +45,7 @@ def test_a_line_holds_energy_and_peak():
     assert shown.splitlines()[-1].startswith("SA1")
 
 
-def test_made_up_data_is_called_so_above_the_numbers():
+def test_made_up_data_is_called_so():
     assert describe_data(Mode.SAMPLE, "electricity-operational") == SAMPLE
     assert SAMPLE in render_forecast(make_issued(), SAMPLE).splitlines()[:3]
     assert describe_data(Mode.LIVE, "electricity") == "[live: the publishers' endpoints]"
@@ -82,7 +82,7 @@ def test_a_name_cannot_move_the_cursor():
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 
-def test_a_step_of_a_day_is_named_by_its_date():
+def test_a_daily_step_is_named_by_date():
     issued = make_issued()
     first = issued.starts[0]
     days = issued.rows.with_columns(start_utc=first + (pl.col("start_utc") - first) * 48)

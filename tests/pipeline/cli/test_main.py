@@ -45,7 +45,7 @@ def test_the_help_fits_on_a_screen():
     assert "compevo paper" not in shown and " paper " in shown
 
 
-def test_settings_are_read_as_values_or_else_as_text():
+def test_settings_are_read_as_values_or_text():
     changes = {
         "population.agents=3": 3,
         "selection.uniform=true": True,

@@ -73,7 +73,7 @@ def test_an_odd_address_is_refused_before_any_request(url):
         endpoint_transport(url, api_key=None)
 
 
-def test_a_key_goes_in_clear_to_this_machine_only():
+def test_a_key_goes_in_clear_only_here():
     with pytest.raises(ConfigError, match="clear"):
         endpoint_transport("http://judge.example/v1", api_key=KEY)
     for host in ("localhost:8000", "127.0.0.1:8000", "[::1]:8000"):

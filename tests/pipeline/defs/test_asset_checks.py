@@ -41,7 +41,7 @@ def test_a_check_runs_alone(sample_home, name):
     assert run_checks(sample_home, name) == {name}
 
 
-def test_a_check_that_was_not_selected_is_not_computed(sample_home, monkeypatch):
+def test_an_unselected_check_is_not_computed(sample_home, monkeypatch):
     def fail(*_):
         raise AssertionError("computed")
 

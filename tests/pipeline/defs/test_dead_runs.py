@@ -87,7 +87,7 @@ def claim(instance, status=dg.DagsterRunStatus.STARTED, **tags):
     return run.run_id
 
 
-def test_a_run_whose_lock_is_held_is_left_alone(instance):
+def test_a_run_with_its_lock_is_left(instance):
     run = claim(instance)
     # One that shows no lock may live elsewhere.
     assert sweep_dead_runs(instance) == []
@@ -125,7 +125,7 @@ def test_slots_of_an_ended_run_are_freed(instance):
     assert not instance.event_log_storage.get_concurrency_run_ids()
 
 
-def test_the_lock_of_a_run_that_ended_well_is_removed(instance):
+def test_the_lock_of_an_ended_run_is_removed(instance):
     run = claim(instance, status=dg.DagsterRunStatus.SUCCESS)
     os.close(hold_run_lock(instance, run))
     assert sweep_dead_runs(instance) == []
@@ -177,7 +177,7 @@ def test_pods_are_left_to_the_clusters_monitoring(instance, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [None, OSError(errno.ENOLCK, "No locks available")])
-def test_a_volume_without_locks_is_refused_when_a_run_starts(home, monkeypatch, error):
+def test_a_volume_without_locks_is_refused(home, monkeypatch, error):
     def lock(*_):
         if error is not None:
             raise error

@@ -20,7 +20,7 @@ from compevo_pipeline.errors import (
 )
 
 
-def test_every_source_error_of_the_family_has_a_policy():
+def test_every_source_error_has_a_policy():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     family = [kind for kind in kinds if issubclass(kind, errors.CompEvoError)]
     assert len(family) > 8
@@ -63,7 +63,7 @@ def test_a_transient_error_without_tries_is_final():
 @pytest.mark.parametrize(
     "kind", [errors.SourceAbsent, errors.SourceRejected, errors.SourceBlocked, errors.SchemaDrift]
 )
-def test_a_permanent_error_stops_at_once_with_a_remedy(kind):
+def test_a_permanent_error_stops_with_a_remedy(kind):
     with pytest.raises(dg.Failure) as caught, translate_errors():
         raise kind("the file, line 3")
     assert caught.value.allow_retries is False
@@ -106,7 +106,7 @@ def full_disk():
         ("attempt to write a readonly database", "owner"),
     ],
 )
-def test_each_fault_of_dagsters_records_has_its_own_remedy(message, remedy):
+def test_each_fault_of_records_has_a_remedy(message, remedy):
     with pytest.raises(errors.StorageError, match=remedy), translate_record_errors():
         raise OperationalError("INSERT", {}, sqlite3.OperationalError(message))
 

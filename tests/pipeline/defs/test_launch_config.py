@@ -140,7 +140,7 @@ def test_given_settings_override_the_presets(job, tmp_path):
     assert from_file.resolve("demo").run.seed == 9
 
 
-def test_the_choice_to_split_the_backbone_reaches_the_job(tmp_path):
+def test_a_split_backbone_reaches_the_job(tmp_path):
     split = TrainConfig(launcher="torchrun", processes=2, shard_backbone=True)
     for chosen, expected in ((split, True), (TrainConfig(), False)):
         config = RunConfig.preset("tiny")

@@ -223,7 +223,7 @@ def test_a_failed_step_shows_its_reason():
     "error",
     [dg.DagsterExecutionInterruptedError(), RuntimeError("Query interrupted")],  # of DuckDB
 )
-def test_a_step_that_somebody_interrupted_is_not_called_faulty(error):
+def test_an_interrupted_step_is_not_called_faulty(error):
     @dg.asset
     def interrupted():
         raise error

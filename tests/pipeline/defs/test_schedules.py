@@ -222,7 +222,7 @@ def test_another_run_keeps_no_tick_back(repository, tmp_path):
         assert "under way" in evaluate_later(7 * 60 + 15, "refresh_midnight").skip_message
 
 
-def test_tomorrow_is_a_partition_and_the_day_after_is_not():
+def test_tomorrow_is_the_last_partition():
     now = datetime(2026, 3, 30, 7, 45, tzinfo=UTC)
     keys = target_days.get_partition_keys(current_time=now)
     assert (keys[0], keys[-1]) == ("2026-02-19", "2026-03-31")
@@ -266,7 +266,7 @@ def settings(tmp_path, receiver):
     return make_settings(tmp_path, receiver.url, schedules="on")
 
 
-def test_a_fault_is_told_once_a_day_and_its_secret_never(settings, receiver, caplog):
+def test_a_fault_is_told_once_a_day(settings, receiver, caplog):
     caplog.set_level(logging.DEBUG)
     fault = Alert(fault="a", text="The run\nfailed.")
     assert tell(settings, [fault, fault], TOLD_DAY, LOG) == 1
@@ -317,7 +317,7 @@ def test_a_full_disk_is_told(settings, receiver, tmp_path, monkeypatch):
     assert len(receiver.messages) == 3
 
 
-def test_an_address_that_is_none_is_named_by_its_number(tmp_path, caplog):
+def test_a_wrong_address_is_named_by_number(tmp_path, caplog):
     with pytest.raises(SourceTransient, match="destination 1 of 1"):
         tell(make_settings(tmp_path, SECRET), [Alert(fault="a", text="A")], TOLD_DAY, LOG)
     assert SECRET not in caplog.text
@@ -353,7 +353,7 @@ def check(name, severity=dg.AssetCheckSeverity.WARN):
 CHECKS = [check("schema", dg.AssetCheckSeverity.ERROR), check("drift"), check("gaps")]
 
 
-def test_a_run_that_failed_is_told_with_its_step_and_why(settings, receiver):
+def test_a_failed_run_is_told_with_why(settings, receiver):
     (sensor, *_) = build_alert_sensors(Deployment(settings=settings), SetClock(DEADLINE))
     instance = dg.DagsterInstance.ephemeral()
     result = dg.materialize([broken], instance=instance, raise_on_error=False)
@@ -372,7 +372,7 @@ def test_a_run_that_failed_is_told_with_its_step_and_why(settings, receiver):
     assert "broken" in message and "no value of today" in message
 
 
-def test_a_long_alert_keeps_what_to_do_at_its_end(settings, receiver):
+def test_a_long_alert_keeps_its_end(settings, receiver):
     text = f"The run failed: {'NSW1 is missing; ' * 60}read it again. Open run 1 in Dagster."
     tell(settings, [Alert(fault="a", text=text)], TOLD_DAY, LOG)
     (message,) = receiver.messages

@@ -80,7 +80,7 @@ def test_a_trace_has_system_and_seed(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_audit_of_a_probe_measures_every_split_apart(tmp_path, monkeypatch):
+def test_an_audit_measures_every_split_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(news_audit, "DRAWS", 1)
     monkeypatch.setattr(news_audit, "EFFECTS", (4.0,))
     world = planted_world(3.0, is_regional=True, share=0.1)
@@ -152,7 +152,7 @@ def benchmark(benchmark_results, methods, seeds):
     return pl.read_csv(benchmark_results / "benchmark-traffic.csv")
 
 
-def test_every_method_and_seed_has_rows_with_its_cost(benchmark_results):
+def test_every_method_has_rows_with_cost(benchmark_results):
     first = benchmark(benchmark_results, "dlinear,gpt4ts-no-lm", 2).filter(
         pl.col("entity") == "pooled"
     )

@@ -187,7 +187,7 @@ def test_a_shared_backbone_forecasts_alike(places, tmp_path):
     assert_frame_equal(forecast, expected, rel_tol=1e-5, abs_tol=1e-4)
 
 
-def test_one_process_cannot_hold_a_part_of_a_backbone(places, tmp_path):
+def test_one_process_cannot_share_a_backbone(places, tmp_path):
     out = tmp_path / "forecast.parquet"
     with pytest.raises(ConfigError, match="several"):
         invoke("paper", "predict", *places, "--out", out, "--shard-backbone")

@@ -39,7 +39,7 @@ def values(frame, series_id):
     return select_series(frame, series_id)["value"].to_list()
 
 
-def test_a_rate_is_pivoted_to_dollars_for_one_unit():
+def test_a_rate_becomes_dollars_for_one_unit():
     frame = validate_series(ecb())
     assert values(frame, "ECB/AUD") == pytest.approx([1.11 / 1.59, 1.12 / 1.61, 1.10 / 1.60])
     assert values(frame, "ECB/EUR") == [1.11, 1.12, 1.10]
@@ -75,7 +75,7 @@ def rba(text=RBA):
     return exchange.parse(raw("f11.1-data.csv", text, "rba_f11"))
 
 
-def test_sdmx_rates_are_the_series_of_the_bulk_file():
+def test_sdmx_rates_are_the_bulk_series():
     frame = validate_series(sdmx())
     assert values(frame, "ECB/AUD") == pytest.approx([1.10 / 1.60, 1.12 / 1.61])
     assert values(frame, "ECB/EUR") == [1.10, 1.12]
@@ -97,7 +97,7 @@ def test_the_rba_table_becomes_dollars_for_one_unit(mark):
     assert frame["series_id"].n_unique() == 8
 
 
-def test_files_saved_by_hand_are_read_with_the_archive(tmp_path):
+def test_files_saved_by_hand_are_read(tmp_path):
     folder = tmp_path / "exchange_rate"
     folder.mkdir()
     (folder / "f11.1-data.csv").write_text(RBA)

@@ -205,7 +205,7 @@ def test_each_day_has_the_newest_states(frame):
     assert newest["start_utc"].max() == end - timedelta(minutes=30)
 
 
-def test_the_mean_difference_that_was_known_is_taken_off_and_no_later_one(frame):
+def test_only_the_known_difference_is_taken_off(frame):
     def mean_error(table, entity, since):
         rows = table.filter(~is_substitute(table), entity=entity, name="temperature_c")
         rows = rows.filter(pl.col("available_at") >= since).filter(
@@ -278,14 +278,14 @@ def test_a_refresh_asks_for_public_runs_once(replay, tmp_path):
     assert len(replay.seen) == 4
 
 
-def test_a_run_is_not_asked_for_before_it_is_public(replay, tmp_path):
+def test_no_run_is_asked_before_publication(replay, tmp_path):
     replay.serve({ENDPOINT: answer})
     early = NEWEST + timedelta(hours=11, minutes=59)
     assert name_run(NEWEST) not in fetch(tmp_path, now=early)
     assert name_run(NEWEST) in fetch(tmp_path, now=NEWEST + timedelta(hours=12))
 
 
-def test_a_backfill_asks_for_what_is_missing_in_its_span(replay, tmp_path):
+def test_a_backfill_asks_for_what_is_missing(replay, tmp_path):
     replay.serve({ENDPOINT: answer})
     since, until = datetime(2025, 5, 1, tzinfo=UTC), datetime(2025, 5, 11, tzinfo=UTC)
     assert len(fetch(tmp_path, since=since, until=until - 5 * DAY)) == 5

@@ -39,7 +39,7 @@ def test_vectors_are_found_by_their_text(store):
     assert store.read([]).shape == (0, 4)
 
 
-def test_only_what_is_missing_is_listed_each_text_once(store):
+def test_missing_texts_are_listed_once(store):
     assert store.find_missing(["b", "a", "b"]) == ["b", "a"]
     add(store, TITLES)
     assert store.find_missing(["b", TITLES[3], "a", "b"]) == ["b", "a"]
@@ -47,7 +47,7 @@ def test_only_what_is_missing_is_listed_each_text_once(store):
         store.read(["b", TITLES[3], "a"])
 
 
-def test_a_text_is_stored_once_and_its_first_vector_stays(store):
+def test_the_first_vector_of_a_text_stays(store):
     assert add(store, TITLES[:2]) == 2
     assert store.append(TITLES[1:3], np.ones((2, 4), np.float32)) == 1
     assert len(store) == 3

@@ -25,7 +25,7 @@ def store(tmp_path):
     return NewsStore(tmp_path / "news.duckdb")
 
 
-def test_articles_are_read_back_equal_in_order_of_availability(store):
+def test_articles_are_read_by_availability(store):
     late, early = articles(1, available=START + HOUR), articles(2, available=START)
     report = store.upsert_articles(pl.concat([late, early]))
     assert report.as_dict() == {"rows": 2, "added": 2, "changed": 0, "unchanged": 0}

@@ -74,7 +74,7 @@ def test_an_unfinished_run_stays_a_month(layout):
     assert (young.checkpoints / "round_000001").is_dir()
 
 
-def test_a_run_that_is_being_trained_is_left_alone(layout):
+def test_a_run_in_training_is_left_alone(layout):
     old = make_run(layout, "compevo-traffic-c-d", days=31, finished=False)
     with old.hold():
         assert clean(layout, NOW) == []

@@ -84,14 +84,14 @@ def test_a_bad_frame_touches_nothing(store, tmp_path):
     assert tree(tmp_path) == before
 
 
-def test_rows_of_several_writers_at_a_time_are_all_kept(store):
+def test_parallel_writers_keep_all_rows(store):
     with ThreadPoolExecutor(6) as pool:
         for part in range(12):
             pool.submit(store.write, "electricity", series(first=3 * part, source=f"a:b/{part}"))
     assert store.read("electricity").height == 12 * 3
 
 
-def test_another_reason_for_a_missing_value_is_a_change(store):
+def test_another_reason_for_null_is_a_change(store):
     store.write("electricity", series(values=(1.0, None, 3.0)))
     flag = pl.when(pl.col("value").is_null()).then(pl.lit("nulled:stuck")).otherwise("flag")
     nulled = series(values=(1.0, None, 3.0)).with_columns(flag=flag)
@@ -103,14 +103,14 @@ def labelled(frame, name):
     return frame.with_columns(pl.lit(f"archive:aemo/{name}").alias("source"))
 
 
-def test_the_owner_of_a_whole_file_may_take_a_value_out(store):
+def test_a_whole_file_may_remove_a_value(store):
     store.write("electricity", series(values=(1.0, 2.0)))
     store.write("electricity", series(values=(1.0, None)), replace=True)
     assert values(store) == [1.0, None]
     assert store.read_changes("electricity").is_empty()
 
 
-def test_rows_of_a_mistyped_year_go_when_their_file_is_corrected(store):
+def test_rows_of_a_mistyped_year_go(store):
     right = labelled(series(values=(1.0, 2.0, 3.0)), "a.csv")
     wrong = right.with_columns(pl.col("start_utc").dt.offset_by("40y"))
     store.write("electricity", pl.concat([wrong, labelled(series(values=(9.0,)), "b.csv")]))
@@ -119,7 +119,7 @@ def test_rows_of_a_mistyped_year_go_when_their_file_is_corrected(store):
     assert values(store) == [1.0, 2.0, 3.0]
 
 
-def test_a_file_that_only_became_shorter_takes_nothing_away(store):
+def test_a_shorter_file_takes_nothing_away(store):
     whole = labelled(series(values=(1.0, 2.0, 3.0)), "a.csv")
     store.write("electricity", whole)
     report = store.write("electricity", whole.head(1))
@@ -163,7 +163,7 @@ def test_a_cut_month_waits_for_confirmation(stored):
     assert changes.filter(kind="removed")["before"].to_list() == list(WHOLE[2:])
 
 
-def test_a_month_that_is_whole_again_waits_for_nothing(stored):
+def test_a_month_whole_again_waits_for_nothing(stored):
     write(stored, CUT, HOUR)
     write(stored, (100.0, 150.0, *WHOLE[2:]), 2 * HOUR)
     assert stored.read_waiting("electricity").is_empty()
@@ -201,7 +201,7 @@ def test_few_changes_are_applied_at_once(stored):
 
 
 @pytest.mark.parametrize("kind", ["unit", "cut"])
-def test_a_whole_file_that_changes_most_waits_for_a_person(stored, kind):
+def test_a_changed_whole_file_waits_for_acceptance(stored, kind):
     before = stored.read("electricity")
     other = before.with_columns(pl.col("value") * 1000) if kind == "unit" else before.tail(5)
     for _ in range(2):
@@ -272,7 +272,7 @@ def visible(frames):
     return {path.name: path.stat().st_mtime_ns for path in frames.folder(DATASET, KIND).glob("20*")}
 
 
-def test_a_write_replaces_the_files_of_its_months_alone(frames):
+def test_a_write_replaces_only_its_months(frames):
     assert frames.write(DATASET, KIND, pl.concat([issue(5), both(1.0)])) == 3 * 96
     before = visible(frames)
     assert [name[:7] for name in sorted(before)] == ["2026-05", "2026-06", "2026-07"]
@@ -312,7 +312,7 @@ def test_a_query_opens_only_its_months(frames):
         frames.read(DATASET, KIND)
 
 
-def test_rows_that_replace_all_others_leave_no_month_behind(frames):
+def test_replacing_rows_leave_no_month_behind(frames):
     frames.write(DATASET, KIND, pl.concat([issue(5), both(1.0)]))
     assert frames.write(DATASET, KIND, issue(6), replace=True) == 96
     assert frames.read(DATASET, KIND).equals(issue(6))

@@ -212,7 +212,7 @@ def stored_files(home):
     return {path.relative_to(root): path.read_bytes() for path in paths if path.name != ".lock"}
 
 
-def test_every_feed_with_an_endpoint_is_in_a_case():
+def test_every_live_feed_has_a_case():
     for dataset, feeds in default_feeds().items():
         assert any(feed.exists_in(Mode.LIVE) for feed in feeds) == (dataset in CASES), dataset
 

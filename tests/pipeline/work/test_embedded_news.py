@@ -70,7 +70,7 @@ def test_a_training_reads_its_pool(workspace):
     assert len(NewsPool.read(write_news(workspace, "hashing", without, log=LOG))) == 0
 
 
-def test_titles_that_no_window_can_name_are_not_embedded(workspace, batches):
+def test_titles_of_no_window_are_not_embedded(workspace, batches):
     known = small.news_pool().articles
     stamps = ("available_at", "seen_at", "published_at")
 

@@ -82,7 +82,7 @@ def test_bad_articles_are_counted_by_kind(workspace):
     assert counts["articles"] == workspace.news_store().read_articles().height == 41
 
 
-def test_a_gap_is_refused_unless_the_run_accepts_it(workspace):
+def test_a_gap_is_refused_unless_accepted(workspace):
     head = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\n"
     rows = [f"NSW1,2020/01/01 0{k}:00:00,{7000 + k},50,TRADE\n" for k in (1, 2)]
     file = raw("PRICE_AND_DEMAND_202001_NSW1.csv", head + "".join(rows), "aemo_price_and_demand")

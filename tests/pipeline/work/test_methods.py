@@ -23,7 +23,7 @@ def test_own_data_ask_validation_unless_something_is_named(dataset, method, pres
     assert choose_name(dataset, method, preset) == meant
 
 
-def test_a_preset_is_refused_for_a_method_without_agents():
+def test_a_preset_needs_agents():
     with pytest.raises(ConfigError, match=r"'tiny'.*'gbm'"):
         choose_name("my-load", "gbm", "tiny")
 

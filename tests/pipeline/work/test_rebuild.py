@@ -147,7 +147,7 @@ def test_versions_of_a_file_are_read_in_order(stored, tmp_path):
     assert_same([after], [before])
 
 
-def test_every_feed_says_which_raw_files_are_its_own():
+def test_every_feed_knows_its_raw_files():
     for dataset, feeds in default_feeds().items():
         for feed in feeds:
             assert feed.labels, (dataset, feed.name)
@@ -247,13 +247,13 @@ def test_a_restored_home_is_equal(home, dagster, tmp_path):
     assert REPORTS.deliver(home, [])["files"] == 0
 
 
-def test_what_is_made_again_and_locks_are_not_copied(home, dagster, tmp_path):
+def test_caches_and_locks_are_not_copied(home, dagster, tmp_path):
     backup.back_up(home.home, dagster, tmp_path / "copy", NOW)
     names = [path.name for path in (tmp_path / "copy").rglob("*")]
     assert not {"fits", "locks", ".lock", "dagster.yaml"} & set(names)
 
 
-def test_a_copy_waits_for_the_writer_of_a_store(home, dagster, tmp_path, monkeypatch):
+def test_a_copy_waits_for_a_writer(home, dagster, tmp_path, monkeypatch):
     monkeypatch.setattr(
         backup, "file_lock", lambda path, **_: file_lock(path, exclusive=False, wait_seconds=0.1)
     )
@@ -319,7 +319,7 @@ def test_a_copy_cannot_write_outside_the_homes(tmp_path, name, linked):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_copy_that_filled_its_disk_leaves_nothing_there(home, dagster, tmp_path, monkeypatch):
+def test_a_copy_on_a_full_disk_leaves_nothing(home, dagster, tmp_path, monkeypatch):
     def fill(path, target):
         target.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device", str(target))

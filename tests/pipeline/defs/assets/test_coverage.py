@@ -46,7 +46,7 @@ def materialize(workspace):
     return event.metadata, check
 
 
-def test_a_failed_file_warns_and_an_absent_one_does_not(workspace):
+def test_a_failed_file_warns(workspace):
     metadata, check = materialize(workspace)
     assert check.passed and check.metadata["absent"].value == 1
     assert metadata["months"].records[0].data["2026-03"] == "50 %, 1 absent"

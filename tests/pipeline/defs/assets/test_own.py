@@ -40,7 +40,7 @@ def test_its_steps_come_in_order(deployment, name):
     assert steps[-2:] == ["report__site", "report__cleaned"]
 
 
-def test_no_job_of_another_data_set_reads_the_users_files(deployment):
+def test_no_other_job_reads_users_files(deployment):
     own = {dg.AssetKey(["series", "demand"]), dg.AssetKey(["windows", "demand"])}
     for name in ("demo", "full", "refresh", "full_traffic", "refresh_exchange"):
         job = deployment.defs.resolve_job_def(name)

@@ -85,7 +85,7 @@ def test_a_grown_file_is_scored_and_forecast(deployment):
     assert issued.origin.date() == date(2024, 2, 21)
 
 
-def test_a_launch_that_names_no_day_is_told_to_name_one(deployment):
+def test_a_launch_must_name_its_day(deployment):
     with pytest.raises(dg.Failure, match="partition"):
         deployment.materialize("forecast/next_day/demand")
 

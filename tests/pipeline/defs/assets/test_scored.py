@@ -61,7 +61,7 @@ def read(layout):
     return read_scored(layout, operational.DATASET)
 
 
-def test_every_issued_day_is_scored_once_its_truth_is_there(live):
+def test_every_issued_day_is_scored(live):
     rows = read(live.layout)
     assert sorted(set(rows["day"])) == list(DAYS)
     # A week before the first days nothing was measured.
@@ -183,7 +183,7 @@ def test_alarms_say_what_they_saw():
         (from_nem(2026, 2, 23, 17), date(2026, 2, 24), from_nem(2026, 2, 23, 17)),
     ],
 )
-def test_the_forecast_that_is_due_changes_at_the_issue_time(now, day, until):
+def test_the_due_forecast_changes_at_issue_time(now, day, until):
     origin = find_due_origin(SPEC, now)
     assert (origin.day, origin.until) == (day, until)
 

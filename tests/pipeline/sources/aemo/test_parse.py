@@ -25,7 +25,7 @@ COLLECTED = (
 PRICE = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\nSA1,2016/01/01 00:30:00,2.04,5,TRADE\n"
 
 
-def test_aemos_file_wins_over_a_collection_in_any_order():
+def test_aemos_file_wins_over_a_collection():
     raws = [
         raw("sa.csv", COLLECTED, "aemo_totaldemand_half_hourly"),
         raw("p.csv", PRICE, "aemo_price_and_demand"),
@@ -50,7 +50,7 @@ def test_a_value_wins_over_a_null():
     assert aemo.parse_all(raws)["value"].to_list() == [1.0, 2.0, 3.0]
 
 
-def test_an_archive_that_is_not_set_is_a_named_error():
+def test_an_unset_archive_is_named():
     with pytest.raises(SourceAbsent, match="COMPEVO_ARCHIVE"):
         list(aemo.read_files(Mode.ARCHIVE, None, clock=clock))
     assert aemo.parse_all([]).height == 0

@@ -117,7 +117,7 @@ def test_an_unsafe_archive_is_refused(unpack, content, error, said):
         list(unpack(content, "x.packed", cap=20_000))
 
 
-def test_a_zip_of_zips_yields_the_files_of_both():
+def test_a_zip_of_zips_yields_all_files():
     inner = zipped(("b.csv", b"2"), ("a.csv", b"1"))
     outer = zipped(("week/second.zip", inner), ("first.csv", b"0"))
     names = [name for name, _ in unzip_nested(outer, "week.zip")]

@@ -176,7 +176,7 @@ def check_fault(replay, home, name, answer, error):
 
 
 @pytest.mark.parametrize(("answer", "error"), FAULTS.values(), ids=FAULTS)
-def test_a_fault_of_the_protocol_ends_in_its_class(replay, tmp_path, answer, error):
+def test_a_fault_of_http_has_its_class(replay, tmp_path, answer, error):
     failure = check_fault(replay, tmp_path, "file.csv", answer, error)
     assert "nemweb.com.au" in str(failure) or "example" in str(failure) or "file:" in str(failure)
     assert "secret" not in str(failure)
@@ -251,7 +251,7 @@ def test_an_odd_but_whole_answer_is_the_file(replay, tmp_path, answer):
     assert (tmp_path / "raw" / "t" / "f.csv").read_bytes() == CSV
 
 
-def test_a_full_disk_is_no_failure_of_the_publisher(replay, tmp_path, monkeypatch):
+def test_a_full_disk_is_no_publishers_failure(replay, tmp_path, monkeypatch):
     replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
 
     def fill(response, url, cap, sink, deadline):
@@ -316,7 +316,7 @@ def test_a_failure_leaves_what_was_kept(replay, tmp_path):
     assert replay.seen[-1].headers["if-none-match"] == '"1"'
 
 
-def test_a_login_in_a_netrc_file_is_not_sent(replay, tmp_path, monkeypatch):
+def test_a_login_of_netrc_is_not_sent(replay, tmp_path, monkeypatch):
     netrc = tmp_path / "netrc"
     netrc.write_text("default login me password secret\n")
     netrc.chmod(0o600)
@@ -414,7 +414,7 @@ def test_a_turn_is_taken_before_it_comes(tmp_path):
     # The clock of another machine may be a little ahead.
     [(2.0, [3.0]), (600.0, []), (3600.0, []), (2 * MAX_RETRY_AFTER_S, [])],
 )
-def test_a_clock_that_was_set_back_stops_no_host(tmp_path, back_s, slept):
+def test_a_clock_set_back_stops_no_host(tmp_path, back_s, slept):
     watch = Watch()
     watch.pacer(tmp_path).wait_for_turn("a", 1.0)
     watch.now -= back_s

@@ -18,7 +18,7 @@ def table(text=GOOD):
     return read_table(text, "t.csv", ("day", "value"))
 
 
-def test_a_blank_number_is_null_and_is_not_zero():
+def test_a_blank_number_is_null():
     values = to_number(table(), "t.csv", ["value"], missing=BLANK)["value"]
     assert values.to_list() == [1.5, None, 2000.0]
 

@@ -95,7 +95,7 @@ def test_gkg_columns_are_counted_from_the_start(further):
 @given(
     st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\r\n", b"\xe2\x82", b"\xff", b"\xef\xbb\xbf"]))
 )
-def test_rows_of_parts_are_the_rows_of_the_whole(pieces):
+def test_parts_have_the_rows_of_the_whole(pieces):
     whole = b"".join(pieces)
     text, replaced = decode_lossy(whole)
     expected = [(line, row) for line, row in enumerate(text.split("\n"), 1) if row]

@@ -115,7 +115,7 @@ M5 = write(
 )
 
 
-def test_steps_as_columns_are_read_once_they_are_rows():
+def test_steps_as_columns_are_read_as_rows():
     with pytest.raises(CompEvoError) as refused:
         look("wide.csv", M5)
     assert "unpivot(index=['item', 'store'])" in str(refused.value)

@@ -241,7 +241,7 @@ def test_months_are_steps_of_the_calendar():
     np.testing.assert_allclose(test.truth() - forecast_NH, 1.5)
 
 
-def test_stamps_of_month_ends_are_the_months_that_end():
+def test_stamps_of_month_ends_are_months():
     firsts = [date(2000 + i // 12, i % 12 + 1, 1) for i in range(240)]
     lasts = [after - timedelta(days=1) for after in firsts[1:]]
     starts = [view.origin_utc for view in make_months(firsts[:-1]).views()]
