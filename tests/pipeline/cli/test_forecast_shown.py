@@ -7,11 +7,10 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.forecast.explain import choose_decimals, format_start, summarise_day
 from compevo_core.forecast.explain import explain as read_parts
+from compevo_core.forecast.explain import format_start, summarise_day
 from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_pipeline.cli.forecast import (
-    _render_band,
     clean_text,
     describe_data,
     find_record,
@@ -29,11 +28,6 @@ SAMPLE = "[sample: synthetic data]"
 def read_line(shown, start):
     """The line that begins so, without its white space."""
     return " ".join(next(line for line in shown.splitlines() if line.startswith(start)).split())
-
-
-def test_a_band_below_zero_shows_no_hyphen():
-    assert _render_band((-16.78, 7.02), 1) == "-16.8 to 7.0"
-    assert _render_band((16.78, 17.02), 1) == "16.8-17.0"
 
 
 def test_a_line_holds_energy_and_peak():
@@ -68,11 +62,6 @@ def test_the_change_compares_the_same_steps():
     longer = [{**one, "inputs": [1.0] * 48 + [6000.0] * 48} for one in issued.facts["series"]]
     both = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": longer})
     assert summarise_day(both)[0].change_pct == pytest.approx(100 / 3)
-
-
-def test_small_values_keep_their_digits():
-    for value, decimals in ((0.0, 0), (0.6612, 4), (9.5, 3), (512.0, 1), (9873.0, 0)):
-        assert choose_decimals([value]) == decimals
 
 
 def test_a_name_cannot_move_the_cursor():
