@@ -58,16 +58,7 @@ def test_faults_of_an_endpoint_have_their_classes(monkeypatch, body, error):
     assert "Authorization" not in responses.calls[0].request.headers
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "ftp://x/v1",
-        "judge.example/v1",
-        "https://me:pw@judge.example/v1",
-        "https://judge.example/v1?key=1",
-        "",
-    ],
-)
+@pytest.mark.parametrize("url", ["ftp://x/v1", "judge.example/v1", "https://me:pw@x/v1", ""])
 def test_an_odd_address_is_refused_before_any_request(url):
     with pytest.raises(ConfigError, match="address"):
         endpoint_transport(url, api_key=None)
