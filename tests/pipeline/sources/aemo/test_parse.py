@@ -16,7 +16,8 @@ from compevo_pipeline.sources.aemo.names import ACTUAL_REPORT, FORECAST_REPORT, 
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import REGIONS
 from tests.fuzz.seeds import FILES
-from tests.support.nemweb import ACTUAL_INDEX, FORECAST_INDEX, ROOFTOP_INDEX, pack
+from tests.support import nemweb
+from tests.support.nemweb import pack
 from tests.support.sources import clock, raw
 
 COLLECTED = (
@@ -222,52 +223,40 @@ def test_a_missing_row_is_an_error():
     ]
 
 
-CREATED = datetime(2026, 7, 18, 7, 1, 4, tzinfo=UTC)  # 17:01:04 NEM time
+CREATED = datetime(2026, 7, 18, 7, 1, 4, tzinfo=UTC)
+MADE = datetime(2026, 7, 18, 17, 1, 4)  # noqa: DTZ001 - the same instant in NEM time
 ACTUAL_NAME = f"{ACTUAL_REPORT}_202607190030_20260719003001.CSV"
 FORECAST_NAME = f"{FORECAST_REPORT}_202607181730_20260718170104.CSV"
 ROOFTOP_NAME = f"{ROOFTOP_REPORT}_20260718170000_0000000528134281.CSV"
 
 
-def head(name, created="2026/07/18,17:01:04"):
-    return f"C,NEMP.WORLD,{name},AEMO,PUBLIC,{created},0000000528134281,DEMAND,0000000528134281"
-
-
 def actual(*rows):
     """Rows are the end of an interval, its demand, and when the row was changed."""
-    return report(
-        [
-            f'D,OPERATIONAL_DEMAND,ACTUAL,3,NSW1,"{end}",{value},50,5,"{changed}"'
-            for end, value, changed in rows
-        ],
-        head=head("ACTUAL_OPERATIONAL_DEMAND_HH"),
-        index=ACTUAL_INDEX,
-    )
+    records = [
+        f'D,OPERATIONAL_DEMAND,ACTUAL,3,NSW1,"{end}",{value},50,5,"{changed}"'
+        for end, value, changed in rows
+    ]
+    return nemweb.report("ACTUAL_OPERATIONAL_DEMAND_HH", nemweb.ACTUAL_INDEX, records, MADE)
 
 
-def forecast(*rows, created="2026/07/18,17:01:04"):
+def forecast(*rows, created=MADE):
     """Rows are the end of an interval and its three quantiles."""
     # LOAD_DATE and LASTCHANGED are before the file was made: no one could read them then.
-    return report(
-        [
-            f'D,OPERATIONAL_DEMAND,FORECAST,1,NSW1,"{end}","2026/07/18 17:00:00",{poe10},{poe50},'
-            f'{poe90},"2026/07/18 17:00:40"'
-            for end, poe10, poe50, poe90 in rows
-        ],
-        head=head("FORECAST_OPERATIONAL_DEMAND_HH", created),
-        index=FORECAST_INDEX,
-    )
+    records = [
+        f'D,OPERATIONAL_DEMAND,FORECAST,1,NSW1,"{end}","2026/07/18 17:00:00",{poe10},{poe50},'
+        f'{poe90},"2026/07/18 17:00:40"'
+        for end, poe10, poe50, poe90 in rows
+    ]
+    name = "FORECAST_OPERATIONAL_DEMAND_HH"
+    return nemweb.report(name, nemweb.FORECAST_INDEX, records, created)
 
 
-def rooftop(*rows):
-    return report(
-        [
-            f'D,ROOFTOP,FORECAST,1,"2026/07/18 17:00:00",NSW1,"{end}",99.9,{median},1,2,'
-            '"2026/07/18 16:51:58"'
-            for end, median in rows
-        ],
-        head=head("ROOFTOP_PV_FORECAST"),
-        index=ROOFTOP_INDEX,
+def rooftop(end, median):
+    record = (
+        f'D,ROOFTOP,FORECAST,1,"2026/07/18 17:00:00",NSW1,"{end}",99.9,{median},1,2,'
+        '"2026/07/18 16:51:58"'
     )
+    return nemweb.report("ROOFTOP_PV_FORECAST", nemweb.ROOFTOP_INDEX, [record], MADE)
 
 
 def wrap(name, content):
@@ -314,7 +303,7 @@ def test_two_days_ahead_are_kept():
 
 def test_rooftop_solar_is_a_covariate():
     found = parse_operational.parse_step_covariates(
-        wrap(ROOFTOP_NAME.lower(), rooftop(("2026/07/19 12:30:00", "3334.102")))
+        wrap(ROOFTOP_NAME.lower(), rooftop("2026/07/19 12:30:00", "3334.102"))
     )
     assert found.select("entity", "name", "start_utc", "value", "available_at").rows() == [
         ("NSW1", "rooftop_pv_mw", datetime(2026, 7, 19, 2, tzinfo=UTC), 3334.102, CREATED)
@@ -330,9 +319,9 @@ def test_files_together_are_read_as_alone():
     )
     issues = [
         wrap(f"{FORECAST_REPORT}_{n}.CSV", forecast((end, "3", "2", "1"), created=created))
-        for n, created in enumerate(["2026/07/18,17:01:04", "2026/07/18,18:00:00"])
+        for n, created in enumerate([MADE, MADE.replace(hour=18)])
     ]
-    solar = wrap(ROOFTOP_NAME, rooftop((end, "5")))
+    solar = wrap(ROOFTOP_NAME, rooftop(end, "5"))
     raws = [early, *issues, late, solar]
     for parse in (
         parse_operational.parse_operational,
