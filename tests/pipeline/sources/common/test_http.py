@@ -53,10 +53,10 @@ def encoded(body, **kwargs):
 
 
 STATUSES = {
-    SourceRejected: (300, 400, 405, 414),
-    SourceBlocked: (401, 403, 407, 451),
+    SourceRejected: (300, 400, 405),
+    SourceBlocked: (401, 403, 451),
     SourceAbsent: (404, 410),
-    SourceTransient: (408, 425, 500, 503, 504, 520),
+    SourceTransient: (408, 500, 520),
     Throttled: (429,),
 }
 PAUSES = {
@@ -206,21 +206,14 @@ def test_a_wrong_certificate_is_refused(replay, tmp_path):
     assert replay.seen == []
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://nemweb.com.au/x",
-        "https://example.org/x",
-        "https://nemweb.com.au.example.org/x",
-        "https://me:secret@nemweb.com.au/x",
-        "https://nemweb.com.au:8443/x",
-        "https://127.0.0.1/x",
-        "https://[::1/x",
-        "file:///etc/passwd",
-        "nemweb.com.au/x",
-        "",
-    ],
+UNLISTED = (
+    *("http://nemweb.com.au/x", "https://example.org/x", "https://nemweb.com.au.example.org/x"),
+    *("https://me:secret@nemweb.com.au/x", "https://nemweb.com.au:8443/x", "https://[::1/x"),
+    *("https://127.0.0.1/x", "file:///etc/passwd", "nemweb.com.au/x", ""),
 )
+
+
+@pytest.mark.parametrize("url", UNLISTED)
 def test_an_unlisted_address_is_never_asked(replay, tmp_path, url):
     with pytest.raises(SourceRejected) as caught:
         open_live(tmp_path).client.fetch(FileRequest(url=url, source="test", name="x"))
