@@ -36,13 +36,9 @@ FORMS = {
         "Datum von;Datum bis;Netzlast [MWh]",
         (f"{t:%d.%m.%Y %H:%M};{t + HOUR:%d.%m.%Y %H:%M};1.{100 + t.hour},5" for t in HOURS),
     ),
-    "german.csv": write("Zeit;Last", (f"{t:%d.%m.%Y %H:%M};{900 + t.hour},5" for t in HOURS)),
     "parts.csv": write(
         "year,month,day,hour,load",
         (f"{t.year},{t.month},{t.day},{t.hour},{900 + t.hour}" for t in HOURS),
-    ),
-    "epochs.csv": write(
-        "timestamp,kwh", (f"{1704067200 + 3600 * i},{i % 24}" for i in range(len(HOURS)))
     ),
     "lines.jsonl": "".join(f'{{"ts":"{t}","load":{900 + t.hour}}}\n' for t in HOURS),
     "HistoricalQuotes.csv": write(
@@ -54,7 +50,6 @@ FORMS = {
     + write("Week,python: (Worldwide)", (f"{week},{50 + week.month}" for week in WEEKS)),
     "iso-weeks.csv": write("week,calls", (f"{week:%G-W%V},{50 + week.month}" for week in WEEKS)),
     "months.csv": write("Month,Passengers", (f"{at:%Y-%m},{99 + at.month}" for at in MONTHS)),
-    "names.csv": write("Month,Sales", (f"{at:%b %Y},{99 + at.month}" for at in MONTHS)),
     "quarters.csv": write(
         "quarter,beer", (f"{at.year} Q{at.month // 3 + 1},{at.month}" for at in MONTHS[::3])
     ),
