@@ -13,6 +13,7 @@ from compevo_pipeline.storage import series_store
 from compevo_pipeline.storage.series_changes import CONFIRMED_AFTER
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 from tests.support.store_workers import FETCHED, series
+from tests.support.trees import read_tree
 
 EARLIER, LATER = (FETCHED + timedelta(days=days) for days in (-1, 1))
 
@@ -24,15 +25,6 @@ def store(tmp_path):
 
 def values(store):
     return store.read("electricity")["value"].to_list()
-
-
-def tree(root):
-    # A lock's time says who took it last; it holds nothing.
-    files = sorted(path for path in root.rglob("*") if path.is_file() and ".lock" not in path.name)
-    return {
-        path.relative_to(root).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in files
-    }
 
 
 @pytest.mark.parametrize(
@@ -71,7 +63,7 @@ def test_a_prefix_selects_series_alone(store, tmp_path):
 
 def test_a_bad_frame_touches_nothing(store, tmp_path):
     store.write("electricity", series())
-    before = tree(tmp_path)
+    before = read_tree(tmp_path)
     guessed = series("AEMO/X/Y").with_columns(flag=pl.lit("guess"))
     bad = pl.concat([series(fetched=LATER, values=(7.0,)), guessed])
     with pytest.raises(DataError, match="flag"):
@@ -81,7 +73,7 @@ def test_a_bad_frame_touches_nothing(store, tmp_path):
             store.write("electricity", series(name))
     with pytest.raises(DataError, match="elsewhere"):
         store.write("../elsewhere", series())
-    assert tree(tmp_path) == before
+    assert read_tree(tmp_path) == before
 
 
 def test_parallel_writers_keep_all_rows(store):

@@ -21,17 +21,12 @@ from compevo_pipeline.work.ingest import ingest_feeds
 from compevo_pipeline.work.stored_windows import cut_windows, write_windows
 from tests.support import operational
 from tests.support.population import news_pool
+from tests.support.trees import read_tree
 from tests.support.window_samples import make_articles
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LOG = logging.getLogger("test")
 DATASET = "bitcoin"
-
-
-def list_tree(folder):
-    """Return size and time of every file, but for locks."""
-    files = [path for path in folder.rglob("*") if path.is_file() and "lock" not in path.name]
-    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 
 
 def count_parses(feeds, parsed):
@@ -57,11 +52,11 @@ def test_files_are_parsed_once_until_lost(tmp_path):
         return ingest_feeds(workspace, watched, DATASET, clock=lambda: NOW, log=LOG)
 
     ingest()
-    before, stored = list_tree(tmp_path), workspace.series_store().read(DATASET)
+    before, stored = read_tree(tmp_path), workspace.series_store().read(DATASET)
     counts = ingest()
     assert len(parsed) == len(feeds)
     assert counts[feeds[0].name]["known files"] == counts[feeds[0].name]["files"] > 0
-    assert list_tree(tmp_path) == before
+    assert read_tree(tmp_path) == before
 
     # What is lost from the store comes back from the files.
     next((workspace.layout.series / DATASET).glob("*.parquet")).unlink()
@@ -84,7 +79,7 @@ def test_a_second_run_cuts_no_window(tmp_path, monkeypatch):
     (tmp_path / "dagster").mkdir()
     with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
         first = resolved.execute_in_process(instance=instance)
-        before = list_tree(tmp_path / "home")
+        before = read_tree(tmp_path / "home")
         for module, name in (
             (windows_asset, "cut_windows"),
             (asset_checks, "run_suites"),
@@ -94,7 +89,7 @@ def test_a_second_run_cuts_no_window(tmp_path, monkeypatch):
         second = resolved.execute_in_process(instance=instance)
 
     assert first.success and second.success
-    assert list_tree(tmp_path / "home") == before
+    assert read_tree(tmp_path / "home") == before
     runs = (first, second)
     one, other = (run.asset_materializations_for_node("windows__bitcoin")[0] for run in runs)
     assert one.tags["dagster/data_version"] == other.tags["dagster/data_version"]

@@ -13,24 +13,19 @@ from compevo_pipeline.sources.common import ledger as ledger_module
 from compevo_pipeline.sources.common.ledger import EntryState, Ledger
 from compevo_pipeline.sources.common.raw_store import RawStore
 from tests.support.sources import raw
+from tests.support.trees import read_tree
 
 
 def make_raw(content=b"a,b\n1,2\n", name="x.csv"):
     return raw(name, content, "aemo")
 
 
-def tree(root):
-    # A lock's time says who took it last; it holds nothing.
-    files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != ".lock")
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
-
-
 def test_raw_bytes_are_kept_once_with_their_provenance(tmp_path):
     store = RawStore(tmp_path / "raw")
     path = store.write(make_raw())
-    before = tree(tmp_path)
+    before = read_tree(tmp_path)
     assert store.write(replace(make_raw(), fetched_at=datetime(2030, 1, 1, tzinfo=UTC))) == path
-    assert tree(tmp_path) == before
+    assert read_tree(tmp_path) == before
     assert path.read_bytes() == b"a,b\n1,2\n"
     sidecar = json.loads((path.parent / "x.csv.json").read_text())
     assert sidecar["sha256"] == make_raw().sha256

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.series import regularise_series, validate_series
-from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceError
+from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import ABSENT_PAUSES, EntryState
 from compevo_pipeline.sources.feeds import default_feeds
@@ -287,18 +287,6 @@ def test_the_asset_logs_in_once(home, site):
     assert set(frame["series_id"]) == {"PEMS/400001", "PEMS_OBSERVED/400001"}
     assert frame.height == 2 * 2 * 3
     assert (home.workspace.layout.raw / "pems" / META_FILE).exists()
-
-
-@pytest.mark.parametrize("fault", [Answer(status=404, body=b"none"), Answer(status=500)])
-def test_a_failed_file_is_asked_again(home, site, fault):
-    send = site.send
-    site.send = lambda name: fault if name == HOUR_FILE else send(name)
-    with pytest.raises(SourceError):
-        home.ingest("traffic")
-    site.send = send
-    home.wait(minutes=2)
-    assert home.ingest("traffic")["pems"]["files"] == 1
-    assert home.series("traffic").height == 2 * 2 * 3
 
 
 DAY_FILE = "d04_text_station_5min_2026_11_17.txt.gz"
