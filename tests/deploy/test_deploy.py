@@ -194,6 +194,7 @@ def test_every_pod_may_run_restricted():
             assert rights["allowPrivilegeEscalation"] is False
             assert rights["capabilities"] == {"drop": ["ALL"]}
     own = LAUNCHER["run_k8s_config"]
+
     assert own["pod_spec_config"]["security_context"]["run_as_non_root"] is True
     assert own["container_config"]["security_context"]["allow_privilege_escalation"] is False
 
@@ -213,6 +214,7 @@ def test_what_a_pod_names_exists():
             for source in container.get("envFrom", []):
                 name = source.get("configMapRef", source.get("secretRef"))["name"]
                 assert name in made | secrets
+
     assert LAUNCHER["instance_config_map"] in made
     assert set(LAUNCHER["env_config_maps"]) <= made and set(LAUNCHER["env_secrets"]) <= secrets
     assert LAUNCHER["postgres_password_secret"] in secrets

@@ -56,6 +56,7 @@ def test_settings_are_read_as_values_or_text():
             {},
         ],
     }
+
     assert list(parse_changes(list(changes)).values()) == list(changes.values())
 
 
@@ -97,6 +98,7 @@ def test_the_report_is_written_where_asked(tmp_path, monkeypatch):
     run = write_run(tmp_path / "electricity")
     invoke("paper", "report", tmp_path / "results", run, "--out", target, "--mode", "archive")
     pages = {path.name: path.read_text(encoding="utf-8") for path in target.iterdir()}
+
     assert set(pages) == {"forecast.html", "research.html"}
     assert pages["forecast.html"] != "old"
 

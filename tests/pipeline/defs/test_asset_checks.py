@@ -84,6 +84,7 @@ def test_a_silent_series_is_seen(tmp_path, days, source, silent):
         }
     )
     result = judge_series_age(frame, timedelta(days=5), workspace, NOW)
+
     assert (result.passed, result.numbers.get("silent", 0)) == (not silent, silent)
     assert ("ECB/GBP" in result.text) is bool(silent) and "ECB/EUR" not in result.text
 

@@ -65,6 +65,7 @@ def test_every_asset_is_described(graph):
 
 def test_writers_and_gpu_users_share_pools(graph):
     pools = {key.to_user_string(): graph.get(key).pools for key in graph.get_all_asset_keys()}
+
     assert {name for name, pool in pools.items() if pool == {"duckdb"}} == {"news/articles"}
     users = ("models/compevo", "evaluation/test", "evaluation/lud", "ablation/variants")
     # Traffic has windows of hours that start within a day.
@@ -80,6 +81,7 @@ def test_checks_of_leaks_and_damage_block(graph):
     keys = [key for key in graph.asset_check_keys if graph.get_check_spec(key).blocking]
     blocking = {(key.asset_key.to_user_string(), key.name) for key in keys}
     checked = {name for key, name in blocking if key == "leakage/inference_2026"}
+
     assert {"artifact_unchanged", "available_before_origin"} <= checked
     assert {"nothing_of_2026_in_training", "every_window_scored"} <= checked
     for dataset in DATASETS:
@@ -152,6 +154,7 @@ def test_published_data_are_refreshed_daily(tmp_path):
     declare(tmp_path / "datasets", SOUND)
     graph = build_defs(Settings(home=tmp_path, mode=Mode.LIVE)).resolve_asset_graph()
     names = {key.to_user_string() for key in graph.get_all_asset_keys()}
+
     assert {"series/demand", "windows/demand"} < names
     assert list_due(graph) == {
         name for name in names if name.startswith(REFRESHED_DAILY) and not name.endswith("/demand")
@@ -204,6 +207,7 @@ def test_the_demos_ablation_changes_its_population():
     ops = build_demo_config("electricity")["ops"]
     training = TrainConfig(**ops["models__compevo__electricity"]["config"]).resolve("demo")
     ablation = AblationConfig(**ops["ablation__variants__electricity"]["config"])
+
     assert ablation.resolve("demo") == training
     assert ablation.scopes is None
     # No variant repeats the full method.

@@ -72,6 +72,7 @@ def test_markdown_is_made_in_known_places():
             names = {"MetadataValue.md", "MarkdownMetadataValue", "dg.MarkdownMetadataValue"}
             if is_call and any(ast.unparse(node.func).endswith(name) for name in names):
                 found.add(path.relative_to(PIPELINE).as_posix())
+
     assert found == set(RENDERS_MARKDOWN)
 
 

@@ -156,6 +156,7 @@ def evaluate_night(instance, schedule, day):
 def test_a_declared_night_forecasts_tomorrow(idle, tmp_path, month):
     night = {"at": "18:00", "days_ahead": 1}
     schedule, spec = build_own_schedule(tmp_path, "Europe/Paris", **night)
+
     # Half-hours: twelve begin after 18:00, and the newest is late by one.
     assert spec.unknown_steps == (0, 13)
     day = datetime(2026, month, 15, tzinfo=ZoneInfo("Europe/Paris"))
@@ -291,6 +292,7 @@ def test_an_absent_destination_is_told_later(tmp_path, receiver, caplog):
     receiver.status = 500
     for count in (1, 0):  # no sensor fails by it while others are told
         assert tell(settings, [Alert(fault="a", text="A")], TOLD_DAY, LOG) == count
+
     assert caplog.text.count("destination 1 of 2") == 2
     assert SECRET not in caplog.text
     receiver.status = 200
@@ -442,6 +444,7 @@ def test_a_failing_source_and_its_recovery_are_told(settings, receiver):
         ledger.record_fetched("a", f"{number}.zip", url="u", sha256="0", now=now)
     for _ in range(2):
         _, cursor = evaluate_sensor(settings, "tell_failing_sources", instance, now, cursor)
+
     assert len(receiver.messages) == 3 and "2026-04-01" in receiver.messages[-1]
     # A file that nobody asks for any more is not a failing source.
     assert find_failing(ledger.list_entries(), now + timedelta(days=2)) == {}

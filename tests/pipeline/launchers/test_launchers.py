@@ -71,6 +71,7 @@ def shared_run(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_two_processes_share_a_training(shared_run):
     result = run([shared_run], launcher=ProcessLauncher(processes=2, poll_seconds=0.05))
+
     assert result.success
     assert [shown["round"].value for shown in observe(result)] == [1, 2]
     shown = read_materialization(result).metadata

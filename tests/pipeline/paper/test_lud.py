@@ -72,6 +72,7 @@ def test_an_endpoint_is_asked_once_ever(tmp_path, asked, monkeypatch):
     judge = {"judge_url": JUDGE, "judge_model": "m-1", "judge_key": "x"}
     deployment = with_run(tmp_path, judge)
     shown = read_materialization(materialize(deployment)).metadata
+
     assert len(asked) == 2
     request = asked[0].request
     assert request.headers["Authorization"] == f"Bearer {KEY}"

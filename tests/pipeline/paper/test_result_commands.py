@@ -117,6 +117,7 @@ def test_each_test_set_has_a_table():
     first, second = re.findall(
         r"^Elec.*?gbm +(\S+)", render_scores(pl.DataFrame(rows)), re.M | re.S
     )
+
     assert (first, second) == ("1.5", "2.5")
 
 
@@ -156,6 +157,7 @@ def test_every_method_has_rows_with_cost(benchmark_results):
     first = benchmark(benchmark_results, "dlinear,gpt4ts-no-lm", 2).filter(
         pl.col("entity") == "pooled"
     )
+
     assert first["method"].to_list() == ["dlinear"] * 2 + ["gpt4ts-no-lm"] * 2
     assert first["seed"].to_list() == [0, 1, 0, 1]
     assert first["n_windows"].unique().to_list() == [SPLITS["test"]]

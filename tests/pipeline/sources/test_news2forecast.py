@@ -40,6 +40,7 @@ def test_dated_news_counts_from_its_days_end():
         "04", "National", "Item two", "Since"
     )
     frame = parse_news_of(news)
+
     assert frame["title"].to_list() == ["Item 'one'.", "Item two"]
     assert frame["available_at"].to_list() == [
         datetime(2021, 4, 3, 13, 0, tzinfo=UTC), datetime(2021, 4, 4, 14, 0, tzinfo=UTC)
@@ -71,6 +72,7 @@ def test_a_stamp_is_when_news_was_available():
         table('2019-01-03 17:57:00,"SA sweltered, again",SA,Heat,2019-01-03')
     )
     row = frame.row(0, named=True)
+
     assert row["available_at"] == row["published_at"] == datetime(2019, 1, 3, 6, 57, tzinfo=UTC)
     assert (row["title"], row["body"], row["country"]) == (
         "SA sweltered, again",

@@ -126,6 +126,7 @@ def test_every_feed_with_files_is_counted_here(read):
         for feed in feeds
         if Mode.ARCHIVE in feed.modes
     }
+
     # Files of one more feed exist nowhere.
     assert with_files == counted | {"weather-forecast"}
     with pytest.raises(SourceAbsent):
@@ -244,6 +245,7 @@ def test_the_real_rates_are_those_of_both_publishers(parse):
 
 def test_the_real_table_of_bitcoin_is_whole(parse):
     frame = validate_series(parse("bitcoin", "bitinfocharts"))
+
     assert frame.group_by("series_id").len()["len"].to_list() == [4521] * 18
     assert (frame["flag"] == "missing").sum() == 290
     price = frame.filter(pl.col("series_id") == "BITINFOCHARTS/price")

@@ -324,6 +324,7 @@ def test_an_empty_run_is_asked_again(replay, tmp_path):
     body = json.dumps(empty).encode()
     replay.serve({ENDPOINT: [Answer(body=body, kind="application/json"), answer_run(NEWEST)]})
     span = {"since": NEWEST - timedelta(hours=1)}
+
     assert fetch(tmp_path, **span) == []
     assert states(tmp_path) == {name_run(NEWEST): EntryState.ABSENT}
     assert fetch(tmp_path, now=NOW + DAY, until=NOW, **span) == [name_run(NEWEST)]

@@ -105,6 +105,7 @@ def test_a_foreign_program_is_named(store):
         with pytest.raises(StoreBusy, match=rf"{foreign.pid}, /.*python"):
             NewsStore(store.path, wait_seconds=0.3).read_articles()
         foreign.stdin.close()
+
     assert store.read_articles().height == 1
 
 

@@ -73,6 +73,7 @@ def test_a_bad_frame_touches_nothing(store, tmp_path):
             store.write("electricity", series(name))
     with pytest.raises(DataError, match="elsewhere"):
         store.write("../elsewhere", series())
+
     assert read_tree(tmp_path) == before
 
 

@@ -78,6 +78,7 @@ def test_bad_articles_are_counted_by_kind(workspace):
     parse = gdelt.parsers[FrameKind.ARTICLES]
     counts = ingest(workspace, FrameKind.ARTICLES, files, parse, "news")
     expected = {"empty answers": 2, "mistimed": 2, "unreadable": 1, "without a title": 1}
+
     assert {name: counts[name] for name in expected} == expected
     assert counts["articles"] == workspace.news_store().read_articles().height == 41
 
@@ -261,6 +262,7 @@ def test_a_changed_format_stores_the_other_files(replay, live, good):
     with pytest.raises(SchemaDrift):
         ingest_live(live)
     files = list(live.layout.series.rglob("*.parquet"))
+
     assert len(files) == 5 * good and (not files or read(live).height == 5)
     assert ledger(live).get(PRODUCT, names[0]).state is EntryState.FAILED
 

@@ -79,6 +79,7 @@ def read_frames(layout):
 def test_a_forecast_begins_with_its_day():
     quarters = replace(ELECTRICITY_OPERATIONAL, stride_steps=12, horizon_steps=12)
     start = NextDayConfig(at="18:00").find_start("2026-02-24")
+
     assert Origin.of(quarters, start, KnownTo.MIDNIGHT).origin_utc == ORIGIN + timedelta(hours=18)
     whole = NextDayConfig().find_start("2026-02-24")
     assert Origin.of(quarters, whole, KnownTo.MIDNIGHT).origin_utc == ORIGIN
@@ -154,6 +155,7 @@ def test_later_data_are_no_newest_input(layout):
     views = frames.build_views(origin).views
     late = make_articles([origin.until - HALF_HOUR, origin.until + HALF_HOUR])
     newest = find_newest_known(views, frames.series, published=frames.published, articles=late)
+
     assert newest.as_facts() == {
         "values": {"NSW1": origin.until.isoformat()},
         "publication": origin.until.isoformat(),
@@ -190,6 +192,7 @@ def test_stored_windows_are_as_if_cut(fresh):
     receipts, made_of = workspace.receipts(), hash_cut(workspace, DATASET, "origin")
     receipts.keep(name_cut(DATASET), made_of, windows.hash)
     stored = find_current_windows(workspace, DATASET)
+
     assert stored is not None
     assert read_frames(fresh).build_later_windows(stored).hash == cut.hash
     # Of windows that were cut from something else nothing is said.

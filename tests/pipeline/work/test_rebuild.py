@@ -104,6 +104,7 @@ def test_what_raw_files_lack_is_asked_for_again(reports):
     name = REPORTS.known[0][0]
     (layout.raw / REPORTS.source / name).unlink()
     REPORTS.deliver(reports, [])
+
     assert reports.ledger.get(REPORTS.source, name).state is EntryState.FAILED
     others = [entry for entry in reports.ledger.list_entries() if entry.name != name]
     assert {entry.state for entry in others} == {EntryState.STORED}
@@ -129,6 +130,7 @@ def test_versions_of_a_file_are_read_in_order(stored, tmp_path):
     before = home.series(PRICES.dataset)
     shutil.rmtree(home.workspace.layout.series)
     counts = rebuild(home.workspace, PRICES.dataset, clock=home.clock, log=LOG)
+
     assert counts["aemo"]["files"] == len(PRICES.known) + 1
     after = home.series(PRICES.dataset)
     assert_same([after], [before])
@@ -303,6 +305,7 @@ def test_a_copy_cannot_write_outside_the_homes(tmp_path, name, linked):
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(DataError, match="link"):
         backup.restore(copy, home, tmp_path / "dagster")
+
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -93,6 +93,7 @@ def test_days_with_an_event_are_announced(deployment, data):
         )
     ]
     marked = [view.window_id for view in windows.subset(EVENT_DAYS).views()]
+
     assert marked == announced and 0 < len(marked) < len(days)
 
 
@@ -138,6 +139,7 @@ def test_skipped_origins_are_scored_by_neither(deployment, trained):
 
 def test_inference_passes_its_blocking_checks(deployment, leakage):
     evaluated = {name: check for (key, name), check in checks(leakage).items()}
+
     assert set(evaluated) == {
         "artifact_unchanged",
         "available_before_origin",

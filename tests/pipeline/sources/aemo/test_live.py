@@ -81,6 +81,7 @@ def test_older_actuals_come_from_mmsdm(replay, tmp_path):
     replay.serve({(HOST, f"{folder}{name}"): Answer(body=body)})
     span = {"since": datetime(2025, 1, 4, tzinfo=UTC), "until": datetime(2025, 1, 8, tzinfo=UTC)}
     files = fetch_all(tmp_path, **span)
+
     assert parse_operational.parse_operational(files[0])["start_utc"].unique().to_list() == [
         datetime(2025, 1, 4, 13, 30, tzinfo=UTC)
     ]
@@ -174,6 +175,7 @@ def test_a_backfill_asks_for_months_once(replay, tmp_path):
     nemweb.serve_prices(replay, date(2004, 12, 1), days=2, minutes=30)
     replay.answers = {key: value for key, value in replay.answers.items() if "TAS1" not in key[1]}
     span = {"since": datetime(2004, 12, 2, tzinfo=UTC), "until": datetime(2004, 12, 9, tzinfo=UTC)}
+
     assert len(fetch_prices(tmp_path, **span)) == 4
     assert fetch_prices(tmp_path, **span) == []
     assert len(replay.seen) == 5
@@ -212,6 +214,7 @@ def test_a_first_run_takes_whole_weeks(replay, tmp_path, monkeypatch):
     replay.serve({(HOST, f"/Reports/Archive/{ACTUAL}/"): nemweb.listing(ACTUAL, [week])})
     packed = Answer(body=nemweb.pack(*halves[1:]))
     replay.serve({(HOST, f"/Reports/CURRENT/{ACTUAL}/{week}"): packed})
+
     assert aemo.parse_all(fetch_all(tmp_path)).height == 6 * 5
     asked = [path.rsplit("/", 1)[-1] for path in replay.paths() if path.endswith(".zip")]
     assert asked == [week, halves[0][0]]

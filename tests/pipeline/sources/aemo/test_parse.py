@@ -32,6 +32,7 @@ def test_aemos_file_wins_over_a_collection():
         raw("p.csv", PRICE, "aemo_price_and_demand"),
     ]
     frame = aemo.parse_all(raws)
+
     assert frame.equals(aemo.parse_all(raws[::-1]))
     demand = frame.filter(variable="demand_mw").sort("start_utc")
     assert demand["value"].to_list() == [1.0, 2.04, 3.0]
@@ -182,6 +183,7 @@ def test_an_interval_end_becomes_its_start_in_utc(quote, end, seconds):
     cells = [(stamp if seconds else stamp[:-3], *rest) for stamp, *rest in HALF_HOURS]
     frame = parse_month(rows(*cells, quote=quote), end=end)
     found = demand(frame)
+
     assert found["start_utc"].to_list() == [
         datetime(2019, 12, 31, 14, 0, tzinfo=UTC), datetime(2019, 12, 31, 14, 30, tzinfo=UTC)
     ]  # fmt: skip
@@ -278,6 +280,7 @@ def test_a_forecast_is_known_from_its_creation():
         wrap(FORECAST_NAME, forecast(("2026/07/19 00:30:00", "8900", "8500.5", "8100")))
     )
     start = datetime(2026, 7, 18, 14, 0, tzinfo=UTC)
+
     assert found.select("entity", "start_utc", "value", "available_at", "quantile").rows() == [
         ("NSW1", start, 8900.0, CREATED, 0.9),
         ("NSW1", start, 8500.5, CREATED, 0.5),
@@ -297,6 +300,7 @@ def test_two_days_ahead_are_kept():
         CREATED.replace(day=20, hour=hour, minute=minute, second=0)
         for hour, minute in ((6, 30), (7, 0))
     ]
+
     assert sorted(set(found["start_utc"])) == starts
     assert found.filter(start_utc=starts[1])["quantile"].to_list() == [0.5, 0.1]
 

@@ -271,6 +271,7 @@ def test_a_dripping_publisher_is_not_asked_again(replay, tmp_path, monkeypatch, 
     live, started = open_live(tmp_path), time.monotonic()
     with pytest.raises(TooSlow, match="time"):
         fetch(live)
+
     assert time.monotonic() - started < 0.1 * len(answer.body)
     assert (len(replay.seen), kept_files(tmp_path)) == (1, [])
     assert get_policy(TooSlow("")).retries == 0

@@ -157,6 +157,7 @@ def test_only_news_of_data_sets_is_kept(home, replay):
     )
     ingest(home, span=(FIRST, SECOND + timedelta(minutes=15)))
     titles = sorted(home.articles()["title"])
+
     assert titles == [
         "Bitcoin slides again",
         "Blackout hits a quiet suburb of Lagos today",  # of a .com.au site
@@ -243,6 +244,7 @@ def test_a_wrong_hash_is_set_aside(tmp_path, replay):
     home = LiveHome(tmp_path / "home", NOW, {"news_queries": everything})
     with pytest.raises(SourceTransient, match="20260302001500"):
         ingest(home)
+
     assert sum("20260302001500.gkg" in path for path in replay.paths()) == 2
     assert home.articles().height == 8 + 2
     assert home.ledger.get("gdelt_bulk", "20260302004500.gkg.csv.zip").state == "absent"
@@ -377,6 +379,7 @@ def test_a_throttle_without_a_time_pauses_minutes(tmp_path, replay, answer):
     replay.serve({DOC: answer})
     with pytest.raises(Throttled) as caught:
         ask(tmp_path)
+
     assert caught.value.retry_after_s == 300
     assert len(replay.seen) == 1
     # Another process of the home, and another query.

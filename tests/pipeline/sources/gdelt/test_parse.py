@@ -172,6 +172,7 @@ def parse(content):
 def test_an_article_is_available_when_gdelt_saw_it():
     frame, report = parse(answer(article()))
     row = validate_articles(frame).row(0, named=True)
+
     assert row["seen_at"] == row["available_at"] == datetime(2026, 2, 18, 3, 15, tzinfo=UTC)
     assert row["published_at"] is None
     assert row["fetched_at"] == NOW
@@ -263,5 +264,6 @@ def test_bulk_files_dropped_into_the_archive_are_read(tmp_path):
         for file in gdelt.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
         if file.source == "gdelt_bulk"
     ]
+
     assert len(raws) == 2
     assert [gdelt.parse_counted(file)[0].height for file in raws] == [10, 9]

@@ -167,6 +167,7 @@ def test_a_step_has_a_usual_horizon():
         length = read_step(step)
         assert name_step(length) == step
         chosen[step] = (choose_horizon(length), choose_lookback(length, choose_horizon(length)))
+
     assert chosen == {
         "5min": (288, 2016),
         "30min": (48, 672),
@@ -180,6 +181,7 @@ def test_a_step_has_a_usual_horizon():
 
 def test_origins_are_at_equal_times():
     five, hour = timedelta(minutes=5), timedelta(hours=1)
+
     assert choose_stride(five, 12, 288 * 30, 1) == 12  # a horizon of an hour: every hour
     assert choose_stride(five, 10, 288 * 30, 1) == 12  # no 50 minutes: they divide no day
     assert choose_stride(five, 12, 288 * 365, 1) == 36  # a year of five minutes: every 3 hours
@@ -245,6 +247,7 @@ def test_stamps_of_month_ends_are_months():
     firsts = [date(2000 + i // 12, i % 12 + 1, 1) for i in range(240)]
     lasts = [after - timedelta(days=1) for after in firsts[1:]]
     starts = [view.origin_utc for view in make_months(firsts[:-1]).views()]
+
     assert [v.origin_utc for v in make_months(lasts).views()] == starts
     assert [v.origin_utc for v in make_months(lasts, stamps="end").views()] == starts
     following = [w.view.origin_utc for w in make_months(firsts[1:], stamps="end")]
@@ -402,6 +405,7 @@ def test_measured_values_have_no_way_in():
         f"{FIRST + i * HOUR},{value:.3f}\n" for i, value in enumerate(make_temperature())
     )
     windows, _ = make_hours(text, known="start")
+
     assert all("own_temperature" in view.step_covariates for view in windows.views())
     with pytest.raises(ConfigError, match="known_at"):
         declare_ahead()

@@ -425,6 +425,7 @@ def test_numbered_parts_of_days_are_steps():
         lines.append(f"{day},{numbers[day]},{len(lines) % 48}")
     text = "\n".join(lines) + "\n"
     draft = look(text, zone="Europe/London")
+
     assert 'period = "period"' in draft.text and 'step = "30min"' in draft.text
     assert any(", 0 of them without" in line for line in draft.findings)
     with pytest.raises(CompEvoError, match=r"'period'.* 48.*--zone"):
@@ -500,6 +501,7 @@ def test_events_are_added_up_by_step(step, count):
     declared = {"grid": {"step": step}, "splits": {"fractions": [0.6, 0.2, 0.2]}}
     keys = {"time": "at", "values": ["sold"], "aggregate": "sum", "fill": 0.0}
     frame, repairs = parse_series(wrap(EVENTS), declare(declared, **keys))
+
     assert frame["value"].sum() == sum(i % 5 for i in range(900))
     assert frame["value"].null_count() == 0 and frame.height == count
     assert repairs.stamps_seconds_off == 0

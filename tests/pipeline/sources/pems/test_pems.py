@@ -79,6 +79,7 @@ def test_occupancies_have_flags():
     ]
     frame = occupancy(parse(*lines))
     flags = ["filled:pems-imputed", "missing", "nulled:out-of-range", "observed"]
+
     assert frame["flag"].to_list() == flags
     assert frame["value"].to_list() == [0.02, None, None, 0.0]
 
@@ -370,6 +371,7 @@ def test_a_clock_change_changes_the_slots(day, slots):
     whole = 276 if day == "2026-03-08" else 288
     missing = 288 - slots
     expected = f"{whole - missing} of {whole} five-minute slots" if missing else ""
+
     assert describe_short(raw(name, content, "pems", Mode.LIVE)) == expected
 
 
