@@ -7,10 +7,11 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.forecast.explain import choose_decimals, format_start, summarise_day
 from compevo_core.forecast.explain import explain as read_parts
-from compevo_core.forecast.explain import format_start, summarise_day
 from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_pipeline.cli.forecast import (
+    _render_band,
     clean_text,
     describe_data,
     find_record,
@@ -62,6 +63,13 @@ def test_the_change_compares_the_same_steps():
     longer = [{**one, "inputs": [1.0] * 48 + [6000.0] * 48} for one in issued.facts["series"]]
     both = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": longer})
     assert summarise_day(both)[0].change_pct == pytest.approx(100 / 3)
+
+
+def test_numbers_keep_their_sign_and_digits():
+    assert _render_band((-16.78, 7.02), 1) == "-16.8 to 7.0"
+    assert _render_band((16.78, 17.02), 1) == "16.8-17.0"
+    for value, decimals in ((0.0, 0), (0.6612, 4), (9.5, 3), (512.0, 1), (9873.0, 0)):
+        assert choose_decimals([value]) == decimals
 
 
 def test_a_name_cannot_move_the_cursor():
