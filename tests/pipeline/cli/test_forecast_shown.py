@@ -15,11 +15,12 @@ from compevo_pipeline.cli.forecast import (
     clean_text,
     describe_data,
     find_record,
+    list_news_effects,
     render_explanation,
     render_forecast,
 )
 from compevo_pipeline.sources.common.base import Mode
-from tests.core.report.test_tomorrow import add_day_facts
+from tests.core.report.test_tomorrow import add_day_facts, add_effect
 from tests.support.commands import invoke
 from tests.support.issued_samples import ORIGIN, make_issued, make_mixture
 
@@ -38,6 +39,14 @@ def test_a_line_holds_energy_and_peak():
     assert all(len(line) <= 80 for line in shown.splitlines())
     # The table is what stands last in a terminal.
     assert shown.splitlines()[-1].startswith("SA1")
+
+
+def test_a_large_effect_of_news_is_shown():
+    issued = add_effect(make_issued(), -400.0)
+    shown = render_explanation(issued, read_parts(issued, "SA1"), None, SAMPLE)
+    assert shown.splitlines()[5].startswith("SA1 -315 MW: '<script>alert('storm')")
+    assert shown.splitlines()[5].endswith("(agent 1)") and "NSW1" not in shown
+    assert [line[:4] for line in list_news_effects(issued)] == ["NSW1", "SA1 "]
 
 
 def test_made_up_data_is_called_so():
