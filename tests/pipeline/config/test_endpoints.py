@@ -58,6 +58,19 @@ def test_faults_of_an_endpoint_have_their_classes(monkeypatch, body, error):
     assert "Authorization" not in responses.calls[0].request.headers
 
 
+def test_a_request_has_a_time_limit(monkeypatch):
+    given: dict[str, object] = {}
+
+    def stall(session, method, url, **kwargs):
+        given.update(kwargs)
+        raise requests.ReadTimeout
+
+    monkeypatch.setattr(requests.Session, "request", stall)
+    with pytest.raises(SourceTransient):
+        endpoint_transport(BASE, api_key=None)({})
+    assert given["timeout"] == judge_transport.TIMEOUT_SECONDS
+
+
 @pytest.mark.parametrize("url", ["ftp://x/v1", "judge.example/v1", "https://me:pw@x/v1", ""])
 def test_an_odd_address_is_refused_before_any_request(url):
     with pytest.raises(ConfigError, match="address"):
