@@ -60,6 +60,12 @@ def test_a_failed_file_warns(workspace):
     assert not any(isinstance(value, dg.MarkdownMetadataValue) for value in metadata.values())
 
 
+def test_an_empty_home_has_an_empty_table(tmp_path):
+    empty = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE), mode=Mode.LIVE)
+    metadata, check = materialize(empty)
+    assert check.passed and metadata["dagster/row_count"].value == 0
+
+
 def test_the_terminal_shows_no_control_characters(workspace):
     fail(workspace)
     live = {"home": workspace.settings.home, "mode": "live"}
