@@ -187,3 +187,12 @@ def test_a_volume_without_locks_is_refused(home, monkeypatch, error):
     monkeypatch.setattr(fcntl, "flock", lock)
     (failure,) = run_job(defs, "full", "electricity")
     assert "locks" in failure and "mount" in failure
+
+
+def test_queued_runs_outwait_a_dead_server(home):
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        queue = instance.get_concurrency_config().run_queue_config
+    assert queue is not None and queue.max_concurrent_runs == 2
+    waited = queue.max_user_code_failure_retries * queue.user_code_failure_retry_delay
+    # Dagster's daemon starts another server once a minute.
+    assert waited >= 2 * 60
