@@ -23,6 +23,7 @@ from compevo_pipeline.launchers.process import (
     CONTAINER,
     PodSpec,
     RoundTail,
+    terminate,
     worker_command,
 )
 from compevo_pipeline.launchers.worker import TrainJob, describe_round, main, select_scalars
@@ -123,6 +124,13 @@ def test_a_failed_training_fails_its_asset(worker, tmp_path, ending, reason):
     assert not result.success
     message = result.failure_data_for_node("models__compevo").error.cause.message
     assert reason in message and "rerun" in message
+
+
+def test_a_terminated_process_is_gone():
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    started = time.monotonic()
+    terminate(sleeper)
+    assert sleeper.poll() is not None and time.monotonic() - started < 10
 
 
 def test_torchrun_is_used_where_asked_for():
