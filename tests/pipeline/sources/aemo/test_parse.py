@@ -52,6 +52,12 @@ def test_a_value_wins_over_a_null():
     assert aemo.parse_all(raws)["value"].to_list() == [1.0, 2.0, 3.0]
 
 
+def test_day_comes_before_month_when_collected():
+    content = "DATETIME,TOTALDEMAND,REGIONID\r\n1/2/2010 0:30,8038,NSW1\r\n"
+    frame = aemo.parse_all([raw("nsw.csv", content, "aemo_totaldemand_half_hourly")])
+    assert frame["start_utc"].to_list() == [datetime(2010, 1, 31, 14, 0, tzinfo=UTC)]
+
+
 def test_an_unset_archive_is_named():
     with pytest.raises(SourceAbsent, match="COMPEVO_ARCHIVE"):
         list(aemo.read_files(Mode.ARCHIVE, None, clock=clock))
