@@ -117,6 +117,12 @@ def test_an_unsafe_archive_is_refused(unpack, content, error, said):
         list(unpack(content, "x.packed", cap=20_000))
 
 
+def test_members_come_in_name_order():
+    ordered = [("a", b"1"), ("b", b"2")]
+    assert list(untar(tar(*reversed(ordered)), "x.tar.gz")) == ordered
+    assert list(unzip(zipped(ordered[1], ("folder/", b""), ordered[0]), "x.zip")) == ordered
+
+
 def test_a_zip_of_zips_yields_all_files():
     inner = zipped(("b.csv", b"2"), ("a.csv", b"1"))
     outer = zipped(("week/second.zip", inner), ("first.csv", b"0"))
