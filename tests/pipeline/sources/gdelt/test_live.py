@@ -225,6 +225,13 @@ def test_a_refresh_stops_at_its_limits(tmp_path, replay, caplog):
     assert "are left" not in caplog.text
 
 
+def test_a_fresh_quarter_hour_is_left_alone(home, replay):
+    home.clock.now = MIDNIGHT + timedelta(minutes=34)
+    serve_gal(replay)
+    ingest(home, span=(MIDNIGHT, None))
+    assert home.articles()["available_at"].max() == MIDNIGHT + timedelta(minutes=2)
+
+
 def test_a_gap_is_filled_from_gkg(home, replay):
     gap, *others = slots()
     serve_gal(replay, only=others)
