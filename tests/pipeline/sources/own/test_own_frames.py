@@ -209,6 +209,11 @@ def test_finer_covariates_become_three_of_a_day():
     assert found == {"temp_mean": 4.5, "temp_min": 1.0, "temp_max": 8.0}
 
 
+def test_a_day_twice_is_refused():
+    with pytest.raises(DataError, match=r"weather\.csv, row 3"):
+        read_covariates("day,temp\n2024-01-05,1\n2024-01-05,2\n")
+
+
 def test_an_article_of_a_date_is_known_afterwards():
     timed = wrap("published_at,title\n2024-01-05 08:00,Plant closes for repairs\n", "a.csv")
     dated = wrap("published_at,title\n2024-01-05,Plant closes for repairs\n", "a.csv")
@@ -236,6 +241,12 @@ def test_repeated_warnings_are_articles_and_repeated_rows_counted(url):
     assert kept["available_at"].dt.day().to_list() == [5, 6]
     assert (counts, deduplicate_articles(kept).height) == ({"repeated": 1}, 2)
     assert url in kept["url"][0]
+
+
+def test_an_article_needs_a_headline():
+    raw = wrap("published_at,title\n2024-01-05 08:00,\n", "a.csv")
+    with pytest.raises(DataError, match=r"a\.csv, row 2"):
+        parse_articles(raw, declare_news())
 
 
 def test_a_total_needs_all_its_parts():
@@ -488,6 +499,12 @@ def test_a_table_is_read_whatever_holds_it(name, content):
 def test_what_is_no_table_is_refused(name, content, said):
     with pytest.raises(CompEvoError, match=said):
         read_text_table(content, name)
+
+
+def test_names_in_windows_1252_are_read():
+    assert read_text_table("Zeit;Größe °C\n1;2\n".encode("cp1252"), "a.csv").columns == [
+        *("line", "Zeit", "Größe °C"),
+    ]
 
 
 EVENTS = "at,shop,sold\n" + "\n".join(
