@@ -140,6 +140,14 @@ def test_another_table_is_refused(text, facts):
         pems.parse(raw("traffic.csv", text), only=["5"])
 
 
+def test_the_headerless_original_is_read(monkeypatch):
+    monkeypatch.setattr(pems, "HOURS", 48)
+    row = ",".join(f"0.{sensor:03d}" for sensor in range(pems.SENSORS))
+    frame = pems.parse(raw("traffic.txt", (row + "\n") * pems.HOURS), only=["7"])
+    assert frame["series_id"].unique().to_list() == ["PEMS862/7"]
+    assert frame["value"].unique().to_list() == [0.007]
+
+
 FIVE_MINUTES = "d04_text_station_5min_2026_11_01.txt"
 
 
