@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import (
+    CompEvoError,
     SchemaDrift,
     SourceAbsent,
     SourceRejected,
@@ -191,6 +192,13 @@ def frame():
 
 def is_substitute(frame):
     return frame["source"].str.contains(collected.SUBSTITUTE)
+
+
+def test_units_are_those_of_live_runs(frame):
+    means = dict(frame.group_by("name").agg(pl.col("value").mean()).iter_rows())
+    assert means["wind_speed_m_s"] == pytest.approx(10.0)
+    assert means["sunshine_share"] == pytest.approx(0.5)
+    assert means["cloud_cover_pct"] == pytest.approx(60.0)
 
 
 def test_each_day_has_the_newest_states(frame):
@@ -413,3 +421,11 @@ def test_the_key_reaches_no_text_log_or_file(home, replay, caplog):
     written = [path for path in home.home.rglob("*") if path.is_file()]
     assert len(written) > 5
     assert [path for path in written if KEY.encode() in path.read_bytes()] == []
+
+
+def test_a_refused_certificate_names_no_key(home, replay, caplog):
+    caplog.set_level(logging.DEBUG)
+    replay.bad_certificates.add(HOST)
+    with pytest.raises(CompEvoError, match="certificate") as caught:
+        ingest(home)
+    assert KEY not in "".join(traceback.format_exception(caught.value)) + caplog.text
