@@ -23,11 +23,12 @@ from compevo_pipeline.sources.feeds import Feed, default_feeds
 from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import WHAT_IS_NEW, _Ingest, ingest_feed, ingest_feeds
-from compevo_pipeline.work.row_rules import refuse_series
+from compevo_pipeline.work.row_rules import refuse_forecasts, refuse_series
 from tests.support import nemweb
 from tests.support.replay import Answer
 from tests.support.sources import raw
 from tests.support.store_workers import series
+from tests.support.window_samples import make_published
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
 LOG = logging.getLogger("test")
@@ -136,6 +137,17 @@ def test_rows_that_can_be_true_pass(frame):
 def test_an_impossible_row_is_refused(frame, problem):
     with pytest.raises(SchemaDrift, match=f"^{FILE}: {problem}"):
         admit(frame)
+
+
+def test_forecast_weather_must_be_numbers():
+    def admit_weather(value):
+        frame = make_published(NOW, 1).drop("quantile")
+        frame = frame.with_columns(name=pl.lit("temperature_c"), value=pl.lit(value))
+        refuse_forecasts(frame, BUILT_IN["electricity-operational"].rules, frame.clear())
+
+    admit_weather(20.0)
+    with pytest.raises(SchemaDrift):
+        admit_weather(float("nan"))
 
 
 def make_feed(name, kind=FrameKind.SERIES, error=None, *, mode=Mode.ARCHIVE, **options):
@@ -280,6 +292,17 @@ def test_a_killed_run_finds_its_bytes_again(replay, live, monkeypatch):
     asked = len(replay.seen)
     assert ingest_live(live)["new"] == 8 * 5
     assert [path for path in replay.paths()[asked:] if path.endswith(".zip")] == []
+
+
+def test_counts_of_batches_are_added(replay, live, monkeypatch):
+    nemweb.serve_day(replay, count=1)
+    issued = datetime(2026, 7, 19, 16)  # noqa: DTZ001 - NEM time
+    files = [nemweb.forecast(issued.replace(hour=hour), steps=4) for hour in (16, 17)]
+    nemweb.serve_folder(replay, nemweb.FORECAST, files)
+    monkeypatch.setattr("compevo_pipeline.work.ingest.MAX_BATCH_BYTES", 1)
+    counts = ingest_live(live)
+    assert counts["published rows"] == 2 * 4 * 5 * 3
+    assert counts["step_covariates rows"] == 96 * 5
 
 
 def test_a_killed_backfill_goes_on_by_batch(replay, live, monkeypatch):
