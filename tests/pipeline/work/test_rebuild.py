@@ -75,6 +75,15 @@ def test_lost_rows_come_back_from_raw_files(reports, lose):
     assert mend_store(reports.workspace, REPORTS.dataset, clock=reports.clock, log=LOG) == {}
 
 
+def test_news_comes_back_from_raw_files(stored, tmp_path):
+    home = NEWS.open(shutil.copytree(stored["news"], tmp_path / "home"))
+    before = home.articles()
+    assert before.height
+    home.workspace.layout.news_database.unlink()
+    NEWS.deliver(home, [])
+    assert_same([home.articles()], [before])
+
+
 ROTTEN = ("series/**/*.parquet", "tables/*/published/*", "tables/*/step_covariates/*")
 FLIPS = [pytest.param(seed, marks=pytest.mark.slow if seed >= 1 else ()) for seed in range(40)]
 
@@ -320,6 +329,17 @@ def test_a_copy_on_a_full_disk_leaves_nothing(home, dagster, tmp_path, monkeypat
     assert list(tmp_path.glob("copy*")) == []
 
 
+def test_an_unfinished_backup_is_named(home, dagster, tmp_path, monkeypatch):
+    left = tmp_path / "yesterday.part"
+    (left / "home" / "live").mkdir(parents=True)
+    (tmp_path / "another.part").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(dagster))
+
+    (_, line) = invoke("backup", tmp_path / "today", home=home.home).splitlines()
+
+    assert str(left) in line
+
+
 def test_a_killed_restore_continues_from_its_copy(home, dagster, tmp_path, monkeypatch):
     shutil.rmtree(home.workspace.layout.fits)
     before = read_all(home, dagster)
@@ -365,6 +385,21 @@ def test_links_to_other_disks_are_followed(tmp_path):
     disk.rename(tmp_path / "away")
     with pytest.raises(ConfigError, match="real/series"):
         backup.back_up(home, tmp_path / "dagster", tmp_path / "next", NOW)
+
+
+def test_a_vanishing_folder_ends_no_backup(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    (home / "real" / "a").mkdir(parents=True)
+    (home / "real" / "b.json").write_text("{}")
+    copy_folder = backup._copy_folder
+
+    def remove_first(folder, *others):
+        if folder.name == "a":
+            folder.rmdir()
+        copy_folder(folder, *others)
+
+    monkeypatch.setattr(backup, "_copy_folder", remove_first)
+    assert backup.back_up(home, tmp_path / "dagster", tmp_path / "copy", NOW) == 1
 
 
 def test_a_restored_run_under_way_is_ended(tmp_path):
