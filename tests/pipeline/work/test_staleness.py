@@ -11,7 +11,7 @@ from dagster._core.loader import LoadingContextForTest
 
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.asset_keys import DATASETS
-from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.work.deployment import Deployment
 from tests.support.deployment import deploy, read_materialization
 from tests.support.store_workers import articles
@@ -87,6 +87,23 @@ def test_a_new_value_marks_the_windows(real, workspace):
     assert stale(real) == {"windows/traffic"}
     real.materialize("windows/traffic")
     assert stale(real) == set()
+
+
+def test_a_frame_is_content_too(real, workspace):
+    frames = workspace.frame_store()
+    before = frames.hash_files("electricity")
+    row = pl.DataFrame(
+        {"entity": ["NSW1"], "name": ["max_temp_k"], "value": [300.0], "source": ["sample:x/y"]}
+    ).with_columns(
+        valid_date=pl.date(2026, 1, 1), available_at=pl.datetime(2026, 1, 2, time_zone="UTC")
+    )
+    frames.write("electricity", FrameKind.COVARIATES, row)
+    assert before == [] and len(frames.hash_files("electricity")) == 1
+    with_frames = frames.hash_files("electricity")
+    frames.write("electricity", FrameKind.COVARIATES, row)
+    assert frames.hash_files("electricity") == with_frames
+    frames.write("electricity", FrameKind.COVARIATES, row.with_columns(value=pl.lit(301.0)))
+    assert frames.hash_files("electricity") != with_frames
 
 
 def test_a_new_article_marks_the_windows(real, workspace):
