@@ -43,7 +43,7 @@ def store_demand(workspace, source):
     workspace.series_store().write("electricity-operational", pl.concat([frame, second]))
 
 
-def test_values_are_counted_on_the_markets_clock_up_to_the_last_that_is_stored(workspace):
+def test_values_are_counted_by_the_markets_clock(workspace):
     store_demand(workspace, "archive:aemo/a.csv")
     counts = measure_coverage(workspace)
     source = "electricity-operational: AEMO/OPERATIONAL_DEMAND"
@@ -60,7 +60,7 @@ def test_a_live_source_is_expected_until_today(workspace):
     assert march["expected"] == 10 * 96
 
 
-def test_weekends_are_no_slots_of_a_publisher_of_business_days(workspace):
+def test_weekends_are_no_slots_of_rates(workspace):
     days = [FIRST.replace(hour=0) + i * DAY for i in range(5)]  # Thursday to Monday
     frame = make_series([1.0] * 5, first=days[0], step=DAY, series_id="ECB/AUD")
     is_weekday = pl.col("start_utc").dt.weekday() < 6
@@ -85,7 +85,7 @@ def test_forecasts_and_news_are_counted_by_day(workspace):
     assert (news["expected"], news["stored"]) == (6, 2)
 
 
-def test_only_the_last_months_are_shown_and_an_empty_home_has_none(workspace):
+def test_only_the_last_months_are_shown(workspace):
     assert measure_coverage(workspace).height == 0
     assert pivot_months(measure_coverage(workspace), 3).height == 0
     store_demand(workspace, "archive:aemo/a.csv")
@@ -100,13 +100,9 @@ def test_only_the_last_months_are_shown_and_an_empty_home_has_none(workspace):
         ("PRICE_AND_DEMAND_202603_NSW1.csv", "2026-03"),
         ("PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607190030_20260719000007.zip", "2026-07"),
         ("20260301001500.gkg.csv.zip", "2026-03"),
-        ("d04_text_station_hour_2016_01.txt.gz", "2016-01"),
-        ("ecmwf_ifs_20251110T1800Z.json", "2025-11"),
-        ("artlist_20260228230000_20260301000000.json", "2026-02"),
-        ("f11.1-data.csv", ""),
         ("eurofxref-hist.zip", ""),
         ("202613_1.csv", ""),
     ],
 )
-def test_the_month_of_a_file_stands_first_in_its_name(name, month):
+def test_a_files_name_has_its_month(name, month):
     assert find_month(name) == month

@@ -20,7 +20,7 @@ def made() -> None:
     print("a line of its log")  # noqa: T201 - captured by the run
 
 
-def test_old_runs_go_with_their_events_but_for_the_one_that_made_the_newest_version(tmp_path):
+def test_old_runs_go_with_their_events(tmp_path):
     now = datetime.now(UTC)
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         runs = [dg.materialize([made], instance=instance).run_id for _ in range(3)]
@@ -41,7 +41,7 @@ def test_old_runs_go_with_their_events_but_for_the_one_that_made_the_newest_vers
 
 
 @pytest.mark.parametrize("small", ["home", "dagster", ""])
-def test_little_space_on_the_disk_of_either_home_warns_and_is_told(tmp_path, monkeypatch, small):
+def test_little_space_of_either_disk_warns(tmp_path, monkeypatch, small):
     def measure(path):
         is_small = small != "" and Path(path).is_relative_to(tmp_path / small)
         return SimpleNamespace(free=(4 if is_small else 6) * 2**30)
@@ -56,4 +56,4 @@ def test_little_space_on_the_disk_of_either_home_warns_and_is_told(tmp_path, mon
     (check,) = result.get_asset_check_evaluations()
     assert check.check_name == FREE_SPACE and FREE_SPACE in TOLD_WARNINGS
     assert check.passed == (not small)
-    assert small == "" or f"4.0 GiB are free on the disk of {tmp_path / small}" in check.description
+    assert str(tmp_path / small) in check.description or not small
