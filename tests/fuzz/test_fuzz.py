@@ -122,7 +122,8 @@ def check_articles(name, content, source, parse):
         return
     validate_articles(frame)
     # Nothing disappears uncounted; two records may be of one address.
-    assert report.records - report.untitled - report.unreadable >= frame.height == report.articles
+    read = report["records"] - report["without a title"] - report["unreadable"]
+    assert read >= frame.height == report["articles"]
     assert not any(UNSTORABLE.search(title) for title in frame["title"])
 
 

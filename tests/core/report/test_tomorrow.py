@@ -17,7 +17,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.forecast.explain import explain, list_effects
 from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_core.paper.report.inputs import TrainingRun
-from compevo_core.paper.report.page import render_research, research_environment
+from compevo_core.paper.report.page import research_environment
 from compevo_core.paper.report.rows import empty_rows
 from compevo_core.report.forecast_page import (
     chart_series,
@@ -48,7 +48,6 @@ from tests.support.report_samples import (
     render_undrawn,
 )
 from tests.support.scored_samples import make_rows
-from tests.support.traced_samples import make_traced_inputs
 from tests.support.window_samples import make_window
 
 ONE_DAY = timedelta(days=1)
@@ -443,11 +442,3 @@ def test_markup_that_got_into_the_page_all_the_same_is_stopped(tmp_path):
     )
     assert "<title>CompEvo forecast</title>" in shown
     assert log.count("Content Security Policy") >= 3
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
-def test_the_logics_in_space_draw_under_the_same_policy(tmp_path):
-    shown, log = open_page(tmp_path, render_research(make_traced_inputs(tmp_path / "traced")))
-    assert 'class="gl-container"' in shown and "<canvas" in shown
-    assert "Content Security Policy" not in log

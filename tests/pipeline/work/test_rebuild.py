@@ -101,7 +101,7 @@ def test_a_file_with_a_flipped_bit_is_remade(reports, pattern, seed, caplog):
     with pytest.raises(DataError, match="compevo refresh"):
         invoke("verify", home=reports.home, mode="live")
 
-    ingest.ingest_feeds(reports.workspace, [], REPORTS.dataset, clock=reports.clock, log=LOG)
+    ingest.ingest_dataset(reports.workspace, REPORTS.dataset, [], log=LOG)
     assert_same(read(reports), before)
     assert "set aside" in caplog.text
     invoke("verify", home=reports.home, mode="live")
