@@ -1,4 +1,4 @@
-"""Measure one case in a process of its own: ``python -m benchmarks.cases round --agents 3``.
+"""Measure one case in a process of its own: ``python -m benchmarks.cases '{"name": "round"}'``.
 
 What belongs here: timing the cases, and checking that both ways computed the same. What does not:
 the table of results (``engine``), other ways of doing a round (``peft``) and of sampling
@@ -14,23 +14,24 @@ Tokens are those that pass through the backbone's first layer, read or written.
 Shapes: A agents, G samples of an agent, B windows, H horizon.
 """
 
+import json
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import typer
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from benchmarks.clock import forget_peak, name_gpu, read_peak, time_call
 from benchmarks.dense_sampling import sample_every_token
 from benchmarks.rows import Row, print_row
-from benchmarks.world import CHOICE, Replay, World, build_compared_config, build_config
+from benchmarks.world import Case, Replay, World
 from compevo_core.agents.decoders import LOGIC, ForecastExample
 from compevo_core.agents.logics import build_slots
 from compevo_core.agents.observation import fit_logic_prompt
@@ -114,20 +115,19 @@ def build_row(
     } | others
 
 
-def list_types(*, quick: bool) -> list[str]:
+def list_types(case: Case) -> list[str]:
     """Return the types that are timed: mixed where the processor multiplies bfloat16, and float32.
 
     Without such an instruction neither way would be what a user runs. Chosen types replace them.
     """
-    return list(CHOICE.types) or [
-        dtype for dtype in _OWN_TYPES if quick or dtype == "float32" or not WIDENS_BFLOAT16
-    ]
+    own = [type_ for type_ in _OWN_TYPES if case.quick or type_ == "float32" or not WIDENS_BFLOAT16]
+    return list(case.types) or own
 
 
-def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+def measure_round(case: Case) -> list[Row]:
     """Measure a whole round, against PEFT agent by agent."""
     # On a GPU the first round, which warms up, is done twice.
-    days = [*range(1 if torch.cuda.is_available() else 0), *range(repeats)]
+    days = [*range(1 if torch.cuda.is_available() else 0), *range(case.repeats)]
 
     def run_ours(world: World) -> list[tuple[float, Row, Replay]]:
         measured = []
@@ -135,27 +135,27 @@ def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
             trainer = world.build_replay_trainer()
             state = start_state(trainer, world.logics)
             measured.append((*time_call(partial(world.step, trainer, state, day)), world.replay))
-        return measured[-repeats:]
+        return measured[-case.repeats :]
 
     rows = []
-    for rounds, columns, reference in _measure_types(agents, repeats, quick, run_ours):
+    for rounds, columns, reference in _measure_types(case, run_ours):
         seconds, records, replays = zip(*rounds, strict=True)
         theirs: list[tuple[float, Row]] = []
         for day in days:
             reference.reset()
             examples = reference.world.days[day]
             theirs.append(time_call(partial(reference.step, examples, replays[day])))
-        their_seconds, their_records = zip(*theirs[-repeats:], strict=True)
+        their_seconds, their_records = zip(*theirs[-case.repeats :], strict=True)
 
         parity = compare_records(records, their_records)
-        check_gap(parity["loss_pred"], columns["dtype"], f"round with {agents} agents")
+        check_gap(parity["loss_pred"], columns["dtype"], f"round with {case.agents} agents")
         columns |= {"reference": PEFT_SHARED, "parity": parity}
         rows.append(build_row("round", reference.world, seconds, their_seconds, **columns))
     return rows
 
 
 @torch.no_grad()
-def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+def measure_inference(case: Case) -> list[Row]:
     """Measure the forecasts of one batch of windows, against PEFT in both of its ways."""
 
     def forecast(
@@ -174,7 +174,7 @@ def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         return _time_days(world, partial(forecast, world, executor))
 
     rows = []
-    for timed, columns, reference in _measure_types(agents, repeats, quick, time_ours):
+    for timed, columns, reference in _measure_types(case, time_ours):
         # Averaging costs little compared with the forecasts; equal weights make both comparable.
         world = reference.world
         ours, our_forecasts = zip(*timed, strict=True)
@@ -192,7 +192,7 @@ def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     return rows
 
 
-def measure_backward(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+def measure_backward(case: Case) -> list[Row]:
     """Measure the forecasts of a round and their gradient, against PEFT agent by agent."""
 
     def time_ours(world: World) -> list[tuple[float, Any]]:
@@ -204,7 +204,7 @@ def measure_backward(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         )
 
     rows = []
-    for timed, columns, reference in _measure_types(agents, repeats, quick, time_ours):
+    for timed, columns, reference in _measure_types(case, time_ours):
         ours, our_losses = zip(*timed, strict=True)
         theirs, their_losses = zip(
             *_time_days(reference.world, reference.train_forecasts), strict=True
@@ -212,7 +212,7 @@ def measure_backward(agents: int, repeats: int, *, quick: bool) -> list[Row]:
 
         pairs = zip(our_losses, their_losses, strict=True)
         gap = max(abs(our / their[0] - 1) for our, their in pairs)
-        check_gap(gap, columns["dtype"], f"forecasts of {agents} agents")
+        check_gap(gap, columns["dtype"], f"forecasts of {case.agents} agents")
         columns |= {"reference": PEFT_BY_AGENT}
         rows.append(build_row("backward", reference.world, ours, theirs, **columns))
     return rows
@@ -227,16 +227,16 @@ def _time_days(
 
 
 def _measure_types(
-    agents: int, repeats: int, quick: bool, measure: Callable[[World], Any]
+    case: Case, measure: Callable[[World], Any]
 ) -> Iterator[tuple[Any, Row, "PeftRound"]]:
     """Yield for each type what ``measure`` returned of a world, its columns, and PEFT's way.
 
     PEFT's has a new world, with the same tensors.
     """
     measured = []
-    for dtype in list_types(quick=quick):
-        config = build_compared_config(agents, quick=quick, dtype=dtype)
-        out = measure(World(config, repeats))
+    for dtype in list_types(case):
+        config = case.configure_compared(dtype=dtype)
+        out = measure(World(config, case.repeats))
         measured.append((config, out, {"dtype": dtype, "peak_memory_gb": read_peak()}))
         # The next type, or the reference, must not find the world in memory.
         forget_peak()
@@ -245,7 +245,7 @@ def _measure_types(
     from benchmarks.peft import PeftRound
 
     for config, out, columns in measured:
-        reference = PeftRound(World(config, repeats))
+        reference = PeftRound(World(config, case.repeats))
         reference.reset()
         yield out, columns, reference
 
@@ -284,23 +284,23 @@ def compare_records(ours: Sequence[Row], theirs: Sequence[Row]) -> dict[str, flo
 
 
 @torch.no_grad()
-def measure_ceiling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+def measure_ceiling(case: Case) -> list[Row]:
     """Measure one float32 product of square matrices, and a prompt's pass at that speed."""
-    del agents
-    world = World(build_config(1, quick=quick, dtype="float32"), 1)
+    world = World(case.configure(agents=1, dtype="float32"), 1)
 
-    side = _QUICK_MATRIX_SIDE if quick else _MATRIX_SIDE
+    side = _QUICK_MATRIX_SIDE if case.quick else _MATRIX_SIDE
     device = world.model.backbone.device
     a, b = torch.randn(2, side, side, device=device)
     torch.mm(a, b)  # warms up
-    products = [time_call(lambda: torch.mm(a, b))[0] for _ in range(_CALLS_A_REPEAT * repeats)]
+    products = [time_call(lambda: torch.mm(a, b))[0] for _ in range(_CALLS_A_REPEAT * case.repeats)]
     flop_per_second = 2 * side**3 / statistics.median(products)
 
-    tokens = _QUICK_PROMPT_TOKENS if quick else _PROMPT_TOKENS
+    tokens = _QUICK_PROMPT_TOKENS if case.quick else _PROMPT_TOKENS
     ids = torch.randint(3, 200, (1, tokens), generator=torch.Generator().manual_seed(0)).to(device)
     decoder = world.model.backbone.decoder
     forwards = [
-        time_call(lambda: decoder(input_ids=ids, use_cache=False))[0] for _ in range(repeats + 1)
+        time_call(lambda: decoder(input_ids=ids, use_cache=False))[0]
+        for _ in range(case.repeats + 1)
     ]
     # Scores and their product with the values, causal: half of 2 x 2 T^2 D a block.
     blocks = world.model.backbone.model.config.num_hidden_layers
@@ -310,23 +310,22 @@ def measure_ceiling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     ideal = (2 * parameters * tokens + attention) / flop_per_second
     speed = flop_per_second / 1e9
     return [
-        build_row("matmul-2048", world, products, ratio=speed, repeats=repeats),
+        build_row("matmul-2048", world, products, ratio=speed, repeats=case.repeats),
         build_row("backbone-forward", world, forwards[1:], [ideal]),  # the first warms up
     ]
 
 
 @torch.no_grad()
-def measure_products(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+def measure_products(case: Case) -> list[Row]:
     """Measure products with all frozen layers for few rows and many, against torch's own."""
-    del agents
     results = []
-    for dtype in list_types(quick=quick):
-        world = World(build_config(1, quick=quick, dtype=dtype), 1)
+    for dtype in list_types(case):
+        world = World(case.configure(agents=1, dtype=dtype), 1)
         weights = [layer.base.weight for layer in world.model.population.layers.values()]
         for rows in _PRODUCT_ROWS:
-            timed = _time_products(weights, rows, _CALLS_A_REPEAT * repeats)
+            timed = _time_products(weights, rows, _CALLS_A_REPEAT * case.repeats)
             ours, theirs = zip(*timed, strict=True)
-            columns = {"reference": "torch linear", "repeats": repeats}
+            columns = {"reference": "torch linear", "repeats": case.repeats}
             results.append(build_row(f"products-{rows}-rows", world, ours, theirs, **columns))
     return results
 
@@ -349,10 +348,10 @@ def _time_products(weights: list[Tensor], rows: int, calls: int) -> list[tuple[f
     return timed[1:]  # the first warms up
 
 
-def measure_memory(gradient: str, agents: int, repeats: int, *, quick: bool) -> list[Row]:
-    """Measure the peak of a round without rewriting, with ``run.gradient`` as named."""
-    del repeats
-    world = World(build_config(agents, quick=quick, settings={"run.gradient": gradient}), 1)
+def measure_memory(case: Case) -> list[Row]:
+    """Measure the peak of a round without rewriting, with ``run.gradient`` as named by the case."""
+    gradient = case.name.removeprefix("memory-")
+    world = World(case.configure(settings={"run.gradient": gradient}), 1)
     trainer = world.build_trainer(rewrites=False)
     state = start_state(trainer, world.logics)
 
@@ -369,18 +368,18 @@ def measure_memory(gradient: str, agents: int, repeats: int, *, quick: bool) -> 
             gradients = [] if parameter.grad is None else [parameter.grad]
             tensors += [parameter, *gradients, *averages]
     state_gb = sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 1e9
-    return [build_row(f"memory-{gradient}", world, [seconds], state_gb=state_gb)]
+    return [build_row(case.name, world, [seconds], state_gb=state_gb)]
 
 
-def measure_gradients(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+def measure_gradients(case: Case) -> list[Row]:
     """Measure the forecast phase with both gradients, and how much these differ."""
     results = []
-    for dtype in list_types(quick=quick):
+    for dtype in list_types(case):
         measured = {}
         for gradient in ("by-agent", "joint"):
             settings = {"run.gradient": gradient}
-            config = build_config(agents, quick=quick, dtype=dtype, settings=settings)
-            world = World(config, repeats)
+            config = case.configure(dtype=dtype, settings=settings)
+            world = World(config, case.repeats)
             measured[gradient] = (*_run_forecast_phases(world), read_peak())
 
         ours, gradients, peak = measured["by-agent"]
@@ -392,7 +391,7 @@ def measure_gradients(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         )
         if difference > LARGEST_DIFFERENCE[dtype]:
             raise ArithmeticError(
-                f"{dtype} gradients of {agents} agents, joint and by agent, differ by "
+                f"{dtype} gradients of {case.agents} agents, joint and by agent, differ by "
                 f"{difference:.1e} of their norm; see compevo_core/training/forecast_step.py"
             )
 
@@ -419,24 +418,24 @@ def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
     return seconds[1:], [each.grad.clone() for each in parameters if each.grad is not None]
 
 
-def measure_rounds(case: str, agents: int, repeats: int, *, quick: bool) -> list[Row]:
+def measure_rounds(case: Case) -> list[Row]:
     """Measure rounds of the preset, all of which rewrite the logics, or none of them."""
-    world = World(build_config(agents, quick=quick), repeats + 1)
+    world = World(case.configure(), case.repeats + 1)
     counter = TokenCounter(world.model.backbone)
-    trainer = world.build_trainer(rewrites=case == "preset-rewriting")
+    trainer = world.build_trainer(rewrites=case.name == "preset-rewriting")
     state = start_state(trainer, world.logics)
     counter.take()
 
     seconds, tokens = [], []
-    for day in range(repeats + 1):
+    for day in range(case.repeats + 1):
         seconds.append(time_call(partial(world.step, trainer, state, day))[0])
         tokens.append(counter.take())
     # The first round warms up.
-    return [build_row(case, world, seconds[1:], tokens=round(sum(tokens[1:]) / repeats))]
+    return [build_row(case.name, world, seconds[1:], tokens=round(sum(tokens[1:]) / case.repeats))]
 
 
 @torch.no_grad()
-def measure_sampling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+def measure_sampling(case: Case) -> list[Row]:
     """Measure four logics with slots for each agent, the prompts read before.
 
     Both ways take turns, with other draws in each repeat.
@@ -444,7 +443,7 @@ def measure_sampling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     Raises:
         ArithmeticError: they wrote other tokens.
     """
-    world = World(build_config(agents, quick=quick, dtype="float32"), 1)
+    world = World(case.configure(dtype="float32"), 1)
     counter = TokenCounter(world.model.backbone)
     population = world.model.population
     tokenizer = world.model.backbone.tokenizer
@@ -452,7 +451,7 @@ def measure_sampling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     grammar = SlotGrammar(build_slots(_ENTITIES), tokenizer, stop_tokens)
     prompts = [
         fit_logic_prompt(world.observe(), agent, world.config, tokenizer)[0]
-        for agent in range(agents)
+        for agent in range(case.agents)
     ]
 
     def sample(way: Callable[..., Any], seed: int) -> tuple[float, tuple[Tensor, Tensor]]:
@@ -463,7 +462,7 @@ def measure_sampling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
             temperature=world.config.evolution.temperature,
             stop_tokens=stop_tokens,
             pad_token=tokenizer.pad_token_id,
-            generators=seed_agent_generators(seed, range(agents), device),
+            generators=seed_agent_generators(seed, range(case.agents), device),
         )
         counter.take()
         return time_call(lambda: way(population, cache, grammar, settings))
@@ -471,7 +470,7 @@ def measure_sampling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     ours, reference, tokens = [], [], []
     with population.use_adapters(LOGIC):
         cache = population.prefill(population.pack([[PromptGroup(ids)] for ids in prompts]))
-        for repeat in range(repeats + 1):
+        for repeat in range(case.repeats + 1):
             our_seconds, our_texts = sample(sample_under_grammar, repeat)
             tokens.append(counter.take())
             their_seconds, their_texts = sample(sample_every_token, repeat)
@@ -494,39 +493,17 @@ CASES: dict[str, tuple[Callable[..., list[Row]], tuple[int, ...]]] = {
     "product": (measure_products, (1,)),
     "gradient": (measure_gradients, (1, 3, 10)),
     "inference": (measure_inference, (1, 3, 10)),
-    "memory-by-agent": (partial(measure_memory, "by-agent"), (1, 3, 10)),
-    "memory-joint": (partial(measure_memory, "joint"), (1, 3, 10)),
-    "preset-rewriting": (partial(measure_rounds, "preset-rewriting"), (3,)),
-    "preset-round": (partial(measure_rounds, "preset-round"), (3,)),
+    "memory-by-agent": (measure_memory, (1, 3, 10)),
+    "memory-joint": (measure_memory, (1, 3, 10)),
+    "preset-rewriting": (measure_rounds, (3,)),
+    "preset-round": (measure_rounds, (3,)),
     "round": (measure_round, (1, 3, 10)),
     "sampling": (measure_sampling, (3,)),
 }
 """How each case is measured, and for how many agents."""
 
 
-app = typer.Typer(add_completion=False)
-
-
-@app.command()
-def main(
-    case: Annotated[str, typer.Argument(help=f"One of {', '.join(CASES)}.")],
-    agents: Annotated[int, typer.Option(help="Number of agents.")] = 1,
-    repeats: Annotated[int, typer.Option(help="Runs of the case.")] = 3,
-    quick: Annotated[bool, typer.Option("--quick", help="The tiny random backbone.")] = False,
-    preset: Annotated[str, typer.Option(help="Preset of the run.")] = "default",
-    types: Annotated[list[str] | None, typer.Option("--type", help="backbone.dtype.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="SETTING=VALUE.")] = None,
-) -> None:
-    """Measure one case and print its rows; benchmarks.engine runs them all."""
-    if case not in CASES:
-        raise typer.BadParameter(f"no case {case!r}; known: {', '.join(CASES)}")
-
-    CHOICE.preset, CHOICE.types = preset, types or ()
-    CHOICE.settings = dict(setting.split("=", 1) for setting in settings or ())
-    measure, _ = CASES[case]
-    for row in measure(agents, repeats, quick=quick):
-        print_row(row)
-
-
 if __name__ == "__main__":
-    app()
+    case = Case(**json.loads(sys.argv[1]))
+    for row in CASES[case.name][0](case):
+        print_row(row)

@@ -18,11 +18,13 @@ is faster. Where it is not:
 see ``cases``. A row replaces the one of the same case, agents, backbone and dtype; the others stay.
 """
 
+import dataclasses
+import json
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,6 +38,7 @@ from benchmarks.rows import (
     write_rows,
 )
 from benchmarks.rows import RESULTS as FOLDER
+from benchmarks.world import Case
 from compevo_pipeline.config.settings import child_environment
 
 RESULTS = FOLDER / "engine.csv"
@@ -54,24 +57,24 @@ def run(
     *,
     quick: bool = False,
     threads: int = 0,
-    choice: Sequence[str] = (),
+    **choice: Any,  # noqa: ANN401 - of a case
 ) -> list[Row]:
     """Measure cases, write the table after each of them, and return its rows.
 
-    Without ``agents`` each case has its own numbers of them; ``choice`` holds further options of
-    ``benchmarks.cases``. The rest is as on the command line.
+    Without ``agents`` each case has its own numbers of them; ``choice`` holds further fields of
+    :class:`benchmarks.world.Case`. The rest is as on the command line.
     """
     surroundings = describe_surroundings()
     chosen = tuple(agents)
     rows = read_rows(out) if out.is_file() else []
 
-    for case in cases:
-        for count in chosen or CASES[case][1]:
-            options = ["--agents", str(count), "--repeats", str(repeats), *choice]
-            if quick:
-                options.append("--quick")
+    for name in cases:
+        for count in chosen or CASES[name][1]:
+            case = Case(name=name, agents=count, repeats=repeats, quick=quick, **choice)
             for row in measure_in_process(
-                "benchmarks.cases", case, *options, environment=child_environment(threads)
+                "benchmarks.cases",
+                json.dumps(dataclasses.asdict(case)),
+                environment=child_environment(threads),
             ):
                 # A GPU is the machine of its rows.
                 surroundings |= {"machine": row.get("machine", surroundings["machine"])}
@@ -157,11 +160,17 @@ def main(
             "as it is"
         )
 
-    choice = [] if preset == "default" else ["--preset", preset]
-    for option, values in (("--type", types), ("--set", settings)):
-        choice += [part for value in values or () for part in (option, value)]
-    chosen, path = cases or CASES, out or RESULTS
-    run(chosen, agents or (), repeats, path, quick=quick, threads=threads, choice=choice)
+    run(
+        cases or CASES,
+        agents or (),
+        repeats,
+        out or RESULTS,
+        quick=quick,
+        threads=threads,
+        preset=preset,
+        types=types or (),
+        settings=dict(setting.split("=", 1) for setting in settings or ()),
+    )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from compevo_core.data.build import build_windows
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.evaluation.news_audit import NewsAudit, audit_news
 from compevo_core.lm.encoder import load_encoder
-from compevo_core.table.fitted import list_frames
 from compevo_core.training.training_data import join_for_refit
 
 ROWS = RESULTS / "news.csv"
@@ -74,9 +73,9 @@ def audit(world: str, effect: float, seed: int) -> NewsAudit:
     """Return the audit of a table; words are hashed, as no headline has other words."""
     table, news = make_table(world, effect, seed)
     forecaster = Forecaster(horizon=1)
-    rows, form, articles = forecaster._take(table, news)
-    plan = forecaster._plan(rows, form)
-    windows = build_windows(plan.spec, **list_frames(rows, form, plan, articles))
+    known = forecaster._take(table, None, news)
+    spec, articles = forecaster._plan(known), known.articles
+    windows = build_windows(spec, **known.list_frames(spec))
     encoder = load_encoder("hashing")
     pool = NewsPool(articles, encoder.encode(articles["title"].to_list()), encoder.name)
     return audit_news(join_for_refit(windows.split("train"), windows.split("val")), pool)

@@ -347,7 +347,7 @@ class PeftRound:
             [played, *samples]
             for played, samples in zip(self.world.logics, replay.proposal.group_logics, strict=True)
         ]
-        values_AGBH = self.executor.forecast_groups(groups, replay.reward_examples).values_AGBH
+        values_AGBH = self.executor.forecast_groups(groups, replay.reward_examples).values_ABH
         truth_BH = stack_truths(replay.reward_examples, self.backbone.device)
         return -forecast_error(values_AGBH, truth_BH).mean(-1)[:, 1:]
 

@@ -1,55 +1,31 @@
 """Save a random backbone of a published shape: ``python -m benchmarks.random_backbone FOLDER``.
 
-What belongs here: shapes, and the folder that transformers loads. What does not: measuring. Speed
-and memory depend only on the shape, and weights of 8 billion parameters need not be downloaded.
+What belongs here: the folder that transformers loads. What does not: shapes
+(``config/presets/architectures``), measuring. Speed and memory depend only on the shape, and
+weights of 8 billion parameters need not be downloaded.
 """
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "smollm2-135m": {
-        "vocab_size": 49_152,
-        "hidden_size": 576,
-        "intermediate_size": 1_536,
-        "num_hidden_layers": 30,
-        "num_attention_heads": 9,
-        "num_key_value_heads": 3,
-        "tie_word_embeddings": True,
-    },
-    "llama-3.1-8b": {
-        "vocab_size": 128_256,
-        "hidden_size": 4_096,
-        "intermediate_size": 14_336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-    },
-}
-
-
-def build_folder(folder: Path, tokenizer: Any, settings: dict[str, Any]) -> None:  # noqa: ANN401
-    """Save a random Llama of these settings with a tokenizer; drawn on a GPU where there is one."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(0)
-    with torch.device(device):
-        model = LlamaForCausalLM(LlamaConfig(**settings))
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+from compevo_core.lm.model_sources import known_architectures, load_architecture
+from compevo_core.paper.agent_systems import build_model
 
 
 def main(
     folder: Annotated[Path, typer.Argument(help="Where to; its name is the backbone's in rows.")],
-    shape: Annotated[str, typer.Option(help=f"One of {', '.join(SHAPES)}.")] = "llama-3.1-8b",
+    shape: Annotated[
+        str, typer.Option(help=f"One of {', '.join(known_architectures())}.")
+    ] = "llama-3.1-8b",
     tokenizer: Annotated[
         str, typer.Option(help="A folder or hub id with a tokenizer.")
     ] = "HuggingFaceTB/SmolLM2-135M-Instruct",
 ) -> None:
-    """Save a random backbone in bfloat16."""
+    """Save a random backbone in bfloat16, drawn on a GPU where there is one."""
     torch.set_default_dtype(torch.bfloat16)
     loaded = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
     special = {
@@ -60,7 +36,11 @@ def main(
         "pad_token_id": None,
         "max_position_embeddings": 8_192,
     }
-    build_folder(folder, loaded, SHAPES[shape] | special)
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = build_model(load_architecture(shape), **special)
+    model.save_pretrained(folder)
+    loaded.save_pretrained(folder)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from compevo_pipeline.storage.code_versions import read_commit
+
 REPO = Path(__file__).resolve().parents[1]
 RESULTS = REPO / "benchmarks" / "results"
 
-MEASURED = ("compevo_core", "compevo_pipeline", "benchmarks/*.py")
-"""What a row's commit must hold unchanged."""
 LIBRARIES = ("torch", "transformers", "peft", "trl")
 
 _LAST_CHARACTERS = 2000  # of a failed process's output, in the message
@@ -90,27 +90,11 @@ def measure_seconds(call: Callable[[], Any]) -> tuple[float, float, Any]:
 
 
 def describe_surroundings(libraries: Sequence[str] = LIBRARIES) -> Row:
-    """Return machine, commit and library versions of this run.
-
-    Where the checkout was copied without git, ``COMPEVO_COMMIT`` names the commit.
-    """
-    commit = os.environ.get("COMPEVO_COMMIT", "")
-    if not commit:
-        changed = _run_git("status", "--porcelain", "--untracked-files=no", "--", *MEASURED)
-        commit = _run_git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
-
+    """Return machine, commit and library versions of this run."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     machine = next(iter(names), "") or platform.processor() or platform.machine()
-    return {"machine": machine, "commit": commit} | {name: version(name) for name in libraries}
-
-
-def _run_git(*arguments: str) -> str:
-    return subprocess.run(  # noqa: S603 - fixed arguments
-        ["git", *arguments],  # noqa: S607 - the git of the path
-        cwd=REPO,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+    return {"machine": machine, "commit": read_commit()} | {
+        name: version(name) for name in libraries
+    }

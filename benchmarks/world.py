@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import KINDS, ForecastExample
+from compevo_core.agents.decoders import KINDS, BatchForecasts, ForecastExample
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import MOST_READ, Observation
 from compevo_core.agents.prompts import SEED_LOGICS, describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.strategy import GroupForecasts, StrategyExecutor
+from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.run import RunConfig
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import load_encoder
@@ -62,48 +62,46 @@ _COMPARED = {
 _PAPER_GROUP = {"grpo.group_size": 8, "evolution.max_new_tokens": 32}
 
 
-@dataclasses.dataclass
-class Choice:
-    """What this process measures: the command line of ``cases`` fills it in."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """What one process measures."""
 
+    name: str  # of ``cases.CASES``
+    agents: int = 1
+    repeats: int = 3
+    quick: bool = False  # whether the preset ``tiny`` stands for the chosen one
     preset: str = "default"
-    # By dotted name; they replace the case's own.
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     # Of ``backbone.dtype``; a case with one type times the first. Empty is each case's own.
     types: Sequence[str] = ()
+    # By dotted name; they replace the case's own.
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def configure(
+        self, *, dtype: str = "", settings: Mapping[str, Any] | None = None, agents: int = 0
+    ) -> RunConfig:
+        """Build the preset's configuration for a number of agents; its members are repeated.
 
-CHOICE = Choice()
+        Without ``dtype`` the chosen type is taken, or the type of the preset.
+        """
+        agents = agents or self.agents
+        config = RunConfig.preset("tiny" if self.quick else self.preset)
+        members = [member.model_dump() for member in config.population.members]
+        fixed: dict[str, Any] = {
+            "population.agents": agents,
+            "population.members": [members[i % len(members)] for i in range(agents) if members],
+            "backbone.dtype": dtype or next(iter(self.types), config.backbone.dtype),
+        }
+        return config.with_overrides(fixed | dict(settings or {}) | dict(self.settings))
 
+    def configure_compared(
+        self, *, dtype: str = "float32", settings: Mapping[str, Any] | None = None
+    ) -> RunConfig:
+        """Build the configuration of what other libraries do as well.
 
-def build_config(
-    agents: int, *, quick: bool, dtype: str = "", settings: Mapping[str, Any] | None = None
-) -> RunConfig:
-    """Build a preset's configuration for a number of agents; the preset's members are repeated.
-
-    ``quick`` takes the preset ``tiny``, not the chosen one. Without ``dtype`` the chosen type is
-    taken, or the type of the preset.
-    """
-    config = RunConfig.preset("tiny" if quick else CHOICE.preset)
-    members = [member.model_dump() for member in config.population.members]
-
-    fixed: dict[str, Any] = {
-        "population.agents": agents,
-        "population.members": [members[i % len(members)] for i in range(agents)] if members else [],
-        "backbone.dtype": dtype or next(iter(CHOICE.types), config.backbone.dtype),
-    }
-    return config.with_overrides(fixed | dict(settings or {}) | CHOICE.settings)
-
-
-def build_compared_config(
-    agents: int, *, quick: bool, dtype: str = "float32", settings: Mapping[str, Any] | None = None
-) -> RunConfig:
-    """Build the configuration of a case that other libraries do as well; see above for arguments.
-
-    The group is the paper's, unless the backbone is the tiny one.
-    """
-    fixed = _COMPARED | ({} if quick else _PAPER_GROUP) | dict(settings or {})
-    return build_config(agents, quick=quick, dtype=dtype, settings=fixed)
+        The group is the paper's, unless the backbone is the tiny one.
+        """
+        fixed = _COMPARED | ({} if self.quick else _PAPER_GROUP) | dict(settings or {})
+        return self.configure(dtype=dtype, settings=fixed)
 
 
 @dataclasses.dataclass
@@ -149,7 +147,7 @@ class _RecordingExecutor(StrategyExecutor):
         examples: Sequence[ForecastExample],
         *,
         adds_no_news: bool = False,
-    ) -> GroupForecasts:
+    ) -> BatchForecasts:
         """Forecast as the core's executor does, and keep the windows."""
         self.world.replay.reward_examples = list(examples)
         return super().forecast_groups(groups, examples, adds_no_news=adds_no_news)

@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 _OF_TABLES = ("pyarrow", "lightgbm", "scipy", "matplotlib", "jinja2")
-_OF_COMMANDS = ("typer", "duckdb", "pydantic_settings", "requests", "urllib3")
+_OF_COMMANDS = ("typer", "duckdb", "requests", "urllib3")
 _EXTRAS = {
     **dict.fromkeys((*_OF_TABLES, *_OF_COMMANDS), "table"),
     "statsforecast": "statsforecast",

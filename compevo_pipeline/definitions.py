@@ -25,12 +25,7 @@ from compevo_pipeline.defs.dead_runs import dead_runs
 from compevo_pipeline.defs.definition import DAILY_REFRESH
 from compevo_pipeline.defs.jobs import build_jobs
 from compevo_pipeline.defs.loggers import progress_logger
-from compevo_pipeline.defs.resources import (
-    KubernetesPipes,
-    Launchers,
-    PodClient,
-    Workspace,
-)
+from compevo_pipeline.defs.resources import Launchers, Workspace
 from compevo_pipeline.defs.schedules import build_schedules, find_unscheduled
 from compevo_pipeline.launchers.process import PodSpec
 from compevo_pipeline.paper import assets as paper
@@ -47,22 +42,17 @@ def build_defs(
     feeds: FeedTable | None = None,
     launchers: Launchers | None = None,
     clock: Clock | None = None,
-    pod: PodSpec | None = None,
-    pod_client: PodClient | None = None,
 ) -> dg.Definitions:
     """Wire the whole graph for one deployment.
 
-    What is given takes the place of the project's own; a pod, of the one that the settings name.
+    What is given takes the place of the project's own.
     """
-    if pod is None and settings.pod is not None:
-        pod = PodSpec.read(settings.pod)
-
     # Schedules name jobs by object, so both come from one list.
-    deployment = Deployment(settings=settings)
+    deployment = Deployment(settings=settings, clock=clock or utc_now)
     registry = deployment.registry
     broken = {**find_unscheduled(deployment), **registry.broken}
     table: FeedTable = {**deployment.feeds(), **(feeds or {})}
-    now = clock or utc_now
+    pod = PodSpec.read(settings.pod) if settings.pod else None
     jobs = build_jobs(registry, deployment.layout)
     names = frozenset(dataset.name for dataset in registry.own)
     return dg.Definitions(
@@ -72,23 +62,21 @@ def build_defs(
         ),
         metadata={"mode": describe_data(settings.mode).strip("[]")},
         asset_checks=[*build_asset_checks(registry), sources.check_coverage],
-        jobs=[*jobs, sources.coverage_job, sources.build_backfill_job()],
+        jobs=[*jobs, sources.coverage_job, sources.backfill_job],
         schedules=[*build_schedules(jobs, deployment), sources.hourly_coverage],
         sensors=[
             dead_runs,
-            *build_alert_sensors(deployment, now),
+            *build_alert_sensors(deployment),
         ],
         # A process for each step would import everything again: seconds of processor each.
         executor=dg.in_process_executor,
         loggers={"console": dg.colored_console_logger, "progress": progress_logger},
         resources={
-            "workspace": Workspace(settings=settings, mode=settings.mode.value),
-            "feeds": table,
+            "workspace": Workspace(
+                settings=settings, mode=settings.mode.value, clock=deployment.clock
+            ),
             "launchers": launchers or Launchers(pod),
-            "pod_client": pod_client or KubernetesPipes(),
-            "judge_endpoint": paper.JudgeEndpoint.from_settings(settings),
             "audit_news": paper.audit_news,
-            "clock": now,
         },
     )
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from compevo_pipeline.config.settings import JUDGE_KEY_VARIABLE, Settings
-from compevo_pipeline.paper.assets import JudgeEndpoint
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs.resources import Workspace
+from compevo_pipeline.paper.experiments import read_endpoint_judge
+from compevo_pipeline.work.deployment import Deployment, utc_now
 
 REPO = Path(__file__).resolve().parents[1]
 CORE, PIPELINE = "compevo_core", "compevo_pipeline"
@@ -292,6 +294,7 @@ SOURCES = [
 CODE_FROM_BYTES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 """Modules that run what a file says."""
 
+JUDGE_KEY = "COMPEVO_JUDGE_KEY"
 CANARY = "canary-K3y/+&="
 
 
@@ -379,22 +382,22 @@ def test_no_file_of_the_repository_holds_a_pickle():
 
 
 @dg.asset
-def _asks_the_judge(context: dg.AssetExecutionContext, judge_endpoint: JudgeEndpoint) -> None:
-    context.log.info(f"asks {judge_endpoint}")
-    judge = judge_endpoint.create_judge()
-    assert judge is not None
-    judge.judge("old", "new")
+def _asks_the_judge(
+    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+) -> None:
+    context.log.info(f"asks {workspace}")
+    read_endpoint_judge(workspace.settings).judge("old", "new")
 
 
 def test_the_judges_key_shows_nowhere_in_a_run_that_fails(monkeypatch, tmp_path, caplog):
     # Nothing listens there: the key would be sent to this machine alone, and is not even sent.
-    monkeypatch.setenv(JUDGE_KEY_VARIABLE, CANARY)
+    monkeypatch.setenv(JUDGE_KEY, CANARY)
     settings = Settings.from_environment(
         {
             "COMPEVO_HOME": str(tmp_path / "home"),
             "COMPEVO_JUDGE_URL": "http://127.0.0.1:9",
             "COMPEVO_JUDGE_MODEL": "judge",
-            JUDGE_KEY_VARIABLE: CANARY,
+            JUDGE_KEY: CANARY,
         }
     )
     (tmp_path / "dagster").mkdir()
@@ -403,7 +406,7 @@ def test_the_judges_key_shows_nowhere_in_a_run_that_fails(monkeypatch, tmp_path,
         result = dg.materialize(
             [_asks_the_judge],
             instance=instance,
-            resources={"judge_endpoint": JudgeEndpoint.from_settings(settings)},
+            resources={"workspace": Workspace(settings=settings, clock=utc_now)},
             raise_on_error=False,
         )
     assert not result.success

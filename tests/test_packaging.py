@@ -50,10 +50,6 @@ NOT_IMPORTED = {
 """Dependencies that the code uses without an import, and how."""
 
 
-NOT_DECLARED = {"toto-2": "needs Python 3.12; whoever names such a model is told to install it"}
-"""What the code imports where it is there, and why no install brings it."""
-
-
 @cache
 def imported_modules() -> set[str]:
     """Top-level names that the two packages import anywhere."""
@@ -77,7 +73,6 @@ def imported_modules() -> set[str]:
 
 PROVIDERS = metadata.packages_distributions() | {
     "dagster_k8s": ["dagster-k8s"],
-    "toto2": ["toto-2"],
     "chronos": ["chronos-forecasting"],
     "fastexcel": ["fastexcel"],
     "fracast": ["fracast"],
@@ -92,7 +87,7 @@ def imported_distributions() -> set[str]:
 def test_every_import_of_the_product_is_declared():
     extras = ("kubernetes", "zero-shot", "fracast", "statsforecast", "excel")
     of_extras = {name for extra in extras for name in EXTRAS[extra]}
-    assert sorted(imported_distributions() - set(NEEDED) - of_extras - set(NOT_DECLARED)) == []
+    assert sorted(imported_distributions() - set(NEEDED) - of_extras) == []
 
 
 def test_every_dependency_is_imported_or_says_how_it_is_used():

@@ -268,8 +268,8 @@ def parse_reports() -> dict[str, ReportPage]:
     """Parse the pages of the committed rows, and those of an invented run and an issued day."""
     from compevo_core.paper.report.inputs import read_inputs
     from compevo_core.paper.report.rows import empty_rows
-    from compevo_core.report.days import ForecastDay
     from compevo_core.report.forecast_page import render_forecasts
+    from compevo_core.report.tomorrow import ForecastDay
     from tests.support.issued_samples import ORIGIN, make_issued
     from tests.support.report_samples import make_inputs, make_run, render_undrawn
     from tests.support.traced_samples import make_traced_inputs

@@ -1,16 +1,12 @@
-"""The calibration of the agents' forecasts after training: shrinkage and fallback.
+"""The calibration of the agents' forecasts after training (decision 08-calibration).
 
-See decision 08-calibration.
-
-What belongs here: the sealed state and applying it. What does not: fitting it on validation
+What belongs here: the sealed state and applying it. What does not: fitting it
 (``training.calibration``), errors that base models know (``baselines.known_errors``).
-
-An agent's forecast becomes base + blend * (forecast - base), with a shrinkage factor for each step.
 
 Shapes: A agents, B windows, H horizon.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,10 +19,9 @@ from compevo_core.data.view import DEFAULT_STEPS
 class ErrorCalibration:
     """The calibration of an ensemble; changes no forecast until it is fitted.
 
-    Attributes:
-        blend_AH: share of its correction that each agent keeps, in [0, 1], by step.
-        override_A: shared: weights that replace the selected ones; zero if unused.
-        best_prior: shared: the agent whose base validated best.
+    ``blend_AH`` is the share of its correction that each agent keeps, in [0, 1]. Shared are
+    ``override_A``, weights in place of the selected ones (zero if unused), and ``best_prior``, the
+    agent whose base validated best.
     """
 
     AGENT_ARRAYS = ("blend_AH",)
@@ -35,12 +30,7 @@ class ErrorCalibration:
     SHARED_ARRAYS = ("best_prior", "override_A")
     """Names of the arrays that all agents share."""
 
-    def __init__(
-        self,
-        agents: int,
-        entities: Sequence[str],
-        horizon: int = DEFAULT_STEPS,
-    ) -> None:
+    def __init__(self, agents: int, entities: Sequence[str], horizon: int = DEFAULT_STEPS) -> None:
         self.entities = tuple(entities)
         # Single precision, as models have it.
         self.blend_AH = np.ones((agents, horizon), dtype=np.float32)
@@ -56,13 +46,8 @@ class ErrorCalibration:
         return {name: getattr(self, name) for name in self.SHARED_ARRAYS}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all arrays by name."""
+        """Return all arrays by name; what is written into them is in the calibration."""
         return self.agent_state() | self.shared_state()
-
-    def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Set all arrays to the values of another calibration, by name."""
-        for name, array in self.state().items():
-            array[...] = arrays[name]
 
     def blend(self, values_ABH: FloatArray, base_ABH: FloatArray) -> FloatArray:
         """Return each agent's base with its shrunk correction."""

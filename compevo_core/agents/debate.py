@@ -2,13 +2,9 @@
 
 Source: MAPoRL (Park et al., 2025), where language models answer, read each other's answers, answer
 again, and are trained together by PPO on a verifier's scores. As the paper adapts it, an answer is
-a forecast and its rationale the articles that the agent read; the reward is the error
-of the forecast, known in training; the verifier's scores of the last turn weigh the agents. A
-forecast is sampled from a normal distribution around the numeric head's.
-
-What belongs here: messages, value and verifier heads, returns, advantages, weights, and the order
-of a debate at inference. What does not: training it (``training.debate``). All agents are in one
-process, as each reads all others.
+a forecast and its rationale the articles that the agent read; the reward is the forecast's error,
+and the verifier's scores of the last turn weigh the agents. A forecast is sampled from a normal
+distribution around the numeric head's. Training is in ``training.debate``.
 
 Shapes: A agents, B windows, T turns, H horizon, D hidden.
 """

@@ -10,16 +10,13 @@ Shapes: A agents or members, B windows or forecasts of an agent, P base models, 
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
-
-if TYPE_CHECKING:  # base models of the news audit read windows where no torch is installed
-    from torch import nn
 
 FORECAST = "forecast"
 LOGIC = "logic"
@@ -98,22 +95,6 @@ class BatchForecasts:
     weights_BA: Any = None  # how much each agent counts, where the forecasts themselves say so
     # Ids of the articles that each agent read, by agent and window, best match first
     news: Sequence[Sequence[tuple[str, ...]]] = ()
-
-
-class ForecastDecoder(Protocol):
-    """A way to turn readings into scaled forecasts."""
-
-    @property
-    def module(self) -> "nn.Module":
-        """The trained parameters other than the adapters; their first axis is the agent."""
-
-    def decode(
-        self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
-    ) -> BatchForecasts:
-        """Forecast every reading of some local agents under each of its logics, in their order.
-
-        With ``train`` a loss is needed for the backward pass.
-        """
 
 
 class EqualFitness:

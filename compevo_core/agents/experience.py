@@ -1,11 +1,8 @@
-"""What a population has forecast of days whose truth is known: the one memory of its daily use.
-
-What belongs here: these forecasts with their truth, in the order of time, and their file. What does
-not: the weights (``agents.online_selection``) and quantiles (``data.quantiles``) that follow from
-them.
+"""What a population has forecast of days whose truth is known, in the order of time.
 
 It starts with the validation windows of training, each forecast when only earlier days were known,
-and grows with every day that is observed.
+and grows with every observed day. Weights (``agents.online_selection``) and quantiles
+(``data.quantiles``) follow from it.
 
 Shapes: A agents, N windows, H horizon.
 """

@@ -18,13 +18,9 @@ _START_DEPARTURE = 0.1
 class StrategyFusion(nn.Module):
     """Interaction weights alpha, gates g2 and g3, and the projection to one soft-prompt embedding.
 
-    Parameters: two D x 2D gates with bias, one D x D projection with bias, A x A interaction
-    scores. All are shared by the agents, as the paper's parameter counts imply (decision
-    03-rounds).
-
-    Args:
-        neutral_D: embedding that every soft prompt starts near, and that stands for the soft prompt
-            in the frozen reference policy (decision 04-policy).
+    Two D x 2D gates with bias, one D x D projection with bias and A x A interaction scores, shared
+    by the agents as the paper's counts imply (decision 03-rounds). ``neutral_D`` is the embedding
+    that every soft prompt starts near, and the frozen reference's soft prompt (decision 04-policy).
     """
 
     neutral_D: Tensor

@@ -34,7 +34,6 @@ from compevo_core.agents.decoders import (
     AgentReadings,
     BatchForecasts,
     ForecastExample,
-    ForecastRequest,
     RetrievedArticle,
     mix_bases,
 )
@@ -56,6 +55,7 @@ _KEPT_TEXTS = 4096  # whose tokens are kept
 CONTEXT_TOKENS = 1
 _PATCH_STEPS = 4  # of a short grid
 _MOST_PATCHES = 24  # of a long one, whose patches are longer
+_NO_NEWS = ""  # stands for the token of no news among the articles
 _BASE_CHANNELS = 2  # the last season and the agent's base
 
 
@@ -151,9 +151,8 @@ class NumericTokens(nn.Module):
 class PatchReadout(nn.Module):
     """A linear read-out per agent, from the state at a target-day token to its own steps.
 
-    States of all windows share one large direction, which carries no information and would make
-    the read-out a learner of a constant. Its mean and size are measured once, before training, and
-    taken out.
+    States of all windows share one large direction, which carries no information. Its mean and size
+    are measured once, before training, and taken out.
     """
 
     centre_ATD: Tensor
@@ -201,11 +200,7 @@ class HeadDecoder:
     """Read numbers as soft tokens and forecast the correction to each agent's base."""
 
     def __init__(
-        self,
-        population: Population,
-        config: RunConfig,
-        inputs: NumericInputs,
-        mix_AP: FloatArray,
+        self, population: Population, config: RunConfig, inputs: NumericInputs, mix_AP: FloatArray
     ) -> None:
         self.population = population
         self.config = config
@@ -250,8 +245,11 @@ class HeadDecoder:
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
     ) -> BatchForecasts:
-        """See :meth:`ForecastDecoder.decode`; the forecasts carry the gradient."""
-        del train  # the forecasts have a gradient path whenever torch records one
+        """Forecast every reading of some local agents under each of its logics, in their order.
+
+        The forecasts have a gradient path whenever torch records one, in training and elsewhere.
+        """
+        del train
 
         # Every logic of a window corrects the same base.
         examples = [reading.example for reading in readings[0] for _ in reading.logics]
@@ -301,28 +299,79 @@ class HeadDecoder:
     def _lay_out(
         self, readings: AgentReadings, articles: Sequence[str]
     ) -> tuple[list[list[PromptGroup]], int]:
-        """Return the prompts by agent, then by window, and how many were cut."""
-        layout = _PromptLayout(self, len(readings[0]), articles)
-        groups = [
-            [layout.build_group(window, reading) for window, reading in enumerate(agent_readings)]
-            for agent_readings in readings
-        ]
-        return groups, layout.n_cut
+        """Return the prompts by agent, then by window, and how many were cut.
+
+        The table holds the soft tokens of one window after another, then the articles, and
+        last the token for no news.
+        """
+        window_tokens = self.read_tokens + self.target_tokens
+        first_article = len(readings[0]) * window_tokens
+        rows = {article: first_article + i for i, article in enumerate((*articles, _NO_NEWS))}
+        groups: list[list[PromptGroup]] = [[] for _ in readings]
+        n_cut = 0
+        for of_agent, agent_readings in zip(groups, readings, strict=True):
+            for window, reading in enumerate(agent_readings):
+                first = window * window_tokens
+                first_target = first + self.read_tokens
+                # Text first: models give their first token a role of its own: it must be a word.
+                task = self.encode_task(render_task(reading.example.view))
+                prefix = [*task, *self._soft_ids(range(first, first_target))]
+                target = self._soft_ids(range(first_target, first + window_tokens))
+
+                room = self.config.backbone.context_length - len(prefix) - len(target)
+                suffixes = []
+                for logic, news in zip(reading.logics, reading.news, strict=True):
+                    evidence, n_left_out = self._fit_evidence(logic, news, reading.note, room, rows)
+                    n_cut += n_left_out > 0
+                    suffixes.append([*evidence, *target])
+                of_agent.append(PromptGroup(prefix, suffixes))
+        return groups, n_cut
+
+    def _fit_evidence(
+        self,
+        logic: str,
+        news: Sequence[RetrievedArticle],
+        note: str,
+        room: int,
+        rows: Mapping[str, int],
+    ) -> tuple[list[int], int]:
+        """Return logic, news and note in at most ``room`` tokens, and how many articles were cut.
+
+        The worst matches go first; ``rows`` are the places of articles in the table of soft tokens.
+        """
+        note_ids = self.encode(f"\n{note}\n") if note else []
+        for n_left_out in range(len(news) + 1):
+            evidence = self._write_evidence(logic, news[: len(news) - n_left_out], rows)
+            if len(evidence) + len(note_ids) <= room:
+                return [*evidence, *note_ids], n_left_out
+
+        raise ConfigError(
+            "a forecast prompt needs more than backbone.context_length = "
+            f"{self.config.backbone.context_length} tokens without any news; raise it"
+        )
+
+    def _write_evidence(
+        self, logic: str, news: Sequence[RetrievedArticle], rows: Mapping[str, int]
+    ) -> list[int]:
+        limit = self.config.news.title_characters
+        shown = logic if self.config.forecast.logic_in_prompt else None
+        if not self._reads_tokens:
+            return self.encode(render_logic_and_news(shown, news, title_characters=limit))
+
+        text = render_logic_and_news(shown, None, title_characters=limit)
+        names = [article.article_id for article in news] or [_NO_NEWS]
+        return [*self.encode(text), *self._soft_ids([rows[name] for name in names])]
+
+    def _soft_ids(self, rows: Sequence[int]) -> list[int]:
+        return [self.population.soft_token_id(row) for row in rows]
 
     def _embed_numbers(
         self, examples: Sequence[ForecastExample], agents: slice, base_ABH: FloatArray | None
     ) -> Tensor:
         """Return the soft tokens of the windows, one window after the other, (A, B S, D)."""
-        arrays = self.inputs.extract(examples)
-        context_BC, history_BH, season_BH, priors_BPH, read_ABH = (
-            self._to_tensor(array)
-            for array in (
-                arrays.context_BC,
-                arrays.history_BH,
-                arrays.season_BH,
-                arrays.priors_BPH,
-                mix_bases(self.mix_AP[agents], examples) if base_ABH is None else base_ABH,
-            )
+        base_ABH = mix_bases(self.mix_AP[agents], examples) if base_ABH is None else base_ABH
+        context_BC, history_BH, season_BH, priors_BPH, read_ABH = map(
+            self._to_tensor, (*self.inputs.extract(examples), base_ABH)
         )
         season_ABH = season_BH.expand_as(read_ABH)
 
@@ -358,8 +407,7 @@ class HeadDecoder:
 
 
 def _tokenize(tokenizer: Tokenizer, text: str) -> list[int]:
-    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return ids
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _list_articles(readings: AgentReadings) -> dict[str, RetrievedArticle]:
@@ -371,72 +419,6 @@ def _list_articles(readings: AgentReadings) -> dict[str, RetrievedArticle]:
         for retrieved in reading.news
         for article in retrieved
     }
-
-
-class _PromptLayout:
-    """Prompts of one batch, in tokens.
-
-    The table holds the soft tokens of one window after another, then the articles, and last the
-    token for no news.
-    """
-
-    def __init__(self, decoder: HeadDecoder, windows: int, articles: Sequence[str]) -> None:
-        self.n_cut = 0
-        self._decoder = decoder
-        self._limit = decoder.config.backbone.context_length
-        self._window_tokens = decoder.read_tokens + decoder.target_tokens
-        first = windows * self._window_tokens
-        self._article_row = {article: first + i for i, article in enumerate(articles)}
-        self._no_news_row = first + len(articles)
-
-    def build_group(self, window: int, reading: ForecastRequest) -> PromptGroup:
-        """Return the prompts of one window under each logic of a reading."""
-        first = window * self._window_tokens
-        first_target = first + self._decoder.read_tokens
-        numbers = self._soft_ids(range(first, first_target))
-        target = self._soft_ids(range(first_target, first + self._window_tokens))
-
-        # Text first: models give their first token a role of its own, and it must be a word.
-        task = self._decoder.encode_task(render_task(reading.example.view))
-        prefix = [*task, *numbers]
-        room = self._limit - len(prefix) - len(target)
-        suffixes = [
-            [*self._fit_evidence(logic, news, reading.note, room), *target]
-            for logic, news in zip(reading.logics, reading.news, strict=True)
-        ]
-        return PromptGroup(prefix, suffixes)
-
-    def _fit_evidence(
-        self, logic: str, news: Sequence[RetrievedArticle], note: str, room: int
-    ) -> list[int]:
-        """Return logic, news and note in at most ``room`` tokens; the worst matches go first."""
-        note_ids = self._decoder.encode(f"\n{note}\n") if note else []
-        for count in range(len(news), -1, -1):
-            ids = [*self._write_evidence(logic, news[:count]), *note_ids]
-            if len(ids) <= room:
-                self.n_cut += count < len(news)
-                return ids
-
-        raise ConfigError(
-            f"a forecast prompt needs more than backbone.context_length = {self._limit} tokens "
-            "without any news; raise it"
-        )
-
-    def _write_evidence(self, logic: str, news: Sequence[RetrievedArticle]) -> list[int]:
-        decoder = self._decoder
-        logic_or_none = logic if decoder.config.forecast.logic_in_prompt else None
-        limit = decoder.config.news.title_characters
-
-        if decoder._reads_tokens:
-            text = render_logic_and_news(logic_or_none, None, title_characters=limit)
-            rows = [self._article_row[article.article_id] for article in news]
-            rows = rows or [self._no_news_row]
-            return [*decoder.encode(text), *self._soft_ids(rows)]
-
-        return decoder.encode(render_logic_and_news(logic_or_none, news, title_characters=limit))
-
-    def _soft_ids(self, rows: Sequence[int]) -> list[int]:
-        return [self._decoder.population.soft_token_id(row) for row in rows]
 
 
 def _seed_generator(config: RunConfig, agent: int) -> torch.Generator:

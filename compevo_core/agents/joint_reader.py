@@ -3,17 +3,12 @@
 The population's forecast is ``sum_i w_i (B_i + X_i beta_i)`` (Eq. 6): ``B_i`` is agent i's base and
 ``X_i`` what its logic retrieves. All ``beta_i`` minimise the error of that sum, plus
 ``lambda sum_i w_i |beta_i|^2``: one ridge on the columns ``sqrt(w_i) X_i``, whose Gram matrices
-add. Agents so share the work in place of copying each other, and an agent's own forecast is not one
-to be used: it overshoots, and its part ``w_i X_i beta_i`` is what it says.
+add. An agent's part is ``w_i X_i beta_i``; by itself its forecast overshoots.
 
-The reward of a logic in this fit is the error of the population without the agent, fitted again,
-minus the error with the agent under that logic: the difference reward (Wolpert and Tumer, "Optimal
-payoff functions for members of collectives", 2001), with "reads nothing" as the counterfactual
-(Foerster et al., "Counterfactual multi-agent policy gradients", 2018).
-
-What belongs here: the joint fit and these rewards. What does not: the columns
-(``agents.linear_reader``), the arithmetic of ridges (``agents.ridge``), who is scored when
-(``training.round``, ``training.search``).
+The reward of a logic is the error of the population without the agent, fitted again, minus the
+error with the agent under that logic: the difference reward (Wolpert and Tumer, "Optimal payoff
+functions for members of collectives", 2001), with "reads nothing" as the counterfactual (Foerster
+et al., "Counterfactual multi-agent policy gradients", 2018).
 
 Shapes: N windows, A agents, C logics, K columns, H horizon.
 """

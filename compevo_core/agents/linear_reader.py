@@ -2,21 +2,17 @@
 
 A language model tuned for a few hundred rounds learns less from the embedding of a sentence than a
 ridge in closed form does. So the ridge reads first, and the adapters correct its residuals. It is
-refitted for every logic that an agent tries, on all train windows: the value of a logic does not
-depend on which logics were read before.
+refitted for every logic that an agent tries, on all train windows.
 
 An article is read by the part of the day that its own words name, each part with weights of its
-own: rain in the morning moves other steps than rain at night. Where train holds a whole year the
-weights turn with the season: a clear sky is warm in summer and cold in winter. Embeddings hardly
-hold numbers, so the numbers of a text are features of their own, by entity and by the word before
-or after.
+own, which turn with the season where train holds a whole year. Embeddings hardly hold numbers, so
+the numbers of a text are features of their own, by entity and by the word before or after.
 
 What belongs here: these fits and their reading of a window. What does not: which articles a logic
-retrieves (``agents.retrieval``), what is then made of their tokens (``agents.head_decoder``).
+retrieves (``agents.retrieval``).
 
-The reading of a train window is held out: it comes from a fit on other parts of train, without the
-windows that overlap it. The articles of a part of the day are averaged and centred, so that their
-mere presence has no effect, and a window without articles is read as zero.
+The reading of a train window is held out: it comes from a fit on other parts of train. The articles
+of a part of the day are averaged and centred, and a window without articles is read as zero.
 
 Shapes: N train windows, A agents, M articles, G parts of the day, E article embedding, F numbers, X
 all that a window says (G blocks of E, then F), Z the same with the blocks by season (3 x G blocks
@@ -226,11 +222,6 @@ class LinearReader(Protocol):
 class SealedReadings(nn.Module):
     """The fits of the logics that the agents of a sealed model play."""
 
-    keys_AF: torch.Tensor
-    bounds_A2F: torch.Tensor
-    mean_AX: torch.Tensor
-    weights_AZH: torch.Tensor
-
     def __init__(
         self,
         members: Mapping[int, MemberConfig],
@@ -243,38 +234,30 @@ class SealedReadings(nn.Module):
         super().__init__()
         self._members, self._is_joint = members, is_joint
         agents, words = len(members), len(PARTS) * article_size
-        weights_AZH = torch.zeros(agents, 3 * words + MOST_NUMBERS, horizon)
-        self.register_buffer("keys_AF", torch.zeros(agents, MOST_NUMBERS, dtype=torch.int64))
-        bounds_A2F = torch.zeros(agents, 2, MOST_NUMBERS, dtype=torch.float64)
-        self.register_buffer("bounds_A2F", bounds_A2F)
-        self.register_buffer("mean_AX", torch.zeros(agents, words + MOST_NUMBERS))
-        self.register_buffer("weights_AZH", weights_AZH)
+        buffers = {
+            "keys_AF": torch.zeros(agents, MOST_NUMBERS, dtype=torch.int64),
+            "bounds_A2F": torch.zeros(agents, 2, MOST_NUMBERS, dtype=torch.float64),
+            "mean_AX": torch.zeros(agents, words + MOST_NUMBERS),
+            "weights_AZH": torch.zeros(agents, 3 * words + MOST_NUMBERS, horizon),
+        }
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer)
 
     def find(self, agent: int, logic: str) -> LinearFit:
         """Return the agent's fit; it has only one logic."""
         del logic
         row = list(self._members).index(agent)
-        keys_F, bounds_2F, mean_X, weights_ZH = (
-            of[row].cpu().numpy()
-            for of in (self.keys_AF, self.bounds_A2F, self.mean_AX, self.weights_AZH)
-        )
-        return LinearFit(
-            keys_F,
-            bounds_2F,
-            mean_X.astype(np.float64),
-            weights_ZH,
-            self._members[agent],
-            is_joint=self._is_joint,
-        )
+        keys_F, bounds_2F, mean_X, weights_ZH = (of[row].cpu().numpy() for of in self.buffers())
+        member, mean_X = self._members[agent], mean_X.astype(np.float64)
+        return LinearFit(keys_F, bounds_2F, mean_X, weights_ZH, member, is_joint=self._is_joint)
 
     def store(self, reader: LinearReader, logics: Sequence[str]) -> None:
         """Take over the fits of the logics that the local agents play."""
         for row, (agent, logic) in enumerate(zip(self._members, logics, strict=True)):
             fit = reader.find(agent, logic)
-            self.keys_AF[row] = torch.from_numpy(fit.keys_F)
-            self.bounds_A2F[row] = torch.from_numpy(fit.bounds_2F)
-            self.mean_AX[row] = torch.from_numpy(fit.mean_X)
-            self.weights_AZH[row] = torch.from_numpy(fit.weights_ZH)
+            values = fit.keys_F, fit.bounds_2F, fit.mean_X, fit.weights_ZH
+            for buffer, value in zip(self.buffers(), values, strict=True):
+                buffer[row] = torch.from_numpy(value)
 
 
 class FittedReader:
@@ -384,7 +367,9 @@ class FittedReader:
             columns = [*columns, numbers]
         return Design(
             keys_F=keys_F,
-            bounds_2F=_find_bounds(numbers_NF) * (keys_F > 0),
+            # Of the known numbers; those of a key that is nowhere are zero.
+            bounds_2F=np.nan_to_num([of.reduce(numbers_NF) for of in (np.fmin, np.fmax)])
+            * (keys_F > 0),
             mean_X=np.append(mean_GE, mean_F),
             is_read_N=is_read_N,
             bases=[(start, basis_EK) for start, basis_EK, _ in columns],
@@ -396,11 +381,7 @@ class FittedReader:
     def _list_columns(
         self, parts_P: npt.NDArray[np.intp], words_NPE: FloatArray, *, adds: bool
     ) -> list[tuple[int, FloatArray, FloatArray]]:
-        """Return what is fitted by block of Z: its start, its basis (E, K) and its values (N, K).
-
-        Takes what differs from the mean; what never does is left out. Sums of many articles are
-        read in all directions.
-        """
+        """Return what is fitted by block of Z: start, basis (E, K) and values (N, K)."""
         columns = []
         for season, wave_N in enumerate(self._waves):
             for part in np.flatnonzero(words_NPE.any((0, 2))):
@@ -481,9 +462,8 @@ def _choose_numbers(
 ) -> IntArray:
     """Return the keys (F,) of the numbers that most windows with articles hold, then zeros.
 
-    Left out are numbers that grow with time, such as a year, a running number or a count of cases,
-    and numbers that hardly ever repeat, such as an article's identifier: in use they would be
-    outside the range seen in training.
+    Left out are numbers that grow with time, such as a year, and numbers that hardly ever repeat,
+    such as an identifier: in use they would be outside the range seen in training.
     """
     values: dict[int, dict[str, float]] = {}
     for of_window, said in zip(names, words, strict=True):
@@ -512,14 +492,6 @@ def _correlate_ranks(first: Sequence[Any], second: Sequence[Any]) -> float:
     ranks = [np.unique(side, return_inverse=True)[1] for side in (first, second)]
     correlation_22 = np.asarray(np.corrcoef(ranks)) if all(map(np.any, ranks)) else np.eye(2)
     return float(correlation_22[0, 1])
-
-
-def _find_bounds(numbers_NF: FloatArray) -> FloatArray:
-    """Return the lowest and the highest number of each key (2, F); zero for one that is nowhere."""
-    is_known_NF = np.isfinite(numbers_NF)
-    low_F = np.where(is_known_NF, numbers_NF, np.inf).min(0)
-    high_F = np.where(is_known_NF, numbers_NF, -np.inf).max(0)
-    return np.where(is_known_NF.any(0), np.stack([low_F, high_F]), 0.0)
 
 
 def is_known_enough(truth_NH: FloatArray) -> BoolArray:

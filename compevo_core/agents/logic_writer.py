@@ -2,12 +2,9 @@
 
 What belongs here: the G logic texts that an agent samples by its own adapters, and their
 log-probabilities. What does not: what it reads before (``agents.observation``), models elsewhere
-that write (``agents.remote_writers``), scoring logics (``agents.strategy``), the policy loss
-(``agents.objective``), the algebra of the fusion (``agents.fusion``), what counts as a logic
-(``agents.logics``).
+(``agents.remote_writers``), the policy loss (``agents.objective``).
 
-Each process writes for its local agents; only the candidates' states are gathered, which the
-opponent contexts need.
+Each process writes for its local agents; only the candidates' states are gathered.
 
 Shapes: A agents (all or the local ones, see each docstring), G samples of an agent, T tokens,
 L packed length, D hidden, N sampled tokens of all agents.
@@ -59,14 +56,9 @@ class Proposal:
 class LogicWriter:
     """Write logics for all local agents at once.
 
-    No method uses dropout: the policy ratio compares log-probabilities of one text under two
-    policies, and dropout would add noise to it that no policy made.
-
-    Args:
-        config: the run's settings. Where ``evolution.form`` is "slots", a grammar restricts what is
-            sampled, and log-probabilities are computed under it.
-        entities: entities of the data set, for the regions of logics with slots.
-        adapters: kind of the adapters that write; None is the frozen backbone.
+    No method uses dropout, which the policy ratio would take for a change of the policy. Logics
+    with slots are sampled, and scored, under a grammar with the regions of ``entities``;
+    ``adapters`` is the kind that writes, None the frozen backbone.
     """
 
     def __init__(
@@ -98,10 +90,7 @@ class LogicWriter:
             self._max_new_tokens = self._grammar.max_tokens
 
     def propose(
-        self,
-        observation: Observation,
-        previous_AD: Tensor,
-        generators: Sequence[torch.Generator],
+        self, observation: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]
     ) -> Proposal:
         """Run the three-stage update and sample G logics an agent."""
         prompts = [
@@ -160,8 +149,7 @@ class LogicWriter:
     def logp(self, proposal: Proposal, agents: slice, soft_prompt_AD: Tensor | None) -> Tensor:
         """Return log-probabilities (A, G, T) of sampled tokens under the current policy.
 
-        With gradient, and zero where masked. Some of the local agents at a time, because the
-        activations of all groups might not fit in memory; the soft prompts cover all local agents.
+        With gradient, 0 where masked, of some of the local agents; soft prompts cover all of these.
         """
         local_soft_AD = None if soft_prompt_AD is None else soft_prompt_AD[agents]
 
@@ -177,8 +165,7 @@ class LogicWriter:
     def reference_logp(self, proposal: Proposal) -> Tensor:
         """Return log-probabilities (A, G, T) under the reference of the KL term, zero where masked.
 
-        It is the frozen backbone after the neutral soft prompt (decision 04-policy): the point that
-        every agent's policy starts near.
+        It is the frozen backbone after the neutral soft prompt (decision 04-policy).
         """
         neutral_AD = None
         if self.fusion is not None and proposal.soft_prompt_AD is not None:
@@ -188,11 +175,7 @@ class LogicWriter:
             return self._score(proposal.prompt_ids, proposal.ids_AGT, proposal.mask_AGT, neutral_AD)
 
     def encode(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Return logic representations: the last-layer state at the final token, (A, D).
-
-        Each local agent reads its row under its own logic adapter (paper 4.3, "Textual logic
-        interface").
-        """
+        """Return logic representations (A, D), the last-layer state at the final token (4.3)."""
         packed = self.population.pack([[PromptGroup(row)] for row in rows])
         with self.population.use_adapters(self._adapters):
             return self.population.last_token_states(packed)[:, 0]
@@ -389,10 +372,7 @@ class FlatWriter(LogicWriter):
 
     @torch.no_grad()
     def propose(
-        self,
-        observation: Observation,
-        previous_AD: Tensor,
-        generators: Sequence[torch.Generator],
+        self, observation: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]
     ) -> Proposal:
         """Draw G sentences for each local agent."""
         del previous_AD  # chance looks at no state

@@ -1,12 +1,8 @@
 """What a logic may be, and what an agent knows of those that it has tried (decision 05-logics).
 
-What belongs here: which texts hold no logic, where a text that was cut off ends, the texts of the
-slots, the regions of a data set, seed logics with slots, sentences drawn by chance, what a logic
-selects; by how much each
-logic's news lowered its agent's error, and the choice by that. What does not: sampling
-(``agents.logic_writer``), tokens and probabilities of a grammar (``lm.grammar``), the selection
-itself (``agents.retrieval``), cleaning of special tokens (``agents.prompts``), forecasting under a
-logic (``agents.strategy``), rewards of a round (``training.round``).
+What belongs here: which texts hold no logic, slots and their texts, sentences drawn by chance, what
+a logic selects, records of gains. What does not: sampling (``agents.logic_writer``), the grammar's
+tokens (``lm.grammar``), the selection itself (``agents.retrieval``).
 
 A sentence with slots names who should look for what, where and when, and what it would mean:
 
@@ -180,8 +176,7 @@ def build_slots(
     """Return the texts of each slot; a logic is one text of every slot, one behind the other.
 
     Topics default to the ten of the seed logics. With ``selects`` there are slots for the other
-    criteria of :class:`LogicQuery`, which a logic may leave out; it may ask for fewer than the
-    ``top_k`` articles that an agent reads, not for more.
+    criteria of :class:`LogicQuery`, of which a logic may ask for fewer than ``top_k`` articles.
     """
     names, regions = topics or TOPICS, list_regions(entities)
     counts = [text for text, count in _COUNTS.items() if count < top_k]
@@ -264,10 +259,7 @@ class SlotDraws:
         """Take the settings, and the entities of the data set for the regions of the slots."""
         self._cross_share = config.evolution.cross_share
         self.slots = build_slots(
-            entities,
-            config.evolution.topics,
-            selects=config.news.selects,
-            top_k=config.news.top_k,
+            entities, config.evolution.topics, selects=config.news.selects, top_k=config.news.top_k
         )
 
     def draw(
@@ -381,11 +373,9 @@ class LogicRecord:
 class LogicRecords:
     """The records of all agents, each by the text of the logic.
 
-    Credit rule: on a window, a logic is credited with the error of the agent's forecast without
-    news minus the error of its forecast with the news that the logic retrieves. Both use the same
-    adapters and the same wording, so a window's difficulty cancels. A logic is judged by all
-    windows that it was ever scored on, the latest rewriting counting most: the reader learns, so
-    what a logic was worth to an earlier reader matters less now.
+    A logic is credited on a window with the agent's error without news minus its error with the
+    news that the logic retrieves. All windows that ever scored it count, the latest rewriting most:
+    the reader learns, so what a logic was worth to an earlier reader matters less now.
     """
 
     def __init__(self, by_agent: Mapping[int, dict[str, LogicRecord]] | None = None) -> None:

@@ -1,11 +1,7 @@
-"""The numbers that the head decoder reads of a window.
-
-What belongs here: which numbers those are, their means and spreads over train. What does not: their
-maps to tokens (``agents.head_decoder``), features of the baselines (``baselines.features``, whose
-calendar and weather columns are used here).
+"""The numbers that the head decoder reads of a window, with their means and spreads over train.
 
 Statistics are fixed before the first round: a token's scale must not move while what reads it
-learns.
+learns. ``baselines.features`` gives calendar and weather columns.
 
 Shapes: B windows, C context columns, P base models, H horizon.
 """
@@ -13,7 +9,7 @@ Shapes: B windows, C context columns, P base models, H horizon.
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -27,8 +23,7 @@ from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horiz
 _SMALLEST_SPREAD = 1e-6  # a column with less is constant on train and becomes zero
 
 
-@dataclasses.dataclass(frozen=True)
-class NumericArrays:
+class NumericArrays(NamedTuple):
     """The numbers of a batch, standardised; base models are scaled like the target."""
 
     context_BC: FloatArray

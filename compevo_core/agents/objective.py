@@ -1,14 +1,11 @@
 """The joint objective L = L_pred + l_PG L_pg + l_div L_div + l_prune L_prune (paper 4.4, Eq. 15).
 
-What belongs here: what L_pred minimises, the agents' own errors, the policy term (group relative
-policy optimisation of logics, paper 4.3 and D.2; DeepSeekMath, 2024), the regularising terms, the
-weighted sum, the check before an update. What does not: the metric itself (``agents.selection``),
-sampling and scoring logics (``agents.logic_writer``, ``agents.strategy``), the order of the
-backward passes (``training.forecast_step``, ``training.update``).
+What belongs here: its terms, with the policy term (group relative policy optimisation of logics,
+paper 4.3 and D.2; DeepSeekMath, 2024), and the check before an update. What does not: the metric
+(``agents.selection``), the order of the backward passes (``training.forecast_step``, ``.update``).
 
 Credit rule of a logic: how much better it forecast than its own agent's group, in standard
-deviations of that group. Every token of the logic carries that one advantage. A sample that holds
-no logic earns nothing and is not part of its group.
+deviations of that group. Every token of the logic carries that one advantage.
 
 Shapes: A agents, B windows, H horizon, D hidden, G samples of an agent, T tokens.
 """
@@ -33,10 +30,7 @@ the aggregate uses its whole forecast."""
 
 
 def prediction_loss(
-    forecast: Tensor,
-    truth_BH: Tensor,
-    config: ObjectiveConfig,
-    weights: Tensor | None = None,
+    forecast: Tensor, truth_BH: Tensor, config: ObjectiveConfig, weights: Tensor | None = None
 ) -> Tensor:
     """Return what L_pred minimises on each window, (..., B): the squared error, or Huber's loss.
 
@@ -86,11 +80,10 @@ def weigh_own_steps(member: MemberConfig, entity: str, horizon: int) -> FloatArr
 
 
 def diversity_loss(candidate_AD: Tensor) -> Tensor:
-    """Return L_div, the sum of cosine similarities over all pairs of candidates (Eq. 16).
+    """Return L_div, the sum of cosine similarities over all pairs of candidates (Eq. 16, C.2).
 
-    The paper prints it on the final states, and in appendix C.2 on the candidates before mixing.
-    The candidates are used (decision 03-rounds): agents should have distinct ideas before they
-    exchange them, and a penalty after the fusion would work against the exchange itself.
+    Of the candidates, not of the final states (decision 03-rounds): after the fusion it would work
+    against the exchange itself.
     """
     unit_AD = torch.nn.functional.normalize(candidate_AD, dim=-1)
     return (unit_AD @ unit_AD.T).triu(diagonal=1).sum()
@@ -106,13 +99,8 @@ def pruning_loss(gates_A: Tensor) -> Tensor:
 
 def joint_loss(terms: Mapping[str, float], config: ObjectiveConfig) -> float:
     """Return the weighted sum that a round minimised (Eq. 15), of terms by their record's keys."""
-    return (
-        config.lambda_pred * terms["loss_pred"]
-        + config.lambda_own * terms["loss_own"]
-        + config.lambda_pg * terms["loss_pg"]
-        + config.lambda_div * terms["loss_div"]
-        + config.lambda_prune * terms["loss_prune"]
-    )
+    names = ("pred", "own", "pg", "div", "prune")
+    return float(sum(getattr(config, f"lambda_{n}") * terms[f"loss_{n}"] for n in names))
 
 
 def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:
@@ -153,12 +141,9 @@ class PolicyLoss:
 def group_advantages(reward_AG: Tensor, is_empty_AG: Tensor | None = None) -> tuple[Tensor, int]:
     """Standardise rewards within each agent's group: (R - mean) / (std + 1e-4 mean |R|).
 
-    The group is one agent's own samples on the same windows. Its mean is the baseline, so that an
-    agent learns from its better logics even where all of them are worse than its peers'. Dividing
-    by the deviation gives every agent the same size of step, however large its errors are. In place
-    of an empty sample the agent's present logic is scored, whose reward says nothing about the
-    tokens that were sampled (decision 05-logics). The advantages (A, G) are zero where a sample is
-    empty; with them comes the number of groups of equal rewards.
+    The group is one agent's own samples on the same windows, so that an agent learns from its
+    better logics even where all are worse than its peers'. The advantages (A, G) are zero where a
+    sample is empty (decision 05-logics); with them comes the number of groups of equal rewards.
     """
     counts_AG = (
         torch.ones_like(reward_AG, dtype=torch.bool) if is_empty_AG is None else ~is_empty_AG
@@ -194,10 +179,9 @@ def policy_loss(
 ) -> PolicyLoss:
     """Return L_pg (Eq. 14) as a loss: minus the clipped surrogate, plus KL to the reference.
 
-    The paper prints the plain ratio and lists the clipping range of PPO; the ratio is clipped
-    (decision 04-policy). The mean is taken over tokens, then samples, then agents, so that a long
-    logic counts no more than a short one. Log-probabilities are under the current policy, the one
-    that sampled, and the frozen reference; the last two carry no gradient.
+    The ratio is clipped (decision 04-policy). The mean is taken over tokens, then samples, then
+    agents. Log-probabilities are under the current policy, the one that sampled, and the frozen
+    reference; the last two carry no gradient.
     """
     ratio_AGT = torch.exp(logp_AGT - old_AGT)
     gain_AG1 = advantage_AG[..., None]

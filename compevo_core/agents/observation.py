@@ -1,12 +1,10 @@
 """What an agent knows when it writes its next logic, and the prompt for it (paper 4.3, Eq. 2).
 
-An agent that sees only what its logic retrieved can only guess which other news matters. Here a
-ridge that reads all articles of a window (``agents.linear_reader``) estimates how single articles
-would have changed the agent's error. It is fitted on train windows and judges train windows.
+An agent that sees only what its logic retrieved can only guess which other news matters: a ridge
+that reads all articles of a window estimates how single ones would have changed its error.
 
-A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
-news that an agent read least, recent history, peers. The agent's own logic and reward, the
-instruction and the cue always stay. The wording is in ``agents.prompts``.
+What does not fit into ``backbone.context_length`` is left out in this order: the news that an agent
+read least, recent history, peers. Its logic, its reward and the instruction always stay.
 
 Shapes: A agents, P base models, B windows of the round, S sampled articles, H horizon.
 """

@@ -1,21 +1,20 @@
 """Weights that keep learning after training, from every known error (decision 16-daily-use).
 
-What belongs here: the rules (what they remember, how an error changes it, the weights that follow,
-the regret that they promise), and which errors move which weights. What does not: when a truth
-becomes known (``data.view``), the weights that training learns (``agents.selection``), regret as
-it came out (``evaluation.scoring``).
+What belongs here: the rules, and which errors move which weights. What does not: when a truth
+becomes known (``data.view``), the weights that training learns (``agents.selection``).
 
 A weight belongs to a series, to what a view knew (midnight or the hour of issue), and to a part of
 the day. ``boa`` sees the slope of the mixture's absolute error in place of the experts' own losses,
-so that its regret bound holds against every fixed mixture of the experts. The paper's rule
-continues the fitness from the end of training (Eq. 3 to 5).
+so that its regret bound holds against every fixed mixture. The paper's rule continues the fitness
+from the end of training (Eq. 3 to 5).
 
 Shapes: A experts (agents), N windows, P parts of a day, H horizon, h steps of a part.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,16 +30,6 @@ if TYPE_CHECKING:
     from compevo_core.agents.selection import FitnessSelection
 
 
-class RuleState(Protocol):
-    """What a rule knows of A experts."""
-
-    def weights(self) -> FloatArray:
-        """Return the weights (A,), which sum to 1."""
-
-    def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
-        """Take note of one forecast of the experts and their mixture, all h steps being known."""
-
-
 class EqualState:
     """The first weights, equal where members have none of their own; errors never change them."""
 
@@ -48,11 +37,11 @@ class EqualState:
         self._first_A = np.array(first)
 
     def weights(self) -> FloatArray:
-        """Return the first weights."""
+        """Return the weights (A,), which sum to 1."""
         return self._first_A
 
     def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
-        """Learn nothing."""
+        """Learn nothing from a forecast of experts and mixture, all h steps being known."""
 
 
 class BoaState:
@@ -106,8 +95,8 @@ def count_alike(first: Sequence[float] | FloatArray) -> float:
 
 
 def build_state(
-    config: SelectionConfig, first: Sequence[float], paper: Callable[[], RuleState]
-) -> RuleState:
+    config: SelectionConfig, first: Sequence[float], paper: "Callable[[], RuleState]"
+) -> "RuleState":
     """Return the state of a rule that has seen nothing; the paper's begins where training left."""
     if config.rule == "paper":
         return paper()
@@ -145,6 +134,9 @@ class PaperState:
         beta = self._config.ema
         self._fitness_1A = beta * self._fitness_1A + (1.0 - beta) * reward_A
 
+
+RuleState = EqualState | BoaState | PaperState
+"""What a rule knows of A experts: their weights (A,), which sum to 1, and past errors."""
 
 _Scope = tuple[str, int, int]  # series, unknown steps, part of the day
 
@@ -249,20 +241,13 @@ class PopulationWeights:
         by_series = self._config.selection.scope == "series"
         scope = (entity if by_series else "", unknown_steps, part)
         if scope not in self._states:
+            name = entity or self._calibration.entities[0]
             first = self._config.population.first_weights
             if self._config.news.fit == "joint":
                 # Readings were fitted to add up under the weights of the end of training.
-                name = entity or self._calibration.entities[0]
                 first = to_array(self._trained.weights([name]))[0].astype(np.float64).tolist()
-            self._states[scope] = build_state(
-                self._config.selection,
-                first,
-                lambda: PaperState(
-                    self._trained,
-                    entity or self._calibration.entities[0],
-                    self._config,
-                ),
-            )
+            paper = partial(PaperState, self._trained, name, self._config)
+            self._states[scope] = build_state(self._config.selection, first, paper)
         return self._states[scope]
 
 

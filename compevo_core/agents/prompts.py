@@ -1,52 +1,25 @@
 """The texts a backbone reads: the forecast template and the logic-update template (paper D.3, G).
 
-What belongs here: wording, layout, the cleaning of untrusted text, token ids of prompts and the ids
-at which generation stops. What does not: what is cut from a prompt that is too long
-(``agents.text_decoder``, ``agents.logic_writer``), number syntax (``agents.text_decoder``), the
-judge's template (``paper.lud_judges``).
+What belongs here: wording, layout, the cleaning of untrusted text, tokens of prompts and the ids
+at which generation stops. What does not: what is cut from a prompt that is too long (the decoders,
+``agents.observation``), the judge's template (``paper.lud_judges``).
 
 News is data, never an instruction: control characters and the special tokens of tokenizers are
-removed before it enters a prompt. The same holds for logics, which a model wrote.
-
-A forecast prompt begins with what all logics of a window share (history, calendar, weather) and
-ends with what differs (logic, news), so that the shared part is read once for a group of logics.
+removed before it enters a prompt, and from logics, which a model wrote. A forecast prompt begins
+with what all logics of a window share, so that it is read once for a group of logics.
 """
 
 import bisect
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any
 
 from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.data.view import WindowView
 
-
-class Tokenizer(Protocol):
-    """What the agents use of a transformers tokenizer."""
-
-    @property
-    def eos_token_id(self) -> int:
-        """The id that ends a sequence."""
-
-    @property
-    def bos_token(self) -> str | None:
-        """The text of the token that begins a sequence; None if there is none."""
-
-    def __call__(self, text: str, *, add_special_tokens: bool) -> Mapping[str, list[int]]:
-        """Return the token ids of a text under ``input_ids``."""
-
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """Return the text of token ids."""
-
-    def apply_chat_template(
-        self,
-        conversation: Sequence[Mapping[str, str]],
-        *,
-        tokenize: bool,
-        add_generation_prompt: bool,
-    ) -> str:
-        """Return turns in the layout that the model was trained on; only if it has a template."""
+Tokenizer = Any
+"""A tokenizer of transformers."""
 
 
 def tokenize_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -213,11 +186,9 @@ def render_forecast_prompt(
     *,
     tokenizer: Tokenizer,
 ) -> tuple[str, str]:
-    """Render the forecast prompt of the text decoder (paper D.3).
+    """Render the prompt of the text decoder (paper D.3): what all logics share, and the rest.
 
-    History, base and answer are in the unit of the series, which the prompt names: a model that is
-    shown one scale and asked for another would have to know every series by heart. Without a base
-    the answer is the values themselves. Returns what all logics of the window share, and the rest.
+    History, base and answer are in the unit of the series. Without a base the answer is the values.
     """
     days = view.calendar
     target_day = (
@@ -256,9 +227,8 @@ def render_logic_prompt(seen: AgentObservation, *, paraphrased: bool, tokenizer:
 def build_logic_messages(seen: AgentObservation, *, paraphrased: bool) -> list[dict[str, str]]:
     """Return the task of rewriting a logic as a chat of two turns (paper G).
 
-    The paper's template shows logic, reward and peers. What the agent observes holds history and
-    news as well (Eq. 2): they follow the reward where they are given. ``paraphrased`` puts the task
-    in other words (E.9).
+    History and news, which the agent observes as well (Eq. 2), follow the reward where they are
+    given. ``paraphrased`` puts the task in other words (E.9).
     """
     observed_lines = [f"Recent Data: {seen.recent}\n"] if seen.recent else []
     if seen.headlines:

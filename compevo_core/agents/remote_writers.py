@@ -186,23 +186,16 @@ class ServerWriter(LogicWriter):
 class EndpointWriter(LogicWriter):
     """Ask an OpenAI-compatible chat endpoint for mutated logics: MAE-GPT's selector (paper D.4).
 
-    Source: EvoAgent (Yuan et al., 2025), which mutates and crosses over the prompts of agents with
-    a language model and keeps the fittest; the paper adapts it with GPT-4o. What differs here: a
-    prompt is an agent's logic; the task is worded as the full method's (paper G), with a few other
-    agents' logics and rewards, so that a child may be a mutation or a cross; the fittest of parent
-    and children is chosen by its error on train windows (``training.round``), where EvoAgent's
-    model judges its own children; forecasts are averaged, where EvoAgent joins answers.
+    Source: EvoAgent (Yuan et al., 2025), which mutates and crosses over the prompts of agents and
+    keeps the fittest. Here a prompt is an agent's logic, the task is worded as the full method's
+    (paper G), and the fittest has the lowest error on train windows (decision 14-systems).
 
     Nothing here is trained. An endpoint draws with a seed of its own: a run that is repeated may
     get other logics. Those of a run that resumes are in its checkpoint.
     """
 
     def __init__(
-        self,
-        config: RunConfig,
-        population: Population,
-        shards: AgentShards,
-        transport: Transport,
+        self, config: RunConfig, population: Population, shards: AgentShards, transport: Transport
     ) -> None:
         super().__init__(config, population, None, shards, adapters=None)
         self._model = config.evolution.selector.removeprefix(ENDPOINT)
@@ -210,10 +203,7 @@ class EndpointWriter(LogicWriter):
 
     @torch.no_grad()
     def propose(
-        self,
-        observation: Observation,
-        previous_AD: Tensor,
-        generators: Sequence[torch.Generator],
+        self, observation: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]
     ) -> Proposal:
         """Ask for G children of each local agent's logic, one request per child."""
         del previous_AD, generators  # no state is fused, and the endpoint draws

@@ -26,10 +26,8 @@ less than a thousandth differ by chance, and dividing by less would let chance p
 def forecast_error(forecast: Tensor, truth_BH: Tensor) -> Tensor:
     """Return the mean squared error of each window, the paper's L_metric (Eq. 3 and 7).
 
-    Forecasts (..., B, H) and truth (B, H) give (..., B).
-
-    Both are scaled, so that agents, regions and data sets compare (decision 03-rounds). NaN targets
-    do not count and carry no gradient. DataError if a window has no known target.
+    Scaled forecasts (..., B, H) and truth (B, H) give (..., B). NaN targets do not count and carry
+    no gradient. DataError if a window has no known target.
     """
     is_known_BH = torch.isfinite(truth_BH)
     if not is_known_BH.any(dim=-1).all():
@@ -48,14 +46,9 @@ def reward(forecast_ABH: Tensor, truth_BH: Tensor) -> Tensor:
 class FitnessSelection(nn.Module):
     """Learnable gates g_i and the running fitness M_i of every agent.
 
-    Args:
-        entities: the series that fitness is kept for, one row each, where ``config.scope`` says so.
-
-    Attributes:
-        gates_A: start at 1, so that the weights are a plain softmax of the fitness at first.
-        fitness_EA: starts at 0 for all agents, so that the first round weighs them equally.
-        is_idle_A: agents that add nothing to the others, whose weight is 0; none where agents are
-            not paid by contribution.
+    ``gates_A`` start at 1, ``fitness_EA`` at 0 for all, so that the first round weighs agents
+    equally; ``entities`` are the series that fitness is kept for, where ``config.scope`` says so.
+    Agents that are idle, as they add nothing to the others (``pays_contribution``), have weight 0.
     """
 
     fitness_EA: Tensor
@@ -90,9 +83,7 @@ class FitnessSelection(nn.Module):
     def weights(self, entities: Sequence[str]) -> Tensor:
         """Return the weights (B, A), softmax(g * M / tau) by window (Eq. 5), with gradient.
 
-        A weight never falls as its agent's fitness rises while the gates are not negative
-        (Proposition B.5.1). DataError if fitness is kept by series, and there is none for one of
-        ``entities``.
+        DataError if fitness is kept by series, and there is none for one of ``entities``.
         """
         return leave_out_idle(self.open_weights(entities), self.is_idle_A)
 

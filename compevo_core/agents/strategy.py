@@ -1,12 +1,8 @@
 """Strategy execution: a logic retrieves news, the agent reads them and forecasts (paper 4.1).
 
 What belongs here: forecasts of the whole population with and without gradient, for one logic an
-agent or a group of logics, from the news that they retrieve. What does not: ranking articles
-(``agents.retrieval``), the ridge that reads them first (``agents.linear_reader``), prompts and
-numbers (the decoders), rewards and weights (``agents.selection``), logic updates
-(``agents.logic_writer``).
-
-Forecasts here are the agents' own, before calibration (``agents.calibration``).
+agent or a group of logics, before calibration. What does not: ranking articles
+(``agents.retrieval``), prompts and numbers (the decoders), rewards (``agents.selection``).
 
 Shapes: A agents, G logics of an agent, B windows, P base models, H horizon.
 """
@@ -16,19 +12,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from compevo_core.agents.decoders import (
     FORECAST,
     AgentReadings,
     BatchForecasts,
-    ForecastDecoder,
     ForecastExample,
     ForecastRequest,
 )
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.linear_reader import LinearReader
 from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
 from compevo_core.data.view import WindowView
 from compevo_core.lora.population import Population
@@ -42,15 +37,6 @@ NotesByAgent = Sequence[Sequence[str]]
 """What each agent reads of the others, by agent, then by window."""
 
 
-@dataclasses.dataclass(frozen=True)
-class GroupForecasts:
-    """Scaled forecasts of every agent under each logic of its group, without gradient."""
-
-    values_AGBH: Tensor
-    n_unparsed: int
-    n_cut: int = 0
-
-
 class StrategyExecutor:
     """Execute the strategies of the local agents on a batch of windows."""
 
@@ -58,7 +44,7 @@ class StrategyExecutor:
         self,
         config: RunConfig,
         population: Population,
-        decoder: ForecastDecoder,
+        decoder: HeadDecoder | TextDecoder,
         news_retriever: NewsRetriever,
         linear_reader: LinearReader | None = None,
     ) -> None:
@@ -168,19 +154,13 @@ class StrategyExecutor:
         examples: Sequence[ForecastExample],
         *,
         adds_no_news: bool = False,
-    ) -> GroupForecasts:
-        """Forecast every example by every agent under each of the G logics of its group.
+    ) -> BatchForecasts:
+        """Forecast every example by every agent under each of its G logics, (A, G, B, H).
 
-        With ``adds_no_news`` a last forecast is added: under the first logic, without news.
-
-        What the logics of a window share is read once, ``run.micro_batch_size`` windows at a time.
-        No dropout: logics of a group are compared with each other, and noise between them would be
-        credited to the logic.
+        With ``adds_no_news`` a last one is under the first logic, without news. What the logics of
+        a window share is read once. No dropout: noise between logics would be credited to them.
         """
-        values: list[Tensor] = []
-        n_unparsed = 0
-        n_cut = 0
-
+        parts = []
         size = self.config.run.micro_batch_size
         for start in range(0, len(examples), size):
             part = examples[start : start + size]
@@ -191,10 +171,13 @@ class StrategyExecutor:
 
             agents, _, horizon = decoded.values_ABH.shape
             values_ABGH = decoded.values_ABH.reshape(agents, len(part), -1, horizon)
-            values.append(values_ABGH.transpose(1, 2))
-            n_unparsed += decoded.n_unparsed
-            n_cut += decoded.n_cut
-        return GroupForecasts(torch.cat(values, 2), n_unparsed, n_cut)
+            parts.append(dataclasses.replace(decoded, values_ABH=values_ABGH.transpose(1, 2)))
+        return BatchForecasts(
+            torch.cat([part.values_ABH for part in parts], 2),
+            sum(part.token_loss_A for part in parts),
+            sum(part.n_unparsed for part in parts),
+            sum(part.n_cut for part in parts),
+        )
 
     @torch.no_grad()
     def centre_readout(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> None:

@@ -1,18 +1,17 @@
 """Forecasts as text: the paper's decoder (decision 01-decoder; number syntax of paper D.3).
 
 What belongs here: one parser and one formatter of numbers, prompts within the context length,
-generating and reading answers, their training loss. What does not: the contract
-(``agents.decoders``), wording (``agents.prompts``), adapters and sampling (``lora.population``).
+generating and reading answers, their training loss. What does not: wording (``agents.prompts``),
+adapters and sampling (``lora.population``).
 
-A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
-news that match the logic least, then the oldest history. Task, logic and cue always stay. Greedy
-decoding has no gradient, so the agents are trained by the likelihood of the true answer.
+What does not fit into ``backbone.context_length`` is left out in this order: the news that match
+the logic least, then the oldest history. Greedy decoding has no gradient, so the agents are trained
+by the likelihood of the true answer.
 
 Shapes: A agents, P base models, R forecasts of an agent, S input steps, H horizon, T tokens, L
 packed length, D hidden.
 """
 
-import bisect
 import dataclasses
 import math
 import re
@@ -71,9 +70,9 @@ def has_all_numbers(text: str, horizon: int = DEFAULT_STEPS) -> bool:
 def parse_answer(text: str, horizon: int = DEFAULT_STEPS) -> FloatArray:
     """Read exactly ``horizon`` finite numbers from the first line of an answer, in its unit.
 
-    Models like to add a remark, so later lines are ignored. Nothing else is forgiven: if we padded
-    or shortened a forecast, the model would be scored by our guess. ForecastParseError for too few
-    or many numbers, a word between them, or a value out of range.
+    Later lines are ignored. Nothing else is forgiven: a repaired forecast would be scored by our
+    guess. ForecastParseError for too few or many numbers, a word between them, or a value out of
+    range.
     """
     first_line = text.strip().split("\n")[0].rstrip(". ")
     parts = [part for part in _SEPARATOR.split(first_line) if part]
@@ -117,11 +116,8 @@ class TextDecoder:
     """Generate each answer as text, greedily, and parse it strictly.
 
     An agent with a base model writes the correction to its base in the unit of the series, an agent
-    without one writes the values themselves. An answer that cannot be read is counted and scored
-    as the uncorrected base: nothing is padded or repaired.
-
-    Args:
-        mix_AP: share of each local agent in the base models; a row of zeros has none.
+    without one (a row of zeros in ``mix_AP``) the values themselves. An answer that cannot be read
+    is counted and scored as the uncorrected base.
     """
 
     def __init__(
@@ -137,10 +133,10 @@ class TextDecoder:
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
     ) -> BatchForecasts:
-        """See :meth:`ForecastDecoder.decode`; the token loss carries the gradient.
+        """Forecast every reading of some local agents under each of its logics, in their order.
 
-        The loss is taken under the caller's adapters and dropout. Answers are always generated
-        without dropout: they are what rewards and weights are made of.
+        With ``train`` there is a token loss, with gradient and the caller's adapters and dropout.
+        Answers are always generated without dropout: rewards and weights are made of them.
         """
         asked = self._ask_all(readings, agents)
         loss_A = self._token_loss(asked) if train else torch.zeros(len(readings))
@@ -205,28 +201,18 @@ class TextDecoder:
         """
         longest = max(len(self._encode_suffix(view, logic, [])) for logic in logics)
         limit = self.config.backbone.context_length
+        for count in range(len(history), 0, -1):
+            shown = history[len(history) - count :]
+            shared, _ = render_forecast_prompt(view, shown, base, "", tokenizer=self._tokenizer)
+            ids = tokenize_prompt(self._tokenizer, shared)
+            if len(ids) + longest <= limit:
+                return ids, count
 
-        def encode(count: int) -> list[int]:
-            shared, _ = render_forecast_prompt(
-                view, history[len(history) - count :], base, "", tokenizer=self._tokenizer
-            )
-            return tokenize_prompt(self._tokenizer, shared)
-
-        def is_too_long(count: int) -> bool:
-            return len(encode(count)) + longest > limit
-
-        # Nearly every prompt fits whole; only the others are searched for the largest part.
-        count = len(history)
-        if is_too_long(count):
-            count = bisect.bisect_left(range(1, count), True, key=is_too_long)
-
-        if not count:
-            raise ConfigError(
-                f"backbone.context_length = {limit} is too short: the forecast prompt of window "
-                f"{view.window_id} has {len(encode(1)) + longest} tokens without news and with one "
-                "history value; raise it"
-            )
-        return encode(count), count
+        raise ConfigError(
+            f"backbone.context_length = {limit} is too short: the forecast prompt of window "
+            f"{view.window_id} has {len(ids) + longest} tokens without news and with one history "
+            "value; raise it"
+        )
 
     def _encode_suffix(
         self, view: WindowView, logic: str, news: Sequence[RetrievedArticle]

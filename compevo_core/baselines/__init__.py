@@ -43,9 +43,9 @@ __all__ = [
     "PRIORS",
     "Baseline",
     "FitBaseline",
-    "NewsFits",
     "SharedFits",
     "ViewForecaster",
+    "add_news",
     "find_cost",
     "fit_baseline",
     "is_applicable",
@@ -109,8 +109,11 @@ def list_news_readers() -> list[str]:
 def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
     """Fit one of :data:`PRIORS`, or ``zero-shot:`` and a pretrained model, on train windows.
 
-    ConfigError if the name is unknown; LeakageError if ``train`` holds a test or inference window.
+    ConfigError if the name is unknown, or reads news (:func:`add_news`); LeakageError if ``train``
+    holds a test or inference window.
     """
+    if reads_news(name):
+        raise ConfigError(f"the method {name!r} reads news, and there is none: give it")
     if is_zero_shot(name):
         return ZeroShot.fit(train, seed=seed, name=name)
     return _find_class(name).fit(train, seed=seed)
@@ -144,20 +147,18 @@ def _find_class(name: str) -> type[Baseline]:
     return PRIORS[name]
 
 
-class NewsFits:
-    """Fits methods that read news from a pool, and others as given; call it as ``fit_baseline``."""
+def add_news(fit: FitBaseline, news: NewsPool | None) -> FitBaseline:
+    """Return what fits methods that read news as well; the same without any news."""
+    if news is None:
+        return fit
 
-    def __init__(self, fit: FitBaseline, news: NewsPool | None) -> None:
-        """Take what fits the methods that read no news, and the articles of all windows."""
-        self._fit, self._news = fit, news
-
-    def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
-        """Return the baseline, fitted on train windows."""
+    def fit_any(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
         if not reads_news(name):
-            return self._fit(name, train, seed=seed)
+            return fit(name, train, seed=seed)
         base = name.removesuffix(SUFFIX)
-        fitted = NewsRidge.fit(train, seed=seed, base=base, news=self._news, fit=self._fit)
-        return cast(Baseline, fitted)
+        return cast(Baseline, NewsRidge.fit(train, seed=seed, base=base, news=news, fit=fit))
+
+    return fit_any
 
 
 class SharedFits:

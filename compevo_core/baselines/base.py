@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
+from pydantic import TypeAdapter
 from threadpoolctl import threadpool_limits
 
 from compevo_core.data.arrays import BoolArray, FloatArray, IntArray
@@ -33,7 +34,7 @@ from compevo_core.data.view import (
 )
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError, LeakageError
-from compevo_core.runtime.files import write_json
+from compevo_core.runtime.files import write_bytes, write_json
 from compevo_core.runtime.usage import count_cores
 
 BASELINE_FILE = "baseline.json"
@@ -52,7 +53,7 @@ class ViewForecaster(Protocol):
 
 
 class Baseline(ABC):
-    """A forecaster that is fitted on a train split and saved in a folder.
+    """A forecaster that is fitted on a train split and saved in a folder, without pickle.
 
     :func:`compevo_core.baselines.register` makes a method of its class: the settings, commands,
     reports and the choice on validation then know it.
@@ -82,14 +83,26 @@ class Baseline(ABC):
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit, in the order of the views."""
 
-    @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write all that :meth:`load` needs."""
+        """Write all that :meth:`load` needs; ``baseline.json`` last."""
+        facts, files = self._to_files()
+        for name, content in files.items():
+            write_bytes(folder / name, content)
+        write_baseline_file(folder, self.name, **facts)
 
     @classmethod
-    @abstractmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
+        return cls._from_files(read_baseline_file(folder, cls.name), folder)
+
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """Return what was fitted: facts, ready for JSON, and files by name."""
+        return {}, {}
+
+    @classmethod
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
+        """Return what :meth:`_to_files` told of; its files are in the folder."""
+        return cls()
 
 
 class FitBaseline(Protocol):
@@ -192,10 +205,6 @@ class TrainSpace(ABC):
         truth_NH = stack_rows([window.y for window in windows])
         return (truth_NH - self.stack_references(views)) / self.scaler.stack_spreads(views)
 
-    def unscale(self, views: Sequence[WindowView], output_NH: FloatArray) -> FloatArray:
-        """Return forecasts (N, H) in each view's unit from the outputs of models."""
-        return self.stack_references(views) + self.scaler.stack_spreads(views) * output_NH
-
     def encode_entities(self, views: Sequence[WindowView]) -> IntArray:
         """Return the position of each view's entity; scaling raises for an unknown one before."""
         return np.array([self.entities.index(view.entity) for view in views], dtype=np.int64)
@@ -207,9 +216,7 @@ class TrainSpace(ABC):
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_dict` wrote."""
-        # JSON has no tuples, and a frozen dataclass with lists could not be hashed.
-        lists = {name: tuple(value) for name, value in raw.items() if name != "scaler"}
-        return cls(scaler=Scaler(**raw["scaler"]), **lists)
+        return TypeAdapter(cls).validate_python(raw)
 
 
 SpaceT = TypeVar("SpaceT", bound=TrainSpace)
@@ -237,11 +244,12 @@ class RoutedBaseline(Baseline, Generic[SpaceT, ModelT]):
         """Fit the model of every route on the unmasked targets of train windows."""
         raise_if_held_out(train, cls.name)
         space = cls._space_class.fit(train)
+        fit_model = partial(cls(space, {})._fit_model, seed=seed)
 
         # LightGBM releases the GIL. BLAS is limited here, as limits in threads end out of order.
         chosen = [space.select_train(train, route) for route in space.routes]
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(count_cores()) as threads:
-            models = threads.map(partial(cls._fit_model, space, seed=seed), chosen, space.routes)
+            models = threads.map(fit_model, chosen, space.routes)
             return cls(space, dict(zip(space.routes, models, strict=True)))
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -253,13 +261,11 @@ class RoutedBaseline(Baseline, Generic[SpaceT, ModelT]):
             positions = np.flatnonzero(route_N == route).tolist()
             if positions:
                 output_NH[positions] = self._apply([views[i] for i in positions], route)
-        return keep_bounds(views, self._space.unscale(views, output_NH))
+        change_NH = self._space.scaler.stack_spreads(views) * output_NH
+        return keep_bounds(views, self._space.stack_references(views) + change_NH)
 
-    @classmethod
     @abstractmethod
-    def _fit_model(
-        cls, space: SpaceT, windows: Sequence[Window], route: int, seed: int
-    ) -> ModelT: ...
+    def _fit_model(self, windows: Sequence[Window], route: int, seed: int) -> ModelT: ...
 
     @abstractmethod
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:

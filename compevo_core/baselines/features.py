@@ -1,8 +1,8 @@
-"""What ridges and boosted trees see of a window: its day, the calendar, weather, known errors.
+"""What ridges and boosted trees see of a window: its day, the calendar, weather, own covariates.
 
 What belongs here: turning a view into numbers, with the scales and names of the train split, for
-changes from the last season and for a published forecast's own error. What does not: any model; how
-weather and errors come into a view (``data.context``).
+changes from the last season. What does not: any model; errors of a published forecast, and a longer
+past (``baselines.leads``); how weather comes into a view (``data.context``).
 
 Everything is in units of the entity's train standard deviation, so that a fit carries over to years
 with another level and regions share one model. What was not known when a view was made is NaN here;
@@ -16,25 +16,18 @@ Shapes: N windows, H horizon, C covariates, F features, B parts of the season, K
 """
 
 import math
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from compevo_core.baselines.base import TrainSpace, repeat_last_season, stack_published
+from compevo_core.baselines.base import TrainSpace, repeat_last_season
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.context import (
-    ERROR_LAGS,
-    ERROR_MEANS,
     OWN,
-    PAST,
-    PAST_LAGS,
-    PAST_MEAN,
-    PUBLISHED,
 )
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import WEEK
@@ -47,8 +40,6 @@ from compevo_core.data.view import (
     stack_by_step,
     stack_rows,
 )
-from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError
 
 DAYS_OF_YEAR = 365.25  # the mean length, so that the yearly wave stays in phase over leap years
 MIN_COVERAGE = 0.5  # share of train windows that must have a covariate for it to be used
@@ -73,6 +64,7 @@ CALENDAR_NAMES = (
 )
 
 
+LAG = "_lag1"  # what the name of a covariate ends with, of the season before
 _PARTS = 8  # of a season, each with an answer of its own
 _FORMS = 4
 _PENALTY = 30.0  # steps without an answer, counted with those of train
@@ -98,16 +90,11 @@ class StepResponse:
     def encode(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the forms of the target steps minus the forms a season earlier (N, H, K)."""
         now_NH = (stack_by_step(views, self.name) - self.mean) / self.spread
-        before_NH = (stack_by_step(views, self.name + _LAG) - self.mean) / self.spread
+        before_NH = (stack_by_step(views, self.name + LAG) - self.mean) / self.spread
         # Changes are counted from one season, repeated over the horizon.
         season = views[0].reference_steps if views else 1
         before_NH = before_NH[:, np.arange(find_horizon(views)) % season]
         return _shape(now_NH) - _shape(before_NH)
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Read what JSON made of it."""
-        return cls(**{**raw, "weights": tuple(tuple(row) for row in raw["weights"])})
 
 
 def fit_responses(
@@ -198,7 +185,7 @@ class FeatureSpace(TrainSpace):
         usual = [
             name
             for name in own_names
-            if np.isfinite(_stack_change(views, name))[has_truth_NH].mean() >= MIN_COVERAGE
+            if np.isfinite(stack_change(views, name))[has_truth_NH].mean() >= MIN_COVERAGE
         ]
         if not usual:
             return space
@@ -210,21 +197,6 @@ class FeatureSpace(TrainSpace):
         if not self.steps:
             del values["steps"]
         return values
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_dict` wrote."""
-        return cls(
-            scaler=Scaler(**raw["scaler"]),
-            entities=tuple(raw["entities"]),
-            covariates=tuple(raw["covariates"]),
-            steps=tuple(StepResponse.from_dict(response) for response in raw.get("steps", ())),
-        )
-
-    def respond(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return what own covariates by step change since the season before (N, H), scaled."""
-        changes = [response.apply(views) for response in self.steps]
-        return np.sum(changes, axis=0) if changes else np.zeros((len(views), find_horizon(views)))
 
     def extract_weather(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the covariates (N, C), NaN where a view lacks one."""
@@ -253,7 +225,8 @@ class FeatureSpace(TrainSpace):
         last_NH = stack_rows([repeat_last_season(view) for view in views])
         if not self.steps:
             return last_NH
-        return last_NH + self.scaler.stack_spreads(views) * self.respond(views)
+        change_NH: FloatArray = np.sum([response.apply(views) for response in self.steps], axis=0)
+        return last_NH + self.scaler.stack_spreads(views) * change_NH
 
     def compute_hinges(self, weather_NC: FloatArray) -> FloatArray:
         """Return kelvins above and below the two thresholds, (N, 2 x temperatures).
@@ -317,7 +290,7 @@ class FeatureSpace(TrainSpace):
 def list_own_covariates(windows: Sequence[Window]) -> list[str]:
     """Return the names of a user's own covariates by step, sorted."""
     names = {name for window in windows for name in window.view.step_covariates}
-    return sorted(n for n in names if n.startswith(OWN) and not n.endswith(_LAG))
+    return sorted(n for n in names if n.startswith(OWN) and not n.endswith(LAG))
 
 
 def encode_calendars(views: Sequence[WindowView]) -> FloatArray:
@@ -348,186 +321,11 @@ def _encode_calendar(calendar: Calendar) -> list[float]:
     return [*weekdays, *map(float, flags), *waves]
 
 
-LAST_ERROR = f"{PUBLISHED}_error_lag1"
-ERRORS = (
-    *(f"{PUBLISHED}_error_lag{lag}" for lag in ERROR_LAGS),
-    *(f"{PUBLISHED}_error_mean{n}" for n in ERROR_MEANS),
-)
-PAST_NAMES = tuple(f"{PAST}_lag{lag}" for lag in PAST_LAGS)
-PAST_REFERENCE = f"{PAST}{PAST_MEAN}"
-LAST_KNOWN_STEPS = 6  # newest known values whose mean is a column: three hours of half-hours
-
-FLAGS = tuple(name for name in CALENDAR_NAMES if not name.endswith("_year"))
-"""Columns of the calendar: no yearly wave, which over less than a year is the date itself."""
-
-_LAG = "_lag1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeadSpace(TrainSpace):
-    """Views have a route, and a model of their own, by their number of unknown steps."""
-
-    leads: tuple[int, ...]  # numbers of unknown steps that the views of the train split have
-    # Names of covariates by step that at least half of the windows of every lead know at each step,
-    # of the season before as well: in the series' unit, as the power of rooftops, and in others
-    covariates: tuple[str, ...]
-    weather: tuple[str, ...] = ()
-
-    @staticmethod
-    @abstractmethod
-    def knows(view: WindowView) -> bool:
-        """Return whether a view holds what the model needs."""
-
-    @classmethod
-    def covers(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
-        """Return whether train has days for all entities and leads of the windows."""
-        views = windows.views()
-        if not all(cls.knows(view) for view in views):
-            return False
-        if train is None:
-            return True
-        fitted = [view for view in train.views() if cls.knows(view)]
-        entities = {view.entity for view in fitted}
-        leads = {view.unknown_steps for view in fitted}
-        return all(view.entity in entities and view.unknown_steps in leads for view in views)
-
-    @property
-    def routes(self) -> tuple[int, ...]:
-        """The leads of train."""
-        return self.leads
-
-    def find_route(self, view: WindowView) -> int:
-        """Return the number of unknown steps; DataError if no train window has as many."""
-        if view.unknown_steps not in self.leads:
-            raise DataError(
-                f"unknown_steps {view.unknown_steps} is not in the train split, which has "
-                f"{list(self.leads)}; forecast windows of the data set that the model was fitted on"
-            )
-        return view.unknown_steps
-
-    def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
-        """Return the train windows of a lead that hold what the model needs."""
-        return [w for w in train if w.view.unknown_steps == route and self.knows(w.view)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedErrorSpace(LeadSpace):
-    """Scales and names fixed on the train split, for errors of the published forecast."""
-
-    quantiles: tuple[str, ...]  # names of the published quantiles besides the median
-    past: tuple[str, ...] = ()  # names of the series' own values of earlier days
-
-    @staticmethod
-    def knows(view: WindowView) -> bool:
-        """Return whether a view has a published forecast, and a place for its known errors."""
-        return view.published is not None and LAST_ERROR in view.step_covariates
-
-    @classmethod
-    def fit(cls, train: WindowSet) -> Self:
-        """Fix names and scales on the train windows whose errors are known."""
-        # A day without a publication has no error to learn from.
-        windows = [window for window in train if cls.knows(window.view)]
-        if not windows:
-            raise DataError(
-                f"{len(train)} train windows of {train.dataset} have no published forecast with "
-                "its errors; use models of these errors for a data set whose views hold them "
-                "(published_evidence)"
-            )
-
-        views = [window.view for window in windows]
-        names = sorted({name for view in views for name in view.step_covariates})
-        return cls(
-            **describe_leads(windows),
-            quantiles=tuple(name for name in names if name.startswith(f"{PUBLISHED}_q")),
-            past=PAST_NAMES if all(knows_past(view) for view in views) else (),
-        )
-
-    def encode_steps(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-        """Return the columns (N, H) that differ between the steps of a window, by name."""
-        published_NH = stack_published(views)
-        columns = {
-            PUBLISHED: published_NH,
-            **{name: abs(stack_by_step(views, name) - published_NH) for name in self.quantiles},
-            **{name: stack_by_step(views, name) for name in self.covariates},
-            f"{PUBLISHED}_change": published_NH - stack_by_step(views, f"{PUBLISHED}{_LAG}"),
-            **{f"{name}_change": _stack_change(views, name) for name in self.covariates},
-            **{name: stack_by_step(views, name) for name in ERRORS},
-        }
-        spread_N1 = self.scaler.stack_spreads(views)
-        return {name: column_NH / spread_N1 for name, column_NH in columns.items()}
-
-    def encode_days(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-        """Return the columns (N, 1) that all steps of a window share, by name."""
-        changes_NH = stack_published(views) - stack_by_step(views, f"{PUBLISHED}{_LAG}")
-        columns = {
-            **{f"{name}_mean": mean_known(stack_by_step(views, name), axis=1) for name in ERRORS},
-            f"{PUBLISHED}_change_mean": mean_known(changes_NH, axis=1),
-            "error_last_known": mean_last_known(stack_by_step(views, LAST_ERROR)),
-            **{
-                f"{name}_change_max": np.max(_stack_change(views, name), axis=1)
-                for name in self.covariates
-            },
-        }
-        spread_N1 = self.scaler.stack_spreads(views)
-        scaled = {name: column_N[:, None] / spread_N1 for name, column_N in columns.items()}
-        return scaled | encode_flags(views)
-
-    def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return the published medians (N, H)."""
-        return stack_published(views)
-
-
 def name_columns(names: Iterable[str], values_NF: FloatArray) -> dict[str, FloatArray]:
     """Return the columns of an array, (N, 1) each, by name."""
     return {name: column_N[:, None] for name, column_N in zip(names, values_NF.T, strict=True)}
 
 
-def encode_flags(views: Sequence[WindowView]) -> dict[str, FloatArray]:
-    """Return the columns of the calendar (N, 1) without its yearly waves, by name."""
-    flags = name_columns(CALENDAR_NAMES, encode_calendars(views))
-    return {name: flags[name] for name in FLAGS}
-
-
-def describe_leads(windows: Sequence[Window]) -> dict[str, Any]:
-    """Return the fields of a :class:`LeadSpace` on train windows."""
-    views = [window.view for window in windows]
-    leads = tuple(sorted({view.unknown_steps for view in views}))
-    by_lead = [[view for view in views if view.unknown_steps == lead] for lead in leads]
-
-    names = sorted({name for view in views for name in view.step_covariates})
-    usual = [
-        name
-        for name in names
-        if PUBLISHED not in name
-        and all(
-            np.isfinite(_stack_change(views, name)).all(axis=1).mean() >= MIN_COVERAGE
-            for views in by_lead
-        )
-    ]
-    # A name ends with its unit, as rooftop_pv_mw does.
-    is_scaled = {name: name.endswith(f"_{views[0].unit.lower()}") for name in usual}
-    return {
-        "scaler": Scaler.fit(windows),
-        "entities": tuple(sorted({view.entity for view in views})),
-        "leads": leads,
-        "covariates": tuple(name for name in usual if is_scaled[name]),
-        "weather": tuple(name for name in usual if not is_scaled[name]),
-    }
-
-
-def knows_past(view: WindowView) -> bool:
-    """Whether a view has a mean of the last fortnight at every step."""
-    mean_H = view.step_covariates.get(PAST_REFERENCE)
-    return mean_H is not None and bool(np.isfinite(mean_H).all())
-
-
-def _stack_change(views: Sequence[WindowView], name: str) -> FloatArray:
-    return stack_by_step(views, name) - stack_by_step(views, f"{name}{_LAG}")
-
-
-def mean_last_known(values_NH: FloatArray) -> FloatArray:
-    """Return the mean of each row's last known values (N,), NaN where there is none."""
-    # Counted from the end: how many known values come at or after each one.
-    is_known = np.isfinite(values_NH)
-    from_end = np.cumsum(is_known[:, ::-1], axis=1)[:, ::-1]
-    return mean_known(np.where(from_end <= LAST_KNOWN_STEPS, values_NH, np.nan), axis=1)
+def stack_change(views: Sequence[WindowView], name: str) -> FloatArray:
+    """Return the change of a covariate by step since the season before (N, H)."""
+    return stack_by_step(views, name) - stack_by_step(views, f"{name}{LAG}")

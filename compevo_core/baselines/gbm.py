@@ -31,18 +31,18 @@ from compevo_core.baselines.base import (
 from compevo_core.baselines.features import (
     CALENDAR_NAMES,
     FeatureSpace,
-    PublishedErrorSpace,
     encode_calendars,
     list_own_covariates,
     name_columns,
 )
-from compevo_core.baselines.ridge import CalendarRidge
-from compevo_core.baselines.weather import (
+from compevo_core.baselines.leads import (
     PastSpace,
+    PublishedErrorSpace,
     encode_past,
     encode_weather_days,
     encode_weather_steps,
 )
+from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import DAY, WEEK, shift
@@ -57,13 +57,11 @@ from compevo_core.data.view import (
 )
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError, import_package
-from compevo_core.runtime.files import write_text
 from compevo_core.runtime.usage import count_cores
 
 if TYPE_CHECKING:
     import lightgbm as lgb
 
-BOOSTING_ROUNDS = 1000
 MOST_STEPS = 40_000  # target steps of a quick fit: seconds in place of minutes
 SETTINGS: dict[str, Any] = {
     "objective": "regression",
@@ -80,26 +78,7 @@ SETTINGS: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
-ERROR_ROUNDS = 400
-ERROR_SETTINGS: dict[str, Any] = {
-    "objective": "regression_l1",  # MAE is the first measure of every table
-    "learning_rate": 0.05,
-    "num_leaves": 31,
-}
-"""What the trees of a published forecast's error change of :data:`SETTINGS`."""
-
-OWN_ROUNDS = 400
-OWN_SETTINGS: dict[str, Any] = {
-    "objective": "regression_l1",
-    "learning_rate": 0.05,
-    "num_leaves": 31,
-    "max_bin": 63,  # twice as fast, and no worse
-}
-"""What the trees of a series' own past change of :data:`SETTINGS`."""
-
 NEIGHBOURS = (-4, -2, 0, 2, 4)  # steps around the target step whose inputs are columns
-# LightGBM's text format: readable, and loading it runs no code.
-MODEL_FILES = {True: "with_weather.txt", False: "without_weather.txt"}
 
 
 class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
@@ -112,61 +91,53 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     cost = 20.0
     draws = True
     most_steps = MOST_STEPS
-    _settings: ClassVar[dict[str, Any]]
-    _rounds: ClassVar[int]
+    _settings: ClassVar[dict[str, Any]]  # what it changes of ``SETTINGS``
+    _rounds: ClassVar[int] = 400
 
     @staticmethod
-    @abstractmethod
-    def _name_file(route: int) -> str: ...
+    def _name_file(route: int) -> str:
+        return f"trees_{route}_unknown.txt"
 
-    @staticmethod
     @abstractmethod
-    def _build_columns(
-        space: SpaceT, views: Sequence[WindowView], route: int
-    ) -> dict[str, FloatArray]:
+    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         """Return the columns by name: (N, H), or (N, 1) where all steps of a window share it."""
 
-    @classmethod
-    def _fit_model(
-        cls, space: SpaceT, windows: Sequence[Window], route: int, seed: int
-    ) -> "lgb.Booster":
+    def _fit_model(self, windows: Sequence[Window], route: int, seed: int) -> "lgb.Booster":
         lgb = import_package("lightgbm")
 
         # One row per step, so a masked target costs that row and not its window.
-        target = space.scale_targets(windows).reshape(-1)
+        target = self._space.scale_targets(windows).reshape(-1)
         is_known = np.isfinite(target)
 
         views = [window.view for window in windows]
-        columns = cls._build_columns(space, views, route)
+        columns = self._build_columns(views, route)
         names = ["step", *columns]
         data = lgb.Dataset(
             _build_rows(columns, find_horizon(views))[is_known],
             target[is_known],
             feature_name=names,
         )
-        return lgb.train(SETTINGS | cls._settings | {"seed": seed}, data, cls._rounds)
+        return lgb.train(SETTINGS | self._settings | {"seed": seed}, data, self._rounds)
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        rows = _build_rows(self._build_columns(self._space, views, route), find_horizon(views))
+        rows = _build_rows(self._build_columns(views, route), find_horizon(views))
         # Rows are independent: the number of threads changes no bit.
         output = self._models[route].predict(rows, num_threads=count_cores())
         return np.asarray(output, dtype=np.float64).reshape(len(views), -1)
 
-    def save(self, folder: Path) -> None:
-        """Write LightGBM's own text models and, last, ``baseline.json``."""
-        for route, booster in self._models.items():
-            # -1 writes all trees: the default would stop at a "best" iteration, and none is chosen.
-            text = booster.model_to_string(num_iteration=-1)
-            write_text(folder / self._name_file(route), text)
-        files = [self._name_file(route) for route in self._models]
-        write_baseline_file(folder, self.name, space=self._space.to_dict(), models=files)
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        # LightGBM's text format is readable, and loading it runs no code. -1 writes all trees: the
+        # default would stop at a "best" iteration, and none is chosen.
+        texts = {
+            self._name_file(route): booster.model_to_string(num_iteration=-1).encode()
+            for route, booster in self._models.items()
+        }
+        return {"space": self._space.to_dict(), "models": list(texts)}, texts
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
         lgb = import_package("lightgbm")
 
-        facts = read_baseline_file(folder, cls.name)
         space = cls._space_class.from_dict(facts["space"])
         boosters = {
             route: lgb.Booster(model_str=(folder / cls._name_file(route)).read_text("utf-8"))
@@ -187,16 +158,14 @@ class BoostedTrees(_Trees[FeatureSpace]):
     title = "Boosted trees"
     _space_class = FeatureSpace
     _settings: ClassVar[dict[str, Any]] = {}
-    _rounds = BOOSTING_ROUNDS
+    _rounds = 1000
 
     @staticmethod
     def _name_file(route: int) -> str:
-        return MODEL_FILES[bool(route)]
+        return "with_weather.txt" if route else "without_weather.txt"
 
-    @staticmethod
-    def _build_columns(
-        space: FeatureSpace, views: Sequence[WindowView], route: int
-    ) -> dict[str, FloatArray]:
+    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
+        space = self._space
         z_NH = space.scale_recent(views)
         steps_H = np.arange(find_horizon(views))
 
@@ -240,17 +209,11 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
     name = "published-error-gbm"
     title = "Trees on the published forecast's error"
     _space_class = PublishedErrorSpace
-    _settings = ERROR_SETTINGS
-    _rounds = ERROR_ROUNDS
+    # MAE is the first measure of every table
+    _settings: ClassVar[dict[str, Any]] = {"objective": "regression_l1", "num_leaves": 31}
 
-    @staticmethod
-    def _name_file(route: int) -> str:
-        return f"trees_{route}_unknown.txt"
-
-    @staticmethod
-    def _build_columns(
-        space: PublishedErrorSpace, views: Sequence[WindowView], route: int
-    ) -> dict[str, FloatArray]:
+    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
+        space = self._space
         steps = space.encode_steps(views)
         columns = {**steps, "entity": _encode_entity(space, views), **space.encode_days(views)}
         spread_N1 = space.scaler.stack_spreads(views)
@@ -265,26 +228,14 @@ class OwnWeatherTrees(_Trees[PastSpace]):
     name = "own-weather-gbm"
     title = "Trees on own past and forecast weather"
     _space_class = PastSpace
-    _settings = OWN_SETTINGS
-    _rounds = OWN_ROUNDS
-    _name_file = staticmethod(PublishedErrorTrees._name_file)
+    # Fewer bins are twice as fast, and no worse
+    _settings: ClassVar[dict[str, Any]] = PublishedErrorTrees._settings | {"max_bin": 63}
 
-    @staticmethod
-    def _build_columns(
-        space: PastSpace, views: Sequence[WindowView], route: int
-    ) -> dict[str, FloatArray]:
+    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
+        space = self._space
         entity_N1 = _encode_entity(space, views)
         return {"entity": entity_N1, **space.encode_steps(views), **space.encode_days(views)}
 
-
-LAGGED_ROUNDS = 300
-LAGGED_SETTINGS: dict[str, Any] = {
-    "objective": "regression_l1",  # MAE is the first measure of every table
-    "num_leaves": 31,
-    "min_data_in_leaf": 20,
-    "max_bin": 127,
-}
-"""What the trees of one step ahead change of :data:`SETTINGS`."""
 
 _NEWEST_LAGS = (1, 2, 3)
 _LAGGED_FILE = "lagged.txt"
@@ -302,6 +253,13 @@ class LaggedTrees(Baseline):
     cost = 10.0
     draws = True
     is_scored = False
+    _settings: ClassVar[dict[str, Any]] = {
+        "objective": "regression_l1",
+        "num_leaves": 31,
+        "min_data_in_leaf": 20,
+        "max_bin": 127,
+    }
+    _rounds: ClassVar[int] = 300
 
     def __init__(self, space: FeatureSpace, names: Sequence[str], booster: "lgb.Booster") -> None:
         """Take a fitted model; use :meth:`fit` or :meth:`load`."""
@@ -340,7 +298,7 @@ class LaggedTrees(Baseline):
         if not rows:
             raise DataError(f"{cls.name} needs targets that a whole look-back lies before")
         data = lgb.Dataset(np.concatenate(rows), np.concatenate(targets))
-        booster = lgb.train(SETTINGS | LAGGED_SETTINGS | {"seed": seed}, data, LAGGED_ROUNDS)
+        booster = lgb.train(SETTINGS | cls._settings | {"seed": seed}, data, cls._rounds)
         return cls(space, names, booster)
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -364,17 +322,15 @@ class LaggedTrees(Baseline):
         ]
         return keep_bounds(views, np.stack(forecast_NH))
 
-    def save(self, folder: Path) -> None:
-        """Write LightGBM's own text model and, last, ``baseline.json``."""
-        write_text(folder / _LAGGED_FILE, self._booster.model_to_string(num_iteration=-1))
-        write_baseline_file(folder, self.name, space=self._space.to_dict(), names=self._names)
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        text = self._booster.model_to_string(num_iteration=-1)
+        facts = {"space": self._space.to_dict(), "names": self._names}
+        return facts, {_LAGGED_FILE: text.encode()}
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote."""
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
         lgb = import_package("lightgbm")
 
-        facts = read_baseline_file(folder, cls.name)
         booster = lgb.Booster(model_str=(folder / _LAGGED_FILE).read_text("utf-8"))
         return cls(FeatureSpace.from_dict(facts["space"]), facts["names"], booster)
 
@@ -460,13 +416,9 @@ class Blend(Baseline):
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit."""
         mean_NH = np.zeros((len(views), find_horizon(views)))
-        for name, forecast_NH in self.components(views).items():
-            mean_NH += BLEND_WEIGHTS[name] * forecast_NH
+        for name, part in self._parts.items():
+            mean_NH += BLEND_WEIGHTS[name] * part.predict(views)
         return mean_NH
-
-    def components(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-        """Return each part's own forecasts (N, H) by its name; where they differ is evidence."""
-        return {name: part.predict(views) for name, part in self._parts.items()}
 
     def save(self, folder: Path) -> None:
         """Write each part into a folder of its name and, last, ``baseline.json``."""

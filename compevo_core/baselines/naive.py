@@ -1,7 +1,6 @@
 """Forecasts without anything fitted: yesterday, the same weekday, and a published forecast."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -9,10 +8,8 @@ import numpy as np
 from compevo_core.baselines.base import (
     Baseline,
     raise_if_held_out,
-    read_baseline_file,
     repeat_last_season,
     stack_published,
-    write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.steps import DAY
@@ -38,16 +35,6 @@ class NaiveForecast(Baseline):
         """Check the split; there is nothing to fit and ``seed`` is not used."""
         # Checked although nothing is learned: a caller that passes a later split has a mistake.
         raise_if_held_out(train, cls.name)
-        return cls()
-
-    def save(self, folder: Path) -> None:
-        """Write the name."""
-        write_baseline_file(folder, self.name)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote."""
-        read_baseline_file(folder, cls.name)
         return cls()
 
 

@@ -268,23 +268,45 @@ class NewsWeights:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """What news adds to the forecasts of a method."""
+class NewsRidge:
+    """A method, and what the news adds to its forecasts."""
 
+    BASE_FOLDER: ClassVar[str] = "base"
+
+    base: Baseline
     columns: Columns
     scale: Mapping[str, float]  # of each series: the spread of what the method misses in train
     parts: Sequence[NewsWeights]  # none where nothing explains what it misses
+    news: NewsPool | None
+
+    @property
+    def name(self) -> str:
+        """The method name in result rows."""
+        return self.base.name + SUFFIX
 
     @classmethod
-    def fit(cls, views: Sequence[WindowView], missed_NH: FloatArray, news: NewsPool) -> Self:
-        """Explain what a method misses of train windows, in their units, NaN where unknown."""
+    def fit(
+        cls,
+        train: WindowSet,
+        *,
+        seed: int = 0,
+        base: str,
+        news: NewsPool,
+        fit: FitBaseline,
+    ) -> Self:
+        """Fit a method, and the ridge on what it misses of parts of train that it has not seen.
+
+        LeakageError for a window of another split.
+        """
+        raise_if_held_out(train, base + SUFFIX)
+        views = train.views()
+        scale, scaled_NH = standardize(views, find_missed(base, train, fit, seed=seed))
         columns = Columns.fit(views, news)
-        scale, scaled_NH = standardize(views, missed_NH)
-        entity_N = np.array([view.entity for view in views])
         sample = NewsSample(views, news, columns)
         shared_RH = sample.average(scaled_NH)
         targets = {"": (list(range(len(shared_RH))), shared_RH)}
         if 1 < len(scale) <= _MOST_SERIES:
+            entity_N = np.array([view.entity for view in views])
             for entity in scale:
                 own_N: BoolArray = (entity_N == entity) & (sample.row_N >= 0)
                 rows = sample.row_N[own_N].tolist()
@@ -299,15 +321,24 @@ class Reading:
                 mean_K, _ = sample.center(choice.ages, choice.sentences)
                 weights_KH = sample.fit(rows, y_RH, choice)
                 parts.append(NewsWeights(entity, choice.ages, choice.sentences, mean_K, weights_KH))
-        return cls(columns, scale, parts)
+        return cls(fit(base, train, seed=seed), columns, scale, parts, news)
 
-    def read(
-        self, views: Sequence[WindowView], news: NewsPool, lenders: Sequence[WindowView] = ()
+    def predict(
+        self, views: Sequence[WindowView], lenders: Sequence[WindowView] = ()
     ) -> FloatArray:
+        """Return forecasts (N, H), with ``lenders`` by their news in place of the views' own."""
+        base_NH = self.base.predict(views)
+        if not views or not self.parts:
+            return base_NH
+        return keep_bounds(views, base_NH + self.read(views, lenders))
+
+    def read(self, views: Sequence[WindowView], lenders: Sequence[WindowView] = ()) -> FloatArray:
         """Return what is added (N, H), by the news of ``lenders`` in place of their own if given.
 
-        DataError if the pool lacks an article.
+        ConfigError without news; DataError if it lacks an article.
         """
+        if self.news is None:
+            raise ConfigError(f"{self.name} reads news, and there is none: give NewsPool.read(...)")
         read_NH = np.zeros((len(views), views[0].horizon))
         named = lenders or views
         for part in self.parts:
@@ -318,24 +349,28 @@ class Reading:
             ]
             if chosen:
                 articles = [named[n] for n in chosen]
-                x_NK = self.columns.build(articles, news, part.ages, sentences=part.sentences)
+                x_NK = self.columns.build(articles, self.news, part.ages, sentences=part.sentences)
                 read_NH[chosen] += (x_NK - part.mean_K) @ part.weights_KH
         # A series that train lacks has no scale; its method says so.
         scale_N = np.array([self.scale.get(view.entity, 0.0) for view in views])
         return np.asarray(scale_N[:, None] * read_NH)
 
-    def save(self, folder: Path, name: str) -> None:
-        """Write words and weights, and the file of a method of this name."""
+    def save(self, folder: Path) -> None:
+        """Write the method below the folder, words and weights."""
+        self.base.save(folder / self.BASE_FOLDER)
         tensors = {"idf_W": self.columns.idf_W}
         for number, part in enumerate(self.parts):
             tensors |= {f"{number}.{of}": getattr(part, of) for of in _TENSORS}
         save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, folder / _WEIGHTS_FILE)
         parts = [[part.entity, part.ages, part.sentences] for part in self.parts]
-        write_baseline_file(folder, name, words=self.columns.words, scale=self.scale, parts=parts)
+        write_baseline_file(
+            folder, self.name, words=self.columns.words, scale=self.scale, parts=parts
+        )
 
     @classmethod
-    def load(cls, folder: Path, facts: Mapping[str, Any]) -> Self:
-        """Read what :meth:`save` wrote."""
+    def load(cls, folder: Path, base: Baseline, news: NewsPool | None = None) -> Self:
+        """Read what :meth:`save` wrote, on the method below the folder."""
+        facts = read_baseline_file(folder, base.name + SUFFIX)
         tensors = load_file(folder / _WEIGHTS_FILE)
         parts = [
             NewsWeights(
@@ -343,68 +378,5 @@ class Reading:
             )
             for n, (entity, ages, sentences) in enumerate(facts["parts"])
         ]
-        return cls(Columns(tuple(facts["words"]), tensors["idf_W"]), facts["scale"], parts)
-
-
-class NewsRidge:
-    """A method, and what the news adds to it."""
-
-    BASE_FOLDER: ClassVar[str] = "base"
-
-    def __init__(self, base: Baseline, reading: Reading, news: NewsPool | None) -> None:
-        """Take what :meth:`fit` or :meth:`load` made."""
-        self.base, self.reading, self._news = base, reading, news
-
-    @property
-    def name(self) -> str:
-        """The method name in result rows."""
-        return self.base.name + SUFFIX
-
-    @classmethod
-    def fit(
-        cls,
-        train: WindowSet,
-        *,
-        seed: int = 0,
-        base: str,
-        news: NewsPool | None,
-        fit: FitBaseline,
-    ) -> Self:
-        """Fit a method, and the ridge on what it misses of parts of train that it has not seen.
-
-        ConfigError without news; LeakageError for a window of another split.
-        """
-        if news is None:
-            raise ConfigError(
-                f"the method {base + SUFFIX!r} reads news, and there is none: give it"
-            )
-        raise_if_held_out(train, base + SUFFIX)
-        missed_NH = find_missed(base, train, fit, seed=seed)
-        reading = Reading.fit(train.views(), missed_NH, news)
-        return cls(fit(base, train, seed=seed), reading, news)
-
-    def replace_base(self, base: Baseline) -> Self:
-        """Return the same reading on a method that was fitted anew."""
-        return type(self)(base, self.reading, self._news)
-
-    def predict(
-        self, views: Sequence[WindowView], lenders: Sequence[WindowView] = ()
-    ) -> FloatArray:
-        """Return forecasts (N, H), with ``lenders`` by their news in place of the views' own."""
-        base_NH = self.base.predict(views)
-        if not views or not self.reading.parts:
-            return base_NH
-        if self._news is None:
-            raise ConfigError(f"{self.name} reads news, and there is none: give NewsPool.read(...)")
-        return keep_bounds(views, base_NH + self.reading.read(views, self._news, lenders))
-
-    def save(self, folder: Path) -> None:
-        """Write the method below the folder, and the reading."""
-        self.base.save(folder / self.BASE_FOLDER)
-        self.reading.save(folder, self.name)
-
-    @classmethod
-    def load(cls, folder: Path, base: Baseline, news: NewsPool | None = None) -> Self:
-        """Read what :meth:`save` wrote, on the method below the folder."""
-        reading = Reading.load(folder, read_baseline_file(folder, base.name + SUFFIX))
-        return cls(base, reading, news)
+        columns = Columns(tuple(facts["words"]), tensors["idf_W"])
+        return cls(base, columns, facts["scale"], parts, news)

@@ -1,7 +1,7 @@
 """Ridge regressions: on the last day, on a longer past, and on a published forecast's error.
 
 What belongs here: the multi-output regression that regions share, each with a shrunken map of its
-own, its penalty, and the models. What does not: features (``baselines.features``).
+own, its penalty, and the models. What does not: features (``baselines.features``, ``leads``).
 
 ``REGIONAL_SCALE`` and ``TOLERANCE`` are the argmin, over a grid of 90 settings, of the mean 2020
 validation MAE of the two maps of the calendar ridge. Shapes: N windows, H horizon, F features, E
@@ -9,34 +9,29 @@ entities.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 from threadpoolctl import threadpool_limits
 
 from compevo_core.baselines.base import (
     RoutedBaseline,
     SpaceT,
-    read_baseline_file,
-    write_baseline_file,
 )
-from compevo_core.baselines.features import (
+from compevo_core.baselines.features import FeatureSpace, encode_calendars
+from compevo_core.baselines.leads import (
     ERRORS,
     FLAGS,
     LAST_ERROR,
     PAST_NAMES,
-    FeatureSpace,
-    PublishedErrorSpace,
-    encode_calendars,
-)
-from compevo_core.baselines.weather import (
     SCALES,
     TEMPERATURE,
     PastSpace,
+    PublishedErrorSpace,
     average_blocks,
     encode_degree_blocks,
 )
@@ -45,7 +40,6 @@ from compevo_core.data.context import PUBLISHED
 from compevo_core.data.splits import leave_out_blocks
 from compevo_core.data.view import Window, WindowView
 from compevo_core.errors import DataError
-from compevo_core.runtime.files import write_atomically
 
 # Exact solutions are cheap, so a coarse grid is tried in full.
 PENALTIES = (3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 1e5, 1e6)
@@ -156,44 +150,37 @@ class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
 
     _least_spread: ClassVar[float] = 0.0
 
-    @staticmethod
     @abstractmethod
-    def _build_features(space: SpaceT, views: Sequence[WindowView], route: int) -> FloatArray:
+    def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
         """Return the columns (N, F) of a route."""
 
-    @classmethod
-    def _fit_model(
-        cls, space: SpaceT, windows: Sequence[Window], route: int, seed: int
-    ) -> LinearMap:
+    def _fit_model(self, windows: Sequence[Window], route: int, seed: int) -> LinearMap:
         views = [window.view for window in windows]
         return LinearMap.fit(
             views,
-            cls._build_features(space, views, route),
-            space.scale_targets(windows),
-            space.encode_entities(views),
-            len(space.entities),
-            cls._least_spread,
+            self._build_features(views, route),
+            self._space.scale_targets(windows),
+            self._space.encode_entities(views),
+            len(self._space.entities),
+            self._least_spread,
         )
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        features_NF = self._build_features(self._space, views, route)
+        features_NF = self._build_features(views, route)
         return self._models[route].apply(features_NF, self._space.encode_entities(views))
 
-    def save(self, folder: Path) -> None:
-        """Write ``ridge.safetensors`` and, last, ``baseline.json``."""
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         tensors = {
             f"{route}.{array}": np.ascontiguousarray(getattr(linear_map, array))
             for route, linear_map in self._models.items()
             for array in _ARRAYS
         }
-        write_atomically(folder / TENSORS_FILE, lambda part: save_file(tensors, part))
         penalties = {str(route): linear_map.penalty for route, linear_map in self._models.items()}
-        write_baseline_file(folder, self.name, space=self._space.to_dict(), penalties=penalties)
+        facts = {"space": self._space.to_dict(), "penalties": penalties}
+        return facts, {TENSORS_FILE: save(tensors)}
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
-        facts = read_baseline_file(folder, cls.name)
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
         tensors = load_file(folder / TENSORS_FILE)
         space = cls._space_class.from_dict(facts["space"])
         maps = {
@@ -219,8 +206,8 @@ class CalendarRidge(_Ridge[FeatureSpace]):
     title = "Calendar ridge"
     _space_class = FeatureSpace
 
-    @staticmethod
-    def _build_features(space: FeatureSpace, views: Sequence[WindowView], route: int) -> FloatArray:
+    def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        space = self._space
         z_NH = space.scale_recent(views)
         level = z_NH.mean(axis=1, keepdims=True)
 
@@ -244,15 +231,12 @@ class PublishedErrorRidge(_Ridge[PublishedErrorSpace]):
     title = "Ridge on the published forecast's error"
     _space_class = PublishedErrorSpace
 
-    @staticmethod
-    def _build_features(
-        space: PublishedErrorSpace, views: Sequence[WindowView], route: int
-    ) -> FloatArray:
-        steps = space.encode_steps(views)
+    def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        steps = self._space.encode_steps(views)
         known_NH = np.where(np.isnan(steps[LAST_ERROR]), steps[_WEEK_MEAN], steps[LAST_ERROR])
         # Covariates enter only by day: at dawn, solar power hardly varies in winter, and a column
         # in units of that spread would run away in summer.
-        days = space.encode_days(views).values()
+        days = self._space.encode_days(views).values()
         parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days]
         return np.concatenate(parts, axis=1)
 
@@ -269,8 +253,8 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
     _space_class = PastSpace
     _least_spread = 0.3
 
-    @staticmethod
-    def _build_features(space: PastSpace, views: Sequence[WindowView], route: int) -> FloatArray:
+    def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        space = self._space
         steps, days = space.encode_steps(views), space.encode_days(views)
         # Half-hours that were not known yet are those of the day before.
         yesterday_NH, before_NH, week_NH = (steps[name] for name in PAST_NAMES)

@@ -18,7 +18,6 @@ beyond the method: their mean shape over the inputs is taken off before and put 
 Shapes: N windows, H horizon, L lookback.
 """
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -27,26 +26,22 @@ from typing import Any, Self
 from zoneinfo import ZoneInfo
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from compevo_core.baselines.base import (
     Baseline,
     History,
     group_by_series,
     raise_if_held_out,
-    read_baseline_file,
-    write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.steps import DAY, WEEK
 from compevo_core.data.view import WindowView, keep_bounds, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, import_package
-from compevo_core.runtime.files import write_atomically, write_json
 
 THETA = 2.0  # the theta line whose forecast is averaged with the trend; 2 is the authors' own
 
-_SHAPE_FILE = "shape.json"
 _LEAST_RANGE = 1e-9  # of what is left, as a share of the values: rounding
 
 DayStep = tuple[str, int]  # an entity, and minutes after midnight on its clock
@@ -94,18 +89,12 @@ class Theta(Baseline):
         """Return forecasts (N, H); DataError if a step of an entity's day was not in train."""
         return stack_rows([self._forecast(view) for view in views])
 
-    def save(self, folder: Path) -> None:
-        """Write the shape of the day."""
-        rows = [[*step, value] for step, value in self._shape.items()]
-        write_json(folder / _SHAPE_FILE, rows)
-        write_baseline_file(folder, self.name)
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        return {"shape": [[*step, value] for step, value in self._shape.items()]}, {}
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote."""
-        read_baseline_file(folder, cls.name)
-        rows = json.loads((folder / _SHAPE_FILE).read_text(encoding="utf-8"))
-        return cls({(entity, minutes): value for entity, minutes, value in rows})
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
+        return cls({(entity, minutes): value for entity, minutes, value in facts["shape"]})
 
     def _forecast(self, view: WindowView) -> FloatArray:
         # Takes a second to import, and most users of this package never ask for it.
@@ -234,22 +223,18 @@ class Ets(Baseline):
             rows.append(future_H + np.resize(shape_S, view.horizon))
         return keep_bounds(views, stack_rows(rows))
 
-    def save(self, folder: Path) -> None:
-        """Write the newest values and the forms."""
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         values = {
             str(i): np.ascontiguousarray(h.values_T) for i, h in enumerate(self._histories.values())
         }
-        write_atomically(folder / _HISTORY_FILE, lambda part: save_file(values, part))
         starts = {
             name: (h.start_utc.isoformat(), h.step.total_seconds())
             for name, h in self._histories.items()
         }
-        write_baseline_file(folder, self.name, forms=self._forms, starts=starts)
+        return {"forms": self._forms, "starts": starts}, {_HISTORY_FILE: save(values)}
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote."""
-        facts = read_baseline_file(folder, cls.name)
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
         values = load_file(folder / _HISTORY_FILE)
         histories = {
             name: History(

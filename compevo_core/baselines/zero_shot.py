@@ -1,10 +1,10 @@
-"""Pretrained models of time series: Chronos-2, Chronos-Bolt, TimesFM 2.5, Toto 2 and Fracast.
+"""Pretrained models of time series: Chronos-2, Chronos-Bolt, TimesFM 2.5 and Fracast.
 
 Only ``config.json`` and safetensors are read: no pickle, and no code that a model brings along.
 Every window is centred on the mean of its inputs and divided by their spread. What such a model
 has read before is not published, so its rows are marked as possibly memorised.
 
-Shapes: N windows, L lookback, H horizon, V variables (one), Q quantiles.
+Shapes: N windows, L lookback, H horizon, Q quantiles.
 """
 
 import json
@@ -40,11 +40,7 @@ FILES_AT_HAND = ("config.json", "model.safetensors")
 """What the cache holds of a model that is whole."""
 
 _MEDIAN = 0.5
-_TOTO_MEDIAN = 4  # of its nine quantiles, 0.1 to 0.9
-_TOTO_PARTS = {"layer_group_size", "num_variate_layers_per_group"}
-_TOTO_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _CHRONOS = "pip install 'compevo[zero-shot]'"
-_TOTO = "pip install toto-2 (Python 3.12 or newer)"
 
 FRACAST = "fracast"
 """A model of 85,001 weights that its package brings along (Apache-2.0)."""
@@ -108,12 +104,9 @@ def _choose_loader(config: dict[str, Any], name: str) -> Callable[[Path], Median
         return by_architecture[architectures[0]]
     if config.get("model", {}).get("family") == FRACAST:
         return _load_fracast
-    # Toto's configuration names no architecture, and may stand below a key of its own.
-    if set(config) | set(config.get("config", {})) >= _TOTO_PARTS:
-        return _load_toto
     raise ConfigError(
         f"{name} has another kind ({architectures[0] or 'no architecture in its config.json'}); "
-        f"known: {', '.join(by_architecture)}, Toto 2, Fracast"
+        f"known: {', '.join(by_architecture)}, Fracast"
     )
 
 
@@ -159,37 +152,6 @@ def _load_timesfm(folder: Path) -> MedianForecast:
             truncate_negative=False,
         )
         median_NH: Tensor = output.mean_predictions[:, :horizon]
-        return median_NH
-
-    return forecast
-
-
-def _load_toto(folder: Path) -> MedianForecast:
-    # Its library reads these where they are, and pickled weights where they are not.
-    if not any((folder / name).is_file() for name in _TOTO_WEIGHTS):
-        raise ConfigError(f"{folder} holds none of {', '.join(_TOTO_WEIGHTS)}")
-    try:
-        from toto2 import Toto2Model as Toto
-    except ImportError as error:
-        raise ConfigError(f"{folder} needs Toto's library: {_TOTO}") from error
-
-    model = Toto.from_pretrained(str(folder)).eval()
-
-    def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
-        import torch
-
-        # A window is one series of one variable, and no window reads another.
-        target_NVL = x_NL[:, None]
-        quantiles_QNVH = model.forecast(
-            {
-                "target": target_NVL,
-                "target_mask": torch.ones_like(target_NVL, dtype=torch.bool),
-                "series_ids": torch.zeros(len(x_NL), 1, dtype=torch.long),
-            },
-            horizon=horizon,
-            has_missing_values=False,
-        )
-        median_NH: Tensor = quantiles_QNVH[_TOTO_MEDIAN, :, 0]
         return median_NH
 
     return forecast

@@ -8,7 +8,7 @@ What sets them apart are settings, so that the hash of a run's settings identifi
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -23,6 +23,7 @@ from compevo_core.config.sections import (
     EvolutionConfig,
     ForecastConfig,
     GrpoConfig,
+    MemberConfig,
     NewsConfig,
     ObjectiveConfig,
     OptimConfig,
@@ -68,24 +69,24 @@ SYSTEM_SETTINGS: Mapping[str, Mapping[str, object]] = {
 _LEAST_SCORED = 20  # windows, to be cut into blocks of which each is judged by fits on the others
 
 _PRESETS = Path(__file__).with_name("presets")
-_TYPES = {"tuple_type": "should be a list", "model_type": "should be a table of settings"}
-"""What a reader of TOML calls the types of Python that pydantic names."""
-
-
-_NUMERIC: Mapping[str, tuple[str, ...]] = {
-    "population": ("agents", "members"),
-    "forecast": (
-        "decoder",
-        "prior",
-        "zero_shot_model",
-        "known_errors",
-        "prior_folds",
-        "refit_days",
-    ),
-    "selection": (),
-    "run": ("seed", "refit", "micro_batch_size", "validate_every", "validation_windows"),
+_FAULTS = {
+    "tuple_type": "should be a list",
+    "model_type": "should be a table of settings",
+    "string_pattern_mismatch": "is none of its values",
 }
-"""Settings that act without a language model, by section; an empty entry is all of a section."""
+"""What a reader of TOML calls what pydantic finds."""
+
+
+_NUMERIC = frozenset(
+    (
+        *("population.agents", "population.members", "selection"),
+        *("forecast.decoder", "forecast.prior", "forecast.zero_shot_model"),
+        *("forecast.known_errors", "forecast.prior_folds", "forecast.refit_days"),
+        *("run.seed", "run.refit", "run.micro_batch_size"),
+        *("run.validate_every", "run.validation_windows"),
+    )
+)
+"""Settings, and a section, that act without a language model."""
 _NUMERIC_MEMBER = ("prior", "calibration_days", "weight")
 
 
@@ -106,130 +107,100 @@ class RunConfig(SettingsSection):
     run: RunLengthConfig = RunLengthConfig()
 
     @model_validator(mode="after")
-    def _check_system(self) -> Self:
-        system = self.population.system
+    def _check_systems(self) -> Self:
+        system, selection, evolution = self.population.system, self.selection, self.evolution
+        self._require(
+            f"population.system = {system!r}",
+            SYSTEM_SETTINGS[system],
+            otherwise=f"choose it with compevo paper train --variant {system}, which sets all",
+        )
+        if system != "compevo":
+            what = f"population.system = {system!r} has no adapters that write logics"
+            self._require(what, {"evolution.writer": "backbone"})
+        if system == "mad-rl":
+            what = "population.system = 'mad-rl' tries forecasts around the numeric head's"
+            self._require(what, {"forecast.decoder": "head"})
+            if self.population.agents < 2:
+                raise ValueError("a debate needs another agent: set population.agents to 2 or more")
+
+        if self.forecast.decoder == "text":
+            what = "forecast.decoder = 'text' writes answers by all layers"
+            self._require(what, {"forecast.layers": 0, "news.linear": False})
+        if selection.rule != "paper" or selection.parts != 1:
+            what = (
+                f"selection.rule = {selection.rule!r} with parts = {selection.parts} weighs online"
+            )
+            self._require(what, {"selection.online": True})
+        if selection.uniform:
+            what = "selection.uniform keeps equal weights, as rule = 'equal' does online"
+            self._require(what, {"selection.online": False})
+        weighed = any(member.weight != 1.0 for member in self.population.members)
+        if weighed and selection.rule == "paper":
+            raise ValueError(
+                "population.members have weights, and selection.rule = 'paper' does not begin with "
+                "them: set selection.rule = 'boa' or 'equal', or leave them out"
+            )
+
+        if evolution.start and len(evolution.start) != self.population.agents:
+            raise ValueError(
+                f"evolution.start has {len(evolution.start)} logics for {self.population.agents} "
+                "agents: give one for each agent, or none"
+            )
+        if evolution.form == "free":
+            what = "evolution.form = 'free' writes logics without slots"
+            self._require(what, {"evolution.flat_share": 0.0, "evolution.topics": ()})
+        if evolution.writer != "backbone":
+            what = (
+                f"evolution.writer = {evolution.writer!r} writes free text, without a soft prompt"
+            )
+            free = {"update": "simplified", "form": "free", "selector": "backbone"}
+            self._require(what, {f"evolution.{name}": value for name, value in free.items()})
+        if evolution.selector != "backbone":
+            what = f"evolution.selector = {evolution.selector!r} writes free text"
+            self._require(what, {"evolution.form": "free"})
+        if evolution.cross_share and not evolution.flat_share:
+            raise ValueError(
+                "evolution.cross_share crosses logics that are drawn by chance: set "
+                "evolution.flat_share, or leave it out"
+            )
+        if evolution.flat_share == 1.0:
+            what = "evolution.flat_share = 1 fills slots by chance, without a policy to train"
+            self._require(what, {"grpo.enabled": False})
+        return self
+
+    @model_validator(mode="after")
+    def _check_members_alone(self) -> Self:
+        """Check the settings of members without a language model."""
+        if self.has_agents:
+            return self
         differing = [
-            f"{dotted} = {value!r}"
-            for dotted, value in SYSTEM_SETTINGS[system].items()
-            if attrgetter(dotted)(self) != value
+            dotted
+            for dotted, field in iterate_settings()
+            if not _NUMERIC & {dotted, dotted.partition(".")[0]}
+            and attrgetter(dotted)(self) != field.default
+        ]
+        differing += [
+            f"population.members[{agent}].{name}"
+            for agent, member in enumerate(self.population.members)
+            for name, field in MemberConfig.model_fields.items()
+            if name not in _NUMERIC_MEMBER and getattr(member, name) != field.default
         ]
         if differing:
             raise ValueError(
-                f"population.system = {system!r} needs {', '.join(differing)}: choose it with "
-                f"compevo paper train --variant {system}, which sets all of them"
-            )
-
-        if system != "compevo" and self.evolution.writer != "backbone":
-            raise ValueError(
-                f"population.system = {system!r} has no adapters that write logics, and "
-                f"evolution.writer = {self.evolution.writer!r} samples with them: leave it out"
-            )
-        if system == "mad-rl" and self.forecast.decoder == "text":
-            raise ValueError(
-                "population.system = 'mad-rl' tries forecasts around the numeric head's forecasts, "
-                "and answers as text have none: set forecast.decoder = 'head'"
-            )
-        if system == "mad-rl" and self.population.agents < 2:
-            raise ValueError("a debate needs another agent: set population.agents to 2 or more")
-        return self
-
-    @model_validator(mode="after")
-    def _check_numeric(self) -> Self:
-        if self.has_agents:
-            return self
-        if differing := sorted(self._list_settings_of_language_models()):
-            raise ValueError(
                 "forecast.decoder = 'none' forecasts only by the members' base models, and "
-                f"{', '.join(differing)} need a language model: leave them out"
+                f"{', '.join(sorted(differing))} need a language model: leave them out"
             )
 
-        members = [self.population.member(agent) for agent in range(self.population.agents)]
-        priors = [
-            (
-                self.forecast.prior if member.prior == "shared" else member.prior,
-                member.calibration_days,
-            )
-            for member in members
+        keys = [
+            (prior, m.calibration_days)
+            for prior, m in zip(self._priors, self.population.list_members(), strict=True)
         ]
-        if any(name == "none" for name, _ in priors):
+        if "none" in self._priors:
             raise ValueError("a base model or a language model is needed to forecast: set one")
-        if len(set(priors)) < len(priors):
+        if len(set(keys)) < len(keys):
             raise ValueError(
-                f"{len(priors)} members without a language model forecast by {len(set(priors))} "
+                f"{len(keys)} members without a language model forecast by {len(set(keys))} "
                 "base models: set population.agents = 1, or give each member its own prior"
-            )
-        return self
-
-    def _list_settings_of_language_models(self) -> list[str]:
-        """Return the settings that differ from their default and need a language model."""
-        differing = []
-        for dotted, field in iterate_settings():
-            section, name = dotted.split(".")
-            acts = section in _NUMERIC and (not _NUMERIC[section] or name in _NUMERIC[section])
-            if not acts and getattr(getattr(self, section), name) != field.default:
-                differing.append(dotted)
-        for agent, member in enumerate(self.population.members):
-            for name, field in type(member).model_fields.items():
-                if name not in _NUMERIC_MEMBER and getattr(member, name) != field.default:
-                    differing.append(f"population.members[{agent}].{name}")
-        return differing
-
-    @property
-    def encoder(self) -> str:
-        """Name of the encoder of the news that members read; empty where none does."""
-        from compevo_core.baselines.news_ridge import reads_news
-
-        members = map(self.population.member, range(self.population.agents))
-        priors = [m.prior if m.prior != "shared" else self.forecast.prior for m in members]
-        reads = self.has_agents or any(map(reads_news, priors))
-        return self.news.encoder if reads else ""
-
-    @property
-    def has_agents(self) -> bool:
-        """Whether members are agents that read news, and not numeric methods."""
-        return self.forecast.decoder != "none"
-
-    @model_validator(mode="after")
-    def _check_weights(self) -> Self:
-        weighed = any(member.weight != 1.0 for member in self.population.members)
-        if weighed and not (self.selection.online and self.selection.rule in ("boa", "equal")):
-            raise ValueError(
-                "population.members have weights, and selection.rule = "
-                f"{self.selection.rule!r} does not begin with them: set online = true and "
-                "rule = 'boa' or 'equal', or leave them out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_search(self) -> Self:
-        evolution, agents = self.evolution, self.population.agents
-        if evolution.start and len(evolution.start) != agents:
-            raise ValueError(
-                f"evolution.start has {len(evolution.start)} logics for {agents} agents: give one "
-                "for each agent, or none"
-            )
-        if evolution.form == "free" and (evolution.flat_share or evolution.topics):
-            raise ValueError(
-                "evolution.flat_share and evolution.topics need logics with slots: set "
-                "evolution.form = 'slots', or leave both out"
-            )
-
-        if evolution.cross_share and not evolution.flat_share:
-            raise ValueError(
-                "evolution.cross_share needs logics that are drawn by chance: set "
-                "evolution.flat_share, or leave it out"
-            )
-        if evolution.flat_share == 1.0 and self.grpo.enabled:
-            raise ValueError(
-                "evolution.flat_share = 1 fills slots by chance, without a policy to train: set "
-                "grpo.enabled = false, or a smaller share"
-            )
-
-        is_debate = self.population.system == "mad-rl"
-        if self.news.linear and (self.forecast.decoder == "text" or is_debate):
-            raise ValueError(
-                "news.linear adds numbers to the numeric head's forecasts: set forecast.decoder = "
-                "'head', and another population.system than 'mad-rl'"
             )
         return self
 
@@ -237,52 +208,71 @@ class RunConfig(SettingsSection):
     def _check_readers(self) -> Self:
         """Check the settings of agents whose news are read by ridges."""
         reads_everything = any(m.reads == "everything" for m in self.population.members)
-        wanting = {
+        choices = {
             "forecast.decoder = 'linear'": self.forecast.decoder == "linear",
             "news.fit = 'joint'": self.news.fit == "joint",
             "evolution.credit = 'contribution'": self.evolution.credit == "contribution",
             "a member that reads 'everything'": reads_everything,
         }
-        asked = [what for what, is_asked in wanting.items() if is_asked]
-        if asked and not self.news.linear:
-            raise ValueError(f"{asked[0]} is about linear readers: set news.linear = true")
+        what = next((choice for choice, is_made in choices.items() if is_made), None)
+        if what is None:
+            return self
 
-        needed: dict[str, object] = {}
+        needed: dict[str, object] = {"news.linear": True}
         if self.pays_for_readings:
             needed |= {"grpo.carry": "record", "run.fixed_logics": 0}
         if self.news.fit == "joint":
             # An agent's own forecast overshoots, and no agent was fitted with another logic's news.
             needed |= {"objective.lambda_own": 0.0, "news.other_logics": 0.0}
+            if self.selection.online:
+                # Other rules continue each agent's own error, and jointly fitted agents have none.
+                needed |= {"selection.rule": "boa"}
         if self.forecast.decoder == "linear":
             needed |= {
                 "evolution.form": "slots",
                 "evolution.flat_share": 1.0,
-                "run.fixed_logics": 0,
                 "run.supervised_epochs": 0,
                 "run.supervised_rounds": 0,
-                "grpo.carry": "record",
             }
-        differing = [
-            f"{dotted} = {value!r}"
-            for dotted, value in needed.items()
-            if attrgetter(dotted)(self) != value
-        ]
-        if differing:
-            raise ValueError(f"{asked[0]} needs {', '.join(differing)}: set them, or leave it out")
+        self._require(what, needed)
 
         if self.pays_for_readings and 0 < self.grpo.reward_windows < _LEAST_SCORED:
             raise ValueError(
                 f"grpo.reward_windows = {self.grpo.reward_windows} are too few to fit readings and "
                 f"to judge them on others: set {_LEAST_SCORED} or more, or 0 for all of train"
             )
-        online = self.selection
-        if self.news.fit == "joint" and online.online and online.rule != "boa":
-            raise ValueError(
-                f"selection.rule = {online.rule!r} continues each agent's own error, "
-                "and jointly fitted agents have none: set rule = 'boa', which starts with the "
-                "weights of training and follows the error of the population"
-            )
         return self
+
+    def _require(
+        self, what: str, needed: Mapping[str, object], *, otherwise: str = "leave it out"
+    ) -> None:
+        """Raise a ValueError that names the settings which differ from what something needs."""
+        differing = [
+            f"{dotted} = {json.dumps(value)}"
+            for dotted, value in needed.items()
+            if attrgetter(dotted)(self) != value
+        ]
+        if differing:
+            raise ValueError(f"{what}: set {', '.join(differing)}, or {otherwise}")
+
+    @property
+    def _priors(self) -> list[str]:
+        """Base model of each member."""
+        members, shared = self.population.list_members(), self.forecast.prior
+        return [shared if member.prior == "shared" else member.prior for member in members]
+
+    @property
+    def encoder(self) -> str:
+        """Name of the encoder of the news that members read; empty where none does."""
+        from compevo_core.baselines.news_ridge import reads_news
+
+        reads = self.has_agents or any(map(reads_news, self._priors))
+        return self.news.encoder if reads else ""
+
+    @property
+    def has_agents(self) -> bool:
+        """Whether members are agents that read news, and not numeric methods."""
+        return self.forecast.decoder != "none"
 
     @property
     def pays_for_readings(self) -> bool:
@@ -296,13 +286,6 @@ class RunConfig(SettingsSection):
 
         ConfigError if a section or setting is unknown, of a wrong type or out of bounds.
         """
-        for name, values in tree.items():
-            if name not in cls.model_fields:
-                known = ", ".join(cls.model_fields)
-                raise ConfigError(f"unknown section [{name}]; known: {known}")
-            if not isinstance(values, Mapping):
-                raise ConfigError(f"[{name}] is {values!r}; give a table of settings")
-
         try:
             return cls.model_validate(tree)
         except ValidationError as error:
@@ -349,8 +332,7 @@ class RunConfig(SettingsSection):
 
 def list_presets() -> list[str]:
     """Return the names of the shipped presets, sorted."""
-    files = (file.name for file in _PRESETS.iterdir())
-    return sorted(file.removesuffix(".toml") for file in files if file.endswith(".toml"))
+    return sorted(file.stem for file in _PRESETS.glob("*.toml"))
 
 
 def iterate_settings() -> Iterator[tuple[str, FieldInfo]]:
@@ -361,31 +343,13 @@ def iterate_settings() -> Iterator[tuple[str, FieldInfo]]:
 
 
 def describe_error(error: Mapping[str, Any], root: type[BaseModel]) -> str:
-    """Return an entry of ``ValidationError.errors()`` as a line: what was given, what it means."""
-    name, field, section = _find_setting(error["loc"], root)
-    if section is not None:
-        # The section is known, and it has no setting of that name.
-        known = ", ".join(sorted(section.model_fields))
-        return f"unknown setting {name}; known: {known}"
-    if error["type"] == "value_error":  # from a model's own check, which says what to do
-        return f"{name}: {error['ctx']['error']}" if name else str(error["ctx"]["error"])
+    """Return an entry of ``ValidationError.errors()`` as a line: what was given, what it means.
 
-    fault = _TYPES.get(error["type"], error["msg"].removeprefix("Input "))
-    meaning = (field.description or "").replace("\n", " ")
-    return f"{name} = {error['input']!r} {fault}: {meaning}"
-
-
-def _find_setting(
-    loc: Sequence[str | int], root: type[BaseModel]
-) -> tuple[str, FieldInfo, type[BaseModel] | None]:
-    """Return name (``population.members[0].prior``) and field of the setting of an error.
-
-    Where there is no such setting, the section that lacks it is the third value.
+    A setting is named as in ``population.members[0].prior``.
     """
+    name, field = "", FieldInfo()
     section: type[BaseModel] | None = root
-    name = ""
-    field = FieldInfo()
-    for part in loc:
+    for part in error["loc"]:
         if isinstance(part, int):
             name += f"[{part}]"
             continue
@@ -394,15 +358,15 @@ def _find_setting(
 
         name = f"{name}.{part}" if name else part
         if part not in section.model_fields:
-            return name, field, section
+            return f"unknown setting {name}; known: {', '.join(sorted(section.model_fields))}"
         field = section.model_fields[part]
-        section = _section_of(field.annotation)
-    return name, field, None
+        # A table of settings, itself or as entries of a list.
+        kinds = (field.annotation, *get_args(field.annotation))
+        tables = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
+        section = tables[0] if tables else None
 
-
-def _section_of(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - a type hint
-    """Return the table of settings that a field holds, itself or as entries of a list."""
-    for kind in (annotation, *get_args(annotation)):
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            return kind
-    return None
+    if error["type"] == "value_error":  # from a model's own check, which says what to do
+        return f"{name}: {error['ctx']['error']}" if name else str(error["ctx"]["error"])
+    fault = _FAULTS.get(error["type"], error["msg"].removeprefix("Input "))
+    meaning = (field.description or "").replace("\n", " ")
+    return f"{name} = {error['input']!r} {fault}: {meaning}"

@@ -32,9 +32,8 @@ def split_evenly(count: int, parts: int) -> list[slice]:
 
     There are fewer where ``count`` is smaller than ``parts``.
     """
-    size, longer = divmod(count, parts)
-    ends = np.cumsum([size + (part < longer) for part in range(min(parts, count))]).tolist()
-    return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    places = np.array_split(np.arange(count), min(parts, count) or 1)
+    return [slice(int(part[0]), int(part[-1]) + 1) for part in places if part.size]
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:

@@ -3,13 +3,11 @@
 What belongs here: which series a data set is made of; ``build_views``, which joins the numbers
 (``data.cutting``) and what was known at one origin (``data.context``); ``build_windows``, which
 adds the split plan (``data.splits``), the truth and a manifest of what was left out; the published
-100-window electricity test set. What does not: any of these steps, the window objects
-(``data.view``), the benchmark's prompts, which hold the predicted day's own weather and news.
+100-window electricity test set. What does not: any of these steps, the window objects.
 
 The benchmark's day is the rows *stamped* 00:00 to 23:30. Stamps are interval ends, so its day
-starts at 23:30 NEM time of the day before. From 2021-10-01, when AEMO changed to five minutes, its
-values are means of rows t to t + 25 minutes, 25 minutes later than AEMO's half-hours. Those windows
-carry the second subset name as well, and keep the earlier origin for news and covariates.
+starts at 23:30 NEM time of the day before. From 2021-10-01 its values are means of rows t to t + 25
+minutes, 25 minutes later than AEMO's half-hours; those windows carry a second subset name.
 """
 
 import json
@@ -28,7 +26,7 @@ import polars as pl
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.candidates import Articles, NewsCutoff
-from compevo_core.data.context import ContextBuilder, WindowLabels
+from compevo_core.data.context import ContextBuilder
 from compevo_core.data.coverage import count_coverage, measure_news_choice
 from compevo_core.data.cutting import (
     GriddedSeries,
@@ -47,6 +45,7 @@ from compevo_core.data.splits import (
     Span,
     assign_folds,
     find_midnight,
+    find_split,
     resolve_spans,
     split_chronologically,
 )
@@ -146,8 +145,7 @@ def build_views(
             )
             continue
 
-        labels = _label(gridded, entity, UPCOMING_SPLIT)
-        views.append(context.build_view(labels, inputs, gridded))
+        views.append(context.build_view(gridded, entity, inputs, UPCOMING_SPLIT))
     return BuiltViews(views=tuple(views), left_out=left_out)
 
 
@@ -373,12 +371,19 @@ def build_windows(
         windows.extend(_build_benchmark_windows(spec, benchmark, context))
 
     views = [window.view for window in windows]
+    sources = {source for _, frame in chosen for source in frame["source"].unique()}
     # JSON and back, so that a manifest in memory equals the one that is read from its file.
     described = json.loads(json.dumps(asdict(spec), default=str))
     manifest = {
         "spec": described,
         "spec_hash": hash_text(json.dumps(described, sort_keys=True)),
-        **_describe_series([frame for _, frame in chosen], planned),
+        "series": {
+            plan.series.series_id: {"first_utc": str(plan.series.first_utc), **plan.series.gaps}
+            for plan in planned
+        },
+        # A manifest names publishers, not files: "archive:aemo/file.csv" counts as "archive:aemo".
+        "sources": sorted({source.split("/")[0] for source in sources}),
+        "synthetic": any(is_synthetic(frame) for _, frame in chosen),
         "coverage": count_coverage(views),
         "news_choice": measure_news_choice(views),
         "n_without_covariates": sum(not view.covariates for view in views),
@@ -399,44 +404,38 @@ def _plan_series(
     gridded = [
         (entity, grid_series(frame, spec.step, spec.max_fill_steps)) for entity, frame in chosen
     ]
-    if spec.spans:
-        limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
-        return [_plan_by_spans(spec, series, entity, limits) for entity, series in gridded]
-
-    # One calendar for all series. By fractions of its own, the train span of a series that begins
-    # late would be in the test span of the others, and a model learns from all of them.
-    first = min(series.first_utc for _, series in gridded)
-    end = max(series.locate_start(len(series)) for _, series in gridded)
-    boundaries = split_chronologically(
-        first,
-        count_steps(first, end, spec.step),
-        spec.step,
-        spec.fractions,
-        lookback=spec.lookback_steps,
-        horizon=spec.horizon_steps,
-    )
-    return [
-        _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=())
-        for entity, series in gridded
-    ]
-
-
-def _plan_by_spans(
-    spec: DatasetSpec,
-    series: GriddedSeries,
-    entity: str,
-    limits: Mapping[Span, tuple[datetime, datetime]],
-) -> _PlannedSeries:
-    spans = tuple(s for s in spec.spans if re.match(s.series_pattern, series.series_id))
-    names = [span.split for span in spans]
-    if len(set(names)) < len(names):
-        raise DataError(
-            f"{series.series_id}: two spans of one split, {', '.join(names)}; join them, or give "
-            "them different series"
+    if not spec.spans:
+        # One calendar for all series. By fractions of its own, the train span of a series that
+        # begins late would be in the test span of the others, and a model learns from all of them.
+        first = min(series.first_utc for _, series in gridded)
+        end = max(series.locate_start(len(series)) for _, series in gridded)
+        boundaries = split_chronologically(
+            first,
+            count_steps(first, end, spec.step),
+            spec.step,
+            spec.fractions,
+            lookback=spec.lookback_steps,
+            horizon=spec.horizon_steps,
         )
+        return [
+            _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=())
+            for entity, series in gridded
+        ]
 
-    boundaries = Boundaries(spans={span.split: limits[span] for span in spans})
-    return _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=spans)
+    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
+    planned = []
+    for entity, series in gridded:
+        spans = tuple(s for s in spec.spans if re.match(s.series_pattern, series.series_id))
+        boundaries = {span.split: limits[span] for span in spans}
+        if len(boundaries) < len(spans):
+            raise DataError(
+                f"{series.series_id}: two spans of one split; join them, or give them different "
+                "series"
+            )
+        planned.append(
+            _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=spans)
+        )
+    return planned
 
 
 def _cut_series(
@@ -464,7 +463,7 @@ def _cut_series(
             continue
 
         end = series.locate_start(position + spec.horizon_steps)
-        split = plan.boundaries.find_split(origin, end)
+        split = find_split(plan.boundaries, origin, end)
         if split is None:
             dropped["outside the split plan or in an embargo"] += 1
             continue
@@ -484,37 +483,29 @@ def _cut_series(
                 dropped["no observed target"] += 1
             else:
                 subsets = _find_subsets(spec, plan, split, origin, unknown_steps)
-                labels = _label(series, plan.entity, split, subsets)
+                labels = {
+                    "entity": plan.entity,
+                    "unit": series.unit,
+                    "split": split,
+                    "subsets": subsets,
+                    "n_filled": inputs.n_filled,
+                }
                 same = known.get((series.series_id, origin, unknown_steps))
-                if same is not None and _is_cut_alike(same, labels, inputs, targets):
+                if same is not None and _is_cut_alike(same, labels, inputs.x, targets):
                     yield same
                 else:
-                    yield Window(view=context.build_view(labels, inputs, series), y=targets)
+                    view = context.build_view(series, plan.entity, inputs, split, subsets)
+                    yield Window(view=view, y=targets)
 
 
 def _is_cut_alike(
-    window: Window, labels: WindowLabels, inputs: InputValues, targets: FloatArray
+    window: Window, labels: Mapping[str, Any], x: FloatArray, targets: FloatArray
 ) -> bool:
     """Whether a window has these labels and numbers, to the last bit."""
-    view = window.view
     return (
-        all(getattr(view, name) == value for name, value in asdict(labels).items())
-        and view.n_filled == inputs.n_filled
-        and np.array_equal(view.x, inputs.x)
+        all(getattr(window.view, name) == value for name, value in labels.items())
+        and np.array_equal(window.view.x, x)
         and np.array_equal(window.y, targets, equal_nan=True)
-    )
-
-
-def _label(
-    series: GriddedSeries, entity: str, split: str, subsets: tuple[str, ...] = ()
-) -> WindowLabels:
-    return WindowLabels(
-        series_id=series.series_id,
-        entity=entity,
-        variable=series.variable,
-        unit=series.unit,
-        split=split,
-        subsets=subsets,
     )
 
 
@@ -534,25 +525,6 @@ def _find_subsets(
     )
 
 
-def _describe_series(
-    frames: Sequence[pl.DataFrame], planned: Sequence[_PlannedSeries]
-) -> dict[str, Any]:
-    # "archive:aemo/file.csv" counts as "archive:aemo": a manifest names publishers, not files.
-    sources = {source for frame in frames for source in frame["source"].unique().to_list()}
-
-    return {
-        "series": {
-            plan.series.series_id: {
-                "first_utc": str(plan.series.first_utc),
-                **plan.series.gaps,
-            }
-            for plan in planned
-        },
-        "sources": sorted({source.split("/")[0] for source in sources}),
-        "synthetic": any(is_synthetic(frame) for frame in frames),
-    }
-
-
 def _build_benchmark_windows(
     spec: DatasetSpec, records: pl.DataFrame, context: ContextBuilder
 ) -> list[Window]:
@@ -564,40 +536,34 @@ def _build_benchmark_windows(
 
     windows = []
     for record in records.sort("record").iter_rows(named=True):
-        _check_record(spec, record)
         day: date = record["target_date"]
+        # A day of the train years would put its target into the data that all methods learn from.
+        is_test_day = any(
+            span.first_day <= day <= span.last_day for span in spec.spans if span.split == "test"
+        )
+        steps = (len(record["x"]), len(record["y"]))
+        if not is_test_day or steps != (spec.lookback_steps, spec.horizon_steps):
+            raise DataError(
+                f"benchmark record {record['record']} predicts {day} with {steps[0]} inputs and "
+                f"{steps[1]} outputs; of {spec.name} it must be {spec.lookback_steps} and "
+                f"{spec.horizon_steps} on a day of the test span: give the benchmark's test file"
+            )
 
-        labels = WindowLabels(
+        # A record is a short series of its own: the inputs, and the targets after them.
+        origin = find_midnight(day, spec.market_offset) - ORIGIN_BEFORE_MIDNIGHT
+        values = np.array([*record["x"], *record["y"]], dtype=np.float64)
+        series = GriddedSeries(
             series_id=f"N2F/TOTALDEMAND/{record['entity']}",
-            entity=record["entity"],
             variable=spec.variable,
             unit="MW",
-            split="test",
-            subsets=(SUBSET, SHIFTED_SUBSET) if day >= FIVE_MINUTE_DAY else (SUBSET,),
+            first_utc=shift(origin, -spec.lookback_steps, spec.step),
+            step=spec.step,
+            observed=values,
+            filled=values,
+            gaps={},
         )
-        origin = find_midnight(day, spec.market_offset) - ORIGIN_BEFORE_MIDNIGHT
-        x = np.array(record["x"], dtype=np.float64)
-        y = np.array(record["y"], dtype=np.float64)
-        inputs = InputValues(origin_utc=origin, x=x, n_filled=0)
-        windows.append(Window(view=context.build_view(labels, inputs), y=y))
+        inputs = InputValues(origin_utc=origin, x=values[: spec.lookback_steps], n_filled=0)
+        subsets = (SUBSET, SHIFTED_SUBSET) if day >= FIVE_MINUTE_DAY else (SUBSET,)
+        view = context.build_view(series, record["entity"], inputs, "test", subsets)
+        windows.append(Window(view=view, y=values[spec.lookback_steps :]))
     return windows
-
-
-def _check_record(spec: DatasetSpec, record: Mapping[str, Any]) -> None:
-    # A day of the train years would put its target into the data that every method is fitted on.
-    day: date = record["target_date"]
-    is_test_day = any(
-        span.first_day <= day <= span.last_day for span in spec.spans if span.split == "test"
-    )
-    if not is_test_day:
-        raise DataError(
-            f"benchmark record {record['record']} predicts {day}, outside the test span of "
-            f"{spec.name}; give the benchmark's test file"
-        )
-
-    if len(record["x"]) != spec.lookback_steps or len(record["y"]) != spec.horizon_steps:
-        raise DataError(
-            f"benchmark record {record['record']} has {len(record['x'])} inputs and "
-            f"{len(record['y'])} outputs, expected {spec.lookback_steps} and "
-            f"{spec.horizon_steps}; fetch the file again"
-        )

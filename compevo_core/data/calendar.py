@@ -1,10 +1,8 @@
 """The calendar of a window, all of it known before the origin.
 
 What belongs here: local weekday and public holidays of the first target day and of the day before
-it. What does not: learned seasonality, prompts.
-
-Regions keep local time, with daylight saving, although the clock of the electricity market does
-not change: demand follows people, not the market.
+it. What does not: learned seasonality, prompts. Regions keep local time, with daylight saving:
+demand follows people, not the market's clock.
 """
 
 from collections.abc import Mapping

@@ -1,24 +1,21 @@
 """What surrounds a window's numbers: covariates, published forecasts and candidate news.
 
-What belongs here: look-ups that return only what was available before the origin, or earlier where
-a view was made earlier; the errors that a published forecast made on days before. What does not:
-cutting series (``data.cutting``), candidate news (``data.candidates``), features
-(``baselines.features``) and models of these errors (``baselines``).
+What belongs here: look-ups that return only what was available when a view was made; the errors
+that a published forecast made on days before. What does not: cutting series (``data.cutting``),
+candidate news (``data.candidates``), features and models (``baselines``).
 
-A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day (lag 0 is a
-forecast for the day itself). A covariate by step enters as ``<name>``, and as ``<name>_lag1`` for
-the same steps of the season before; not at all where both are unknown at every step. The season of
-covariates that a user's own table gives (``OWN``) is the one that changes are counted from. Where a
-data set asks for its past, the mean over the last seasons enters as ``<name>_mean14``, and the
-series' own values under ``past``; where it asks for its year, last year's values and the holidays
-of each step enter as own covariates.
+A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day. A covariate
+by step enters as ``<name>``, and as ``<name>_lag1`` for the same steps of the season before; the
+season of those that a user's table gives (``OWN``) is the one that changes are counted from. Where
+a data set asks for its past, means over the last seasons enter as ``<name>_mean14``, and the
+series' own values as ``past``; where it asks for its year, last year's values and the holidays of
+each step enter as own covariates.
 
 Shapes: H horizon, V values of one entity and name.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 
 import numpy as np
 import polars as pl
@@ -32,9 +29,10 @@ from compevo_core.data.schemas import (
     COVARIATE_SCHEMA,
     PUBLISHED_SCHEMA,
     STEP_COVARIATE_SCHEMA,
+    UTC_US,
     validate_frame,
 )
-from compevo_core.data.steps import count_steps, count_year, is_calendar_step, shift
+from compevo_core.data.steps import DAY, count_steps, count_year, is_calendar_step, shift
 from compevo_core.data.view import (
     DEFAULT_STEPS,
     WindowView,
@@ -94,24 +92,13 @@ class _Issued:
         return values
 
 
-def _read_known(
-    frame: pl.DataFrame, schema: Mapping[str, pl.DataType], moment: str, name: str
-) -> pl.DataFrame:
-    """Return the rows with a value, sorted by entity, name, moment and availability."""
-    known = validate_frame(frame, schema, name).filter(pl.col("value").is_not_null())
-    keys = ["entity", "name", moment, "available_at"]
-    if known.select(keys).is_duplicated().any():
-        raise DataError(f"{name} has two values for one {', '.join(keys)}; keep one")
-    return known.sort(keys)
-
-
 class StepValues:
     """Values by entity, name and interval, each with the instant from which it was available."""
 
     def __init__(
         self, frame: pl.DataFrame | None, step: timedelta, horizon: int = DEFAULT_STEPS
     ) -> None:
-        """Index a frame of ``STEP_COVARIATE_SCHEMA``; None means no values.
+        """Index a frame of ``STEP_COVARIATE_SCHEMA``, with rows in any order; None: no values.
 
         DataError if the frame breaks its contract, or holds two values for one key.
         """
@@ -121,7 +108,12 @@ class StepValues:
         if frame is None:
             return
 
-        known = _read_known(frame, STEP_COVARIATE_SCHEMA, "start_utc", "step covariate frame")
+        known = validate_frame(frame, STEP_COVARIATE_SCHEMA, "covariate frame")
+        known = known.drop_nulls("value")
+        keys = ["entity", "name", "start_utc", "available_at"]
+        if known.select(keys).is_duplicated().any():
+            raise DataError(f"covariates have two values for one {', '.join(keys)}; keep one")
+        known = known.sort(keys)
         for (entity, name), part in known.partition_by("entity", "name", as_dict=True).items():
             self._issued[entity, name] = _Issued(
                 part["start_utc"].dt.epoch("us").to_numpy(),
@@ -205,45 +197,12 @@ def _count_microseconds(instant: datetime) -> int:
     return (instant - _EPOCH_UTC) // _MICROSECOND
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowLabels:
-    """Which series, split and subsets a window belongs to."""
-
-    series_id: str
-    entity: str
-    variable: str
-    unit: str
-    split: str
-    subsets: tuple[str, ...] = ()
-
-
-class CovariateIndex:
-    """Daily covariates by entity and date."""
-
-    def __init__(self, frame: pl.DataFrame | None, max_lag_days: int) -> None:
-        """Index the frame; None means no covariates.
-
-        DataError if the frame breaks its contract or holds two values for one key.
-        """
-        self._max_lag_days = max_lag_days
-        self._rows: dict[tuple[str, date], list[tuple[str, float, datetime]]] = {}
-        if frame is None:
-            return
-
-        known = _read_known(frame, COVARIATE_SCHEMA, "valid_date", "covariate frame")
-        for entity, name, day, value, available, _ in known.iter_rows():
-            self._rows.setdefault((entity, day), []).append((name, value, available))
-
-    def find_before(self, entity: str, target: date, before: datetime) -> dict[str, float]:
-        """Return the newest value of each name and lag that was available before an instant."""
-        values: dict[str, float] = {}
-        for lag in range(self._max_lag_days + 1):
-            day = target - timedelta(days=lag)
-            # Rows are sorted by availability, so a revision replaces the value it revises.
-            for name, value, available in self._rows.get((entity, day), ()):
-                if available < before:
-                    values[f"{name}_lag{lag}"] = value
-        return values
+def index_daily(frame: pl.DataFrame | None) -> StepValues:
+    """Index a frame of ``COVARIATE_SCHEMA``, or no values: a day is a step, from midnight UTC."""
+    if frame is None:
+        return StepValues(None, DAY, 1)
+    known = validate_frame(frame, COVARIATE_SCHEMA, "covariate frame")
+    return StepValues(known.with_columns(start_utc=pl.col("valid_date").cast(UTC_US)), DAY, 1)
 
 
 class ContextBuilder:
@@ -262,7 +221,7 @@ class ContextBuilder:
     ) -> None:
         """Index every frame once; with ``spreads_news`` no domain or story crowds others out."""
         self._spec = spec
-        self._covariates = CovariateIndex(covariates, spec.covariate_days)
+        self._covariates = index_daily(covariates)
         self._published = StepValues.from_published(published, spec.step, spec.horizon_steps)
         self._step_covariates = StepValues(step_covariates, spec.step, spec.horizon_steps)
 
@@ -275,21 +234,25 @@ class ContextBuilder:
         return self._candidates.count_articles()
 
     def build_view(
-        self, labels: WindowLabels, inputs: InputValues, series: GriddedSeries | None = None
+        self,
+        series: GriddedSeries,
+        entity: str,
+        inputs: InputValues,
+        split: str,
+        subsets: tuple[str, ...] = (),
     ) -> WindowView:
         """Return one view; ``leaky`` is set where the news rule was relaxed on purpose.
 
-        ``series`` is what the numbers were cut from, for the errors of a published forecast;
-        without it the view has none.
+        ``series`` is what the numbers were cut from, for the errors of a published forecast.
         """
         spec = self._spec
         origin_utc = inputs.origin_utc
         until = shift(origin_utc, -inputs.unknown_steps, spec.step)
         before = find_known_before(origin_utc, until)
-        calendar = build_calendar(origin_utc, spec.find_place(labels.entity), spec.horizon)
-        median = self._published.find(labels.entity, MEDIAN, origin_utc, before)
+        calendar = build_calendar(origin_utc, spec.find_place(entity), spec.horizon)
+        median = self._published.find(entity, MEDIAN, origin_utc, before)
 
-        window_id = f"{spec.name}|{labels.series_id}|{origin_utc:%Y%m%dT%H%MZ}"
+        window_id = f"{spec.name}|{series.series_id}|{origin_utc:%Y%m%dT%H%MZ}"
         if inputs.unknown_steps:
             window_id += f"|known-{until:%Y%m%dT%H%MZ}"
 
@@ -300,23 +263,40 @@ class ContextBuilder:
             origin_utc=origin_utc,
             x=inputs.x,
             calendar=calendar,
-            covariates=self._covariates.find_before(labels.entity, calendar.target_date, before),
+            covariates=self._find_covariates(entity, calendar.target_date, before),
             # A part of a forecast cannot be compared with whole ones.
             published=median if np.isfinite(median).all() else None,
-            candidate_ids=self._candidates.find(labels.entity, before),
+            candidate_ids=self._candidates.find(entity, before),
             leaky=self._cutoff != "origin",
             n_filled=inputs.n_filled,
             unknown_steps=inputs.unknown_steps,
-            step_covariates=self._find_step_covariates(labels.entity, inputs, before, series),
+            step_covariates=self._find_step_covariates(entity, inputs, before, series),
             task=spec.task,
             horizon=spec.horizon_steps,
             bounds=spec.bounds,
             season=spec.season_steps,
-            **asdict(labels),
+            series_id=series.series_id,
+            entity=entity,
+            variable=series.variable,
+            unit=series.unit,
+            split=split,
+            subsets=subsets,
         )
 
+    def _find_covariates(self, entity: str, target: date, before: datetime) -> dict[str, float]:
+        """Return the newest daily value of each name and lag that was available in time."""
+        midnight, lags = datetime.combine(target, time(), UTC), self._spec.covariate_days
+        return {
+            f"{name}_lag{lag}": float(value)
+            for name in self._covariates.names(entity)
+            for lag, (value,) in enumerate(
+                self._covariates.find_seasons(entity, name, midnight, before, lags, 1)
+            )
+            if np.isfinite(value)
+        }
+
     def _find_step_covariates(
-        self, entity: str, inputs: InputValues, before: datetime, series: GriddedSeries | None
+        self, entity: str, inputs: InputValues, before: datetime, series: GriddedSeries
     ) -> dict[str, FloatArray]:
         """Return covariates by step, with the published forecast's other quantiles and errors."""
         by_step: dict[str, FloatArray] = {}
@@ -340,16 +320,16 @@ class ContextBuilder:
                 if self._spec.past_evidence:
                     by_step[f"{name}{PAST_MEAN}"] = mean_known(by_season[1:], axis=0)
 
-        if self._spec.year_evidence and series is not None:
+        if self._spec.year_evidence:
             by_step |= self._find_last_year(inputs, series, reference)
             by_step |= self._find_holidays(entity, origin_utc, reference)
-        if self._spec.past_evidence and series is not None:
+        if self._spec.past_evidence:
             until = inputs.origin_utc - inputs.unknown_steps * step
             starts = [origin_utc - back * season * step for back in range(1, PAST_SEASONS + 1)]
             past = np.stack([_observe(series, s, until, self._spec.horizon_steps) for s in starts])
             by_step |= {f"{PAST}_lag{lag}": past[lag - 1] for lag in PAST_LAGS}
             by_step[f"{PAST}{PAST_MEAN}"] = mean_known(past, axis=0)
-        if not self._spec.published_evidence or series is None:
+        if not self._spec.published_evidence:
             return by_step
 
         for quantile in self._published.names(entity):

@@ -1,11 +1,8 @@
 """What windows cover, how much news they choose from, and the newest things that views know.
 
 What belongs here: counts for manifests and tables; the instants of the newest value of each series,
-published forecast and article. What does not: cutting and building (``data.cutting``,
-``data.build``), how old is too old (the pipeline).
-
-Instants are cut off at what the views know. A forecast that is filled in later therefore has the
-same newest things as one that was made on time.
+published forecast and article, as far as the views know. What does not: cutting and building
+(``data.cutting``, ``data.build``), how old is too old (the pipeline).
 """
 
 import json
@@ -42,18 +39,6 @@ def count_coverage(views: Iterable[WindowView]) -> Coverage:
     for (split, entity, year), count in sorted(counts.items()):
         coverage[split][entity][year] = count
     return coverage
-
-
-def find_missing_years(coverage: Coverage) -> list[str]:
-    """Return a line for every year of a split that some entities have and another lacks."""
-    lines = []
-    for split, by_entity in coverage.items():
-        years = sorted({year for by_year in by_entity.values() for year in by_year})
-        for entity, by_year in by_entity.items():
-            missing = [year for year in years if year not in by_year]
-            if missing:
-                lines.append(f"{split}: {entity} has no window in {', '.join(missing)}")
-    return lines
 
 
 def measure_news_choice(views: Sequence[WindowView]) -> NewsChoice:

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.series import fill_forward, regularise_series, resample_to_step
+from compevo_core.data.series import regularise_series, resample_to_step
 from compevo_core.data.steps import count_steps, shift
 from compevo_core.data.view import count_season_steps
 from compevo_core.errors import DataError
@@ -162,11 +162,12 @@ def grid_series(frame: pl.DataFrame, step: timedelta, max_fill_steps: int) -> Gr
     resampled = apply_known_faults(resample_to_step(frame, step))
     regular, gaps = regularise_series(resampled, step)
 
-    is_observed = pl.col("flag") == "observed"
-    observed = regular.select(
-        pl.when(is_observed).then(pl.col("value")).fill_null(float("nan"))
-    ).to_series()
-    filled = fill_forward(regular, max_fill_steps)["value"].fill_null(float("nan"))
+    # Interpolation would use a later row, which is not known at the origin.
+    filled = pl.col("value").fill_null(strategy="forward", limit=max_fill_steps)
+    columns = regular.select(
+        observed=pl.when(pl.col("flag") == "observed").then(pl.col("value")).cast(pl.Float64),
+        filled=filled.cast(pl.Float64),
+    ).fill_null(float("nan"))
 
     return GriddedSeries(
         series_id=regular["series_id"][0],
@@ -174,8 +175,8 @@ def grid_series(frame: pl.DataFrame, step: timedelta, max_fill_steps: int) -> Gr
         unit=regular["unit"][0],
         first_utc=cast(datetime, regular["start_utc"][0]),
         step=step,
-        observed=observed.to_numpy().astype(np.float64),
-        filled=filled.to_numpy().astype(np.float64),
+        observed=columns["observed"].to_numpy(),
+        filled=columns["filled"].to_numpy(),
         gaps=gaps,
     )
 

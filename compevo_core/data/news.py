@@ -1,23 +1,19 @@
 """News articles: identity, availability, duplicates, places and an index by time.
 
 What belongs here: everything about articles that needs no network, no database and no language
-model: which tell one story, which concern a country and name one of its regions, and which were
-available before an origin. What does not: fetching and parsing (the pipeline's sources), storage,
-the candidates of a data set (``data.candidates``), the pool a model reads (``data.news_pool``).
+model. What does not: fetching and parsing (the pipeline's sources), storage, the candidates of a
+data set (``data.candidates``), the pool a model reads (``data.news_pool``).
 
 An article is a candidate for a window only if ``available_at < origin``: one that became available
 at the origin itself is too late.
 
 Two titles are near-identical if their sets of words overlap by four fifths (Jaccard), every number
 in one is in the other, and the language is the same. Only titles that share one of their rarest
-words are compared, which finds every such pair (the prefix filter of set-similarity joins). A word
-that very many titles share is looked up only in the newest of them, so that made-up headlines cost
-no more than real ones.
+words are compared, which finds every such pair (the prefix filter of set-similarity joins).
 
-GDELT's stored polls carry no country of the publisher, so a country's news is known by any one of
-three signs: the publisher's country, the ending of its domain, or a word of the text. Words that
-other countries share (Victoria, Newcastle, Perth, SA) do not show the country; within the news of
-a country they show the region.
+GDELT's stored polls carry no country of the publisher, so a country's news is known by the
+publisher's country, the ending of its domain, or a word of the text. Words that other countries
+share (Victoria, Newcastle, Perth, SA) only show the region within the news of a country.
 """
 
 import math
@@ -89,6 +85,7 @@ COUNTRIES: dict[str, Country] = {
 }
 """Signs by ISO code. A data set with another country needs an entry here."""
 
+_ADD = "add it to COUNTRIES in compevo_core/data/news.py"
 _LONGEST_ACRONYM = 4
 
 
@@ -118,8 +115,7 @@ def names_region(place: Place) -> pl.Expr:
     regions = _find_signs(place.country).regions
     if place.subdivision not in regions:
         raise ConfigError(
-            f"no words are known of region {place.subdivision!r} of {place.country}; add it to "
-            "COUNTRIES in compevo_core/data/news.py"
+            f"no words are known of region {place.subdivision!r} of {place.country}; {_ADD}"
         )
     return _holds_name(regions[place.subdivision])
 
@@ -128,7 +124,7 @@ def _find_signs(country: str) -> Country:
     if country not in COUNTRIES:
         raise ConfigError(
             f"nothing is known of the news of country {country!r} (known: "
-            f"{', '.join(COUNTRIES)}); add it to COUNTRIES in compevo_core/data/news.py"
+            f"{', '.join(COUNTRIES)}); {_ADD}"
         )
     return COUNTRIES[country]
 
@@ -166,10 +162,6 @@ OWN_PUBLISHER = "own-"  # begins the publisher of what belongs to a data set of 
 
 _REQUIRED = ("article_id", "url", "title", "available_at", "fetched_at", "source")
 _TRACKING = re.compile(r"^(utm_.*|fbclid|gclid|mc_[ce]id|igshid|cmpid|ref|ref_src)$")
-_PLAIN_ADDRESS = re.compile(
-    r"https?://(?:www\.)?(?!www\.)([a-z0-9-]+(?:\.[a-z0-9-]+)+)((?:/[A-Za-z0-9._~%+,=@!$'()*-]*)*)"
-)
-"""Host and path, where nothing but the scheme and ``www.`` has to change."""
 _DEFAULT_PORT = {"http": 80, "https": 443}
 _ID_DIGITS = 32
 _FEWEST_TITLE_WORDS = 4  # shorter titles are often section names, which different articles share
@@ -181,11 +173,6 @@ def canonicalize_url(url: str) -> str:
     Tracking parameters and a trailing slash are dropped and the query is sorted. An address without
     a host (``n2f:2019-01-03/4``) is a name, not a page, and is only stripped.
     """
-    plain = _PLAIN_ADDRESS.fullmatch(url)
-    if plain:
-        # Nine of ten addresses, and a tenth of the time.
-        return f"https://{plain[1]}{plain[2].rstrip('/') or '/'}"
-
     parts = urlsplit(url.strip())
     if not parts.netloc:
         return url.strip()
@@ -324,14 +311,8 @@ class ArticleIndex:
 
         The newest comes first. With fewer than ``fewest`` the search goes back as far as needed, at
         most ``longest_lookback``. With ``is_spread``, what crowds others out is passed over, as
-        :func:`spread_over` says. DataError if ``limit`` or ``lookback`` is not above zero, or the
-        origin has no time zone.
+        :func:`spread_over` says.
         """
-        if limit < 1 or lookback <= timedelta(0):
-            raise DataError(f"limit {limit} and lookback {lookback} must both be above zero")
-        if origin_utc.tzinfo is None:
-            raise DataError("origin_utc has no time zone; give an aware UTC datetime")
-
         # side="left" at the end leaves out an article of the origin's own instant.
         first = self._available.search_sorted(origin_utc - lookback, side="left")
         end = self._available.search_sorted(origin_utc, side="left")

@@ -1,14 +1,12 @@
 """Quantiles of a forecast from the errors that the same forecaster made before.
 
 What belongs here: the levels, the past errors of a forecaster, quantiles from them and how they
-adapt. What does not: forecasting (``forecast.forecaster``, ``baselines``), scores of quantiles
-(``evaluation.metrics``).
+adapt. What does not: forecasting, scores of quantiles (``evaluation.metrics``).
 
 Conformal prediction: the errors of the last windows of a series, at the step and its neighbours,
-say how far the next forecast may err. They are out of sample as long as the forecaster was not
-fitted on the windows. Windows follow a trend and a season, so the errors of the past are too narrow
-or too wide for a while: the level at which a quantile is read follows the misses of the days before
-(adaptive conformal inference, Gibbs and Candes 2021, arXiv:2106.00170, here by pairs of levels).
+say how far the next forecast may err, as the forecaster was not fitted on them. The level at which
+a quantile is read follows the misses of the days before (adaptive conformal inference, Gibbs and
+Candes 2021, arXiv:2106.00170, here by pairs of levels).
 
 Shapes: N windows, H horizon, Q levels, W past windows of a series, S errors of a sample.
 """

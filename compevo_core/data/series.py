@@ -259,20 +259,6 @@ def regularise_series(frame: pl.DataFrame, step: timedelta) -> tuple[pl.DataFram
     }
 
 
-def fill_forward(frame: pl.DataFrame, max_steps: int) -> pl.DataFrame:
-    """Carry the last value forward over at most ``max_steps`` empty rows of one regular series.
-
-    Filled rows are flagged ``filled:forward``. A longer gap keeps its nulls after ``max_steps``
-    rows. Interpolation would use a later row, which is not known at the origin.
-    """
-    carried = pl.col("value").fill_null(strategy="forward", limit=max_steps)
-    is_filled = pl.col("value").is_null() & carried.is_not_null()
-    return frame.with_columns(
-        carried.alias("value"),
-        pl.when(is_filled).then(pl.lit("filled:forward")).otherwise(pl.col("flag")).alias("flag"),
-    )
-
-
 def choose_season(series: Sequence[pl.DataFrame], step: timedelta, lookback: int) -> int:
     """Return the steps of the season that the first values of series show.
 

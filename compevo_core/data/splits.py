@@ -56,18 +56,16 @@ class Span:
     subsets: tuple[DaySubset, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boundaries:
-    """Target spans of one series as UTC [start, end) by split, an embargo apart."""
+Boundaries = Mapping[str, tuple[datetime, datetime]]
+"""Target spans of one series as UTC [start, end) by split, an embargo apart."""
 
-    spans: Mapping[str, tuple[datetime, datetime]]
 
-    def find_split(self, origin_utc: datetime, end_utc: datetime) -> str | None:
-        """Return the split that holds all target steps, or None (embargo, or two splits)."""
-        for name, (start, end) in self.spans.items():
-            if start <= origin_utc and end_utc <= end:
-                return name
-        return None
+def find_split(boundaries: Boundaries, origin_utc: datetime, end_utc: datetime) -> str | None:
+    """Return the split that holds all target steps, or None (embargo, or two splits)."""
+    splits = (
+        name for name, (start, end) in boundaries.items() if start <= origin_utc and end_utc <= end
+    )
+    return next(splits, None)
 
 
 def resolve_spans(
@@ -145,7 +143,7 @@ def split_chronologically(
     for name, length in zip(("train", "val", "test"), lengths, strict=True):
         spans[name] = (shift(first, position, step), shift(first, position + length, step))
         position += length + horizon
-    return Boundaries(spans=spans)
+    return spans
 
 
 def assign_folds(origins: Sequence[datetime]) -> dict[datetime, int]:

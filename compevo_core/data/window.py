@@ -1,9 +1,8 @@
 """The set of windows of a data set, with its manifest, its hash and its folder.
 
-What belongs here: order, selection, hash, the rows of the file, and holidays that changed between
-the windows of a folder and new ones. What does not: views and windows (``data.view``), how they are
-cut (``data.cutting``, ``data.build``), where splits lie (``data.splits``), which days are holidays
-(``data.calendar``).
+What belongs here: order, selection, hash and the rows of the file. What does not: views and windows
+(``data.view``), how they are cut (``data.cutting``, ``data.build``), where splits lie
+(``data.splits``), which days are holidays (``data.calendar``).
 
 Rules of holidays change with releases of the library that knows them, also for days long past. A
 window whose calendar changed has another hash, and a model that was trained on it another name.
@@ -368,40 +367,3 @@ def read_hash(folder: Path) -> str:
         )
     except DataError:
         return ""
-
-
-CHANGE_SCHEMA: dict[str, pl.DataType] = {
-    "entity": pl.String(),
-    "date": pl.String(),
-    "before": pl.String(),  # "" where the day was no holiday
-    "after": pl.String(),
-}
-
-
-def find_holiday_changes(folder: Path, views: Iterable[WindowView]) -> pl.DataFrame:
-    """Return the target days whose holiday differs from the windows of a folder, if it has any.
-
-    The rows follow ``CHANGE_SCHEMA``, one for each entity and day that both have and that differs.
-    """
-    try:
-        stored = read_together(
-            folder, _read_holidays, remedy="build the windows", is_verified=False
-        )
-    except DataError:
-        # Nothing was written yet: there is nothing to compare with.
-        return pl.DataFrame(schema=CHANGE_SCHEMA)
-
-    named = [(v.entity, str(v.calendar.target_date), v.calendar.target_holiday) for v in views]
-    now = pl.DataFrame(named, schema=["entity", "date", "after"], orient="row")
-    changed = stored.join(now, on=["entity", "date"]).filter(pl.col("before") != pl.col("after"))
-    return changed.unique().sort("entity", "date").select(*CHANGE_SCHEMA)
-
-
-def _read_holidays(files: FileSet) -> pl.DataFrame:
-    """Return entity, target day and holiday of the stored windows, "" where there is none."""
-    calendar = pl.col("calendar").str
-    return pl.read_parquet(files.paths[WINDOWS_FILE], columns=["entity", "calendar"]).select(
-        "entity",
-        calendar.json_path_match("$.target_date").alias("date"),
-        calendar.json_path_match("$.target_holiday").alias("before"),
-    )

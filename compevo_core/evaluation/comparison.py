@@ -46,7 +46,7 @@ their ends."""
 MAX_ENUMERATED = 13
 """Up to as many differences, some of them tied or 0, every sign of their ranks is counted."""
 
-BUDGET_ORDER = ("tuned", "standard", "small", "quick")
+BUDGET_ORDER = ("tuned", "standard", "small", "short", "quick")
 """Names of budgets, the largest first; ``paper.method`` says what each may spend."""
 
 # The name of a pretrained model may end like a budget (chronos-bolt-small), and it spends none.
@@ -86,23 +86,13 @@ class PairedComparison:
     interval_high: float | None = None  # upper end
 
 
-PAIRED_TEST_SCHEMA = {
-    "dataset": pl.String(),
-    "subset": pl.String(),
-    "method_a": pl.String(),
-    "method_b": pl.String(),
-    "n": pl.Int64(),
-    "n_blocks": pl.Int64(),
-    "block_days": pl.Int64(),
-    "n_equal": pl.Int64(),
-    "mean_difference": pl.Float64(),
-    "p_value": pl.Float64(),
-    "p_two_sided": pl.Float64(),
+PAIRED_TEST_SCHEMA: dict[str, pl.DataType] = {
+    **dict.fromkeys(("dataset", "subset", "method_a", "method_b"), pl.String()),
+    **dict.fromkeys(("n", "n_blocks", "block_days", "n_equal"), pl.Int64()),
+    **dict.fromkeys(("mean_difference", "p_value", "p_two_sided"), pl.Float64()),
     "rank_sign": pl.Int64(),
-    "interval_low": pl.Float64(),
-    "interval_high": pl.Float64(),
-    "seeds_a": pl.Int64(),
-    "seeds_b": pl.Int64(),
+    **dict.fromkeys(("interval_low", "interval_high"), pl.Float64()),
+    **dict.fromkeys(("seeds_a", "seeds_b"), pl.Int64()),
     "seeds": pl.String(),
     "sd_between_seeds": pl.Float64(),
     "budget": pl.String(),

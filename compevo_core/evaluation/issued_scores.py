@@ -1,22 +1,18 @@
 """Scores of issued forecasts: by day and by step, skill over the last days, alarms of daily use.
 
 What belongs here: which issued days can be scored, their rows, what persistence would have said,
-how a revised truth is noted; skill by series and pooled over 7, 28 and 365 days; tests for errors
-that drift and for a band that covers too much or too little; how good a publisher's forecast is by
-month, series and time of the day, compared with every method. What does not: issuing
-(``forecast.issued``), metrics (``evaluation.metrics``), what an alarm does (the asset checks).
+how a revised truth is noted; skill by series and pooled; tests for errors that drift and for a band
+that covers too much or too little. What does not: issuing (``forecast.issued``), metrics
+(``evaluation.metrics``), what an alarm does (the asset checks).
 
-Everything is computed from the sealed records and from the series as they are stored now, so anyone
-who has both gets the same rows.
-
-A row says how good one method was for one series on one day, known until one instant. Scoring again
-changes nothing; where the truth was revised, the scores are new, ``revision`` counts it, and
-``first_mae`` keeps the first score. Skill is 1 - MAE / MAE of the reference, over the days and
-series that both have.
+A row says how good one method was for one series on one day, known until one instant, from the
+sealed record and the series as stored now. Where the truth was revised, the scores are new,
+``revision`` counts it, and ``first_mae`` keeps the first score. Skill is 1 - MAE / MAE of the
+reference, over the days and series that both have.
 
 Drift is looked for with a self-starting CUSUM chart (Hawkins 1987, The Statistician 36, 299-315):
-each day is compared with the mean and deviation of the days before it, so that no long calibration
-is needed, and the sums of Page (1954, Biometrika 41, 100-115) tell when errors have grown.
+each day is compared with the mean and deviation of the days before it, and the sums of Page (1954,
+Biometrika 41, 100-115) tell when errors have grown.
 
 Shapes: D days, H horizon, Q levels of quantiles.
 """
@@ -59,6 +55,10 @@ from compevo_core.forecast.issued import (
 
 MIDNIGHT, ISSUE_TIME = "midnight", "issue-time"
 PERSISTENCE, WEEKLY = "persistence", "weekly"
+TRUTH = "truth"
+DayTruth = Mapping[str, FloatArray]
+"""The truth (H,) of one series on one day, and what repeating the past would have said."""
+
 MIDNIGHT_GRACE = timedelta(hours=3)
 """How long after midnight a forecast that knows to midnight is on time; one step where longer."""
 
@@ -144,19 +144,6 @@ class ScoredRows:
     waiting: int  # issued forecasts of one series whose day is not over in the stored data
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _DayTruth:
-    """The truth (H,) of one series on one day, and what repeating the past would have said."""
-
-    truth_H: FloatArray
-    repeated: Mapping[str, FloatArray]
-
-    @property
-    def hash(self) -> str:
-        parts = (self.truth_H, *self.repeated.values())
-        return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
-
-
 def score_issued(
     root: Path,
     series_by_id: Mapping[str, GriddedSeries],
@@ -182,14 +169,13 @@ def score_issued(
         facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
         forecast: IssuedForecast | None = None
         for series in facts["series"]:
-            # A window id is data set, series and origin.
-            entity, series_id = str(series["entity"]), str(series["window_id"]).split("|")[1]
-            truth = _find_truth(series_by_id.get(series_id), facts)
+            entity = str(series["entity"])
+            truth = _find_truth(series_by_id.get(_name_series(series)), facts)
             if truth is None:
                 waiting += 1
                 continue
             key = (_name_day(facts), entity, name_known_to(facts), count_issue(folder))
-            if known_hashes.get(key) == (truth.hash, facts["hash"]):
+            if known_hashes.get(key) == (_hash_truth(truth), facts["hash"]):
                 continue
             forecast = forecast or read_issued(folder, chain)
             issue = {"issue": count_issue(folder), "scored_at": scored_at}
@@ -209,28 +195,46 @@ def name_known_to(facts: Mapping[str, Any]) -> str:
     return MIDNIGHT if facts["information_until"] == facts["origin_utc"] else ISSUE_TIME
 
 
-def _find_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> _DayTruth | None:
+def _find_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> DayTruth | None:
     """Return the truth of a day; None where the day is not over, or nothing of it was measured."""
-    if series is None:
-        return None
-    origin_utc = datetime.fromisoformat(facts["origin_utc"])
-    position = locate_origin(series, origin_utc)
+    truth_H = _cut_truth(series, facts)
     horizon = int(facts.get("horizon", DEFAULT_STEPS))
-    truth_H = cut_targets(series, position, horizon)
-    if position < 0 or truth_H.size < horizon or np.isnan(truth_H).all():
+    if series is None or truth_H.size < horizon or np.isnan(truth_H).all():
         return None
 
-    until = datetime.fromisoformat(facts["information_until"])
+    origin_utc, until = (
+        datetime.fromisoformat(facts[name]) for name in ("origin_utc", "information_until")
+    )
+    position = locate_origin(series, origin_utc)
     known_end = position - count_steps(until, origin_utc, series.step)
-    season = count_season_steps(series.step)
+    periods = {
+        PERSISTENCE: count_season_steps(series.step),
+        WEEKLY: max(1, timedelta(days=7) // series.step),
+    }
     repeated = {
-        PERSISTENCE: repeat_known(series, position, known_end, season, horizon),
-        WEEKLY: repeat_known(
-            series, position, known_end, max(1, timedelta(days=7) // series.step), horizon
-        ),
+        name: repeat_known(series, position, known_end, period, horizon)
+        for name, period in periods.items()
     }
     complete = {name: values for name, values in repeated.items() if np.isfinite(values).all()}
-    return _DayTruth(truth_H=truth_H, repeated=complete)
+    return {TRUTH: truth_H, **complete}
+
+
+def _hash_truth(truth: DayTruth) -> str:
+    return hashlib.sha256(b"".join(part.tobytes() for part in truth.values())).hexdigest()
+
+
+def _cut_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> FloatArray:
+    """Return what was measured at the steps of a forecast, as far as the series reaches."""
+    if series is None:
+        return np.empty(0)
+    position = locate_origin(series, datetime.fromisoformat(facts["origin_utc"]))
+    horizon = int(facts.get("horizon", DEFAULT_STEPS))
+    return cut_targets(series, position, horizon) if position >= 0 else np.empty(0)
+
+
+def _name_series(facts: Mapping[str, Any]) -> str:
+    """Return the id of a forecast series: a window id is data set, series and origin."""
+    return str(facts["window_id"]).split("|")[1]
 
 
 def repeat_known(
@@ -249,7 +253,7 @@ def repeat_known(
     return np.where(sources_H >= 0, values_H, np.nan)
 
 
-def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Iterator[dict[str, Any]]:
+def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterator[dict[str, Any]]:
     """Yield a row for every method of an issued forecast, and for repeating the past."""
     facts = forecast.facts
     shared = {
@@ -258,7 +262,7 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
         "known_to": name_known_to(facts),
         "unit": forecast.unit,
         "revision": 0,
-        "truth_hash": truth.hash,
+        "truth_hash": _hash_truth(truth),
         "forecast_hash": forecast.hash,
         "artifact_hash": str(facts["artifact_hash"]),
         "information_until": datetime.fromisoformat(facts["information_until"]),
@@ -266,16 +270,17 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
         "is_on_time": is_on_time(forecast),
     }
     by_level = {level: forecast.select_points(entity, level) for level in LEVELS}
-    points = {**forecast.select_points(entity), **truth.repeated}
-    y_1H = truth.truth_H[None]
-    inside = _check_day(forecast, entity, truth.truth_H)
+    truth_H, repeated = truth[TRUTH], {k: v for k, v in truth.items() if k != TRUTH}
+    points = {**forecast.select_points(entity), **repeated}
+    y_1H = truth_H[None]
+    inside = _check_day(forecast, entity, truth_H)
 
     for method, values_H in points.items():
         # A prior that one agent corrects is not a forecast that anybody would use by itself.
         if method.startswith(BASE):
             continue
         errors = score(y_1H, values_H[None])
-        unknown_H = np.full(len(truth.truth_H), np.nan)
+        unknown_H = np.full(len(truth_H), np.nan)
         quantiles_QH = np.stack([by_level[level].get(method, unknown_H) for level in LEVELS])
         quantiles_1QH = quantiles_QH[None]
         if method == PUBLISHED:
@@ -356,53 +361,47 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
     ``rows`` follow ``SCORED_SCHEMA``, the result ``SKILL_SCHEMA``; a span ends with the last scored
     day of its ``known_to``. Of several issues the newest counts, on time and filled in later apart.
     """
-    rows = select_standing(rows, "is_on_time")
-    members = sorted(name for name in set(rows["method"]) if name.startswith(MEMBER))
-    parts = [_measure_against(rows, reference, reference) for reference in REFERENCES]
-    if members:
-        # A member that lacks days is not compared with those that have them.
-        each = [_measure_against(rows, member, BEST_MEMBER) for member in members]
-        ranked = pl.concat(each).sort(
-            [*_GROUP, "n_days", "reference_mae"], descending=[*[False] * 4, True, False]
-        )
-        parts.append(ranked.unique(_GROUP, keep="first", maintain_order=True))
-    return pl.concat(parts).sort(*_TIMING, "span_days", "reference", "entity")
-
-
-def _pair_days(rows: pl.DataFrame, reference: str) -> pl.DataFrame:
-    """Return the errors of the forecast and a reference by day, series and ``known_to``."""
-    keys = [*_TIMING, "day", "entity"]
-    errors = rows.filter(pl.col("method") == METHOD).select(*keys, "n_points", "mae")
-    other = rows.filter(pl.col("method") == reference).select(*keys, reference_mae="mae")
-    return errors.join(other, on=keys, how="inner").sort(keys)
-
-
-def _measure_against(rows: pl.DataFrame, reference: str, name: str) -> pl.DataFrame:
-    last_days = rows.filter(pl.col("method") == METHOD).group_by(_TIMING)
-    pairs = _pair_days(rows, reference).join(
-        last_days.agg(pl.col("day").max().alias("last_day")), on=_TIMING
-    )
+    pairs = _pair_days(select_standing(rows, "is_on_time"))
+    issued = pairs.filter(pl.col("reference") == METHOD)
+    last_days = issued.group_by(_TIMING).agg(pl.col("day").max().alias("last_day"))
     both = pl.concat([pairs, pairs.with_columns(pl.lit(POOLED).alias("entity"))])
+    age = pl.col("last_day") - pl.col("day")
+    recent = pl.concat(
+        both.join(last_days, on=_TIMING)
+        .filter(age < timedelta(days=days))
+        .with_columns(pl.lit(days).cast(pl.Int64).alias("span_days"))
+        for days in SPANS_DAYS
+    )
+
     # By points: a day of which half is missing counts half.
     weight = pl.col("n_points")
-    spans = []
-    for days in SPANS_DAYS:
-        recent = both.filter(pl.col("day") > pl.col("last_day") - timedelta(days=days))
-        means = recent.group_by(*_TIMING, "entity").agg(
-            pl.col("day").n_unique().cast(pl.Int64).alias("n_days"),
-            ((pl.col("mae") * weight).sum() / weight.sum()).alias("mae"),
-            ((pl.col("reference_mae") * weight).sum() / weight.sum()).alias("reference_mae"),
-            pl.col("last_day").first(),
-        )
-        spans.append(
-            means.with_columns(
-                pl.lit(days).cast(pl.Int64).alias("span_days"),
-                pl.lit(name).alias("reference"),
-                (1 - pl.col("mae") / pl.col("reference_mae")).alias("skill"),
-            )
-        )
-    columns = [pl.col(column).cast(kind) for column, kind in SKILL_SCHEMA.items()]
-    return pl.concat(spans).select(columns)
+    mae, reference_mae = (
+        (pl.col(name) * weight).sum() / weight.sum() for name in ("mae", "reference_mae")
+    )
+    means = recent.group_by(*_GROUP, "reference").agg(
+        n_days=pl.col("day").n_unique().cast(pl.Int64),
+        mae=mae,
+        reference_mae=reference_mae,
+        skill=1 - mae / reference_mae,
+        last_day=pl.col("last_day").first(),
+    )
+    # A member that lacks days is not compared with those that have them.
+    best = (
+        means.filter(pl.col("reference").str.starts_with(MEMBER))
+        .sort("n_days", "reference_mae", "reference", descending=[True, False, False])
+        .unique(_GROUP, keep="first", maintain_order=True)
+        .with_columns(pl.lit(BEST_MEMBER).alias("reference"))
+    )
+    skill = pl.concat([means.filter(pl.col("reference").is_in(REFERENCES)), best])
+    return skill.select(list(SKILL_SCHEMA)).sort(*_TIMING, "span_days", "reference", "entity")
+
+
+def _pair_days(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the errors of the forecast and of each method on the same days, by its name."""
+    keys = [*_TIMING, "day", "entity"]
+    errors = rows.filter(pl.col("method") == METHOD).select(*keys, "n_points", "mae")
+    others = rows.select(*keys, reference="method", reference_mae="mae")
+    return errors.join(others, on=keys).sort(keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,8 +440,10 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
     issued = rows.filter((pl.col("known_to") == known_to) & (pl.col("method") == METHOD))
     newest = issued.sort("day").tail(1)["artifact_hash"]
     same_model = issued.filter(pl.col("artifact_hash").is_in(newest.implode()))
-    pairs = _pair_days(rows.filter(pl.col("known_to") == known_to), reference).join(
-        same_model.select("day", "entity"), on=["day", "entity"]
+    pairs = (
+        _pair_days(rows.filter(pl.col("known_to") == known_to))
+        .filter(pl.col("reference") == reference)
+        .join(same_model.select("day", "entity"), on=["day", "entity"])
     )
 
     # Of each series first: a large one would hide the drift of a small one.
@@ -557,8 +558,16 @@ def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.D
     for folder in list_records(root, chain):
         # Later issues have a number behind the name and come after the first.
         newest[folder.parent.name, "-".join(folder.name.split("-")[:2])] = folder
-    parts = [_score_steps(read_issued(folder, chain), series_by_id) for folder in newest.values()]
-    rows = pl.concat([pl.DataFrame(schema=_STEP_SCHEMA), *parts])
+    rows = pl.concat(
+        [
+            pl.DataFrame(schema=_STEP_SCHEMA),
+            *(
+                steps
+                for folder in newest.values()
+                for steps in _list_steps(read_issued(folder, chain), series_by_id)
+            ),
+        ]
+    )
 
     error, has_band = pl.col("value") - pl.col("truth"), pl.col("low").is_not_null()
     is_inside = (pl.col("low") <= pl.col("truth")) & (pl.col("truth") <= pl.col("high"))
@@ -582,56 +591,34 @@ _STEP_SCHEMA = {name: OPERATOR_SCHEMA[name] for name in _STEP_GROUP} | dict.from
 )
 
 
-def _score_steps(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries]) -> pl.DataFrame:
-    """Return value, band and truth of every method at each step whose truth is known."""
-    keys = ["entity", "method", "start_utc"]
-    rows = issued.rows.filter(~pl.col("method").str.starts_with(BASE))
-    low, high = (
-        rows.filter(pl.col("quantile") == level).select(*keys, pl.col("value").alias(name))
-        for level, name in ((LOW, "low"), (HIGH, "high"))
-    )
-    band = low.join(high, on=keys).filter(pl.col("low") <= pl.col("high"))
-    points = rows.filter(pl.col("quantile").is_null()).join(band, on=keys, how="left")
-
-    starts = issued.starts
-    is_within = issued.step < timedelta(days=1)
-    local = [start.astimezone(issued.zone) for start in starts]
-    clock = pl.DataFrame(
-        {
-            "start_utc": starts,
-            "month": [f"{start:%Y-%m}" for start in local],
-            "at": [f"{start:{'%H:%M' if is_within else '%d'}}" for start in local],
-        },
-        schema_overrides={"start_utc": UTC_US},
-    )
-    return (
-        points.join(_read_truth(issued, series_by_id), on=["entity", "start_utc"])
-        .join(clock, on="start_utc")
-        .with_columns(
-            known_to=pl.lit(name_known_to(issued.facts)), is_on_time=pl.lit(is_on_time(issued))
-        )
-        .select(pl.col(name).cast(kind) for name, kind in _STEP_SCHEMA.items())
-    )
-
-
-def _read_truth(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries]) -> pl.DataFrame:
-    """Return what was measured at the steps of a forecast, by series."""
-    frames = [
-        pl.DataFrame(schema={"entity": pl.String(), "start_utc": UTC_US, "truth": pl.Float64()})
-    ]
+def _list_steps(
+    issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries]
+) -> Iterator[pl.DataFrame]:
+    """Yield value, band and truth of each series and method at the steps whose truth is known."""
+    local = [start.astimezone(issued.zone) for start in issued.starts]
+    form = "%H:%M" if issued.step < timedelta(days=1) else "%d"
+    shared = {"known_to": name_known_to(issued.facts), "is_on_time": is_on_time(issued)}
+    is_band = pl.col("low") <= pl.col("high")
 
     for facts in issued.facts["series"]:
-        # A window id is data set, series and origin.
-        grid = series_by_id.get(str(facts["window_id"]).split("|")[1])
-        if grid is None:
-            continue
-        first = locate_origin(grid, issued.starts[0])
-        values = grid.observed[first : first + len(issued.starts)] if first >= 0 else np.empty(0)
-        known = [
-            (str(facts["entity"]), start, float(value))
-            for start, value in zip(issued.starts, values, strict=False)
-            if np.isfinite(value)
-        ]
-        frames.append(pl.DataFrame(known, schema=frames[0].schema, orient="row"))
-
-    return pl.concat(frames)
+        entity = str(facts["entity"])
+        truth = _cut_truth(series_by_id.get(_name_series(facts)), issued.facts)
+        low, high = (issued.select_points(entity, level) for level in (LOW, HIGH))
+        for method, values in issued.select_points(entity).items():
+            if method.startswith(BASE):
+                continue
+            columns = {"value": values, "low": low.get(method), "high": high.get(method)}
+            steps = pl.DataFrame(
+                {
+                    "month": [f"{start:%Y-%m}" for start in local[: truth.size]],
+                    "at": [f"{start:{form}}" for start in local[: truth.size]],
+                    "truth": truth,
+                    **{k: None if v is None else v[: truth.size] for k, v in columns.items()},
+                }
+            ).with_columns(entity=pl.lit(entity), method=pl.lit(method), unit=pl.lit(issued.unit))
+            yield (
+                steps.with_columns(**{name: pl.lit(value) for name, value in shared.items()})
+                .filter(pl.col("truth").is_finite())
+                .with_columns(pl.when(is_band).then(pl.col("low", "high")))
+                .select(pl.col(name).cast(kind) for name, kind in _STEP_SCHEMA.items())
+            )

@@ -5,13 +5,14 @@ preventing leaks (``data.context``, ``data.splits``), what a failed check blocks
 Detectors read the source frames again: a window cut wrongly would vouch for itself.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from compevo_core.data.context import MEDIAN, OWN
@@ -21,9 +22,6 @@ from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import LeakageError
 from compevo_core.runtime.files import hash_file
-
-_ValuesByKey = dict[tuple[Any, ...], list[tuple[float, datetime]]]
-"""Values by key, each with the time from which it was available."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +77,14 @@ def find_unavailable_covariates(
     views: Iterable[WindowView], covariates: pl.DataFrame
 ) -> list[Violation]:
     """Find covariates whose value was not known when a view was made, or is in no row."""
-    rows = _index_values(covariates, "entity", "name", "valid_date")
-
-    violations = []
+    claims = []
     for view in views:
         for key, value in view.covariates.items():
             # The key names variable and lag in days: afternoon_temp_k_lag1 is yesterday's value.
             name, _, lag = key.rpartition("_lag")
             day = view.calendar.target_date - timedelta(days=int(lag))
-            if not _was_available(value, rows, (view.entity, name, day), view):
-                detail = f"{key} = {value} has no row for {day} known before {view.known_before}"
-                violations.append(Violation("late covariate", view.window_id, detail))
-    return violations
+            claims.append((view, key, (view.entity, name, day), value))
+    return _find_late("late covariate", claims, covariates, "entity", "name", "valid_date")
 
 
 def find_unavailable_published(
@@ -99,63 +93,56 @@ def find_unavailable_published(
     """Find published forecasts of which a step was not out when a view was made."""
     # A view holds the median: the same number as another quantile does not say that it was out.
     medians = published.filter(pl.col("quantile") == float(MEDIAN))
-    rows = _index_values(medians, "entity", "start_utc")
-
-    violations = []
-    for view in views:
-        if view.published is None:
-            continue  # most days have no published forecast
-
-        for step, value in enumerate(view.published):
-            start = shift(view.origin_utc, step, view.step)
-            if not _was_available(value, rows, (view.entity, start), view):
-                detail = f"step {step} = {value} was not published before {view.known_before}"
-                violations.append(Violation("late forecast", view.window_id, detail))
-                break  # one line a window: an issue that came late is late in all its steps
-    return violations
+    claims = (
+        (view, "published", (view.entity, shift(view.origin_utc, step, view.step)), value)
+        for view in views
+        if view.published is not None
+        for step, value in enumerate(view.published)
+    )
+    return _find_late("late forecast", claims, medians, "entity", "start_utc")
 
 
 def find_unavailable_step_covariates(
     views: Iterable[WindowView], step_covariates: pl.DataFrame
 ) -> list[Violation]:
     """Find covariates by step of which a value was not known when a view was made."""
-    rows = _index_values(step_covariates, "entity", "name", "start_utc")
     names = set(step_covariates["name"].unique().to_list())
 
-    violations = []
+    claims = []
     for view in views:
         for key, values in view.step_covariates.items():
-            # What is derived from published forecasts is not a row of this frame.
             season = view.reference_steps if key.startswith(OWN) else view.season_steps
             name, lag = (key, 0) if key in names else (key.removesuffix("_lag1"), season)
-            if name not in names:
-                continue
-
-            for step, value in enumerate(values):
-                start = shift(view.origin_utc, step - lag, view.step)
-                is_known = value == value
-                if is_known and not _was_available(value, rows, (view.entity, name, start), view):
-                    detail = f"step {step} of {key} = {value} was not known {view.known_before}"
-                    violations.append(Violation("late covariate", view.window_id, detail))
-                    break  # one line a window and name
-    return violations
+            # What is derived from published forecasts is not a row of this frame.
+            for step in np.flatnonzero(np.isfinite(values)) if name in names else ():
+                start = shift(view.origin_utc, int(step) - lag, view.step)
+                claims.append((view, key, (view.entity, name, start), values[step]))
+    return _find_late("late covariate", claims, step_covariates, "entity", "name", "start_utc")
 
 
-def _index_values(frame: pl.DataFrame, *key_columns: str) -> _ValuesByKey:
+def _find_late(
+    kind: str,
+    claims: Iterable[tuple[WindowView, str, tuple[Any, ...], float]],
+    frame: pl.DataFrame,
+    *key_columns: str,
+) -> list[Violation]:
+    """Return what views hold without a row of that value that was available, once for each name.
+
+    A claim is a view, the name and the key of a value in it, whose last part is its time, and the
+    value.
+    """
     # A list for each key: a value can be published again with a correction.
-    rows: _ValuesByKey = {}
-    for *key, value, available in frame.select(*key_columns, "value", "available_at").iter_rows():
-        rows.setdefault(tuple(key), []).append((value, available))
-    return rows
+    rows: dict[tuple[Any, ...], list[tuple[float, datetime]]] = {}
+    for *parts, value, available in frame.select(*key_columns, "value", "available_at").iter_rows():
+        rows.setdefault(tuple(parts), []).append((value, available))
 
-
-def _was_available(
-    value: float, rows: _ValuesByKey, key: tuple[Any, ...], view: WindowView
-) -> bool:
-    # The value must match too: a revision that came later has the same key and another value.
-    return any(
-        known == value and available < view.known_before for known, available in rows.get(key, ())
-    )
+    violations: dict[tuple[str, str], Violation] = {}
+    for view, name, key, value in claims:
+        # The value must match too: a revision that came later has the same key.
+        if not any(v == value and at < view.known_before for v, at in rows.get(key, ())):
+            detail = f"{name} = {value} of {key[-1]} was not known before {view.known_before}"
+            violations.setdefault((view.window_id, name), Violation(kind, view.window_id, detail))
+    return list(violations.values())
 
 
 def find_overlapping_targets(windows: Iterable[Window]) -> list[Violation]:
@@ -168,24 +155,19 @@ def find_overlapping_targets(windows: Iterable[Window]) -> list[Violation]:
     # In the order of origins, the newest end of each split is all that can come too close.
     newest: dict[str, WindowView] = {}
     for view in sorted((window.view for window in windows), key=lambda v: v.origin_utc):
-        violations += _find_missing_embargo(view, newest)
+        for split, other in newest.items():
+            # A horizon separates the targets of two splits.
+            end_utc = shift(other.end_utc, view.horizon, view.step)
+            if split == view.split or view.origin_utc >= end_utc:
+                continue
+            gap = view.origin_utc - other.end_utc
+            detail = f"{view.split} starts {gap} after {split} window {other.window_id} ends"
+            violations.append(Violation("no embargo", view.window_id, detail))
 
         same_split = newest.get(view.split)
         if same_split is None or same_split.end_utc < view.end_utc:
             newest[view.split] = view
     return violations
-
-
-def _find_missing_embargo(
-    view: WindowView, newest: Mapping[str, WindowView]
-) -> Iterator[Violation]:
-    for split, other in newest.items():
-        # A horizon separates the targets of two splits.
-        gap = view.origin_utc - other.end_utc
-        end_utc = shift(other.end_utc, view.horizon, view.step)
-        if split != view.split and view.origin_utc < end_utc:
-            detail = f"{view.split} starts {gap} after {split} window {other.window_id} ends"
-            yield Violation("no embargo", view.window_id, detail)
 
 
 def find_shared_windows(train: WindowSet, test: WindowSet) -> list[Violation]:

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from compevo_core.baselines import (
     PRIORS,
     Baseline,
     FitBaseline,
-    NewsFits,
     SharedFits,
+    add_news,
     find_cost,
     is_applicable,
     list_news_readers,
@@ -44,6 +45,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.comparison import compare_means
 from compevo_core.evaluation.metrics import measure_window_errors
+from compevo_core.evaluation.news_audit import NewsErrors
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.training.prior import MIXTURE
 
@@ -77,24 +79,16 @@ class MethodScore:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NewsCheck:
-    """The errors of a method on validation with news and without, MAE in the series' unit."""
+class NewsCheck(NewsErrors):
+    """The errors of a method on validation with news and without."""
 
     method: str  # the best without news
-    articles: int  # that windows of train and validation name
-    own: float
-    none: float
-    swapped: float  # with another day's news
     helps: bool  # more than by chance, and more than another day's
 
     @property
     def sentence(self) -> str:
         """The errors in one line, and what follows."""
-        used = "they are used" if self.helps else "they are not used"
-        return (
-            f"{self.articles:,} articles: MAE {self.own:.3g} with them, {self.none:.3g} without, "
-            f"{self.swapped:.3g} with another day's: {used}"
-        )
+        return f"{self.numbers}: {'they are used' if self.helps else 'they are not used'}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,13 +125,7 @@ class MethodChoice:
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_json` returned."""
         fields = {name: value for name, value in raw.items() if name != "sentence"}
-        news = raw.get("news")
-        fields |= {
-            "scores": tuple(MethodScore(**score) for score in raw["scores"]),
-            "members": tuple(raw["members"]),
-            "news": news and NewsCheck(**news),
-        }
-        return cls(**fields)
+        return TypeAdapter(cls).validate_python(fields)
 
 
 def configure_method(
@@ -223,7 +211,7 @@ def choose_method(
         )
     days = [view.calendar.target_date for view in known.views()]
     known = _thin(known)
-    fit = NewsFits(fit or SharedFits(), news)
+    fit = add_news(fit or SharedFits(), news)
     left_out: dict[str, str] = {}
     candidates = []
     origins = sorted({view.origin_utc for view in train.views()})
@@ -335,12 +323,10 @@ def _measure_scales(train: WindowSet, windows: WindowSet) -> FloatArray:
 
     NaN for a series without any; one for all where there is no other.
     """
-    views = train.views()
-    errors_N = np.abs(train.truth() - Persistence.fit(train).predict(views))
-    entity_N = np.array([view.entity for view in views])
+    errors_NH = np.abs(train.truth() - Persistence.fit(train).predict(train.views()))
+    entity_N = np.array([view.entity for view in train.views()])
     scales = {
-        name: float(mean_known(errors_N[entity_N == name].ravel(), axis=0))
-        for name in train.entities
+        name: mean_known(errors_NH[entity_N == name].ravel(), axis=0) for name in train.entities
     }
     scale_N = np.array([scales[view.entity] for view in windows.views()])
     scale_N[~(scale_N > 0)] = np.nan
@@ -434,30 +420,25 @@ def _list_applicable(train: WindowSet, val: WindowSet) -> list[str]:
 
 
 def _measure_mixture(experience: "Experience", scaler: Scaler, windows: WindowSet) -> FloatArray:
-    """Return the errors (N,) of the mixture in the windows' unit."""
-    scaled_NH = experience.mixture_NH[_find_rows(experience, windows)]
-    views = windows.views()
-    in_unit = [scaler.unscale(z_H, view.entity) for z_H, view in zip(scaled_NH, views, strict=True)]
-    return measure_window_errors(windows.truth(), np.stack(in_unit))
+    """Return the errors (N,) of the mixture in the windows' unit.
 
-
-def _find_rows(experience: "Experience", windows: WindowSet) -> list[int]:
-    """Return the row of each window in an experience; DataError if one is missing."""
+    DataError if it has not forecast one of them.
+    """
     keys = zip(experience.entity_N, experience.origin_N, experience.unknown_N, strict=True)
     row_of = {
         (experience.entities[entity], int(origin), int(unknown)): row
         for row, (entity, origin, unknown) in enumerate(keys)
     }
-    views = windows.views()
-    wanted = [
-        (view.entity, minute, view.unknown_steps)
-        for view, minute in zip(views, count_minutes(views), strict=True)
-    ]
-
-    missing = [key for key in wanted if key not in row_of]
+    forecasts, missing = [], []
+    for view, minute in zip(windows.views(), count_minutes(windows.views()), strict=True):
+        row = row_of.get((view.entity, minute, view.unknown_steps))
+        if row is None:
+            missing.append(view.entity)
+        else:
+            forecasts.append(scaler.unscale(experience.mixture_NH[row], view.entity))
     if missing:
         raise DataError(
-            f"{len(missing)} of {len(wanted)} validation windows were not forecast, the first of "
-            f"{missing[0][0]}: train the population again on today's windows"
+            f"{len(missing)} of {len(windows)} validation windows were not forecast, the first of "
+            f"{missing[0]}: train the population again on today's windows"
         )
-    return [row_of[key] for key in wanted]
+    return measure_window_errors(windows.truth(), np.stack(forecasts))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compevo_core.data.arrays import BoolArray, FloatArray
+from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.view import Window
 from compevo_core.errors import DataError
@@ -103,6 +103,11 @@ def score(
     is_large = np.abs(truth) >= max(mape_threshold, _SMALLEST_TRUTH)
     total = float(np.abs(truth).sum())
     mse = float(np.mean(error**2))
+    mase = None
+    # One window without a scale makes the mean undefined; leaving it out would hide that.
+    if mase_scale_N is not None and (np.isfinite(mase_scale_N) & (mase_scale_N > 0)).all():
+        scale_NH = np.broadcast_to(mase_scale_N[:, None], y_NH.shape)
+        mase = float(np.mean(error / scale_NH[is_observed_NH]))
 
     return Scores(
         n_windows=y_NH.shape[0],
@@ -117,7 +122,7 @@ def score(
         mape_skipped=int((~is_large).sum()),
         mape_threshold=mape_threshold,
         wape_pct=100 * float(error.sum()) / total if total > 0 else None,
-        mase=_mase(error, is_observed_NH, mase_scale_N),
+        mase=mase,
     )
 
 
@@ -145,23 +150,7 @@ def measure_naive_error(train: Iterable[Window]) -> dict[str, float]:
 
 def measure_window_errors(y_NH: FloatArray, forecast_NH: FloatArray) -> FloatArray:
     """Return the mean absolute error of every window (N,); NaN where all its truths are masked."""
-    is_observed_NH = np.isfinite(y_NH)
-    n_observed_N = is_observed_NH.sum(axis=1)
-
-    with np.errstate(invalid="ignore"):  # masked truths give NaN differences, which are not used
-        difference_NH = np.abs(forecast_NH - y_NH)
-    # Sum and count in place of nanmean, which warns for every window without an observation.
-    total_N = np.where(is_observed_NH, difference_NH, 0.0).sum(axis=1)
-    return np.where(n_observed_N > 0, total_N / np.maximum(n_observed_N, 1), np.nan)
-
-
-def _mase(error: FloatArray, is_observed_NH: BoolArray, scale_N: FloatArray | None) -> float | None:
-    # One window without a scale makes the mean undefined; leaving it out would hide that.
-    if scale_N is None or not (np.isfinite(scale_N) & (scale_N > 0)).all():
-        return None
-
-    scale_NH = np.broadcast_to(scale_N[:, None], is_observed_NH.shape)
-    return float(np.mean(error / scale_NH[is_observed_NH]))
+    return mean_known(np.abs(forecast_NH - y_NH), axis=1)
 
 
 def score_quantiles(y_NH: FloatArray, quantiles_NQH: FloatArray) -> dict[str, float | None]:
@@ -176,7 +165,20 @@ def score_quantiles(y_NH: FloatArray, quantiles_NQH: FloatArray) -> dict[str, fl
             f"truth is {y_NH.shape} but the quantiles are {quantiles_NQH.shape}; give (N, "
             f"{len(LEVELS)}, H): a quantile at each of {', '.join(map(str, LEVELS))}"
         )
-    truth, by_level = _select_points(y_NH, quantiles_NQH)
+    # A level that one window lacks is left out: its score would be one of other windows.
+    has_level_Q = np.isfinite(quantiles_NQH).all(axis=(0, 2))
+    known_NQH = quantiles_NQH[:, has_level_Q]
+    crossings = np.argwhere(np.diff(known_NQH, axis=1) < 0)
+    if len(crossings):
+        window, _, step = crossings[0]
+        raise DataError(
+            f"quantiles of window {window}, step {step} cross; a higher level needs a higher value"
+        )
+
+    is_observed_NH = np.isfinite(y_NH)
+    truth = y_NH[is_observed_NH]
+    levels = np.array(LEVELS)[has_level_Q].tolist() if truth.size else []
+    by_level = {level: known_NQH[:, row][is_observed_NH] for row, level in enumerate(levels)}
 
     pinball: dict[float, float] = {}
     below: dict[float, float] = {}
@@ -199,25 +201,3 @@ def score_quantiles(y_NH: FloatArray, quantiles_NQH: FloatArray) -> dict[str, fl
             scores[f"coverage_{name}"] = float(is_inside.mean())
             scores[f"width_{name}"] = float((by_level[high] - by_level[low]).mean())
     return scores
-
-
-def _select_points(
-    y_NH: FloatArray, quantiles_NQH: FloatArray
-) -> tuple[FloatArray, dict[float, FloatArray]]:
-    """Return observed truths (P,) and their quantiles by level, of the levels all windows have.
-
-    A level that one window lacks is left out: its score would be one of other windows.
-    """
-    has_level_Q = np.isfinite(quantiles_NQH).all(axis=(0, 2))
-    known_NQH = quantiles_NQH[:, has_level_Q]
-    crossings = np.argwhere(np.diff(known_NQH, axis=1) < 0)
-    if len(crossings):
-        window, _, step = crossings[0]
-        raise DataError(
-            f"quantiles of window {window}, step {step} cross; a higher level needs a higher value"
-        )
-
-    is_observed_NH = np.isfinite(y_NH)
-    levels = np.array(LEVELS)[has_level_Q].tolist() if is_observed_NH.any() else []
-    by_level = {level: known_NQH[:, row][is_observed_NH] for row, level in enumerate(levels)}
-    return y_NH[is_observed_NH], by_level

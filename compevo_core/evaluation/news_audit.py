@@ -4,14 +4,10 @@ What belongs here: the test of a numeric method's errors against the news that w
 which effect it would have seen. What does not: the reading (``baselines.news_ridge``), whether a
 trained model uses it (``evaluation.method_choice``), the paper's audit of agents (the wing).
 
-The test is what one column of the news explains at most, in what it explains by chance: the weight
-of a word in the articles of the last day, three days or week, or one of the directions in which
-their sentences differ most. Chance is errors that were moved on against the news by whole weeks.
-So recurring news, drift and the choice among many columns raise no alarm. A null says something
-only with its power: effects are planted on the days of words drawn by chance, in errors that were
-moved on, and must be seen.
-
-Errors with and without the news are measured on later parts of the table, by fits on earlier ones.
+The test is what one column of the news explains at most, the weight of a word or a direction of
+sentences over one day, three or seven, against errors that were moved on by whole weeks: recurring
+news, drift and the choice among many columns raise no alarm. A null says something only with its
+power: effects planted on the days of random words, in errors that were moved on, must be seen.
 
 Shapes: N windows, R rows (windows of one instant), K columns, H horizon, S shapes of an error.
 """
@@ -46,13 +42,27 @@ _SPANS = ((1,), (3,), (7,))  # days of news
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewsAudit:
-    """What the news of a table tells of it; errors in the series' unit, on later parts of it."""
+class NewsErrors:
+    """Mean absolute errors of one method, in the series' unit."""
 
-    articles: int
-    own: float  # mean absolute error with the news that was known
+    articles: int  # that the windows name
+    own: float  # with the news that was known
     none: float  # without
     swapped: float  # with another day's
+
+    @property
+    def numbers(self) -> str:
+        """The errors in words."""
+        return (
+            f"{self.articles:,} articles: MAE {self.own:.3g} with them, {self.none:.3g} without, "
+            f"{self.swapped:.3g} with another day's"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewsAudit(NewsErrors):
+    """What the news of a table tells of it, measured on later parts of it."""
+
     p_value: float  # share of moves that explain as much, one at least
     is_seen: bool  # whether the errors follow the news more than by chance
     power: float | None  # smallest of :data:`EFFECTS` that would be seen; None for none
@@ -65,10 +75,7 @@ class NewsAudit:
     @property
     def verdict(self) -> str:
         """The answer in words."""
-        numbers = (
-            f"{self.articles:,} articles: MAE {self.own:.3g} with them, {self.none:.3g} without, "
-            f"{self.swapped:.3g} with another day's (p = {self.p_value:.2g})"
-        )
+        numbers = f"{self.numbers} (p = {self.p_value:.2g})"
         if self.is_seen and self.own < min(self.none, self.swapped):
             return f"Yes, the news helps. {numbers}."
         if self.is_seen:

@@ -1,16 +1,18 @@
 """Result rows: the scores of one method on one set of windows, with what identifies them.
 
 What belongs here: the columns of a row, scoring a forecaster into one row an entity and one pooled,
-writing rows. What does not: metrics (``evaluation.metrics``), paired tests
+writing rows and the configurations that they name
+by hash. What does not: metrics (``evaluation.metrics``), paired tests
 (``evaluation.comparison``). Scores are in physical units on the original truth (paper 5.1).
 
 Shapes: N windows, Q levels of quantiles, H horizon.
 """
 
 import calendar as month_calendar
+import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,7 +35,7 @@ from compevo_core.evaluation.metrics import (
     score,
     score_quantiles,
 )
-from compevo_core.runtime.files import write_atomically
+from compevo_core.runtime.files import file_lock, read_json, write_atomically, write_text
 
 POOLED = "pooled"  # entity of the row over all windows
 
@@ -79,27 +81,19 @@ class Identity(MethodFacts):
     """What a row says about the run that made it; the windows say the rest.
 
     ``baselines.base.MethodFacts`` describes the facts of the fitted method.
-
-    Attributes:
-        method: name of the method; empty: the forecaster's name.
-        subset: name of the scope that was scored.
-        seed: seed of the fit or training.
-        seconds: time that forecasting took; measured if None.
-        parse_failure_rate: share of unreadable answers; None where none is parsed.
-        refit: whether the model was trained once more on train and validation; None for methods
-            without a configuration.
-        budget: name of what the fit could spend; empty where that changes nothing.
     """
 
     experiment: str
-    method: str = ""
-    subset: str = ""
-    seed: int = 0
+    method: str = ""  # empty: the forecaster's name
+    subset: str = ""  # name of the scope that was scored
+    seed: int = 0  # of the fit or training
     commit: str = ""
-    seconds: float | None = None
-    parse_failure_rate: float | None = None
+    seconds: float | None = None  # that forecasting took; measured if None
+    parse_failure_rate: float | None = None  # share of unreadable answers; None: none is parsed
+    # Whether the model was trained once more on train and validation; None for methods without a
+    # configuration
     refit: bool | None = None
-    budget: str = ""
+    budget: str = ""  # name of what the fit could spend; empty where that changes nothing
 
 
 def hash_without_seed(config: RunConfig) -> str:
@@ -154,13 +148,11 @@ def evaluate(
     forecasts of a wrong shape.
     """
     # A row is about one split and one unit; a mean over two would be about neither.
-    split = _require_single(windows, "split")
-    unit = _require_single(windows, "unit")
+    split, unit = (_require_single(windows, name) for name in ("split", "unit"))
 
     started = clock()
     if isinstance(forecaster, np.ndarray):
-        forecasts_NH = forecaster
-        method = identity.method
+        forecasts_NH, method = forecaster, identity.method
     else:
         forecasts_NH = forecast_windows(forecaster, windows, batch_size)
         method = identity.method or forecaster.name
@@ -168,17 +160,14 @@ def evaluate(
 
     if not method:
         raise DataError("the forecasts have no method name; set Identity.method")
-    if forecasts_NH.shape != (len(windows), windows.horizon):
+    quantiles = np.empty((len(windows), 0)) if quantiles_NQH is None else quantiles_NQH
+    if forecasts_NH.shape != (len(windows), windows.horizon) or len(quantiles) != len(windows):
         raise DataError(
-            f"{method}: forecasts of shape {forecasts_NH.shape} for {len(windows)} windows; "
-            "forecast every window once"
-        )
-    if quantiles_NQH is not None and len(quantiles_NQH) != len(windows):
-        raise DataError(
-            f"{method}: {len(quantiles_NQH)} quantiles for {len(windows)} windows; give quantiles "
-            "for every window once"
+            f"{method}: forecasts of shape {forecasts_NH.shape} and {len(quantiles)} quantiles for "
+            f"{len(windows)} windows; forecast every window once"
         )
 
+    views, truth_NH = windows.views(), windows.truth()
     shared = asdict(identity) | {
         "method": method,
         "dataset": windows.dataset,
@@ -189,12 +178,40 @@ def evaluate(
         "synthetic": bool(windows.manifest.get("synthetic", False)),
         "unit": unit,
     }
-    # The scale comes from train: one from test would let the test data set their own measure.
+    known = DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
+    threshold = float(windows.manifest.get("spec", {}).get("mape_threshold", known))
+    # The scale comes from train: one from test would let the test data set their own measure. An
+    # entity without train windows has none, and NaN makes its MASE null instead of wrong.
     mase_scales = measure_naive_error(train) if train is not None else {}
-    rows = [
-        _score_entity(windows, forecasts_NH, quantiles_NQH, entity, shared, mase_scales)
-        for entity in [*windows.entities, POOLED]
-    ]
+    scale_N = np.array([mase_scales.get(view.entity, np.nan) for view in views])
+
+    rows = []
+    for entity in (*windows.entities, POOLED):
+        selected = [i for i, view in enumerate(views) if entity in (POOLED, view.entity)]
+        scores = score(
+            truth_NH[selected],
+            forecasts_NH[selected],
+            mape_threshold=threshold,
+            mase_scale_N=scale_N[selected],
+        )
+        by_quantile: dict[str, float | None] = dict.fromkeys(QUANTILE_COLUMNS)
+        if quantiles_NQH is not None:
+            by_quantile = score_quantiles(truth_NH[selected], quantiles_NQH[selected])
+
+        counts = [len(views[i].candidate_ids) for i in selected]
+        # One window before the cutoff taints the mean over all of them.
+        first_origin = min(views[i].origin_utc for i in selected)
+        row = shared | asdict(scores) | by_quantile
+        row |= {
+            "entity": entity,
+            "possibly_memorised": _is_possibly_memorised(identity.knowledge_cutoff, first_origin),
+            "leaky": any(views[i].leaky for i in selected),
+            "news_choice_share": (
+                share_with_choice(counts, identity.news_top_k) if identity.news_top_k else None
+            ),
+        }
+        # The scores hold more than a row does.
+        rows.append({name: row[name] for name in RESULT_SCHEMA})
     return pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row")
 
 
@@ -206,44 +223,6 @@ def _require_single(windows: WindowSet, field: str) -> str:
             "select with WindowSet.split"
         )
     return values[0]
-
-
-def _score_entity(
-    windows: WindowSet,
-    forecasts_NH: FloatArray,
-    quantiles_NQH: FloatArray | None,
-    entity: str,
-    shared: dict[str, Any],
-    mase_scales: dict[str, float],
-) -> dict[str, Any]:
-    selected = [i for i, view in enumerate(windows.views()) if entity in (POOLED, view.entity)]
-    views = [windows[i].view for i in selected]
-
-    # An entity without train windows has no scale; NaN makes its MASE null instead of wrong.
-    scale_N = np.array([mase_scales.get(view.entity, np.nan) for view in views])
-    known = DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
-    threshold = float(windows.manifest.get("spec", {}).get("mape_threshold", known))
-    scores = score(
-        windows.truth()[selected],
-        forecasts_NH[selected],
-        mape_threshold=threshold,
-        mase_scale_N=scale_N,
-    )
-
-    by_quantile: dict[str, float | None] = dict.fromkeys(QUANTILE_COLUMNS)
-    if quantiles_NQH is not None:
-        by_quantile = score_quantiles(windows.truth()[selected], quantiles_NQH[selected])
-
-    # One window before the cutoff taints the mean over all of them.
-    first_origin = min(view.origin_utc for view in views)
-    row = shared | asdict(scores) | by_quantile
-    row["entity"] = entity
-    row["possibly_memorised"] = _is_possibly_memorised(shared["knowledge_cutoff"], first_origin)
-    row["leaky"] = any(view.leaky for view in views)
-    top_k = shared["news_top_k"]
-    counts = [len(view.candidate_ids) for view in views]
-    row["news_choice_share"] = share_with_choice(counts, top_k) if top_k else None
-    return {name: row[name] for name in RESULT_SCHEMA}  # the scores hold more than a row does
 
 
 def _is_possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> bool:
@@ -269,3 +248,69 @@ def write_rows(path: Path, rows: pl.DataFrame) -> None:
             f"{path.name}: rows have schema {dict(rows.schema)}; make them with evaluate()"
         )
     write_atomically(path, rows.write_csv)
+
+
+def write_tables(
+    rows: pl.DataFrame,
+    paired_tests: pl.DataFrame,
+    configs: Iterable[RunConfig],
+    results: Path,
+    rows_name: str,
+    paired_name: str,
+) -> Path:
+    """Write result rows, paired tests and the configurations; return the file of result rows."""
+    rows_file = results / f"{rows_name}.csv"
+    write_rows(rows_file, rows)
+    write_atomically(results / f"{paired_name}.csv", paired_tests.write_csv)
+    for config in configs:
+        write_config(results, config)
+    return rows_file
+
+
+def replace_own_rows(
+    path: Path,
+    rows: pl.DataFrame,
+    key: Sequence[str],
+    *,
+    read: Callable[[Path], pl.DataFrame] | None = None,
+    arrange: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
+) -> None:
+    """Replace the rows of a file that many writers share which agree with new ones in ``key``.
+
+    No key may be null. ``read`` returns what the file holds, with the columns of ``rows``, by
+    default in their types; ``arrange`` puts all rows in an order that does not depend on who came
+    first. StoreBusy if others write the file for longer than a minute.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    with file_lock(lock, exclusive=True):
+        if path.exists():
+            # An empty text comes back as a null, and would no longer equal what is written now.
+            stored = read(path) if read else pl.read_csv(path, schema=rows.schema)
+            stored = stored.with_columns(pl.col(pl.String).fill_null(""))
+            rows = pl.concat([stored.join(rows, on=key, how="anti"), rows])
+        write_atomically(path, arrange(rows).write_csv)
+        # Nothing but rows stays in a folder that is committed.
+        lock.unlink()
+
+
+CONFIGS_FOLDER = "configs"
+
+
+def write_config(results: Path, config: RunConfig) -> Path:
+    """Write a configuration into a results folder, named by the hash that rows carry."""
+    path = results / CONFIGS_FOLDER / f"{config.hash}.json"
+    return write_text(path, json.dumps(config.to_dict(), indent=1, sort_keys=True) + "\n")
+
+
+def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the configurations of a results folder by the hash that rows carry.
+
+    DataError if a file is not a JSON object, ConfigError if it holds an unknown setting.
+    """
+    return {
+        path.stem: RunConfig.from_mapping(
+            read_json(path, "restore the file or evaluate the run again")
+        ).to_dict()
+        for path in sorted((results / CONFIGS_FOLDER).glob("*.json"))
+    }

@@ -8,18 +8,19 @@ same scope, so a stored forecast is looked up by window and a missing one is an 
 Shapes: N windows, H horizon.
 """
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from pydantic import AwareDatetime, TypeAdapter
 
 from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.view import Window
+from compevo_core.data.steps import DAY
+from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import write_atomically, write_text
@@ -106,31 +107,34 @@ def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
 
 def _select_by_knowledge(windows: WindowSet, split: str, every: int) -> list[Scope]:
     """Return the windows of a split, those that know less apart and named as such subsets are."""
-    leads = sorted({view.unknown_steps for view in windows.views()})
-    if leads == [0]:
-        return [thin_windows(windows, split, every)]
+
+    def name(view: WindowView) -> str:
+        # Data sets with views that know less have origins at midnight of the market's clock.
+        known = datetime(1, 1, 1, tzinfo=UTC) + (-view.unknown_steps * view.step) % DAY
+        return split + (f"-known-{known:%H%M}" if view.unknown_steps else "")
 
     # A mean over views of midnight and of 17:00 is of neither, and counts every day twice.
-    scopes = []
-    for lead in leads:
-        alike = windows.with_windows(w for w in windows if w.view.unknown_steps == lead)
-        # Data sets with views that know less have origins at midnight of the market's clock.
-        known = datetime(1, 1, 1, tzinfo=UTC) + (-lead * alike[0].view.step) % timedelta(days=1)
-        scope = thin_windows(alike, split + (f"-known-{known:%H%M}" if lead else ""), every)
-        scopes.append(replace(scope, days=windows))
-    return scopes
+    scopes = _group(windows, name, every)
+    is_alike = not any(view.unknown_steps for view in windows.views())
+    return scopes if is_alike else [replace(scope, days=windows) for scope in scopes]
 
 
 def select_month_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
     """Return the windows of the inference split month by month, as ``inference-2026-04``."""
-    by_month: dict[str, list[Window]] = {}
-    for window in windows.split("inference"):
-        month = f"{window.view.calendar.target_date:%Y-%m}"
-        by_month.setdefault(month, []).append(window)
+    inference = windows.split("inference")
+    return _group(inference, lambda v: f"inference-{v.calendar.target_date:%Y-%m}", every)
 
+
+def _group(windows: WindowSet, name: Callable[[WindowView], str], every: int) -> list[Scope]:
+    """Return a scope for each name that views have."""
+    names = [name(view) for view in windows.views()]
     return [
-        thin_windows(windows.with_windows(of_month), f"inference-{month}", every)
-        for month, of_month in sorted(by_month.items())
+        thin_windows(
+            windows.with_windows(w for w, of in zip(windows, names, strict=True) if of == subset),
+            subset,
+            every,
+        )
+        for subset in sorted(set(names))
     ]
 
 
@@ -221,21 +225,16 @@ class ForecastPanel:
     subset: str  # name of the scope that the window belongs to
     entity: str  # region, currency or sensor
     unit: str  # unit of all values
-    origin_utc: datetime  # start of the first forecast interval, with zone
+    origin_utc: AwareDatetime  # start of the first forecast interval
     step_minutes: int  # length of an interval
     history: Sequence[float]  # values before the origin, oldest first
     truth: Sequence[float | None]  # values from the origin on; None where masked
     forecasts: Mapping[str, Sequence[float]]  # values by method
     # (date, title) of the articles the agents chose, newest first. Untrusted text
-    news: Sequence[tuple[str, str]] = ()
+    news: tuple[tuple[str, str], ...] = ()
     synthetic: bool = False  # whether the series is made up
 
     def __post_init__(self) -> None:
-        if self.origin_utc.tzinfo is None:
-            raise DataError(
-                f"panel {self.window_id}: origin_utc has no zone; pass a datetime in UTC"
-            )
-
         # A shorter line would be plotted as one that ends early, without notice.
         for method, values in self.forecasts.items():
             if len(values) != len(self.truth):
@@ -243,6 +242,9 @@ class ForecastPanel:
                     f"panel {self.window_id}: {method} has {len(values)} values, "
                     f"not {len(self.truth)}"
                 )
+
+
+_PANEL = TypeAdapter(ForecastPanel)
 
 
 def build_panels(
@@ -280,7 +282,7 @@ def build_panels(
                 history=view.x.tolist(),
                 truth=window.y.tolist(),
                 forecasts={name: values[position].tolist() for name, values in forecasts.items()},
-                news=[(f"{date:%Y-%m-%d %H:%M}", title) for date, title in articles],
+                news=tuple((f"{date:%Y-%m-%d %H:%M}", title) for date, title in articles),
                 synthetic=is_synthetic,
             )
         )
@@ -289,13 +291,7 @@ def build_panels(
 
 def write_panels(path: Path, panels: Sequence[ForecastPanel]) -> None:
     """Write panels as JSON lines; a NaN in the truth is written as null."""
-    lines = []
-    for panel in panels:
-        # JSON has no NaN, and a reader must not take a masked truth for a number.
-        truth = [None if value is None or value != value else value for value in panel.truth]
-        record = asdict(panel) | {"origin_utc": panel.origin_utc.isoformat(), "truth": truth}
-        lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False))
-    write_text(path, "".join(f"{line}\n" for line in lines))
+    write_text(path, "".join(f"{_PANEL.dump_json(panel).decode()}\n" for panel in panels))
 
 
 def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
@@ -305,11 +301,8 @@ def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
     with path.open(encoding="utf-8") as stream:
         for number, line in enumerate(stream, start=1):
             try:
-                record = json.loads(line)
-                record["origin_utc"] = datetime.fromisoformat(record["origin_utc"])
-                record["news"] = tuple((str(date), str(title)) for date, title in record["news"])
-                panels.append(ForecastPanel(**record))
-            except (ValueError, TypeError, KeyError) as error:
+                panels.append(_PANEL.validate_json(line))
+            except ValueError as error:
                 raise DataError(
                     f"{path}, line {number}: not a forecast panel ({error}); evaluate the run again"
                 ) from error

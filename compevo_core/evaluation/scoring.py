@@ -2,8 +2,9 @@
 
 What belongs here: the scores of one training or of several seeds; the command line and the assets
 call these functions, so that the same run always makes the same rows. What does not: baselines
-(``evaluation.baseline_scores``), how a population forecasts (``forecast.forecaster``), files
-(``evaluation.score_files``), the rules of online weights (``agents.online_selection``).
+(``evaluation.baseline_scores``), how a population forecasts (``forecast.forecaster``), the form of
+its files (``evaluation.result_rows``, ``evaluation.scopes``), the rules of online weights
+(``agents.online_selection``).
 
 Shapes: A agents, D days, N windows of a scope, H horizon, h steps of a part of the day.
 """
@@ -27,10 +28,25 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.baseline_scores import RECALIBRATED
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
-from compevo_core.evaluation.result_rows import Identity, evaluate, hash_without_seed
-from compevo_core.evaluation.scopes import ForecastPanel, Scope, SeedForecasts, build_panels
+from compevo_core.evaluation.result_rows import (
+    Identity,
+    evaluate,
+    hash_without_seed,
+    write_tables,
+)
+from compevo_core.evaluation.scopes import (
+    ForecastPanel,
+    Scope,
+    SeedForecasts,
+    build_panels,
+    one_seed,
+    write_forecasts,
+    write_panels,
+)
 from compevo_core.forecast.prediction import Prediction
+from compevo_core.runtime.files import write_atomically
 from compevo_core.runtime.usage import format_duration
+from compevo_core.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -95,71 +111,51 @@ def forecast_scopes(
     A population that moves on with known errors forecasts the days of a scope in the order of time
     and observes each when it is over. Scopes of the same days share one such pass.
     """
-    if not forecaster.is_daily:
-        return [_forecast_frozen(forecaster, scope, log) for scope in scopes]
-
     passes: dict[str, tuple[Prediction, float]] = {}
     forecasts = []
     for scope in scopes:
-        days = scope.days or scope.windows
+        days = (scope.days if forecaster.is_daily else None) or scope.windows
         if days.hash not in passes:
-            passes[days.hash] = _follow(forecaster, days, log)
+            passes[days.hash] = _forecast(forecaster, days, scope.subset, log)
         prediction, seconds = passes[days.hash]
 
         row_of = {view.window_id: row for row, view in enumerate(days.views())}
         rows = [row_of[view.window_id] for view in scope.windows.views()]
         # Answers that could not be read are counted over the pass, so the others are as well.
-        n_answers = prediction.agents.shape[0] * len(days)
-        share = len(rows) / len(days)
-        forecasts.append(
-            PopulationForecast(
-                prediction=prediction.take(rows), n_answers=n_answers, seconds=seconds * share
-            )
+        forecast = PopulationForecast(
+            prediction=prediction.take(rows),
+            n_answers=prediction.agents.shape[0] * len(days),
+            seconds=seconds * len(rows) / len(days),
         )
+        forecasts.append(forecast)
     return forecasts
 
 
-def _follow(
-    forecaster: "CompEvoForecaster", days: WindowSet, log: logging.Logger
+def _forecast(
+    forecaster: "CompEvoForecaster", windows: WindowSet, name: str, log: logging.Logger
 ) -> tuple[Prediction, float]:
-    started = time.monotonic()
-    logged = 0
+    """Return the forecasts of windows, and the seconds that they took."""
+    started, logged = time.monotonic(), 0
 
     def report(n_done: int) -> None:
         nonlocal logged
-        if n_done - logged >= PROGRESS_DAYS or n_done == len(days):
+        # A language model takes minutes for what a baseline does in a second.
+        most = PROGRESS_DAYS if forecaster.is_daily else PROGRESS_WINDOWS
+        if n_done - logged >= most or n_done == len(windows):
             logged = n_done
-            _log_progress(log, "day by day", n_done, len(days), started)
+            left = (time.monotonic() - started) / n_done * (len(windows) - n_done)
+            log.info(f"{name}: {n_done}/{len(windows)} windows, {format_duration(left)} left")
 
-    prediction = forecaster.follow(days, report)
+    if forecaster.is_daily:
+        prediction = forecaster.follow(windows, report)
+    else:
+        views, parts = windows.views(), []
+        for start in range(0, len(views), PROGRESS_WINDOWS):
+            rows = range(start, min(start + PROGRESS_WINDOWS, len(views)))
+            parts.append((rows, forecaster.predict_by_agent(views[rows.start : rows.stop])))
+            report(rows.stop)
+        prediction = Prediction.join(parts)
     return prediction, time.monotonic() - started
-
-
-def _forecast_frozen(
-    forecaster: "CompEvoForecaster", scope: Scope, log: logging.Logger
-) -> PopulationForecast:
-    views = scope.windows.views()
-    parts = []
-
-    # Progress by batch: a language model takes minutes for what a baseline does in a second.
-    started = time.monotonic()
-    for start in range(0, len(views), PROGRESS_WINDOWS):
-        rows = range(start, min(start + PROGRESS_WINDOWS, len(views)))
-        batch = views[start : start + PROGRESS_WINDOWS]
-        parts.append((rows, forecaster.predict_by_agent(batch)))
-        _log_progress(log, scope.subset, rows.stop, len(views), started)
-    seconds = time.monotonic() - started
-    n_answers = forecaster.config.population.agents * len(views)
-    return PopulationForecast(
-        prediction=Prediction.join(parts), n_answers=n_answers, seconds=seconds
-    )
-
-
-def _log_progress(
-    log: logging.Logger, name: str, n_done: int, n_windows: int, started: float
-) -> None:
-    seconds_left = (time.monotonic() - started) / n_done * (n_windows - n_done)
-    log.info(f"{name}: {n_done}/{n_windows} windows, {format_duration(seconds_left)} left")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +321,40 @@ def compare_seeds(
         forecasts = {name: by_method[name] for name in compared if name in by_method}
         tests += compare_with_opponents(scope, {**forecasts, **baselines}, method)
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
+
+
+REGRET_FOLDER = "regret"  # folder of rows of another form than results, below the results
+
+
+def write_population_scores(
+    scores: PopulationScores,
+    paired_tests: pl.DataFrame,
+    config: RunConfig,
+    results: Path,
+    run: RunFolder,
+    *,
+    rows_name: str,
+    paired_name: str,
+) -> Path:
+    """Write everything that scoring a population leaves behind; return the file of result rows.
+
+    ``<rows_name>.csv``, ``<paired_name>.csv`` and the configuration go to ``results``, forecasts
+    and panels to ``run``.
+    """
+    # Rows first: they took the time, and a report without paired tests or panels is still right.
+    rows_file = write_tables(scores.rows, paired_tests, [config], results, rows_name, paired_name)
+    write_run_forecasts(scores, run)
+    if scores.regret.height:
+        regret_file = results / REGRET_FOLDER / f"{rows_name}.csv"
+        write_atomically(regret_file, scores.regret.write_csv)
+    return rows_file
+
+
+def write_run_forecasts(scores: PopulationScores, run: RunFolder) -> None:
+    """Write forecasts and panels of one model into its run folder."""
+    forecasts = [(scope, one_seed(by_method)) for scope, by_method in scores.predictions]
+    write_forecasts(run.predictions_file, forecasts)
+    write_panels(run.panels_file, scores.panels)
 
 
 REGRET_SCHEMA: dict[str, pl.DataType] = {

@@ -31,7 +31,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights
 from compevo_core.baselines.known_errors import count_minutes
@@ -68,7 +67,6 @@ Pending = dict[str, DayForecasts]  # what was forecast and has not ended, by win
 class DailyState:
     """What a population knows of days that are over."""
 
-    calibration: ErrorCalibration  # shrinkage and fallback, which stay as sealed
     priors: PriorSet  # with their levels, and their fits if they are refitted in use
     weighting: PopulationWeights
     experience: Experience  # forecasts of days whose truth is known
@@ -153,11 +151,12 @@ def select_known(windows: WindowSet, after: int, until: datetime) -> WindowSet:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """A stored state."""
+    """A stored state, and the days that resume from it."""
 
     path: Path  # its folder
     facts: Mapping[str, Any]  # what made it
-    step: int  # of a replay that resumes from it
+    replay: Replay
+    step: int  # of the replay, which comes next
 
 
 class Snapshots:
@@ -170,14 +169,14 @@ class Snapshots:
         self.version = version
         self.damaged: list[str] = []  # states that were removed, as they are not what was kept
 
-    def find(self, windows: WindowSet, until: datetime) -> tuple[Replay, Snapshot] | None:
+    def find(self, windows: WindowSet, until: datetime) -> Snapshot | None:
         """Return the last state that known windows can resume from; this version's first.
 
         ``windows`` are all since the model was sealed, or earlier; their errors must be known by
         ``until``.
         """
         replays: dict[int, Replay] = {}
-        usable: dict[tuple[bool, int], tuple[Replay, Snapshot]] = {}
+        usable: dict[tuple[bool, int], Snapshot] = {}
         for facts_file in self._folder.glob(f"*/[!.]*/{_FACTS_FILE}"):
             facts = self._read_facts(facts_file)
             if facts is None or (facts["format"], facts["model"]) != (_FORMAT, self._model_hash):
@@ -190,7 +189,7 @@ class Snapshots:
             if facts["hash"] in replay.hashes:
                 step = replay.hashes.index(facts["hash"])
                 is_own = facts["made_by"] == self.version
-                usable[is_own, step] = replay, Snapshot(facts_file.parent, facts, step)
+                usable[is_own, step] = Snapshot(facts_file.parent, facts, replay, step)
         return usable[max(usable)] if usable else None
 
     def _read_facts(self, path: Path) -> dict[str, Any] | None:
@@ -219,7 +218,7 @@ class Snapshots:
             return None
         return facts
 
-    def load(self, snapshot: Snapshot, replay: Replay, state: DailyState) -> Pending:
+    def load(self, snapshot: Snapshot, state: DailyState) -> Pending:
         """Bring the sealed state of a model to a snapshot; return forecasts not yet observed."""
         arrays = load_file(snapshot.path / _ARRAYS_FILE)
         state.weighting.set_arrays(dict(_take(arrays, "weighting")))
@@ -229,7 +228,7 @@ class Snapshots:
             state.experience = state.experience.join(
                 Experience.load(state.experience.entities, part)
             )
-        observed = replay.list_observed(snapshot.step)
+        observed = snapshot.replay.list_observed(snapshot.step)
         state.priors.load_observed(snapshot.path, observed, snapshot.facts["fitted_utc"])
         if observed:
             state.known_until = max(window.view.end_utc for window in observed)

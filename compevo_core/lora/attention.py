@@ -1,15 +1,13 @@
 """Attention in every layer of a population's backbone, over packed prompts and over new tokens.
 
-What belongs here: the function that transformers calls, the interface of the backends behind it,
-attention within packed prompts (with gradient), the cache of keys and values that reading them
-leaves, attention of one new token per row, all rows in step. What does not: the layout of prompts
-(``lora.batch``), adapters, the loop over tokens (``lora.sampling``).
+What belongs here: the function that transformers calls, the backends behind it, the cache of keys
+and values. What does not: the layout of prompts (``lora.batch``), the loop over tokens
+(``lora.sampling``).
 
 Without a backend the function is transformers' own, so that the model can still be called as usual.
 A prefix is read once for all members of a group, and a suffix attends to its keys and values
-(shared-prefix attention: Juravsky et al., Hydragen, 2024). One call for all segments of a shape
-takes half the time of a call for each. Samples of one prompt share its keys and values; only their
-own tokens are stored for each.
+(shared-prefix attention: Juravsky et al., Hydragen, 2024). Segments of one shape are one call.
+Samples of one prompt share its keys and values; only their own tokens are stored for each.
 
 Shapes: A adapters, R prompts of an adapter, N = A R, L packed length, P tokens of the longest
 prompt, n samples of a prompt, M = R n, T new tokens, t of them so far, K key/value heads, g query

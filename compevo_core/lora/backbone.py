@@ -1,21 +1,15 @@
 """The frozen model that all adapters share: its layers, and products with their weights.
 
-What belongs here: what is known of a backbone, which of its linear layers get adapters,
-``x W' + bias`` with a weight that never learns, its gradient for ``x``, which kernel computes it,
-weights that several processes hold together, log-probabilities under a frozen vocabulary. What does
-not: adapters (``lora.adapters``), where a model comes from.
+What belongs here: which linear layers get adapters, ``x W' + bias`` with a weight that never
+learns, its gradient for ``x``, weights that processes hold together, log-probabilities under a
+frozen vocabulary. What does not: adapters (``lora.adapters``), where a model comes from.
 
-torch multiplies float32 matrices on a processor by MKL. oneDNN, which torch ships too and which its
-compiler's own code calls, is 1.1 to 1.6 times faster on AMD's processors. On Intel's own, MKL is as
-fast with many rows and two to four times faster with the three of a decoding step
-(``benchmarks/results/engine.csv``, rows ``products``, measures the one that is used).
+torch multiplies float32 matrices on a processor by MKL. oneDNN is 1.1 to 1.6 times faster on AMD's
+processors, and slower on Intel's own (``benchmarks/results/engine.csv``, rows ``products``). Where
+a processor lacks instructions for bfloat16, the same rounded numbers are multiplied in float32.
 
-A processor without instructions for bfloat16 multiplies such matrices at an eighth of its speed in
-float32. There the same rounded numbers are multiplied in float32.
-
-Of a split weight each process holds a slice of the rows. It multiplies the same tokens by it and
-gathers the columns of the others; in the backward pass each multiplies its columns of the gradient
-by its rows, and the parts are summed (decision 12-engine).
+Of a split weight each process holds a slice of the rows, and gathers the columns of the others; in
+the backward pass the parts are summed (decision 12-engine).
 
 Shapes: N tokens, D hidden, V vocabulary.
 """
@@ -102,11 +96,7 @@ def find_adapter_targets(backbone: Backbone) -> list[tuple[int, str, nn.Linear]]
 
 
 def select_first_layers(decoder: Any, count: int) -> Any:  # noqa: ANN401 - transformers' own module
-    """Return a decoder with only the first layers, and without the final norm.
-
-    A second shell around the same modules: the given decoder, its settings and its weights stay as
-    they are, and gradients and recomputation reach the shared layers as usual.
-    """
+    """Return a decoder with only the first layers, a shell without the final norm."""
     shell = copy.copy(decoder)
     # copy.copy shares the dictionary of submodules, which is about to differ.
     shell._modules = dict(decoder._modules)
@@ -143,9 +133,8 @@ def _find_linear_layers(
 def multiply_sharded(x: Tensor, weight: "DTensor", bias: Tensor | None = None) -> Tensor:
     """Compute ``x W' + bias`` with a split weight; the whole product on every process.
 
-    A weight that is split by rows gives columns of the product, which are gathered. A transposed
-    one is split by columns and gives a part of every element, which are summed. The input is equal
-    on every process; the bias is whole, or split as the rows are.
+    A weight split by rows gives columns of the product, which are gathered; a transposed one gives
+    a part of every element, which are summed. The input is equal on every process.
     """
     from torch.distributed.tensor import DTensor, Replicate
 
@@ -191,8 +180,7 @@ def widen(x: Tensor) -> Tensor:
 def attention_type(weight: Tensor) -> torch.dtype:
     """Return the type of attention for products with a frozen weight.
 
-    On every processor torch's fused kernel takes longer in bfloat16 than in float32: three to four
-    times as long in its backward pass.
+    torch's fused kernel on processors takes three to four times as long in bfloat16.
     """
     is_cpu = weight.device.type == "cpu"
     return torch.promote_types(weight.dtype, torch.float32) if is_cpu else product_type(weight)
@@ -234,10 +222,9 @@ def token_logp(
 ) -> Tensor:
     """Return the log-probability (N,) of each id, with a gradient only for the states.
 
-    The scores ``s = W h + bias`` (``cap tanh(s / cap)`` where there is a cap) go through
-    ``softmax(s / temperature)``. They are never held for more than a few tokens: the gradient of
-    each log-probability in its state, (N, D), is computed on the way, and the backward pass needs
-    nothing else. ``cap`` works as in :func:`compevo_core.lora.attention.apply_softcap`.
+    The scores ``W h + bias``, capped as in :func:`compevo_core.lora.attention.apply_softcap`, go
+    through ``softmax(s / temperature)``, a few tokens at a time: the gradient of each in its state,
+    (N, D), is computed on the way.
     """
     out: Tensor = _TokenLogp.apply(states_ND, ids_N, weight_VD, bias_V, temperature, cap)  # type: ignore[no-untyped-call]
     return out

@@ -1,15 +1,11 @@
 """Prompts of several adapters packed without padding between them, shared prefixes stored once.
 
-What belongs here: the layout of token rows in one batch and the indices into it. What does not:
-attention over the layout (``lora.attention``), what the tokens mean.
-
 A prompt group is a prefix and the suffixes that continue it; every suffix ends one prompt. All
 groups of an adapter follow one another in one row, in segments: the prefix, then each distinct
 suffix once. Rows of different adapters are padded to the longest.
 
-Ids are opaque here. Those from the vocabulary size on name rows of a table of embeddings
-(``Population.soft_token_id``). Suffixes are folded by their ids, so equal soft ids must mean equal
-embeddings, and prompts whose embeddings differ need ids that differ.
+Ids from the vocabulary size on name rows of a table of embeddings (``Population.soft_token_id``).
+Suffixes are folded by their ids, so equal soft ids must mean equal embeddings.
 
 Shapes: A adapters, R prompts of an adapter, L packed length, P tokens of the longest prompt, C last
 tokens of each prompt.

@@ -1,10 +1,8 @@
 """All adapters on one frozen backbone, applied in one forward pass.
 
-What belongs here: putting the adapters into the backbone, choosing the active ones, hidden states
-and losses of packed prompts and of tokens behind them, and adapters as PEFT folders, each of which
-loads with plain ``PeftModel.from_pretrained`` to the same outputs. What does not: the adapters'
-arithmetic (``lora.adapters``), layouts (``lora.batch``), attention (``lora.attention``), the loop
-that samples (``lora.sampling``), where prompts come from.
+What belongs here: inserting and choosing adapters, states and losses of packed prompts, adapters as
+PEFT folders, each of which loads with plain ``PeftModel.from_pretrained`` to the same outputs. What
+does not: arithmetic (``lora.adapters``), layouts (``lora.batch``), the sampling loop.
 
 Shapes: A adapters, R prompts of an adapter, N = A R, n samples of a prompt, M = R n, L packed
 length, T tokens, C last tokens of a prompt, D hidden, V vocabulary, S soft tokens of an adapter.
@@ -53,9 +51,8 @@ class Population(nn.Module):
     """Adapters of one or several kinds on one backbone, whose linear layers are replaced.
 
     ``depths`` says for each kind how many of the first layers have it: None is all, 0 none. This
-    process holds the adapters with the numbers ``local``, or all. ``layers`` holds the layers with
-    adapters by their name in the backbone. ConfigError if the backbone has adapters already, is
-    built in a way that adapters would cover in part, or has fewer layers than a depth.
+    process holds the adapters with the numbers ``local``, or all. ConfigError if the backbone has
+    adapters already, would be covered in part, or has fewer layers than a depth.
     """
 
     def __init__(
@@ -120,10 +117,8 @@ class Population(nn.Module):
     def embed(self, ids: Tensor, soft_ASD: Tensor | None = None) -> Tensor:
         """Embed tokens, ids (..., T) to (..., T, D).
 
-        Soft tokens, a table for each of the A rows, need ids (A, T). They enter the first layer as
-        they are, as token embeddings do once a model that scales its embeddings (Gemma) has scaled
-        them: give them the size of what this method returns. ValueError if an id names no row of
-        the vocabulary or of the table.
+        Soft tokens, a table for each of the A rows, need ids (A, T), and enter the first layer as
+        they are: give them the size of what this method returns. ValueError if an id names no row.
         """
         known = self.vocabulary_size + (0 if soft_ASD is None else soft_ASD.shape[1])
         if bool((ids >= known).any()):
@@ -155,12 +150,7 @@ class Population(nn.Module):
         return self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD)
 
     def read_out(
-        self,
-        packed: Batch,
-        embeds_ALD: Tensor | None = None,
-        *,
-        count: int = 1,
-        layers: int = 0,
+        self, packed: Batch, embeds_ALD: Tensor | None = None, *, count: int = 1, layers: int = 0
     ) -> Tensor:
         """Return the hidden states at the last C tokens of every prompt, (A, R, C, D) in float32.
 

@@ -1,9 +1,5 @@
 """Sampling of continuations, a token of all rows at a time.
 
-What belongs here: the settings, what sampling asks of a model, the loop, its random numbers, the
-choice of a token from its logits. What does not: attention of new tokens (``lora.attention``), what
-the tokens mean.
-
 The host looks at what was written every few tokens, and only then: in between, a step (read a token
 of every row, choose the next one) is the same kernels on the same memory, which a GPU launches as
 one CUDA graph. Rows go on behind their end until the host has looked, and lose what they wrote
@@ -97,10 +93,7 @@ class _Writer:
         is_cuda = self.device.type == "cuda"
         self.tokens_per_look = settings.tokens_per_look or (_TOKENS_PER_LOOK if is_cuda else 1)
         self._attention = DecodeAttention(
-            cache,
-            settings.samples,
-            settings.max_new_tokens,
-            is_static=self.tokens_per_look > 1,
+            cache, settings.samples, settings.max_new_tokens, is_static=self.tokens_per_look > 1
         )
         # Of the token that was read last; none yet.
         self._position_Am = cache.count_tokens(settings.samples) - 1

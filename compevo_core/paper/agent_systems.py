@@ -2,8 +2,9 @@
 
 What belongs here: training a system, the sealed model as a method, the parameters that a system
 trains (D.4). What does not: the settings that make a system (``config.run``), its place in the
-ablation (``paper.changes``). All systems have one budget: the preset ``default``, so many updates
-of so many windows; logics may change in the last ones (:data:`EVOLUTION_SHARE`).
+ablation (``paper.changes``), the paper's code (``paper.as_published``). All systems have one
+budget: the preset ``default``, so many updates of so many windows; logics may change in the last
+ones (:data:`EVOLUTION_SHARE`).
 """
 
 import dataclasses
@@ -77,12 +78,17 @@ def spend(budget: Budget, preset: RunConfig) -> dict[str, int]:
 
 def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
     """Train a system, or resume its training where it was stopped."""
+    return fit_sealed(configure_agents(system, inputs), inputs)
+
+
+def fit_sealed(config: RunConfig, inputs: FitInputs) -> "SealedAgents":
+    """Train agents by any settings, or resume their training where it was stopped."""
     # In here, as the command line and Dagster read the table of methods.
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.training.trainer import train
 
+    system = config.population.system
     news = inputs.require_news(system)
-    config = configure_agents(system, inputs)
     # The sealed model is read into memory before a folder of its own goes.
     with tempfile.TemporaryDirectory(prefix=f"compevo-{system}-") as folder:
         training = inputs.training or TrainingPlan(folder=Path(folder))
@@ -208,14 +214,20 @@ def build_meta_model(architecture: Architecture) -> Any:  # noqa: ANN401 - a tra
     """Return the language model on the meta device, which downloads and allocates nothing."""
     # The table of methods is read by commands that need no torch.
     import torch
+
+    with torch.device("meta"):
+        model = build_model(architecture)
+        model.tie_weights()  # else a shared vocabulary matrix would count twice
+    return model
+
+
+def build_model(architecture: Architecture, **settings: object) -> Any:  # noqa: ANN401
+    """Return a transformers model of random weights on torch's present device."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     sizes = {key: getattr(architecture, key) for key in (*SIZES, "head_dim", "tie_word_embeddings")}
-    with torch.device("meta"):
-        config = AutoConfig.for_model(architecture.model_type, **sizes)
-        model = AutoModelForCausalLM.from_config(config)
-        model.tie_weights()  # else a shared vocabulary matrix would count twice
-    return model
+    config = AutoConfig.for_model(architecture.model_type, **sizes, **settings)
+    return AutoModelForCausalLM.from_config(config)
 
 
 def count_built(architecture: Architecture, system: str, *, agents: int, rank: int) -> int:
@@ -227,7 +239,7 @@ def count_built(architecture: Architecture, system: str, *, agents: int, rank: i
 
     from compevo_core.lora.backbone import Backbone
     from compevo_core.runtime.distributed import AgentShards
-    from compevo_core.training.model import build_modules
+    from compevo_core.training.model import SystemModules
 
     settings = {"population.agents": agents, "population.rank": rank}
     config = find_variant(system).configure(RunConfig().with_overrides(settings))
@@ -238,7 +250,7 @@ def count_built(architecture: Architecture, system: str, *, agents: int, rank: i
         # Outside of the meta device: the soft prompt's start is measured, not only shaped.
         neutral_D = torch.zeros(architecture.hidden_size, device="cpu")
         shards = AgentShards(config.population.agents)
-        return build_modules(config, backbone, shards, (), neutral_D).count_trainable()
+        return SystemModules(config, backbone, shards, (), neutral_D).count_trainable()
 
 
 def build_parameter_report(

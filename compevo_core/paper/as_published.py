@@ -1,7 +1,8 @@
 """The paper's method as its public code runs it: one adapter and one head for all agents.
 
-What belongs here: what the code does where it differs from the paper, trained within a budget. What
-does not: the paper's method (``training``), what the code is and where it says so (the page
+What belongs here: what the code does where it differs from the paper, trained within a budget; the
+paper's method at the size and on the scale of the code. What does not: training that method
+(``training``), what the code is and where it says so (the page
 ``docs/explanation/paper-and-code.md``). No line of the code is here; texts of prompts are our own.
 
 As the code: agents differ by their logic alone, which chooses their news and is not in the forecast
@@ -19,7 +20,8 @@ Shapes: I agents, B windows, H horizon, D hidden.
 """
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from dataclasses import replace
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -39,15 +41,18 @@ from compevo_core.baselines.base import MethodFacts, raise_if_held_out
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.view import Window, WindowView, stack_rows
+from compevo_core.data.view import NO_BOUNDS, Window, WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import NonFiniteLoss
 from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.lm.backbone import PACKAGED
 from compevo_core.lm.encoder import Encoder
 from compevo_core.lora import Backbone, Population, PromptGroup, SamplingSettings
+from compevo_core.paper.agent_systems import fit_sealed
+from compevo_core.paper.changes import CHANGES
+from compevo_core.paper.method import FitInputs
 from compevo_core.paper.news2forecast import describe_fit, shuffle_forever
-from compevo_core.paper.news_changes import LEAST_DISTANCE, SEED, draw_lender
+from compevo_core.paper.news_changes import lend_news
 from compevo_core.runtime.seeding import derive_seed, use_seed
 
 Form = Literal["code", "mended", "swapped"]
@@ -60,7 +65,7 @@ THRESHOLD = 0.3
 FIRST_LOGIC = "Choose news about weather, the economy and events that move electricity demand."
 """What all agents start with: they are set apart by what is sampled."""
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "backbone.name_or_path": PACKAGED,
     "backbone.dtype": "mixed",
     "backbone.context_length": 2048,
@@ -84,9 +89,83 @@ SETTINGS = {
 pruning by 0.01 twice."""
 
 
+SHARED = (
+    *("backbone.name_or_path", "backbone.dtype", "backbone.context_length", "population.agents"),
+    *("forecast.prior", "forecast.layers", "news.top_k", "news.title_characters"),
+    *("evolution.every", "optim.forecast_lr", "run.fixed_logics"),
+)
+"""Settings that the method as written shares with the code; the paper has all others."""
+
+SCALED = {
+    "optim.policy_lr": 1e-3,
+    "optim.fusion_lr": 1e-2,
+    "grpo.group_size": 4,
+    "run.validation_windows": 24,
+}
+"""Rates of the preset ``full``, as with smaller ones a few rewritings move no policy; a group and
+validation windows that a processor can pay for."""
+
+
 def configure_as_published(seed: int) -> RunConfig:
     """Return the settings of a fit on the packaged backbone."""
     return RunConfig().with_overrides({**SETTINGS, "run.seed": seed})
+
+
+def configure_as_written(name: str, inputs: FitInputs) -> RunConfig:
+    """Return the paper's settings at the size of the code; plain: without the four parts.
+
+    The first updates are a supervised stage: before it all logics forecast and earn the same.
+    """
+    settings = {setting: SETTINGS[setting] for setting in SHARED}
+    supervised = min(settings["evolution.every"], inputs.budget.rounds - 1)
+    config = RunConfig().with_overrides(
+        {
+            **settings,
+            **SCALED,
+            "run.seed": inputs.seed,
+            "run.supervised_rounds": supervised,
+            "run.rounds": inputs.budget.rounds - supervised,
+            "run.batch_size": inputs.budget.round_windows,
+            "run.micro_batch_size": inputs.budget.round_windows,
+        }
+    )
+    return CHANGES["parts=none"].configure(config) if name.endswith("-plain") else config
+
+
+class AsWritten:
+    """Agents by the paper's method, given windows in units of their own mean and deviation."""
+
+    def __init__(self, name: str, config: RunConfig, inputs: FitInputs) -> None:
+        """Train them, or resume their training; swapped: on the news of earlier train days."""
+        self.name = name
+        self._lenders = inputs.train if name.endswith("-swapped") else None
+        train, val = (
+            windows.with_windows(
+                [
+                    replace(window, view=view, y=_scale(window.y, window.view))
+                    for window, view in zip(
+                        windows, self.change_views(windows.views()), strict=True
+                    )
+                ]
+            )
+            for windows in (inputs.train, inputs.val)
+        )
+        self._agents = fit_sealed(config, replace(inputs, train=train, val=val))
+
+    @property
+    def facts(self) -> MethodFacts:
+        """What rows say about it."""
+        return self._agents.facts
+
+    def change_views(self, views: Sequence[WindowView]) -> list[WindowView]:
+        """Return what the agents read of views: scaled values, and lent news where swapped."""
+        lent = lend_news(views, self._lenders) if self._lenders else views
+        return [replace(view, x=_scale(view.x, view), bounds=NO_BOUNDS) for view in lent]
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, H) in each view's unit."""
+        scaled_NH = self._agents.predict(self.change_views(views))
+        return stack_rows([_unscale(row, view) for row, view in zip(scaled_NH, views, strict=True)])
 
 
 class AsPublished:
@@ -104,10 +183,7 @@ class AsPublished:
         self.name = "as-published" if form == "code" else f"as-published-{form}"
         self.config = config
         self.form = form
-        self._lenders = {
-            entity: [window for window in train if window.view.entity == entity]
-            for entity in train.entities
-        }
+        self._train = train
         self.retriever = retriever
 
         agents = config.population.agents
@@ -195,6 +271,8 @@ class AsPublished:
 
     def forecast(self, views: Sequence[WindowView]) -> Tensor:
         """Return every agent's forecasts, scaled, (I, B, H)."""
+        if self.form == "swapped":
+            views = lend_news(views, self._train)
         encode = self.population.backbone.tokenizer
         groups = [
             PromptGroup(
@@ -214,12 +292,7 @@ class AsPublished:
 
     def choose_news(self, logic: str, view: WindowView) -> tuple[str, ...]:
         """Return up to top k articles more similar than the threshold, or the best one."""
-        if self.form == "swapped":
-            lenders = self._lenders.get(view.entity, [])
-            lender = draw_lender(view, lenders, LEAST_DISTANCE, SEED)
-            ids = self.retriever.retrieve(logic, lender.view) if lender else ()
-        else:
-            ids = self.retriever.retrieve(logic, view)
+        ids = self.retriever.retrieve(logic, view)
         if not ids:
             return ()
         pool, logic_E = self.retriever.pool, self.retriever.encoder.encode([logic])[0]

@@ -26,7 +26,7 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError, SourceAbsent
-from compevo_core.evaluation.score_files import replace_own_rows
+from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.model_sources import Transport, read_content
 from compevo_core.runtime.files import hash_text, write_text
 from compevo_core.runtime.seeding import derive_seed

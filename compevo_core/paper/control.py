@@ -38,7 +38,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import compare_pairs
 from compevo_core.evaluation.metrics import measure_window_errors
-from compevo_core.evaluation.score_files import replace_own_rows, write_config
+from compevo_core.evaluation.result_rows import replace_own_rows, write_config
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import Encoder
 from compevo_core.paper.changes import MOST_SAMPLES

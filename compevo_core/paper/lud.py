@@ -32,14 +32,13 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
-from compevo_core.evaluation.score_files import replace_own_rows
+from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.encoder import Encoder
 from compevo_core.paper.lud_judges import (
     PROMPT_HASH,
     Judge,
     JudgeVerdict,
     LogicPair,
-    VerdictCache,
     judge_pairs,
 )
 from compevo_core.runtime.files import write_atomically, write_text
@@ -299,12 +298,11 @@ def measure_lud(
     judged_rounds = [updates[number - 1] for number in space_rounds(len(updates), pairs)]
     vectors = embed_texts((text for row in logics for text in row), encoder)
 
-    cache = VerdictCache(folder.verdicts_file)
     tables = [
         build_lud_table(
             logics,
             vectors,
-            partial(judge_pairs, judge, cache=cache),
+            partial(judge_pairs, judge, cache=folder.verdicts_file),
             judged_rounds=judged_rounds,
         ).filter(pl.col("round").is_in(updates))
         for judge in judges

@@ -308,83 +308,67 @@ def hash_question(name: str, previous: str, current: str) -> str:
     return hash_text(json.dumps(question, sort_keys=True, separators=(",", ":")))
 
 
-class VerdictCache:
-    """The JSON-lines file of a run's verdicts; every new one replaces the file whole.
+def judge_pairs(judge: Judge, pairs: Sequence[LogicPair], cache: Path) -> list[JudgeVerdict | None]:
+    """Return verdicts for (previous, current) pairs, in order; DataError if the cache is torn.
 
-    Two processes that write at the same instant can lose the newer verdict, never damage the file;
-    what is lost is asked again.
+    ``cache`` is the JSON-lines file of a run's verdicts: what it holds is not asked again, and
+    every new verdict replaces it whole. Two processes that write at the same instant can lose the
+    newer verdict, never damage the file. A reply that is not a verdict gives None, which the caller
+    counts, and is asked again the next time. Any other error ends the work; what was judged before
+    it is stored.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rows = self._read()
-
-    def get(self, key: str) -> JudgeVerdict | None:
-        """Return the verdict under ``key``, if there is one."""
-        if key not in self._rows:
-            return None
-        row = self._rows[key]
-        return JudgeVerdict(row["strategy_shift"], row["evidence_recombination"])
-
-    def put(self, key: str, verdict: JudgeVerdict, *, judge: str) -> None:
-        """Add a verdict and write all verdicts, including those from other processes."""
-        row = {"key": key, "judge": judge} | dataclasses.asdict(verdict)
-        self._rows = self._rows | self._read() | {key: row}
-        # In the order of keys: the same verdicts give the same file, whoever judged first.
-        lines = [json.dumps(self._rows[key], separators=(",", ":")) for key in sorted(self._rows)]
-        write_text(self._path, "".join(f"{line}\n" for line in lines))
-
-    def _read(self) -> dict[str, dict[str, Any]]:
-        if not self._path.exists():
-            return {}
-
-        rows: dict[str, dict[str, Any]] = {}
-        for number, line in enumerate(self._path.read_text(encoding="utf-8").splitlines(), start=1):
-            try:
-                row = json.loads(line)
-                # Made here to be checked: a number other than 0 and 1 would spoil every mean.
-                JudgeVerdict(row["strategy_shift"], row["evidence_recombination"])
-                rows[str(row["key"])] = row
-            except (ValueError, KeyError, TypeError, JudgeReplyError) as error:
-                raise DataError(
-                    f"{self._path}, line {number} is not a verdict ({error}): delete that line; "
-                    "its pair will be judged again"
-                ) from error
-        return rows
-
-
-def judge_pairs(
-    judge: Judge, pairs: Sequence[LogicPair], cache: VerdictCache
-) -> list[JudgeVerdict | None]:
-    """Return verdicts for (previous, current) pairs, in order.
-
-    Only pairs that the cache lacks reach the judge. A reply that is not a verdict gives None, which
-    the caller counts, and is asked again the next time. Any other error ends the work; what was
-    judged before it is stored.
-    """
-    verdict_of: dict[str, JudgeVerdict | None] = {}
+    rows = _read_verdicts(cache)
+    verdict_of: dict[str, JudgeVerdict | None] = {
+        key: verdict for key, (_, verdict) in rows.items()
+    }
     verdicts = []
     for previous, current in pairs:
         key = hash_question(judge.name, previous, current)
         # Failed replies too: a pair that comes twice in one call is not asked twice.
         if key not in verdict_of:
-            verdict_of[key] = cache.get(key) or _judge(judge, previous, current, key, cache)
+            try:
+                verdict = judge.judge(previous, current)
+            except JudgeReplyError as error:
+                # Not stored: it says nothing about the pair, and the next run may get an answer.
+                log.warning("%s gave no verdict, which is counted: %s", judge.name, error)
+                verdict_of[key] = None
+            else:
+                verdict_of[key] = verdict
+                rows |= _read_verdicts(cache) | {key: (judge.name, verdict)}
+                _write_verdicts(cache, rows)
         verdicts.append(verdict_of[key])
     return verdicts
 
 
-def _judge(
-    judge: Judge, previous: str, current: str, key: str, cache: VerdictCache
-) -> JudgeVerdict | None:
-    try:
-        verdict = judge.judge(previous, current)
-    except JudgeReplyError as error:
-        # Not stored: a failure says nothing about the pair, and the next run may get an answer.
-        log.warning("%s gave no verdict, which is counted: %s", judge.name, error)
-        return None
+Verdicts = dict[str, tuple[str, JudgeVerdict]]
+"""Name of the judge and its verdict, by the hash of the question."""
 
-    cache.put(key, verdict, judge=judge.name)
-    return verdict
+
+def _write_verdicts(path: Path, verdicts: Verdicts) -> None:
+    # In the order of keys: the same verdicts give the same file, whoever judged first.
+    lines = [
+        json.dumps(
+            {"key": key, "judge": judge} | dataclasses.asdict(verdict), separators=(",", ":")
+        )
+        for key, (judge, verdict) in sorted(verdicts.items())
+    ]
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def _read_verdicts(path: Path) -> Verdicts:
+    verdicts: Verdicts = {}
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            verdict = JudgeVerdict(row["strategy_shift"], row["evidence_recombination"])
+            verdicts[str(row["key"])] = row["judge"], verdict
+        except (ValueError, KeyError, TypeError, JudgeReplyError) as error:
+            raise DataError(
+                f"{path}, line {number} is not a verdict ({error}): delete that line; its pair "
+                "will be judged again"
+            ) from error
+    return verdicts
 
 
 def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judge]:

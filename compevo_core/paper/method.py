@@ -103,7 +103,19 @@ _SMALL = replace(
     pass_windows=1024,
     rounds=40,
 )
-BUDGETS: dict[str, Budget] = {budget.name: budget for budget in (_QUICK, STANDARD, _TUNED, _SMALL)}
+_SHORT = replace(
+    _SMALL,
+    name="short",
+    meaning=(
+        "networks: learning rate 0.001, at most 4 passes of at most 1024 windows; "
+        "language models: 16 updates of 8 windows"
+    ),
+    passes=4,
+    rounds=16,
+)
+BUDGETS: dict[str, Budget] = {
+    budget.name: budget for budget in (_QUICK, STANDARD, _TUNED, _SMALL, _SHORT)
+}
 """Every budget by its name."""
 
 
@@ -132,7 +144,7 @@ class FitInputs:
     val: WindowSet  # windows of the validation split, for every choice
     seed: int  # seed of every draw
     budget: Budget  # what the fit may spend
-    # What :attr:`Method.tune` chose of the budget's rates
+    # What validation chose of the budget's rates
     learning_rate: float = 1e-3
     # Articles that windows of all splits name, each known before the window that names it; None for
     # methods that read none
@@ -154,8 +166,8 @@ class Method:
     name: str  # its name in rows and on the command line
     family: Family  # the part of the paper's table that it belongs to
     fit: Callable[[FitInputs], ViewForecaster]  # fits it; heavy libraries are imported in there
-    # Chooses one of the budget's learning rates on validation; None for methods without
-    tune: Callable[[FitInputs], float] | None = None
+    # Whether validation chooses one of the budget's learning rates; what is fitted has a ``report``
+    is_tuned: bool = False
     seeds: int = CHEAP_SEEDS  # how many seeds its rows have; 1 where nothing is random
     has_budget: bool = True  # whether the budget changes its rows
     reads_news: bool = False  # whether a fit needs ``FitInputs.news``

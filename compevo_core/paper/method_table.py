@@ -6,6 +6,8 @@ in the functions: the command line lists methods without torch. Every seed of a 
 learning rate that seed 0 chose, wherever it runs.
 """
 
+import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +19,7 @@ from compevo_core.baselines.zero_shot import PREFIX, ZeroShot, is_zero_shot, sho
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, NonFiniteLoss
 from compevo_core.evaluation.baseline_scores import (
     BaselineScores,
     Candidate,
@@ -30,8 +32,9 @@ from compevo_core.paper.paper_windows import LastWeek, TrainLookUp
 
 if TYPE_CHECKING:
     from compevo_core.paper.as_published import Form
-    from compevo_core.paper.networks.fitting import FitBudget
     from compevo_core.paper.networks.forecaster import NetworkKind
+
+log = logging.getLogger(__name__)
 
 EXPERIMENT = "test"  # what rows say under ``experiment``, as in all tests on ordinary splits
 
@@ -81,7 +84,7 @@ def list_numeric() -> list[Method]:
             name=name,
             family="numeric",
             fit=partial(fit_network, name, None),
-            tune=partial(tune_network, name, None),
+            is_tuned=True,
             seeds=LANGUAGE_MODEL_SEEDS if name in _WITH_LANGUAGE_MODEL else CHEAP_SEEDS,
         )
         for name in NETWORK_NAMES
@@ -124,7 +127,7 @@ def list_news_aware() -> list[Method]:
                 name=name,
                 family="news-aware",
                 fit=partial(fit_network, name, describe),
-                tune=partial(tune_network, name, describe),
+                is_tuned=True,
                 seeds=LANGUAGE_MODEL_SEEDS,
                 reads_news=reads_news,
             )
@@ -148,41 +151,22 @@ def make_zero_shot(name: str) -> Method:
 
 def fit_network(name: str, describe: Describe | None, inputs: FitInputs) -> ViewForecaster:
     """Fit a network; without ``describe`` it is one of the table of networks."""
-    from compevo_core.paper.networks.forecaster import NetworkBaseline
+    from compevo_core.paper.networks.forecaster import FitBudget, NetworkBaseline
 
+    budget = inputs.budget
     return NetworkBaseline.fit(
         name,
         inputs.train,
         inputs.val,
         seed=inputs.seed,
         learning_rate=inputs.learning_rate,
-        budget=_make_fit_budget(inputs.budget, inputs.budget.passes),
+        budget=FitBudget(
+            passes=budget.passes,
+            patience=budget.patience,
+            pass_windows=budget.pass_windows,
+            val_windows=budget.val_windows,
+        ),
         kind=describe(inputs) if describe else None,
-    )
-
-
-def tune_network(name: str, describe: Describe | None, inputs: FitInputs) -> float:
-    """Return the learning rate of the budget that validates best."""
-    from compevo_core.paper.networks.forecaster import choose_learning_rate
-
-    return choose_learning_rate(
-        name,
-        inputs.train,
-        inputs.val,
-        rates=inputs.budget.learning_rates,
-        budget=_make_fit_budget(inputs.budget, inputs.budget.tuning_passes),
-        kind=describe(inputs) if describe else None,
-    )
-
-
-def _make_fit_budget(budget: Budget, passes: int) -> "FitBudget":
-    from compevo_core.paper.networks.fitting import FitBudget
-
-    return FitBudget(
-        passes=passes,
-        patience=budget.patience,
-        pass_windows=budget.pass_windows,
-        val_windows=budget.val_windows,
     )
 
 
@@ -215,7 +199,11 @@ def _fit_news2forecast(inputs: FitInputs) -> ViewForecaster:
 
 
 def list_as_published() -> list[Method]:
-    """Return what the paper's code does, with its prompt, a mended one and swapped news."""
+    """Return the paper's code and the paper's method at its size.
+
+    The code has its own prompt, a mended one, or swapped news; the method is whole, without its
+    four parts, or has swapped news.
+    """
     forms: tuple[Form, ...] = ("code", "mended", "swapped")
     return [
         Method(
@@ -228,6 +216,18 @@ def list_as_published() -> list[Method]:
             known_windows=24,  # half a second each
         )
         for form in forms
+    ] + [
+        Method(
+            name=name,
+            family="agents",
+            fit=partial(_fit_as_written, name),
+            seeds=LANGUAGE_MODEL_SEEDS,
+            reads_news=True,
+            configure=partial(_configure_as_written, name),
+            leaves_run=True,
+            known_windows=24,
+        )
+        for name in ("as-written", "as-written-plain", "as-written-swapped")
     ]
 
 
@@ -235,6 +235,18 @@ def _configure_as_published(inputs: FitInputs) -> RunConfig:
     from compevo_core.paper.as_published import configure_as_published
 
     return configure_as_published(inputs.seed)
+
+
+def _configure_as_written(name: str, inputs: FitInputs) -> RunConfig:
+    from compevo_core.paper.as_published import configure_as_written
+
+    return configure_as_written(name, inputs)
+
+
+def _fit_as_written(name: str, inputs: FitInputs) -> ViewForecaster:
+    from compevo_core.paper.as_published import AsWritten
+
+    return AsWritten(name, _configure_as_written(name, inputs), inputs)
 
 
 def _fit_as_published(form: "Form", inputs: FitInputs) -> ViewForecaster:
@@ -324,9 +336,35 @@ def prepare_inputs(
         news=news,
     )
     # One rate leaves nothing to choose, and a try of it would only cost time.
-    if method.tune is None or len(budget.learning_rates) == 1:
+    if not method.is_tuned or len(budget.learning_rates) == 1:
         return inputs
-    return replace(inputs, learning_rate=method.tune(inputs))
+    return replace(inputs, learning_rate=choose_learning_rate(method, inputs))
+
+
+def choose_learning_rate(method: Method, inputs: FitInputs) -> float:
+    """Return the rate with the least validation loss after equal short fits with seed 0.
+
+    NonFiniteLoss if a fit diverges with every rate.
+    """
+    rates = inputs.budget.learning_rates
+    short = replace(inputs, budget=replace(inputs.budget, passes=inputs.budget.tuning_passes))
+    losses: dict[float, float] = {}
+    for rate in rates:
+        try:
+            fitted: Any = method.fit(replace(short, learning_rate=rate))
+        except NonFiniteLoss:
+            # A rate that diverges is a rate that is not chosen.
+            losses[rate] = math.inf
+        else:
+            losses[rate] = fitted.report.validation_loss
+        log.info("%s, learning rate %g: validation loss %.5f", method.name, rate, losses[rate])
+
+    best = min(losses, key=losses.__getitem__)
+    if not math.isfinite(losses[best]):
+        raise NonFiniteLoss(
+            f"{method.name} diverges with every learning rate of {rates}; give lower ones"
+        )
+    return best
 
 
 def score_seed(

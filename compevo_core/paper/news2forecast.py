@@ -53,6 +53,7 @@ from compevo_core.data.view import Window, WindowView, find_horizon, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.evaluation.leakage import raise_if_later_news
+from compevo_core.evaluation.result_rows import hash_without_seed
 from compevo_core.lm.backbone import PACKAGED
 from compevo_core.lm.encoder import Encoder
 from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
@@ -109,6 +110,7 @@ def describe_fit(
         knowledge_cutoff=backbone.knowledge_cutoff,
         device=str(backbone.device),
         config_hash=config.hash,
+        seedless_hash=hash_without_seed(config),
         news_top_k=config.news.top_k,
     )
 
@@ -268,7 +270,12 @@ class News2Forecast:
             temperature=config.evolution.temperature,
             seed=derive_seed(config.run.seed, "logics"),
         )
-        teacher = _Teacher(fitted, train, update_windows)
+        optimizer = torch.optim.AdamW(
+            fitted.parameters,
+            lr=config.optim.forecast_lr,
+            weight_decay=config.optim.weight_decay,
+        )
+        windows = shuffle_forever(train, derive_seed(config.run.seed, "windows"))
         # The first days of a split are of one season, and all of them take minutes as text.
         places = np.linspace(0, len(val) - 1, min(validation_windows, len(val))).astype(int)
         judged_by = [val[int(place)] for place in places]
@@ -279,7 +286,10 @@ class News2Forecast:
             # After the first part only: before it there is no error to reflect on.
             if best is not None:
                 fitted.logic = reflector.refine(best)
-            teacher.teach(len(part))
+            # Dropout draws from torch's own generator, on the device that the backbone is on.
+            with use_seed(derive_seed(config.run.seed, "dropout"), backbone.device):
+                for _ in part:
+                    fitted._update(optimizer, [next(windows) for _ in range(update_windows)])
 
             tried = fitted.validate(judged_by)
             log.info("validation error %.4f with the logic: %s", tried.error, tried.logic)
@@ -336,6 +346,19 @@ class News2Forecast:
         self.tried_logics.append(tried)
         return tried
 
+    def _update(self, optimizer: torch.optim.Optimizer, windows: Sequence[Window]) -> None:
+        optimizer.zero_grad()
+        # One at a time: what the backward pass of eight of them keeps takes gigabytes.
+        for window in windows:
+            loss = self.measure_loss(window) / len(windows)
+            if not torch.isfinite(loss):
+                raise NonFiniteLoss(f"the loss of {NAME} is not finite; give a lower learning rate")
+            loss.backward()  # type: ignore[no-untyped-call] # torch's own
+
+        if largest := self.config.optim.max_grad_norm:  # 0 is no clipping
+            torch.nn.utils.clip_grad_norm_(self.parameters, largest)
+        optimizer.step()
+
     def measure_loss(self, window: Window) -> Tensor:
         """Return the loss of a window's true answer, with gradient."""
         readings = [[self._read(window.view, window)]]
@@ -371,43 +394,6 @@ class News2Forecast:
             self.logic = best.logic
         for parameter, value in zip(self.parameters, kept, strict=True):
             parameter.copy_(value)
-
-
-class _Teacher:
-    """Updates the adapter by true answers, window after window of shuffled passes."""
-
-    def __init__(self, fitted: News2Forecast, train: WindowSet, update_windows: int) -> None:
-        self._fitted = fitted
-        self._largest_gradient = fitted.config.optim.max_grad_norm
-        self._optimizer = torch.optim.AdamW(
-            fitted.parameters,
-            lr=fitted.config.optim.forecast_lr,
-            weight_decay=fitted.config.optim.weight_decay,
-        )
-        self._update_windows = update_windows
-        self._windows = shuffle_forever(train, derive_seed(fitted.config.run.seed, "windows"))
-
-    def teach(self, updates: int) -> None:
-        """Make some updates; NonFiniteLoss if a loss is not finite."""
-        # Dropout draws from torch's own generator, on the device that the backbone is on.
-        device = self._fitted.population.backbone.device
-        with use_seed(derive_seed(self._fitted.config.run.seed, "dropout"), device):
-            for _ in range(updates):
-                windows = [next(self._windows) for _ in range(self._update_windows)]
-                self._update(windows)
-
-    def _update(self, windows: Sequence[Window]) -> None:
-        self._optimizer.zero_grad()
-        # One at a time: what the backward pass of eight of them keeps takes gigabytes.
-        for window in windows:
-            loss = self._fitted.measure_loss(window) / len(windows)
-            if not torch.isfinite(loss):
-                raise NonFiniteLoss(f"the loss of {NAME} is not finite; give a lower learning rate")
-            loss.backward()  # type: ignore[no-untyped-call] # torch's own
-
-        if self._largest_gradient:  # 0 is not clipping, not a gradient of nothing
-            torch.nn.utils.clip_grad_norm_(self._fitted.parameters, self._largest_gradient)
-        self._optimizer.step()
 
 
 def shuffle_forever(train: WindowSet, seed: int) -> Iterator[Window]:

@@ -33,8 +33,8 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import compare_pairs
 from compevo_core.evaluation.metrics import measure_window_errors
+from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.evaluation.scopes import Scope, select_scopes
-from compevo_core.evaluation.score_files import replace_own_rows
 from compevo_core.evaluation.scoring import forecast_scopes
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.lm.encoder import load_encoder

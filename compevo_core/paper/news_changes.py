@@ -7,6 +7,8 @@ was.
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -145,6 +147,24 @@ def find_lenders(windows: WindowSet, seed: int) -> list[Window | None]:
         by_series[window.view.split, window.view.series_id].append(window)
     views = windows.views()
     return [draw_lender(v, by_series[v.split, v.series_id], distance, seed) for v in views]
+
+
+def lend_news(views: Sequence[WindowView], lenders: WindowSet) -> list[WindowView]:
+    """Return views with the candidates of a window of their series, at least 30 days earlier.
+
+    ``lenders`` are train windows: so views of any split are given news that was there in training.
+    A view without an earlier window is left without articles.
+    """
+    lent = [
+        draw_lender(
+            view, [w for w in lenders if w.view.series_id == view.series_id], LEAST_DISTANCE, SEED
+        )
+        for view in views
+    ]
+    return [
+        replace(view, candidate_ids=lender.view.candidate_ids if lender else ())
+        for view, lender in zip(views, lent, strict=True)
+    ]
 
 
 def _find_distance(windows: WindowSet) -> timedelta:

@@ -31,7 +31,7 @@ import polars as pl
 from compevo_core.agents.logics import find_topics
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
-from compevo_core.evaluation.score_files import replace_own_rows
+from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.encoder import Encoder
 from compevo_core.paper.lud import embed_texts, measure_change, update_magnitude
 from compevo_core.training.diagnostics import as_finite_array

@@ -72,7 +72,6 @@ from compevo_core.paper.networks.gpt4ts import (
 from compevo_core.paper.networks.layers import NetworkInputs
 from compevo_core.runtime.files import write_json
 
-SEEDS = 3
 NEWS_DAYS = 7
 """Days before a view is made that have a token each; older articles count as the first of them."""
 
@@ -231,7 +230,6 @@ def make_gpt4mts(pool: NewsPool, backbone: Backbone, *, reads_news: bool = True)
     size = pool.embeddings.shape[1]
     return NetworkKind(
         make=partial(GPT4MTS, backbone, embedding_size=size, reads_news=reads_news),
-        seeds=SEEDS,
         encode=NewsReader(pool, backbone).encode,
         backbone=backbone.name_or_path,
     )
@@ -401,7 +399,6 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
 
     return NetworkKind(
         make=partial(LTPLLM, embedding_size=size),
-        seeds=SEEDS,
         encode=encode,
         backbone=writer.backbone_name,
     )

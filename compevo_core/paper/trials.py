@@ -14,8 +14,8 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_reference
+from compevo_core.evaluation.result_rows import write_tables
 from compevo_core.evaluation.scopes import Scope, select_scopes
-from compevo_core.evaluation.score_files import write_tables
 from compevo_core.evaluation.scoring import collect_seeds, load_population, score_population
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.changes import CHANGES, Experiment, NamedChange

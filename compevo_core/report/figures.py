@@ -104,12 +104,6 @@ THEME: Any = {
     "axes.formatter.useoffset": False,
 }
 
-CHART_LAYOUT = {
-    "paper_bgcolor": "rgba(0,0,0,0)",
-    "font": {"color": MUTED, "size": 12.5, "family": "system-ui, sans-serif"},
-}
-"""What every plotly figure of the page has in common."""
-
 # Inches: a plot in two columns of the page, and one in three.
 HALF = (5.0, 3.1)
 THIRD = (3.6, 2.8)

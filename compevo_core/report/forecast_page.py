@@ -1,25 +1,67 @@
-"""The page of forecasts: style and charts inside, so that nothing is fetched.
+"""The page of forecasts: tables and charts of each day, style inside, so that nothing is fetched.
 
-What belongs here: rendering the page or a single chart, the note on the kind of data. What does
-not: the contents of tables and charts (``report.tomorrow``), markup (``templates``), the page of
-experiments (``paper.report.page``).
+What belongs here: what the page shows of a day, its charts, rendering the page or a single chart,
+the note on the kind of data. What does not: the contents of tables (``report.tomorrow``), drawing
+(``report.charts``), markup (``templates``), the page of experiments (``paper.report.page``).
 
 Every value is escaped, and no template may mark one as safe: news titles, logics and judges' names
 are untrusted text. A value that a template names and the view lacks is an error, not empty text.
 """
 
 import functools
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
+import numpy as np
+import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.datasets import DATASETS
-from compevo_core.report.charts import Chart
-from compevo_core.report.days import ForecastDay
-from compevo_core.report.figures import DARK_COLOURS
-from compevo_core.report.tables import format_moment
-from compevo_core.report.tomorrow import view_day
+from compevo_core.evaluation.issued_scores import PERSISTENCE
+from compevo_core.forecast.explain import (
+    BAND_80,
+    BAND_95,
+    choose_decimals,
+    explain,
+    list_effects,
+    select_band,
+)
+from compevo_core.forecast.issued import METHOD, PRIOR, PUBLISHED, IssuedForecast
+from compevo_core.report.charts import Chart, TimeLine, draw_chart
+from compevo_core.report.figures import (
+    ACCENT,
+    DARK_COLOURS,
+    GOLD,
+    INK,
+    agent_colour,
+    method_colour,
+)
+from compevo_core.report.tables import (
+    format_moment,
+    format_percent,
+    join_items,
+    method_name,
+    shorten_hash,
+)
+from compevo_core.report.tomorrow import (
+    MOST_CHARTS,
+    NAMES,
+    SHORT_NAMES,
+    ForecastDay,
+    before_table,
+    day_table,
+    method_table,
+    month_table,
+    name_members,
+    name_span,
+    part_table,
+    pool,
+    score_table,
+    select_recent,
+    weight_table,
+)
 
 # A reader must learn before any number whether the data is real.
 BANNERS = {
@@ -75,7 +117,6 @@ def frame_page(mode: str, generated_at: datetime) -> dict[str, object]:
         "is_own": False,
         "made": format_moment(generated_at),
         "dark_colours": DARK_COLOURS,
-        "script_policy": "",
     }
 
 
@@ -92,3 +133,221 @@ def template_environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+
+
+_BANDS = ((BAND_95, 0.10, "95 % band"), (BAND_80, 0.20, "80 % band"))
+_DOTTED, _DASHED = "2 3", "6 4"
+_LOOKS: Mapping[str, Mapping[str, Any]] = {
+    PERSISTENCE: {"colour": GOLD, "dash": _DOTTED},
+    PUBLISHED: {"colour": method_colour(PUBLISHED), "dash": _DASHED},
+    METHOD: {"colour": ACCENT, "width": 2.4},
+}
+"""Methods in charts of errors, the upper ones last, and how their lines look."""
+
+
+def view_day(day: ForecastDay) -> Mapping[str, Any]:
+    """Return what the page shows of the newest forecast of a data set."""
+    issued = day.issued
+    charted = issued.entities[:MOST_CHARTS]
+    return {
+        "dataset": issued.facts["dataset"],
+        "day": name_span(issued),
+        "is_day": issued.is_day,
+        "is_ahead": datetime.fromisoformat(issued.facts["issued_at"]) <= issued.origin,
+        "known": [
+            ("known until", _show_moment(issued, issued.facts["information_until"])),
+            ("issued", _show_moment(issued, issued.facts["issued_at"])),
+            ("by", str(issued.facts["method"])),
+            ("times in", str(issued.zone.tzname(None))),
+        ],
+        "table": day_table(issued),
+        "effects": list_effects(issued),
+        "series": [
+            {
+                "entity": entity,
+                "axis": issued.unit,
+                "chart": chart_series(day, entity),
+                "parts": part_table(parts),
+                "members": parts.parts,
+                "zone": issued.zone,
+            }
+            for entity, parts in ((entity, explain(issued, entity)) for entity in charted)
+        ],
+        "n_not_charted": len(issued.entities) - len(charted),
+        "legend": list_legend(day),
+        "before": before_table(day),
+        "recent": view_recent(day.scores),
+        "weights": weight_table(day),
+        "methods": method_table(day),
+        "operator": view_operator(day.by_step, name_members(day.issued)),
+        "record": [
+            *(
+                ("supersedes the issue of", _show_moment(issued, earlier.facts["issued_at"]))
+                for earlier in day.earlier
+            ),
+            ("newest article", _show_moment(issued, issued.facts.get("newest_candidate"))),
+            ("forecast", shorten_hash(issued.hash)),
+            ("model", shorten_hash(issued.facts["artifact_hash"])),
+            ("commit", shorten_hash(issued.facts["commit"])),
+            ("head of the chain of issues", day.head or "none"),
+        ],
+    }
+
+
+def _show_moment(issued: IssuedForecast, moment: str | None) -> str:
+    if moment is None:
+        return "none"
+    return f"{datetime.fromisoformat(moment).astimezone(issued.zone):%d %b %Y, %H:%M}"
+
+
+def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
+    """Return how good the last days were, in shares and as a chart; None where none was scored."""
+    recent = select_recent(scores)
+    if recent.is_empty():
+        return None
+    ours = recent.filter(method=METHOD)
+    shares = {
+        "of the steps": ours["coverage_80"].mean(),
+        "of the days' means": ours["mean_inside_80"].mean(),
+        "of the days' peaks": ours["peak_inside_80"].mean(),
+    }
+
+    by_day = recent.group_by(pl.col("day").cast(pl.Datetime).alias("start"), "method")
+    errors = by_day.agg(pl.col("mae").mean()).sort("start")
+    unit, last = str(ours["unit"][0]), errors["start"][-1]
+    chart = _chart_errors(
+        errors,
+        f"Mean absolute error by day, mean over series, in {unit}; the table of methods has means.",
+        NAMES,
+        step=timedelta(days=1),
+        decimals=choose_decimals(ours["mae"].to_list()),
+        clock="%a %d %b,",
+    )
+    held = [f"{format_percent(s)} {name}" for name, s in shares.items() if isinstance(s, float)]
+    return {
+        "caption": f"{ours['day'].n_unique()} days to {last:%d %B %Y}",
+        "unit": unit,
+        "held": join_items(held),
+        **chart,
+    }
+
+
+def _chart_errors(
+    errors: pl.DataFrame,
+    label: str,
+    names: Mapping[str, str],
+    **scale: Any,  # noqa: ANN401 - of the chart
+) -> Mapping[str, Any]:
+    """Return the chart of the MAE by ``start`` and method, and the lines of its legend."""
+    lines = [
+        TimeLine(
+            name=names.get(method, method_name(method)),
+            times=part["start"].to_list(),
+            values=part["mae"].to_list(),
+            **look,
+        )
+        for method, look in _LOOKS.items()
+        if not (part := errors.filter(method=method)).is_empty()
+    ]
+    return {"chart": draw_chart(lines, label, **scale), "legend": lines}
+
+
+def view_operator(rows: pl.DataFrame, members: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """Return the tables and the chart of a data set; None if it has no published forecast.
+
+    ``members`` names them by method.
+
+    Of forecasts that knew to different instants those that knew least are shown; the file has all.
+    """
+    if rows.filter(method=PUBLISHED).is_empty():
+        return None
+    # Before midnight comes before midnight in the order of the names, too.
+    known_to = rows["known_to"].min()
+    shown = rows.filter(known_to=known_to)
+    return {
+        "known_to": known_to,
+        "months": month_table(shown),
+        "methods": score_table(shown, members),
+        "errors": _chart_clock(shown),
+    }
+
+
+def _chart_clock(rows: pl.DataFrame) -> Mapping[str, Any] | None:
+    """Return the error by time of the day; None where steps are days."""
+    by_time = pool(rows.filter(pl.col("at").str.contains(":")), "at")
+    if by_time.is_empty():
+        return None
+    # A time of any day: charts name no date.
+    errors = by_time.with_columns(start=("2000-01-01 " + pl.col("at")).str.to_datetime())
+    starts, unit = errors["start"].unique().sort(), str(rows["unit"][0])
+    chart = _chart_errors(
+        errors,
+        f"Mean absolute error in {unit} by time of the day, over all months and series.",
+        SHORT_NAMES,
+        step=starts[1] - starts[0],
+        decimals=choose_decimals(by_time["mae"].to_list()),
+        clock="%H:%M",
+        is_clock=True,
+    )
+    return {"unit": unit, **chart}
+
+
+def chart_series(day: ForecastDay, entity: str) -> Chart:
+    """Return the chart of one series: what came before, and the day that is forecast."""
+    issued = day.issued
+    label = (
+        f"Chart of {entity} in {issued.unit}: what was measured before, the forecast with its "
+        "bands, each member and the published forecast; the table above holds the numbers."
+    )
+    return draw_chart(
+        _list_lines(day, entity),
+        label,
+        step=issued.step,
+        decimals=choose_decimals([float(np.abs(issued.select_points(entity)[METHOD]).max())]),
+        clock="%a %H:%M" if issued.step < timedelta(days=1) else "%d %b",
+        border=issued.origin.replace(tzinfo=None),
+    )
+
+
+def _list_lines(day: ForecastDay, entity: str) -> list[TimeLine]:
+    """Return the lines of one series, each lying on those before it."""
+    issued, before = day.issued, day.before
+    points = issued.select_points(entity)
+
+    def line(name: str, starts: Sequence[datetime], values: FloatArray, **style: Any) -> TimeLine:  # noqa: ANN401
+        times = [start.astimezone(issued.zone).replace(tzinfo=None) for start in starts]
+        return TimeLine(name=name, times=times, values=values.tolist(), **style)
+
+    lines = []
+    for band, opacity, name in _BANDS:
+        bounds = select_band(issued, entity, band)
+        if bounds is not None:
+            low, high = bounds
+            style = {"low": low.tolist(), "colour": ACCENT, "opacity": opacity, "row": 1}
+            lines.append(line(name, issued.starts, high, **style))
+    thin = {"width": 0.9, "row": 2}
+    members = {PRIOR: "without agents"} if issued.is_joint else name_members(issued)
+    lines += [
+        line(name, issued.starts, points[method], colour=agent_colour(i), **thin)
+        for i, (method, name) in reversed([*enumerate(members.items())])
+        if method in points
+    ]
+    if before is not None and entity in before.entities:
+        values = before.select_points(entity)[METHOD]
+        style = {"colour": ACCENT, "dash": _DOTTED}
+        lines.append(line("forecast then", before.starts, values, **style))
+
+    starts, measured = day.list_measured(entity)
+    if np.isfinite(measured).any():
+        lines.append(line("measured", starts, measured, colour=INK, width=2))
+    if PUBLISHED in points:
+        style = {"colour": method_colour(PUBLISHED), "dash": _DASHED}
+        lines.append(line("published", issued.starts, points[PUBLISHED], **style))
+    return [*lines, line("forecast", issued.starts, points[METHOD], colour=ACCENT, width=2.5)]
+
+
+def list_legend(day: ForecastDay) -> list[TimeLine]:
+    """Return a line for each name that any chart of a data set has, the forecast first."""
+    charted = day.issued.entities[:MOST_CHARTS]
+    lines = [line for entity in charted for line in reversed(_list_lines(day, entity))]
+    return list({line.name: line for line in reversed(lines)}.values())[::-1]

@@ -35,6 +35,9 @@ METHOD_NAMES = {
     "as-published": "The paper's code",
     "as-published-mended": "The paper's code, mended prompt",
     "as-published-swapped": "The paper's code, news of another day",
+    "as-written": "CompEvo without a base model",
+    "as-written-plain": "CompEvo without a base model, its four parts off",
+    "as-written-swapped": "CompEvo without a base model, news of another day",
     "members": "Ensemble of four regressions (no language model)",
     "prior": "Own base model",
     "compevo-equal": "CompEvo, equal weights",
@@ -203,6 +206,13 @@ def format_moment(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%d %b %Y, %H:%M UTC")
 
 
+def clean_text(text: str, longest: int = 200) -> str:
+    """Return text that comes from data as a terminal may show it: one line, no control codes."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in text)
+    words = " ".join(plain.split())
+    return words if len(words) <= longest else words[: longest - 1] + "…"
+
+
 def join_items(items: Sequence[str]) -> str:
     """Join items as an English list: ``a, b and c``."""
     if len(items) < 2:
@@ -211,9 +221,6 @@ def join_items(items: Sequence[str]) -> str:
 
 
 Row = Mapping[str, Any]
-
-# The line under the header of a Markdown table says how a column is aligned.
-_RULES = {"l": "---", "r": "---:"}
 
 #: Title and number format of each metric that a row can hold.
 METRIC_TITLES = {
@@ -260,24 +267,34 @@ class Table:
         return " ".join(names) or None
 
     def to_markdown(self) -> str:
-        """Return the table as Markdown, with the notes below it and without the caption."""
-        rows = [
+        """Return a GitHub Markdown table, with the notes below it and without the caption.
+
+        Pipes are escaped and line breaks become spaces, so no cell can break the table.
+        """
+        is_text = [column in self.text_columns for column in range(len(self.header))]
+        lines = [self.header, ["---" if text else "---:" for text in is_text]]
+        lines += [
             [
                 f"**{cell}**" if (row, column) in self.best_cells else cell
                 for column, cell in enumerate(cells)
             ]
             for row, cells in enumerate(self.rows)
         ]
-        align = "".join("l" if i in self.text_columns else "r" for i in range(len(self.header)))
-        return "\n\n".join([markdown_table(self.header, rows, align=align), *self.notes])
+        # split() drops line breaks and runs of spaces, which Markdown ignores.
+        texts = ([" ".join(cell.replace("|", "\\|").split()) for cell in line] for line in lines)
+        table = "\n".join(f"| {' | '.join(line)} |" for line in texts)
+        return "\n\n".join([table, *self.notes])
 
-    def to_text(self, width: int = 80) -> str:
+    def to_text(self, width: int = 80, *, longest: int = 28) -> str:
         """Return lines for a terminal, without columns that are empty throughout.
 
-        Two spaces are between columns, one where the table would be wider than ``width``.
+        Two spaces are between columns, one where the table would be wider than ``width``; a cell
+        has at most ``longest`` letters.
         """
         shown = [i for i in range(len(self.header)) if any(row[i] for row in self.rows)]
-        lines = [[line[i].strip() for i in shown] for line in (self.header, *self.rows)]
+        lines = [
+            [clean_text(line[i], longest) for i in shown] for line in (self.header, *self.rows)
+        ]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         gap = "  " if sum(widths) + 2 * len(widths) <= width else " "
         # Names on the left, numbers on the right.
@@ -358,25 +375,3 @@ def common_unit(rows: Iterable[Row]) -> str:
     """Return the unit of all rows; empty where they differ or have none."""
     units = {row["unit"] for row in rows if row["unit"]}
     return units.pop() if len(units) == 1 else ""
-
-
-def markdown_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, align: str = ""
-) -> str:
-    """Return rows as a GitHub Markdown table, without a line break at the end.
-
-    What is not text is written by ``str``. Pipes are escaped and line breaks become spaces, so no
-    cell can break the table. ``align`` has one letter per column, ``l`` for left, ``r`` for right;
-    empty aligns all left. ValueError if a row or ``align`` does not have one entry per column.
-    """
-    align = align or "l" * len(columns)
-    lines = [columns, [_RULES[letter] for letter in align], *rows]
-
-    for line in lines:
-        if len(line) != len(columns):
-            raise ValueError(
-                f"Markdown table: {len(line)} cells ({line!r}) for {len(columns)} columns"
-            )
-    # split() without arguments also drops line breaks and runs of spaces, which Markdown ignores.
-    texts = ([" ".join(str(cell).replace("|", "\\|").split()) for cell in line] for line in lines)
-    return "\n".join(f"| {' | '.join(line)} |" for line in texts)

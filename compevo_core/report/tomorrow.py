@@ -1,37 +1,40 @@
-"""The forecast of a day as a forecaster reads it: tables, charts, errors of late, weights, record.
+"""What is known of a day, and its tables: the forecast by series, its parts, errors, methods.
 
-What belongs here: what the page and Dagster show of an issued forecast and of the days before it,
-and how it compares with the publisher's own forecast. What does not: the numbers
-(``compevo_core.forecast``, ``evaluation.issued_scores``), drawing (``report.charts``), markup
-(``templates/forecast.html``), colours (``report.figures``).
+What belongs here: reading the newest forecast of each data set with what has become known since;
+what the terminal, the page and Dagster show of it in cells. What does not: the numbers
+(``forecast.explain``, ``evaluation.issued_scores``), charts (``report.forecast_page``).
 
-Logics and news are untrusted text, which the templates escape. Everything comes from issued
-forecasts and scored rows, so it is the same for every method and every grid.
+Everything comes from issued forecasts and scored rows, so it is the same for every method and every
+grid. Logics and names are untrusted text, which every output of a table escapes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.evaluation.issued_scores import PERSISTENCE, select_standing
+from compevo_core.data.steps import shift
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.issued_scores import (
+    OPERATOR_SCHEMA,
+    SCORED_SCHEMA,
+    name_known_to,
+    select_standing,
+)
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.explain import (
     BAND_80,
-    BAND_95,
     Band,
     DaySummary,
     Explanation,
     choose_decimals,
     describe_level,
-    explain,
     format_start,
-    list_effects,
-    list_parts,
     name_comparisons,
     select_band,
     summarise_day,
@@ -43,89 +46,108 @@ from compevo_core.forecast.issued import (
     PRIOR,
     PUBLISHED,
     IssuedForecast,
+    find_issued,
+    find_newest,
+    is_issued,
+    list_earlier,
+    read_chain,
+    read_issued,
 )
-from compevo_core.report.charts import Chart, TimeLine, draw_chart
-from compevo_core.report.days import ForecastDay
-from compevo_core.report.figures import ACCENT, GOLD, INK, agent_colour, method_colour
 from compevo_core.report.tables import (
     MISSING,
     Table,
     format_percent,
-    join_items,
     method_name,
-    shorten_hash,
     tabulate,
 )
+
+Truth = Mapping[tuple[str, datetime], FloatArray]
+"""Measured values (H,), NaN where unknown, by series and origin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastDay:
+    """The newest issued forecast of one data set and the record of the days before it."""
+
+    issued: IssuedForecast  # the newest forecast
+    # Of the day before, where one was issued that knew as much
+    before: IssuedForecast | None = None
+    truth: Truth = field(default_factory=dict)  # what was measured on both days
+    # Rows of all days that are over, of forecasts that knew as much
+    scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORED_SCHEMA))
+    earlier: Sequence[IssuedForecast] = ()  # the issues that the newest one supersedes
+    # Rows of ``evaluation.issued_scores``, where they were made
+    by_step: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=OPERATOR_SCHEMA))
+    head: str = ""  # of the chain of all issued forecasts of the data set
+
+    def list_measured(self, entity: str) -> tuple[list[datetime], FloatArray]:
+        """Return starts and values of what was measured before the forecast and since.
+
+        Of the day before, what was measured since counts, or else what was known at the issue; NaN
+        where nothing is known.
+        """
+        issued = self.issued
+        starts, eve = issued.starts, issued.origin - issued.length
+        step = issued.step
+        series = {str(facts["entity"]): facts for facts in issued.facts["series"]}
+        known = self.truth.get((entity, eve))
+        if known is None:
+            inputs = (series[entity].get("inputs") or [])[-len(starts) :]
+            known = np.array(inputs, dtype=float)  # what is not known is None there
+        before = [shift(starts[0], -back, step) for back in range(known.size, 0, -1)]
+        since = self.truth.get((entity, issued.origin))
+        if since is None:
+            return before, known
+        return [*before, *starts], np.concatenate([known, since])
+
+
+def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[ForecastDay]:
+    """Read the newest forecast of every data set and what is known of the days before it.
+
+    In the folders of issued forecasts and of windows, whose truth is used, each data set has one of
+    its own; in the folder of scores, a Parquet file. CheckpointMismatch if a record was altered,
+    DataError if one or the windows are torn.
+    """
+    days = []
+    for root in sorted(path for path in issued.glob("*") if path.is_dir()):
+        folder = find_newest(root)
+        if folder is None:
+            continue
+
+        chain = read_chain(root)
+        newest = read_issued(folder, chain)
+        older = [read_issued(issue, chain) for issue in list_earlier(folder)]
+        earliest = newest.origin - 2 * newest.length
+        measured = windows / root.name
+        ended = WindowSet.read(measured, since=earliest) if measured.exists() else ()
+        truth = {(window.view.entity, window.view.origin_utc): window.y for window in ended}
+        # Of the day before and of all days only forecasts that knew as much as this one.
+        lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
+        origin = newest.origin - newest.length
+        folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
+        before = read_issued(folder, chain) if is_issued(folder) else None
+        path = scored / f"{newest.facts['dataset']}.parquet" if scored else None
+        rows = pl.DataFrame(schema=SCORED_SCHEMA)
+        if path and path.exists():
+            rows = pl.read_parquet(path)
+        scores = rows.filter(pl.col("known_to") == name_known_to(newest.facts))
+        day = ForecastDay(issued=newest, before=before, truth=truth, scores=scores)
+        days.append(replace(day, earlier=older, head=chain.head))
+    return days
+
 
 MOST_CHARTS = 12
 """Series of a data set that are charted, the first ones of the record; tables hold all."""
 
 RECENT_DAYS = 28  # days to the last one that was scored whose errors are shown
 
-_BANDS = ((BAND_95, 0.10, "95 % band"), (BAND_80, 0.20, "80 % band"))
-_DOTTED, _DASHED = "2 3", "6 4"
-_NAMES = {
+NAMES = {
     METHOD: "forecast",
     EQUAL: "members with equal weights",
     PRIOR: "best model without agents",
     PUBLISHED: "published forecast",
 }
-_SHORT_NAMES = _NAMES | {PUBLISHED: "published"}
-_LOOKS: Mapping[str, Mapping[str, Any]] = {
-    PERSISTENCE: {"colour": GOLD, "dash": _DOTTED},
-    PUBLISHED: {"colour": method_colour(PUBLISHED), "dash": _DASHED},
-    METHOD: {"colour": ACCENT, "width": 2.4},
-}
-"""Methods in charts of errors, the upper ones last, and how their lines look."""
-
-
-def view_day(day: ForecastDay) -> Mapping[str, Any]:
-    """Return what the page shows of the newest forecast of a data set."""
-    issued = day.issued
-    charted = issued.entities[:MOST_CHARTS]
-    return {
-        "dataset": issued.facts["dataset"],
-        "day": name_span(issued),
-        "is_day": issued.is_day,
-        "is_ahead": datetime.fromisoformat(issued.facts["issued_at"]) <= issued.origin,
-        "known": [
-            ("known until", _show_moment(issued, issued.facts["information_until"])),
-            ("issued", _show_moment(issued, issued.facts["issued_at"])),
-            ("by", str(issued.facts["method"])),
-            ("times in", str(issued.zone.tzname(None))),
-        ],
-        "table": day_table(issued),
-        "effects": list_effects(issued),
-        "series": [
-            {
-                "entity": entity,
-                "axis": issued.unit,
-                "chart": chart_series(day, entity),
-                "parts": part_table(parts),
-                "members": parts.parts,
-                "zone": issued.zone,
-            }
-            for entity, parts in ((entity, explain(issued, entity)) for entity in charted)
-        ],
-        "n_not_charted": len(issued.entities) - len(charted),
-        "legend": list_legend(day),
-        "before": before_table(day),
-        "recent": view_recent(day.scores),
-        "weights": weight_table(day),
-        "methods": method_table(day),
-        "operator": view_operator(day.by_step, _name_members(day.issued)),
-        "record": [
-            *(
-                ("supersedes the issue of", _show_moment(issued, earlier.facts["issued_at"]))
-                for earlier in day.earlier
-            ),
-            ("newest article", _show_moment(issued, issued.facts.get("newest_candidate"))),
-            ("forecast", shorten_hash(issued.hash)),
-            ("model", shorten_hash(issued.facts["artifact_hash"])),
-            ("commit", shorten_hash(issued.facts["commit"])),
-            ("head of the chain of issues", day.head or "none"),
-        ],
-    }
+SHORT_NAMES = NAMES | {PUBLISHED: "published"}
 
 
 def name_span(issued: IssuedForecast) -> str:
@@ -136,79 +158,113 @@ def name_span(issued: IssuedForecast) -> str:
     return f"{issued.origin:%d %B %Y} to {last:%d %B %Y}"
 
 
-def _show_moment(issued: IssuedForecast, moment: str | None) -> str:
-    if moment is None:
-        return "none"
-    return f"{datetime.fromisoformat(moment).astimezone(issued.zone):%d %b %Y, %H:%M}"
-
-
 def day_table(issued: IssuedForecast) -> Table:
     """Return a row for each series: energy or mean, peak, their bands, changes, publications.
 
-    A column is there where any series has such a thing.
+    A column is there where any series has such a thing; the note says what the columns mean.
     """
     days, level = summarise_day(issued), describe_level(issued)
     sizes = choose_decimals([day.level for day in days])
     peaks = choose_decimals([day.peak for day in days])
-    until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
-    (_, near), (_, far) = name_comparisons(issued)
+    (near, near_words), (far, far_words) = name_comparisons(issued)
 
     cells: dict[str, Callable[[DaySummary], str]] = {
         "series": lambda day: day.entity,
-        f"{level.name}, {level.unit}": lambda day: _show(day.level, sizes),
-        f"80 % band of the {level.name}": lambda day: _show_band(day.level_band, sizes),
-        f"peak, {issued.unit}": lambda day: _show(day.peak, peaks),
+        level.name: lambda day: f"{day.level:.{sizes}f}",
+        "80 % band": lambda day: format_band(day.level_band, sizes),
+        "peak": lambda day: f"{day.peak:.{peaks}f}",
+        "80 % band ": lambda day: format_band(day.peak_band, peaks),
         "at": lambda day: format_start(issued, day.peak_at),
-        "80 % band of the peak": lambda day: _show_band(day.peak_band, peaks),
-        f"against {near}": lambda day: _show_change(day.change_pct),
-        f"against {far}": lambda day: _show_change(day.week_change_pct),
-        f"published, {level.unit}": lambda day: _show(day.published, sizes),
-        "temperature": lambda day: _show_band(day.temperature, 0, " °C"),
+        near: lambda day: _show_change(day.change_pct),
+        far: lambda day: _show_change(day.week_change_pct),
+        "published": lambda day: "" if day.published is None else f"{day.published:.{sizes}f}",
+        "°C": lambda day: format_band(day.temperature, 0),
     }
+    shown = {name: cell for name, cell in cells.items() if any(map(cell, days))}
 
-    shown = {name: cell for name, cell in cells.items() if {cell(day) for day in days} != {MISSING}}
-    notes = []
-    if any(day.change_pct is not None for day in days) and until < issued.origin:
-        notes = [f"The change from {near} is over its steps up to {until:%H:%M}."]
-    return tabulate(days, shown, caption="By series", notes=notes)
+    meanings = [f"{level.name} in {level.unit}"]
+    if "80 % band" in shown:
+        meanings.append(f"80 % bands are for the {level.name} and for the peak")
+    if near in shown:
+        until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
+        span = f" up to {until:%H:%M}" if until < issued.origin else ""
+        steps = "the same steps of " if near == "day" else ""
+        meanings.append(f"{near}: change from {steps}{near_words}{span}")
+    if far in shown:
+        meanings.append(f"{far}: change from {far_words}")
+    return tabulate(days, shown, caption="By series", notes=["; ".join(meanings)])
 
 
-def _show_band(band: Band | None, decimals: int, unit: str = "") -> str:
-    return MISSING if band is None else " to ".join(_show(v, decimals) for v in band) + unit
+def format_band(band: Band | None, decimals: int) -> str:
+    """Format both ends of a band; empty without one."""
+    # A hyphen before a number would be read as its sign.
+    between = "-" if band is None or min(band) >= 0 else " to "
+    return "" if band is None else between.join(f"{end:.{decimals}f}" for end in band)
 
 
 def _show_change(percent: float | None) -> str:
-    return MISSING if percent is None else f"{percent:+z.1f} %"
+    return "" if percent is None else f"{percent:+z.1f}%"
 
 
-def _name_members(issued: IssuedForecast) -> dict[str, str]:
+def name_members(issued: IssuedForecast) -> dict[str, str]:
     """Return the names of a forecast's members by method."""
     return {f"{MEMBER}{i}": str(name) for i, name in enumerate(issued.facts["members"])}
 
 
-def part_table(parts: Explanation) -> Table | None:
+def read_mean(values: FloatArray) -> float:
+    """Return the mean of a day."""
+    return float(values.mean())
+
+
+def part_table(parts: Explanation, read: Callable[[FloatArray], float] = read_mean) -> Table | None:
     """Return a row for each member (weight, base model, correction, bias correction) and the sum.
 
-    None for a single model, whose forecast is all there is.
+    ``read`` makes one number of the values of a day, (H,). What was published follows, where there
+    is such a forecast. None for a single model, whose forecast is all there is.
     """
     if parts.is_single:
         return None
-    decimals = choose_decimals([float(np.abs(parts.forecast).max())])
-    cells = list_parts(
-        parts, lambda values: float(values.mean()), lambda value, sign: _show(value, decimals, sign)
-    )
-    cells[f"adds, {parts.unit}"] = cells.pop("adds")
+    decimals = choose_decimals([read(parts.forecast)])
+    others = compare_published(parts, read)
+    blanks = [""] * len(others)
+
+    cells = {
+        "": [*(part.name for part in parts.parts), "weighted sum", *others],
+        "weight": [*(f"{100 * read(part.weights):.1f} %" for part in parts.parts), "", *blanks],
+    }
+    for title, part in parts.columns.items():
+        sign = "" if part == "prior" else "+"
+        values = [*(getattr(member, part) for member in parts.parts), parts.weigh(part)]
+        cells[title] = [*(f"{read(value):{sign}.{decimals}f}" for value in values), *blanks]
+    added = [*(part.contribution for part in parts.parts), parts.forecast]
+    cells["adds"] = [*(f"{read(value):.{decimals}f}" for value in added), *others.values()]
+
     notes = [
         f"Corrections move the forecast by {parts.share('correction'):.2f} % of its size on "
-        f"average over the day, bias corrections by {parts.share('level'):.2f} %."
+        f"average over the day, bias corrections by {parts.share('level'):.2f} %; base models give "
+        "the rest."
     ]
     return Table(
         header=list(cells),
         rows=list(zip(*cells.values(), strict=True)),
-        caption=f"Parts of the mean of {parts.entity}",
+        caption=f"Parts of the mean of {parts.entity}, {parts.unit}",
         highlighted=[len(parts.parts)],
         notes=notes if parts.reads_news else [],
     )
+
+
+def compare_published(
+    parts: Explanation, read: Callable[[FloatArray], float] = read_mean
+) -> dict[str, str]:
+    """Return what was published and how the forecast differs, by name; empty without any."""
+    if parts.published is None:
+        return {}
+    ours, theirs = read(parts.forecast), read(parts.published)
+    decimals = choose_decimals([ours])
+    return {
+        "published": f"{theirs:.{decimals}f}",
+        "forecast minus published": f"{ours - theirs:+.{decimals}f}",
+    }
 
 
 def before_table(day: ForecastDay) -> Table | None:
@@ -216,7 +272,7 @@ def before_table(day: ForecastDay) -> Table | None:
     before = day.before
     if before is None:
         return None
-    truths = {entity: day.find_truth(before, entity) for entity in before.entities}
+    truths = {entity: day.truth.get((entity, before.origin)) for entity in before.entities}
     rows = [_score(before, entity, y) for entity, y in truths.items() if y is not None]
     if not rows:
         return None
@@ -259,58 +315,6 @@ def select_recent(scores: pl.DataFrame) -> pl.DataFrame:
     return select_standing(scores).filter(pl.col("day") > last - timedelta(days=RECENT_DAYS))
 
 
-def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
-    """Return how good the last days were, in shares and as a chart; None where none was scored."""
-    recent = select_recent(scores)
-    if recent.is_empty():
-        return None
-    ours = recent.filter(method=METHOD)
-    shares = {
-        "of the steps": ours["coverage_80"].mean(),
-        "of the days' means": ours["mean_inside_80"].mean(),
-        "of the days' peaks": ours["peak_inside_80"].mean(),
-    }
-
-    by_day = recent.group_by(pl.col("day").cast(pl.Datetime).alias("start"), "method")
-    errors = by_day.agg(pl.col("mae").mean()).sort("start")
-    unit, last = str(ours["unit"][0]), errors["start"][-1]
-    chart = _chart_errors(
-        errors,
-        f"Mean absolute error by day, mean over series, in {unit}; the table of methods has means.",
-        _NAMES,
-        step=timedelta(days=1),
-        decimals=choose_decimals(ours["mae"].to_list()),
-        clock="%a %d %b,",
-    )
-    held = [f"{format_percent(s)} {name}" for name, s in shares.items() if isinstance(s, float)]
-    return {
-        "caption": f"{ours['day'].n_unique()} days to {last:%d %B %Y}",
-        "unit": unit,
-        "held": join_items(held),
-        **chart,
-    }
-
-
-def _chart_errors(
-    errors: pl.DataFrame,
-    label: str,
-    names: Mapping[str, str],
-    **scale: Any,  # noqa: ANN401 - of the chart
-) -> Mapping[str, Any]:
-    """Return the chart of the MAE by ``start`` and method, and the lines of its legend."""
-    lines = [
-        TimeLine(
-            name=names.get(method, method_name(method)),
-            times=part["start"].to_list(),
-            values=part["mae"].to_list(),
-            **look,
-        )
-        for method, look in _LOOKS.items()
-        if not (part := errors.filter(method=method)).is_empty()
-    ]
-    return {"chart": draw_chart(lines, label, **scale), "legend": lines}
-
-
 def _weigh(name: str, weight: str = "n_points") -> pl.Expr:
     """Return the mean of a column by points: a day of which half is missing counts half."""
     value, points = pl.col(name), pl.col(weight)
@@ -337,8 +341,8 @@ def method_table(day: ForecastDay) -> Table | None:
         .sort("is_on_time", "mae", "method", descending=[True, False, False])
     )
     decimals, unit = choose_decimals(means["mae"].to_list()), day.issued.unit
-    members = _name_members(day.issued)
-    names = {**members, **_NAMES}
+    members = name_members(day.issued)
+    names = {**members, **NAMES}
     rows = means.to_dicts()
 
     return tabulate(
@@ -410,87 +414,6 @@ def _show(value: float | None, decimals: int, sign: str = "") -> str:
     return MISSING if value is None else f"{value:{sign},.{decimals}f}"
 
 
-def chart_series(day: ForecastDay, entity: str) -> Chart:
-    """Return the chart of one series: what came before, and the day that is forecast."""
-    issued = day.issued
-    label = (
-        f"Chart of {entity} in {issued.unit}: what was measured before, the forecast with its "
-        "bands, each member and the published forecast; the table above holds the numbers."
-    )
-    return draw_chart(
-        _list_lines(day, entity),
-        label,
-        step=issued.step,
-        decimals=choose_decimals([float(np.abs(issued.select_points(entity)[METHOD]).max())]),
-        clock="%a %H:%M" if issued.step < timedelta(days=1) else "%d %b",
-        border=issued.origin.replace(tzinfo=None),
-    )
-
-
-def _list_lines(day: ForecastDay, entity: str) -> list[TimeLine]:
-    """Return the lines of one series, each lying on those before it."""
-    issued, before = day.issued, day.before
-    points = issued.select_points(entity)
-
-    def line(name: str, starts: Sequence[datetime], values: FloatArray, **style: Any) -> TimeLine:  # noqa: ANN401
-        times = [start.astimezone(issued.zone).replace(tzinfo=None) for start in starts]
-        return TimeLine(name=name, times=times, values=values.tolist(), **style)
-
-    lines = []
-    for band, opacity, name in _BANDS:
-        bounds = select_band(issued, entity, band)
-        if bounds is not None:
-            low, high = bounds
-            style = {"low": low.tolist(), "colour": ACCENT, "opacity": opacity, "row": 1}
-            lines.append(line(name, issued.starts, high, **style))
-    thin = {"width": 0.9, "row": 2}
-    members = {PRIOR: "without agents"} if issued.is_joint else _name_members(issued)
-    lines += [
-        line(name, issued.starts, points[method], colour=agent_colour(i), **thin)
-        for i, (method, name) in reversed([*enumerate(members.items())])
-        if method in points
-    ]
-    if before is not None and entity in before.entities:
-        values = before.select_points(entity)[METHOD]
-        style = {"colour": ACCENT, "dash": _DOTTED}
-        lines.append(line("forecast then", before.starts, values, **style))
-
-    starts, measured = day.list_measured(entity)
-    if np.isfinite(measured).any():
-        lines.append(line("measured", starts, measured, colour=INK, width=2))
-    if PUBLISHED in points:
-        style = {"colour": method_colour(PUBLISHED), "dash": _DASHED}
-        lines.append(line("published", issued.starts, points[PUBLISHED], **style))
-    return [*lines, line("forecast", issued.starts, points[METHOD], colour=ACCENT, width=2.5)]
-
-
-def list_legend(day: ForecastDay) -> list[TimeLine]:
-    """Return a line for each name that any chart of a data set has, the forecast first."""
-    charted = day.issued.entities[:MOST_CHARTS]
-    lines = [line for entity in charted for line in reversed(_list_lines(day, entity))]
-    return list({line.name: line for line in reversed(lines)}.values())[::-1]
-
-
-def view_operator(rows: pl.DataFrame, members: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """Return the tables and the chart of a data set; None if it has no published forecast.
-
-    ``members`` names them by method.
-
-    Of forecasts that knew to different instants those that knew least are shown; the file has all.
-    """
-    if rows.filter(method=PUBLISHED).is_empty():
-        return None
-    # Before midnight comes before midnight in the order of the names, too.
-    known_to = rows["known_to"].min()
-    shown = rows.filter(known_to=known_to)
-    return {
-        "known_to": known_to,
-        "months": month_table(shown),
-        "methods": score_table(shown, members),
-        "errors": _chart_clock(shown),
-    }
-
-
 def pool(rows: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Return means over points of rows that are alike in some columns and the method."""
     return (
@@ -542,7 +465,7 @@ def month_table(rows: pl.DataFrame) -> Table:
 
 def score_table(rows: pl.DataFrame, members: Mapping[str, str]) -> Table:
     """Return every method over all months and series."""
-    names = {**members, **_SHORT_NAMES}
+    names = {**members, **SHORT_NAMES}
     records = pool(rows).to_dicts()
     decimals = choose_decimals([row["mae"] for row in records])
     unit = records[0]["unit"]
@@ -560,23 +483,3 @@ def score_table(rows: pl.DataFrame, members: Mapping[str, str]) -> Table:
         caption="All methods",
         highlighted={i for i, row in enumerate(records) if row["method"] == METHOD},
     )
-
-
-def _chart_clock(rows: pl.DataFrame) -> Mapping[str, Any] | None:
-    """Return the error by time of the day; None where steps are days."""
-    by_time = pool(rows.filter(pl.col("at").str.contains(":")), "at")
-    if by_time.is_empty():
-        return None
-    # A time of any day: charts name no date.
-    errors = by_time.with_columns(start=("2000-01-01 " + pl.col("at")).str.to_datetime())
-    starts, unit = errors["start"].unique().sort(), str(rows["unit"][0])
-    chart = _chart_errors(
-        errors,
-        f"Mean absolute error in {unit} by time of the day, over all months and series.",
-        _SHORT_NAMES,
-        step=starts[1] - starts[0],
-        decimals=choose_decimals(by_time["mae"].to_list()),
-        clock="%H:%M",
-        is_clock=True,
-    )
-    return {"unit": unit, **chart}

@@ -1,14 +1,12 @@
 """Collectives between training processes, with a counter of the bytes each one receives.
 
 Each process holds the whole frozen backbone and a contiguous slice of the agents. Forecasts,
-losses, one candidate state per agent, gradients of soft prompts, logic texts and sums of squares
-are exchanged. The backbone's other activations, the adapters and the gradients of parameters are
-not. Everything is gathered in rank order, so that all processes compute the same values from it,
-bit for bit.
+losses, candidate states, gradients of soft prompts, logic texts and sums of squares are gathered in
+rank order, so that all processes compute the same values from them, bit for bit.
 
 A backbone that one device cannot hold is split instead (``lora.backbone``). Each process then
-holds all agents and computes what the others compute; of this module's exchanges only the first
-process's gradients are left, as a GPU's sums differ in their last bits from run to run.
+holds all agents and computes what the others compute; only the first one's gradients are sent, as a
+GPU's sums differ in their last bits from run to run.
 
 Shapes: A agents.
 """

@@ -1,8 +1,7 @@
 """Time and memory: durations as text, time left, what the machine can do and hold.
 
-What belongs here: durations for progress lines and for reports, the time that known parts of a
-piece of work still take, memory, and the types that the processor multiplies. What does not: rounds
-of a training, whose kinds cost differently (``training.schedule``).
+What belongs here: what any piece of work may ask of the clock and the machine. What does not:
+rounds of a training, whose kinds cost differently (``training.schedule``).
 """
 
 import math

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.context import OWN
+from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import (
     ARTICLE_SCHEMA,
     COVARIATE_SCHEMA,
@@ -28,8 +29,8 @@ from compevo_core.table.frames import (
     KNOWN_AT,
     SERIES,
     START,
+    Frame,
     TableForm,
-    WindowPlan,
     to_polars,
 )
 from compevo_core.table.stamps import Clock, read_stamps
@@ -39,7 +40,7 @@ _INSTANT = timedelta(microseconds=1)
 _ID_DIGITS = 32  # of an article's hash
 
 
-def list_covariates(rows: pl.DataFrame, form: TableForm, plan: WindowPlan) -> dict[str, Any]:
+def list_covariates(rows: pl.DataFrame, form: TableForm, spec: DatasetSpec) -> dict[str, Any]:
     """Return the frames of covariates that views and windows are built with, by argument.
 
     DataError for measured columns beside steps longer than a day.
@@ -58,15 +59,15 @@ def list_covariates(rows: pl.DataFrame, form: TableForm, plan: WindowPlan) -> di
         ).cast(dict(STEP_COVARIATE_SCHEMA))  # type: ignore[arg-type]  # names to types
 
     if form.past:
-        frames["covariates"] = _summarize_days(_unpivot(rows, form.past, START), plan)
+        frames["covariates"] = _summarize_days(_unpivot(rows, form.past, START), spec)
     return frames
 
 
 def require_ahead(
-    views: Sequence[WindowView], form: TableForm, steps: int, end: datetime, plan: WindowPlan
+    views: Sequence[WindowView], form: TableForm, steps: int, end: datetime, spec: DatasetSpec
 ) -> None:
     """Raise a DataError where the next steps lack a value that is known ahead."""
-    is_open = form.is_open([shift(end, number, plan.step) for number in range(steps)]).to_numpy()
+    is_open = form.is_open([shift(end, number, spec.step) for number in range(steps)]).to_numpy()
     for view in views:
         for name in form.ahead:
             values = view.step_covariates.get(OWN + name)
@@ -74,7 +75,7 @@ def require_ahead(
             is_missing = is_open & np.logical_not(is_known)
             if not is_missing.any():
                 continue
-            first = shift(end, int(np.argmax(is_missing)), plan.step)
+            first = shift(end, int(np.argmax(is_missing)), spec.step)
             raise DataError(
                 f"the forecast of {view.entity} needs {name!r} ahead, but it is not known for "
                 f"{form.clock.say(first)}: give a table with {form.time!r} and {name!r} for "
@@ -82,7 +83,7 @@ def require_ahead(
             )
 
 
-def read_news(table: Any, clock: Clock, *, time: str, text: str) -> pl.DataFrame:  # noqa: ANN401 - a frame of the user's kind
+def read_news(table: Frame, clock: Clock, *, time: str, text: str) -> pl.DataFrame:
     """Return the texts of a table as articles, each known at its stamp on the clock of the grid.
 
     A date without a time is known when its day is over; rows without words are none. DataError if a
@@ -109,19 +110,14 @@ def read_news(table: Any, clock: Clock, *, time: str, text: str) -> pl.DataFrame
     address = pl.concat_str(
         pl.lit("table/"), pl.col("published_at").dt.epoch("us"), pl.lit("/"), pl.col("title")
     )
-    missing = [name for name in ARTICLE_SCHEMA if name not in ("title", "published_at")]
-
-    return (
-        rows.with_columns(pl.lit(None).alias(name) for name in missing)
-        .with_columns(
-            url=address,
-            article_id=address.map_elements(lambda it: hash_text(it)[:_ID_DIGITS], pl.String),
-            available_at="published_at",
-            fetched_at="published_at",
-            source=pl.lit("table"),
-        )
-        .select([pl.col(name).cast(kind) for name, kind in ARTICLE_SCHEMA.items()])
+    articles = rows.with_columns(
+        url=address,
+        article_id=address.map_elements(lambda it: hash_text(it)[:_ID_DIGITS], pl.String),
+        available_at="published_at",
+        fetched_at="published_at",
+        source=pl.lit("table"),
     )
+    return pl.concat([pl.DataFrame(schema=ARTICLE_SCHEMA), articles], how="diagonal")
 
 
 def _unpivot(rows: pl.DataFrame, names: Sequence[str], *index: str) -> pl.DataFrame:
@@ -150,24 +146,24 @@ def average_days(rows: pl.DataFrame, keys: Sequence[str], *, are_days: bool) -> 
     )
 
 
-def _summarize_days(values: pl.DataFrame, plan: WindowPlan) -> pl.DataFrame:
+def _summarize_days(values: pl.DataFrame, spec: DatasetSpec) -> pl.DataFrame:
     """Return measured values by the day that ends where windows begin, known when it is over.
 
     Of steps below a day their mean, lowest and highest.
     """
-    if plan.step > DAY:
+    if spec.step > DAY:
         raise DataError(
             "columns of measured values (past=...) are read by day, and a step of this table is "
             "longer; leave them out, or give the table by day"
         )
-    clock = timedelta(seconds=plan.clock_seconds)
-    begin = pl.col(START) if plan.step == DAY else (pl.col(START) - clock).dt.truncate("1d") + clock
+    clock = -spec.market_offset
+    begin = pl.col(START) if spec.step == DAY else (pl.col(START) - clock).dt.truncate("1d") + clock
     days = values.with_columns(end=begin + DAY)
 
     # A view's calendar names the local day of its origin; the day before it is the last one over.
-    local = pl.col("end").dt.convert_time_zone(plan.zone).dt.date()
+    local = pl.col("end").dt.convert_time_zone(spec.default_place.timezone).dt.date()
     return (
-        average_days(days, [SERIES, "name", "end"], are_days=plan.step == DAY)
+        average_days(days, [SERIES, "name", "end"], are_days=spec.step == DAY)
         .select(
             entity=SERIES,
             name="name",

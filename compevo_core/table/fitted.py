@@ -14,11 +14,14 @@ import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
+from pydantic import TypeAdapter
 
+from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.steps import DAY, count_steps, name_step, shift
 from compevo_core.data.view import WindowView
@@ -29,9 +32,10 @@ from compevo_core.table.frames import (
     SERIES,
     START,
     VALUE,
+    Frame,
     TableForm,
-    WindowPlan,
     find_current_ends,
+    find_distance,
     join_rows,
     put_on_series,
     read_table,
@@ -47,16 +51,33 @@ _ROWS, _ARTICLES = "rows.parquet", "articles.parquet"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Fitted:
+class Known:
+    """What is known of a table: its rows, how it was formed, and the news."""
+
+    rows: pl.DataFrame
+    form: TableForm
+    articles: pl.DataFrame
+
+    def list_frames(self, spec: DatasetSpec) -> dict[str, Any]:
+        """Return what views and windows are built with, by argument."""
+        series = put_on_series(self.rows, self.form.value)
+        frames = {"series": series, **list_covariates(self.rows, self.form, spec)}
+        return {**frames, "articles": self.articles} if self.articles.height else frames
+
+    def add_news(self, articles: pl.DataFrame) -> Self:
+        """Return the same with more articles."""
+        known = pl.concat([self.articles, articles]).unique("article_id", maintain_order=True)
+        return dataclasses.replace(self, articles=known)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fitted(Known):
     """A fit of a table."""
 
     folder: Path  # goes with the forecaster
     files: Mapping[str, bytes]  # of the sealed run, by their place in the folder
-    rows: pl.DataFrame
-    form: TableForm
-    plan: WindowPlan
+    spec: DatasetSpec
     facts: Mapping[str, Any]  # the method, and the choice if there was one
-    articles: pl.DataFrame
 
     @property
     def run(self) -> Path:
@@ -65,10 +86,10 @@ class Fitted:
             write_files(self.files, self.folder)
         return self.folder / RUN
 
-    @property
+    @cached_property
     def ends(self) -> dict[str, datetime]:
         """The end of each series that goes on."""
-        return find_current_ends(self.rows, self.form, self.plan.horizon)
+        return find_current_ends(self.rows, self.form, self.spec.horizon_steps)
 
     @property
     def end(self) -> datetime:
@@ -78,7 +99,7 @@ class Fitted:
     @property
     def origins(self) -> dict[datetime, list[str]]:
         """The series that are forecast from each instant: the newest for which they are known."""
-        ends, apart = self.ends, self.plan.apart
+        ends, apart = self.ends, find_distance(self.spec)
         first = min(ends.values())
         origins: dict[datetime, list[str]] = {}
         for name, end in ends.items():
@@ -91,10 +112,6 @@ class Fitted:
         """The series that ended before the others, and are not forecast."""
         return sorted({*self.rows[SERIES]} - {*self.ends})
 
-    def list_frames(self) -> dict[str, Any]:
-        """Return :func:`list_frames` of what is known."""
-        return list_frames(self.rows, self.form, self.plan, self.articles)
-
     def load_population(self, views: Sequence[WindowView]) -> "CompEvoForecaster":
         """Load what was trained, with the news of some views."""
         from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -105,12 +122,7 @@ class Fitted:
 
     # ---- what joins it ----
 
-    def add_news(self, articles: pl.DataFrame) -> Self:
-        """Return the fit with more articles."""
-        known = pl.concat([self.articles, articles]).unique("article_id", maintain_order=True)
-        return dataclasses.replace(self, articles=known)
-
-    def add_rows(self, table: Any, series: str) -> Self:  # noqa: ANN401 - pandas or polars
+    def add_rows(self, table: Frame, series: str) -> Self:
         """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
         form = dataclasses.replace(self.form, series=self.form.series or series)
         if form.ahead_apart:
@@ -122,23 +134,23 @@ class Fitted:
         extended = dataclasses.replace(self, rows=join_rows(self.rows, added))
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
-        if isinstance(last, datetime) and shift(last, 1, self.plan.step) < self.end:
+        if isinstance(last, datetime) and shift(last, 1, self.spec.step) < self.end:
             warnings.warn(
                 f"the rows end {self.form.clock.say(last)}, before the fitted ones do: the "
                 f"forecast begins at {self.form.clock.say(ends)}",
                 stacklevel=4,
             )
         clock = timedelta(hours=ends.hour, minutes=ends.minute, seconds=ends.second)
-        fitted = timedelta(seconds=self.plan.clock_seconds)
-        if self.plan.step < DAY and (clock - fitted) % self.plan.apart:
-            every = f" and every {name_step(self.plan.apart)}" if self.plan.apart < DAY else ""
+        fitted, apart = -self.spec.market_offset, find_distance(self.spec)
+        if self.spec.step < DAY and (clock - fitted) % apart:
+            every = f" and every {name_step(apart)}" if apart < DAY else ""
             raise DataError(
                 f"the rows end {clock} after midnight UTC, and forecasts that begin {fitted} after "
                 f"it{every} were fitted: leave the last rows out, or fit again"
             )
         return extended
 
-    def add_future(self, table: Any, series: str) -> Self:  # noqa: ANN401 - pandas or polars
+    def add_future(self, table: Frame, series: str) -> Self:
         """Return the fit with values that are known ahead."""
         if not self.form.ahead:
             raise ConfigError(
@@ -159,50 +171,39 @@ class Fitted:
         """Write everything into a folder; DataError if it holds something else."""
         if folder.exists() and any(folder.iterdir()) and not (folder / _FACTS).is_file():
             raise DataError(f"{folder} holds other files; name a new folder")
-        if folder != self.folder:
-            shutil.rmtree(folder / RUN, ignore_errors=True)
-            shutil.copytree(self.run, folder / RUN)
-        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder / RUN, ignore_errors=True)
+        write_files(self.files, folder)
         self.rows.write_parquet(folder / _ROWS)
         self.articles.write_parquet(folder / _ARTICLES)
-        state = {name: dataclasses.asdict(getattr(self, name)) for name in ("form", "plan")}
-        write_json(folder / _FACTS, {"params": params, "facts": self.facts, **state})
+        form = TypeAdapter(TableForm).dump_python(self.form, mode="json")
+        spec = TypeAdapter(DatasetSpec).dump_python(self.spec, mode="json")
+        facts = {"params": params, "facts": self.facts, "form": form, "spec": spec}
+        write_json(folder / _FACTS, facts)
         return folder
 
     @classmethod
-    def read(cls, source: Path, folder: Path) -> Self:
-        """Copy what :meth:`write` wrote into a folder of this object's own.
+    def read(cls, source: Path, folder: Path) -> tuple[Self, dict[str, Any]]:
+        """Return what :meth:`write` wrote, and the parameters; ``folder`` is for its run.
 
-        DataError if it was damaged since.
+        DataError if the source holds nothing of the kind, or was damaged since.
         """
-        if source != folder:
-            shutil.copytree(source, folder, dirs_exist_ok=True)
+        if not (source / _FACTS).is_file():
+            raise DataError(f"{source} holds no forecaster; give a folder that save wrote")
         try:
-            raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-            return cls(
+            raw = json.loads((source / _FACTS).read_text(encoding="utf-8"))
+            fit = cls(
                 folder=folder,
-                files=read_files(folder / RUN, folder),
-                rows=pl.read_parquet(folder / _ROWS),
-                form=TableForm.from_dict(raw["form"]),
-                plan=WindowPlan(**{**raw["plan"], "bounds": tuple(raw["plan"]["bounds"])}),
+                files=read_files(source / RUN, source),
+                rows=pl.read_parquet(source / _ROWS),
+                form=TypeAdapter(TableForm).validate_python(raw["form"]),
+                spec=TypeAdapter(DatasetSpec).validate_python(raw["spec"]),
                 facts=raw["facts"],
-                articles=pl.read_parquet(folder / _ARTICLES),
+                articles=pl.read_parquet(source / _ARTICLES),
             )
+            params = raw["params"].items()
         except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
             raise DataError(f"{source} is damaged ({error}); save the forecaster again") from error
-
-    def to_files(self, params: Mapping[str, Any]) -> dict[str, bytes]:
-        """Return the content of every file of the folder by name."""
-        with tempfile.TemporaryDirectory(prefix="compevo-") as name:
-            folder = Path(name)
-            self.write(folder, params)
-            return read_files(folder, folder)
-
-    @classmethod
-    def from_files(cls, files: Mapping[str, bytes], folder: Path) -> Self:
-        """Write what :meth:`to_files` gave into a folder, and read it."""
-        write_files(files, folder)
-        return cls.read(folder, folder)
+        return fit, {name: tuple(v) if isinstance(v, list) else v for name, v in params}
 
 
 def read_files(folder: Path, root: Path) -> dict[str, bytes]:
@@ -213,20 +214,10 @@ def read_files(folder: Path, root: Path) -> dict[str, bytes]:
 
 def write_files(files: Mapping[str, bytes], root: Path) -> None:
     """Write what :func:`read_files` gave."""
+    root.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
-
-
-def read_params(folder: Path) -> dict[str, Any]:
-    """Return the parameters in a folder of :meth:`Fitted.write`; DataError if it is none."""
-    if not (folder / _FACTS).is_file():
-        raise DataError(f"{folder} holds no forecaster; give a folder that save wrote")
-    try:
-        raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))["params"]
-    except (ValueError, KeyError) as error:
-        raise DataError(f"{folder} is damaged ({error}); save the forecaster again") from error
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in raw.items()}
 
 
 def make_folder(owner: object) -> Path:
@@ -236,25 +227,12 @@ def make_folder(owner: object) -> Path:
     return folder
 
 
-def read_ahead(
-    table: Any,  # noqa: ANN401 - pandas or polars
-    rows: pl.DataFrame,
-    form: TableForm,
-    series: str,
-) -> pl.DataFrame:
+def read_ahead(table: Frame, rows: pl.DataFrame, form: TableForm, series: str) -> pl.DataFrame:
     """Return the columns known ahead of a table, for all series of ``rows`` where it names none."""
     wide = dataclasses.replace(form, series=form.series or series, value="", past=())
     added, read = read_table(table, wide, form.clock)
     names = rows.select(pl.col(SERIES).unique(maintain_order=True))
     return added if read.series else names.join(added.drop(SERIES), how="cross")
-
-
-def list_frames(
-    rows: pl.DataFrame, form: TableForm, plan: WindowPlan, articles: pl.DataFrame
-) -> dict[str, Any]:
-    """Return what views and windows are built with, by argument."""
-    frames = {"series": put_on_series(rows, form.value), **list_covariates(rows, form, plan)}
-    return {**frames, "articles": articles} if articles.height else frames
 
 
 def gather_news(

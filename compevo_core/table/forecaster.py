@@ -11,7 +11,6 @@ writing tables (``table.frames``), the choice of a method (``evaluation.method_c
 
 import dataclasses
 import html
-import inspect
 import math
 import warnings
 from collections.abc import Iterable, Sequence
@@ -24,13 +23,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines import SharedFits
+from compevo_core.baselines import FitBaseline, SharedFits, fit_baseline
 from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
-from compevo_core.data.build import build_views, build_windows, select_learnt
+from compevo_core.data.build import build_views, build_windows
 from compevo_core.data.content import describe_faults
+from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.quantiles import FEWEST, LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
+from compevo_core.data.splits import find_midnight
 from compevo_core.data.steps import name_step, shift
 from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.data.window import WindowSet
@@ -48,24 +49,26 @@ from compevo_core.table.covariates import read_news, require_ahead
 from compevo_core.table.fitted import (
     RUN,
     Fitted,
+    Known,
     gather_news,
-    list_frames,
     make_folder,
     read_ahead,
     read_files,
-    read_params,
 )
 from compevo_core.table.frames import (
     SERIES,
     START,
     VALUE,
+    Frame,
     TableForm,
-    WindowPlan,
     find_current_ends,
+    find_distance,
     join_rows,
     keep_values,
     name_series,
+    plan_windows,
     read_table,
+    select_later,
     to_polars,
 )
 from compevo_core.table.stamps import Clock, DateOffset
@@ -76,7 +79,6 @@ from compevo_core.training.training_data import join_for_refit
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from compevo_core.data.arrays import FloatArray
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.forecast.prediction import Prediction
 
@@ -84,6 +86,7 @@ _BANDS = ((0.1, 0.9, 0.3), (0.025, 0.975, 0.15))  # quantiles and opacity of a p
 _SHOWN_HORIZONS = 4  # of the past, in a plot
 
 
+@dataclasses.dataclass(repr=False, eq=False)
 class Forecaster:
     """Forecasts a table of one or many series.
 
@@ -118,54 +121,36 @@ class Forecaster:
         choice_: errors of all candidates on validation; None where a method was named.
     """
 
-    def __init__(
-        self,
-        method: str = AUTO,
-        horizon: int | None = None,
-        lookback: int | None = None,
-        freq: str | timedelta | DateOffset | None = None,
-        *,
-        series: str = "unique_id",
-        time: str = "ds",
-        value: str = "y",
-        ahead: Sequence[str] = (),
-        known_at: str = "",
-        past: Sequence[str] = (),
-        text: str = "",
-        preset: str = "default",
-        country: str = "",
-        low: float | None = None,
-        high: float | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.method = method
-        self.horizon = horizon
-        self.lookback = lookback
-        self.freq = freq
-        self.series = series
-        self.time = time
-        self.value = value
-        self.ahead = ahead
-        self.known_at = known_at
-        self.past = past
-        self.text = text
-        self.preset = preset
-        self.country = country
-        self.low = low
-        self.high = high
-        self.seed = seed
+    method: str = AUTO
+    horizon: int | None = None
+    lookback: int | None = None
+    freq: str | timedelta | DateOffset | None = None
+    _: dataclasses.KW_ONLY
+    series: str = "unique_id"
+    time: str = "ds"
+    value: str = "y"
+    ahead: Sequence[str] = ()
+    known_at: str = ""
+    past: Sequence[str] = ()
+    text: str = ""
+    preset: str = "default"
+    country: str = ""
+    low: float | None = None
+    high: float | None = None
+    seed: int = 0
 
-        self._fit: Fitted | None = None
+    _fit: Fitted | None = dataclasses.field(default=None, init=False)
 
     # ---- parameters, as scikit-learn asks for them ----
 
     @classmethod
-    def _names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+    def _list_params(cls) -> dict[str, Any]:
+        """Return the default of every parameter by name."""
+        return {field.name: field.default for field in dataclasses.fields(cls) if field.init}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name."""
-        return {name: getattr(self, name) for name in self._names()}
+        return {name: getattr(self, name) for name in self._list_params()}
 
     def set_params(self, **params: Any) -> Self:  # noqa: ANN401 - of the constructor
         """Change parameters; what was fitted stays until the next fit.
@@ -173,10 +158,9 @@ class Forecaster:
         Raises:
             ConfigError: there is no such parameter.
         """
-        if unknown := sorted(set(params) - set(self._names())):
-            raise ConfigError(
-                f"no parameter {', '.join(unknown)}; there are {', '.join(self._names())}"
-            )
+        known = self._list_params()
+        if unknown := sorted(set(params) - set(known)):
+            raise ConfigError(f"no parameter {', '.join(unknown)}; there are {', '.join(known)}")
         for name, value in params.items():
             setattr(self, name, value)
         return self
@@ -185,10 +169,10 @@ class Forecaster:
 
     def fit(
         self,
-        df: Any,  # noqa: ANN401 - pandas or polars
+        df: Frame,
         *,
-        future: Any = None,  # noqa: ANN401 - pandas or polars
-        news: Any = None,  # noqa: ANN401 - pandas or polars
+        future: Frame = None,
+        news: Frame = None,
         on_step: OnStep = lambda _: None,
     ) -> Self:
         """Fit on a table; see the class for its columns.
@@ -205,15 +189,16 @@ class Forecaster:
             DataError: the table cannot be read, or is too short.
             ConfigError: there is no such method, or it reads no news.
         """
-        rows, form = self._read(df, future)
+        known = self._know(df, future, news)
+        form = known.form
         read = {
             form.series,
             form.time,
             form.value,
-            form.known_at,
-            self.text,
             *form.ahead,
+            form.known_at,
             *form.past,
+            self.text,
         }
         if ignored := [name for name in to_polars(df, form.time)[1].columns if name not in read]:
             warnings.warn(
@@ -221,9 +206,14 @@ class Forecaster:
                 "past or text, or leave them out",
                 stacklevel=2,
             )
-        return self._fit_rows(rows, form, self._read_news(df, news, form.clock), on_step)
+        return self._fit_known(known, on_step)
 
-    def _read(self, df: Any, future: Any) -> tuple[pl.DataFrame, TableForm]:  # noqa: ANN401 - pandas or polars
+    def _know(self, df: Frame, future: Frame, news: Frame) -> Known:
+        """Return what a table, columns known ahead, and news say."""
+        rows, form = self._read(df, future)
+        return Known(rows=rows, form=form, articles=self._read_news(df, news, form.clock))
+
+    def _read(self, df: Frame, future: Frame) -> tuple[pl.DataFrame, TableForm]:
         """Return the rows of a table, and of another with the columns known ahead, and the form."""
         if future is None:
             return read_table(df, self, self.freq)
@@ -232,7 +222,7 @@ class Forecaster:
                 "future in a fit needs Forecaster(ahead=[...], known_at=...): the columns, and the "
                 "one of the time at which each row was known"
             )
-        plain = type(self)(**{**self.get_params(), "ahead": (), "known_at": ""})
+        plain = dataclasses.replace(self, ahead=(), known_at="")
         rows, form = read_table(df, plain, self.freq)
         form = dataclasses.replace(
             form, ahead=tuple(self.ahead), known_at=self.known_at, ahead_apart=True
@@ -242,7 +232,7 @@ class Forecaster:
         added = added.join(first, on=SERIES).filter(pl.col(START) >= pl.col("first")).drop("first")
         return join_rows(rows, added), form
 
-    def _read_news(self, df: Any, news: Any, clock: Clock) -> pl.DataFrame:  # noqa: ANN401 - pandas or polars
+    def _read_news(self, df: Frame, news: Frame, clock: Clock) -> pl.DataFrame:
         """Return the articles of a table's own words and of news beside it."""
         may_read = self.method in (AUTO, MIXTURE, POPULATION) or reads_news(str(self.method))
         if not may_read and (news is not None or self.text):
@@ -257,9 +247,7 @@ class Forecaster:
             frames.append(read_news(news, clock, time=self.time, text=self.text or "title"))
         return pl.concat(frames).unique("article_id", maintain_order=True)
 
-    def _fit_rows(
-        self, rows: pl.DataFrame, form: TableForm, articles: pl.DataFrame, on_step: OnStep
-    ) -> Self:
+    def _fit_known(self, known: Known, on_step: OnStep) -> Self:
         from compevo_core.training.trainer import train
 
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
@@ -272,12 +260,11 @@ class Forecaster:
         # Refuses an unknown name before anything is cut.
         config = self._configure()
 
-        plan = self._plan(rows, form)
-        for (name,), part in keep_values(rows).group_by(SERIES, maintain_order=True):
-            for fault in describe_faults(f"series {name}", part, plan.step):
+        spec = self._plan(known)
+        for (name,), part in keep_values(known.rows).group_by(SERIES, maintain_order=True):
+            for fault in describe_faults(f"series {name}", part, spec.step):
                 warnings.warn(fault, stacklevel=3)
-        frames = list_frames(rows, form, plan, articles)
-        windows = build_windows(plan.spec, **frames)
+        windows = build_windows(spec, **known.list_frames(spec))
         train_windows, val_windows = windows.split("train"), windows.split("val")
         if not len(train_windows) or not len(val_windows):
             reasons = windows.manifest["dropped_origins"]
@@ -286,37 +273,39 @@ class Forecaster:
                 + ", ".join(f"{count} {reason}" for reason, count in reasons.items())
                 + "): give more rows, or a shorter lookback or horizon"
             )
-        fits = SharedFits()
+
+        fit: FitBaseline = fit_baseline
+        choice: MethodChoice | None = None
         facts: dict[str, Any] = {"method": self.method}
-        default = RunConfig().encoder if articles.height else ""
+        default = RunConfig().encoder if known.articles.height else ""
         encoder = default if config is None else config.encoder
-        news = gather_news(articles, windows.views(), encoder)
+        news = gather_news(known.articles, windows.views(), encoder)
         if config is None:
             if find_spec("lightgbm") is None:
                 warnings.warn(
                     "trees are no candidates without lightgbm: pip install 'compevo[table]'",
                     stacklevel=3,
                 )
-            choice = choose_method(train_windows, val_windows, news=news, fit=fits, on_step=on_step)
+            fit = SharedFits()  # what was tried is not fitted again
+            choice = choose_method(train_windows, val_windows, news=news, fit=fit, on_step=on_step)
             method = choice.method if self.method == AUTO else MIXTURE
             facts = {"method": method, "choice": choice.to_json()}
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
 
         on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
         folder = make_folder(self)
-        train(config, train_windows, val_windows, news, folder / RUN, fit=fits, facts=facts)
+        train(config, train_windows, val_windows, news, folder / RUN, fit=fit, facts=facts)
         self._fit = Fitted(
             folder=folder,
             files=read_files(folder / RUN, folder),
-            rows=rows,
-            form=form,
-            plan=plan,
+            rows=known.rows,
+            form=known.form,
+            spec=spec,
             facts=facts,
-            articles=articles,
+            articles=known.articles,
         )
-        made = self.choice_
-        if made is not None and made.news is not None:
-            on_step(made.news.sentence)
+        if choice is not None and choice.news is not None:
+            on_step(choice.news.sentence)
         return self
 
     def _configure(self) -> RunConfig | None:
@@ -328,12 +317,12 @@ class Forecaster:
             return RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
         return configure_method(self.method, seed=self.seed)
 
-    def _plan(self, rows: pl.DataFrame, form: TableForm) -> WindowPlan:
+    def _plan(self, known: Known) -> DatasetSpec:
         low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
-        return WindowPlan.make(
-            rows,
-            form.clock.step,
-            form.clock.place_zone,
+        return plan_windows(
+            known.rows,
+            known.form.clock.step,
+            known.form.clock.place_zone,
             horizon=self.horizon and int(self.horizon),
             lookback=self.lookback and int(self.lookback),
             country=self.country,
@@ -359,13 +348,13 @@ class Forecaster:
 
     def predict(
         self,
-        df: Any = None,  # noqa: ANN401 - pandas or polars
+        df: Frame = None,
         *,
         horizon: int | None = None,
-        future: Any = None,  # noqa: ANN401 - pandas or polars
-        news: Any = None,  # noqa: ANN401 - pandas or polars
+        future: Frame = None,
+        news: Frame = None,
         level: Sequence[float] | float | None = None,
-    ) -> Any:  # noqa: ANN401 - pandas or polars
+    ) -> Frame:
         """Forecast the steps after the last value that all series have.
 
         Args:
@@ -389,10 +378,10 @@ class Forecaster:
             ConfigError: a longer horizon than was fitted, or another band than there is.
         """
         fit = self._fitted
-        steps = fit.plan.horizon if horizon is None else horizon
-        if not 1 <= steps <= fit.plan.horizon:
+        steps = fit.spec.horizon_steps if horizon is None else horizon
+        if not 1 <= steps <= fit.spec.horizon_steps:
             raise ConfigError(
-                f"horizon = {steps}: {fit.plan.horizon} steps were fitted; fit again with "
+                f"horizon = {steps}: {fit.spec.horizon_steps} steps were fitted; fit again with "
                 f"Forecaster(horizon={steps})"
             )
         fit = self._extend(df, future, news)
@@ -410,7 +399,7 @@ class Forecaster:
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
 
-    def update(self, df: Any, *, future: Any = None, news: Any = None) -> Self:  # noqa: ANN401 - pandas or polars
+    def update(self, df: Frame, *, future: Frame = None, news: Frame = None) -> Self:
         """Add newer rows to what is known, without a fit; arguments as in :meth:`predict`.
 
         Weights and bands learn from the windows that are over, as they do in ``predict(df)``.
@@ -418,7 +407,7 @@ class Forecaster:
         self._fit = self._extend(df, future, news)
         return self
 
-    def explain(self, df: Any = None, *, future: Any = None, news: Any = None) -> Any:  # noqa: ANN401 - pandas or polars
+    def explain(self, df: Frame = None, *, future: Frame = None, news: Frame = None) -> Frame:
         """Return what each member of the method adds to the forecast.
 
         Returns:
@@ -426,8 +415,8 @@ class Forecaster:
             step is the sum of weight times forecast.
         """
         fit = self._extend(df, future, news)
-        population, views, prediction = self._forecast(fit, fit.plan.horizon)
-        names, starts = _list_steps(views, fit.plan.horizon)
+        population, views, prediction = self._forecast(fit, fit.spec.horizon_steps)
+        names, starts = _list_steps(views, fit.spec.horizon_steps)
         members = population.logics or population.members
         return fit.form.write(
             names * len(members),
@@ -439,16 +428,16 @@ class Forecaster:
 
     def backtest(
         self,
-        df: Any = None,  # noqa: ANN401 - pandas or polars
+        df: Frame = None,
         *,
         windows: int = 4,
         step: int | None = None,
         methods: Sequence[str] = (),
-        future: Any = None,  # noqa: ANN401 - pandas or polars
-        news: Any = None,  # noqa: ANN401 - pandas or polars
+        future: Frame = None,
+        news: Frame = None,
         level: Sequence[float] | float | None = None,
         on_step: OnStep = lambda _: None,
-    ) -> Any:  # noqa: ANN401 - pandas or polars
+    ) -> Frame:
         """Forecast the last windows of a table as they would have been forecast.
 
         A method is chosen and fitted on what is before all of them; each window is forecast after
@@ -476,48 +465,46 @@ class Forecaster:
         for name, number in (("windows", windows), ("step", step)):
             if number is not None and number < 1:
                 raise ConfigError(f"{name} = {number}: give 1 or more")
-        rows, form, articles = self._take(df, future, news)
-        plan = self._plan(rows, form)
+        known = self._take(df, future, news)
+        form, spec = known.form, self._plan(known)
         # Windows begin when forecasts may, and share no step unless asked to.
-        every = round(plan.apart / plan.step)
-        apart = step or math.ceil(plan.horizon / every) * every
+        every = round(find_distance(spec) / spec.step)
+        apart = step or math.ceil(spec.horizon_steps / every) * every
         if apart % every:
             raise ConfigError(f"step = {step}: forecasts begin every {every} steps; give {every}")
-        end = min(find_current_ends(rows, form, plan.horizon).values())
-        cutoff = shift(end, -(windows - 1) * apart - plan.horizon, plan.step)
-        origins = {shift(cutoff, number * apart, plan.step) for number in range(windows)}
+        end = min(find_current_ends(known.rows, form, spec.horizon_steps).values())
+        cutoff = shift(end, -(windows - 1) * apart - spec.horizon_steps, spec.step)
+        origins = {shift(cutoff, number * apart, spec.step) for number in range(windows)}
 
         columns: dict[str, pl.Series] = {}
         for method in methods or [self.method]:
-            given = {"method": method, "horizon": plan.horizon, "freq": name_step(plan.step)}
-            twin = type(self)(**{**self.get_params(), **given})
-            scored, prediction = twin._test(rows, form, articles, origins, on_step)
+            twin = dataclasses.replace(
+                self, method=method, horizon=spec.horizon_steps, freq=name_step(spec.step)
+            )
+            scored, prediction = twin._test(known, origins, on_step)
             name = method if methods else twin.method_
-            made = _tabulate(prediction, plan.horizon, level, name)
+            made = _tabulate(prediction, spec.horizon_steps, level, name)
             columns |= {name: made["mean"]} if methods and level is None else made
 
-        names, starts = _list_steps(scored.views(), plan.horizon)
-        cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
+        names, starts = _list_steps(scored.views(), spec.horizon_steps)
+        cutoffs = [view.origin_utc for view in scored.views() for _ in range(spec.horizon_steps)]
         truth = pl.Series(scored.truth().ravel()).fill_nan(None)
         return self._name_series(form, level).write(
-            names, starts, cutoff=form.read_clock(cutoffs), **{form.value: truth}, **columns
+            names,
+            starts,
+            cutoff=form.clock.read(cutoffs, "cutoff"),
+            **{form.value: truth},
+            **columns,
         )
 
-    def _take(
-        self,
-        df: Any,  # noqa: ANN401 - pandas or polars
-        future: Any,  # noqa: ANN401 - pandas or polars
-        news: Any,  # noqa: ANN401 - pandas or polars
-    ) -> tuple[pl.DataFrame, TableForm, pl.DataFrame]:
-        """Return rows, form and articles of a table, or of the fitted one and more news."""
-        if df is None:
-            fit = self._fitted
-            more = self._read_news(None, news, fit.form.clock)
-            return fit.rows, fit.form, fit.add_news(more).articles
-        rows, form = self._read(df, future)
-        return rows, form, self._read_news(df, news, form.clock)
+    def _take(self, df: Frame, future: Frame, news: Frame) -> Known:
+        """Return what a table says, or the fitted one and more news."""
+        if df is not None:
+            return self._know(df, future, news)
+        fit = self._fitted
+        return fit.add_news(self._read_news(None, news, fit.form.clock))
 
-    def audit(self, news: Any = None, df: Any = None) -> NewsAudit:  # noqa: ANN401 - pandas or polars
+    def audit(self, news: Frame = None, df: Frame = None) -> NewsAudit:
         """Return whether news tells of a table's values, by a test with its power.
 
         Args:
@@ -532,37 +519,31 @@ class Forecaster:
         Raises:
             DataError: there is no news, or the table is too short to tell.
         """
-        rows, form, articles = self._take(df, None, news)
-        plan = self._plan(rows, form)
-        windows = build_windows(plan.spec, **list_frames(rows, form, plan, articles))
-        known = join_for_refit(windows.split("train"), windows.split("val"))
-        pool = gather_news(articles, known.views(), RunConfig().encoder)
+        known = self._take(df, None, news)
+        spec = self._plan(known)
+        cut = build_windows(spec, **known.list_frames(spec))
+        windows = join_for_refit(cut.split("train"), cut.split("val"))
+        pool = gather_news(known.articles, windows.views(), RunConfig().encoder)
         if not pool:
             raise DataError("no window has news: give stamps and titles before the table's end")
-        return audit_news(known, pool)
+        return audit_news(windows, pool)
 
     def _test(
-        self,
-        rows: pl.DataFrame,
-        form: TableForm,
-        articles: pl.DataFrame,
-        origins: set[datetime],
-        on_step: OnStep,
+        self, known: Known, origins: set[datetime], on_step: OnStep
     ) -> "tuple[WindowSet, Prediction]":
         """Fit on what is before the first origin; return the windows from all, and forecasts."""
         cutoff = min(origins)
-        before = rows.filter(pl.col(START) < cutoff)
+        before = dataclasses.replace(known, rows=known.rows.filter(pl.col(START) < cutoff))
         try:
-            self._plan(before, form)
+            self._plan(before)
         except DataError as error:
             raise DataError(f"before {len(origins)} window(s), {error}; or test fewer") from error
-        fit = self._fit_rows(before, form, articles, on_step)._fitted
+        fit = self._fit_known(before, on_step)._fitted
 
-        frames = list_frames(rows, form, fit.plan, articles)
-        frames["series"] = _keep_learnt(fit, frames["series"])
-        scored = build_windows(fit.plan.later_spec, **frames, origins=origins)
+        frames = _list_learnt(dataclasses.replace(fit, rows=known.rows))
+        scored = build_windows(select_later(fit.spec), **frames, origins=origins)
         if not scored:
-            raise DataError(f"no series has a whole window from {form.clock.say(cutoff)} on")
+            raise DataError(f"no series has a whole window from {known.form.clock.say(cutoff)} on")
         steps = Steps([1] * len({view.origin_utc for view in scored.views()}), on_step)
         steps.begin("windows forecast")
         # Told after each window but the last, as the next one begins.
@@ -580,26 +561,27 @@ class Forecaster:
     def plot(
         self,
         series: str | None = None,
-        df: Any = None,  # noqa: ANN401 - pandas or polars
+        df: Frame = None,
         *,
-        future: Any = None,  # noqa: ANN401 - pandas or polars
-        news: Any = None,  # noqa: ANN401 - pandas or polars
+        future: Frame = None,
+        news: Frame = None,
     ) -> "Figure":
         """Draw the forecast of a series, the first unless named, with its bands and its past."""
         figure: Figure = import_package("matplotlib.figure").Figure(
             figsize=(9, 4), layout="constrained"
         )
         fit = self._extend(df, future, news)
-        _, views, prediction = self._forecast(fit, fit.plan.horizon)
+        _, views, prediction = self._forecast(fit, fit.spec.horizon_steps)
         names = [view.entity for view in views]
         name = names[0] if series is None else str(series)
         if name not in names:
             raise DataError(f"no series {name!r}; there are {', '.join(names)}")
         row = names.index(name)
-        _, starts = _list_steps([views[row]], fit.plan.horizon)
+        _, starts = _list_steps([views[row]], fit.spec.horizon_steps)
         shown = fit.rows.filter(
             pl.col(SERIES) == name,
-            pl.col(START) >= shift(fit.end, -_SHOWN_HORIZONS * fit.plan.horizon, fit.plan.step),
+            pl.col(START)
+            >= shift(fit.end, -_SHOWN_HORIZONS * fit.spec.horizon_steps, fit.spec.step),
         )
         axes = figure.add_subplot()
         axes.plot(fit.form.clock.read_local(shown[START].to_list()), shown[VALUE], color="#666666")
@@ -614,7 +596,7 @@ class Forecaster:
         axes.set_ylabel(fit.form.value)
         return figure
 
-    def _extend(self, df: Any, future: Any = None, news: Any = None) -> Fitted:  # noqa: ANN401 - pandas or polars
+    def _extend(self, df: Frame, future: Frame = None, news: Frame = None) -> Fitted:
         """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
         fit = self._fitted
         if news is not None or (self.text and df is not None):
@@ -626,22 +608,23 @@ class Forecaster:
     def _forecast(
         self, fit: Fitted, steps: int
     ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
-        frames = fit.list_frames()
-        frames["series"] = _keep_learnt(fit, frames["series"])
+        frames = _list_learnt(fit)
+        learnt = frames["series"]
         # Without newer rows there is none, and to look for it takes as long as the views.
-        later = WindowSet((), dataset=fit.plan.spec.name)
-        if fit.end > fit.plan.later_utc:
-            later = build_windows(fit.plan.later_spec, **frames)
-        series = {str(key): part for (key,), part in frames["series"].group_by("series_id")}
+        later: WindowSet | None = None
+        if fit.end > find_midnight(fit.spec.spans[-1].first_day, fit.spec.market_offset):
+            later = build_windows(select_later(fit.spec), **frames)
         views: list[WindowView] = []
         left_out = dict.fromkeys(fit.ended, "it ended before the others")
         for origin, names in fit.origins.items():
-            chosen = [part for name in names if (part := series.get(name_series(name))) is not None]
-            if not chosen:
+            frames["series"] = learnt.filter(
+                pl.col("series_id").is_in([name_series(name) for name in names])
+            )
+            if frames["series"].is_empty():
                 continue
-            frames["series"] = pl.concat(chosen)
-            built = build_views(fit.plan.spec, **frames, origin_utc=origin)
-            require_ahead(built.views, fit.form, steps, origin, fit.plan)
+            built = build_views(fit.spec, **frames, origin_utc=origin)
+            if fit.form.ahead:
+                require_ahead(built.views, fit.form, steps, origin, fit.spec)
             views += built.views
             left_out |= built.left_out
         if not views:
@@ -650,10 +633,9 @@ class Forecaster:
         for name, reason in left_out.items():
             warnings.warn(f"no forecast of {name}: {reason}", stacklevel=3)
 
-        population = fit.load_population([*later.views(), *views])
-        known = population.select_unobserved(later, fit.end)
-        if len(known):
-            population.observe(known)
+        population = fit.load_population([*(later.views() if later else ()), *views])
+        if later is not None:
+            population.observe(population.select_unobserved(later, fit.end))
         return population, tuple(views), population.predict_by_agent(views)
 
     # ---- keeping ----
@@ -669,39 +651,32 @@ class Forecaster:
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read what :meth:`save` wrote; DataError if the folder holds nothing of the kind."""
-        source = Path(folder).expanduser()
-        loaded = cls(**read_params(source))
-        loaded._fit = Fitted.read(source, make_folder(loaded))
-        return loaded
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return parameters, and the files of what is fitted as bytes."""
-        params = self.get_params()
-        return {"params": params, "files": self._fit.to_files(params) if self._fit else None}
+        loaded = cls()
+        loaded._fit, params = Fitted.read(Path(folder).expanduser(), make_folder(loaded))
+        return loaded.set_params(**params)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Set what :meth:`__getstate__` gave."""
-        type(self).__init__(self, **state["params"])
-        if state["files"] is not None:
-            self._fit = Fitted.from_files(state["files"], make_folder(self))
+        """Set what was pickled or copied; the run gets a folder of this object's own."""
+        self.__dict__.update(state)
+        if self._fit is not None:
+            self._fit = dataclasses.replace(self._fit, folder=make_folder(self))
 
     # ---- in words ----
 
     def __repr__(self) -> str:
         """Return the parameters that differ from the defaults, and what is fitted."""
-        defaults = inspect.signature(type(self).__init__).parameters
         given = [
-            f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if value != defaults[name].default
+            f"{name}={getattr(self, name)!r}"
+            for name, default in self._list_params().items()
+            if getattr(self, name) != default
         ]
         said = f"Forecaster({', '.join(given)})"
         if self._fit is None:
             return said
         fit, count = self._fit, self._fit.rows[SERIES].n_unique()
         return (
-            f"{said}: {self.method_} for {count} series, {fit.plan.horizon} steps of "
-            f"{name_step(fit.plan.step)} after {fit.form.clock.say(fit.end)}"
+            f"{said}: {self.method_} for {count} series, {fit.spec.horizon_steps} steps of "
+            f"{name_step(fit.spec.step)} after {fit.form.clock.say(fit.end)}"
         )
 
     def _repr_html_(self) -> str:
@@ -710,26 +685,24 @@ class Forecaster:
         choice = None if self._fit is None else self.choice_
         if choice is None:
             return said
-        rows = "".join(
-            f"<tr><td>{html.escape(score.name)}</td><td>{score.mae:.4g}</td>"
-            f"<td>{score.error:.3g}</td>"
-            f"<td>{score.excess:.3g} &plusmn; {score.standard_error:.3g}</td></tr>"
-            for score in choice.scores
+        scores = pl.DataFrame(choice.scores).select(
+            pl.col("name").alias("method"),
+            pl.col("mae").alias(f"MAE, {choice.unit}"),
+            pl.col("error").alias("of repeating the last season"),
+            pl.col("excess").alias("above the best"),
+            pl.col("standard_error").alias("standard error"),
         )
-        unit = html.escape(choice.unit)
-        return (
-            f"{said}<table><tr><th>method</th><th>MAE, {unit}</th><th>of repeating the last season"
-            "</th><th>above the best</th></tr>"
-            f"{rows}</table>"
-        )
+        with pl.Config(tbl_rows=-1):
+            return said + scores._repr_html_()
 
 
-def _keep_learnt(fit: Fitted, series: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the series that were fitted; warn of the others."""
-    learnt, others = select_learnt(fit.plan.spec, series, read_scaler(fit.run).mean)
-    for name in others:
+def _list_learnt(fit: Fitted) -> dict[str, Any]:
+    """Return the frames of the series that were fitted; warn of the others."""
+    learnt = read_scaler(fit.run).mean
+    for name in sorted({*fit.rows[SERIES]} - learnt.keys()):
         warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
-    return learnt
+    rows = fit.rows.filter(pl.col(SERIES).is_in(list(learnt)))
+    return dataclasses.replace(fit, rows=rows).list_frames(fit.spec)
 
 
 def _centre_sparse(prediction: "Prediction", views: Sequence[WindowView]) -> "Prediction":
@@ -765,18 +738,14 @@ def _tabulate(
             for side, sign in sides.items()
         }
 
-    columns = {"mean" if level is None else method: prediction.aggregate[:, :steps]} | {
-        name: _read_quantile(prediction, quantile)[:, :steps] for name, quantile in names.items()
-    }
-    return {name: pl.Series(values.ravel()).fill_nan(None) for name, values in columns.items()}
-
-
-def _read_quantile(prediction: "Prediction", quantile: float) -> "FloatArray":
-    """Return a quantile (N, H), on the straight line between the two that are known."""
-    place = float(np.interp(round(quantile, 6), LEVELS, range(len(LEVELS))))
-    below, above = (prediction.quantiles[:, int(end(place))] for end in (np.floor, np.ceil))
-    share = place % 1
-    return below if not share else (1 - share) * below + share * above
+    columns = {"mean" if level is None else method: prediction.aggregate}
+    for name, quantile in names.items():
+        # On the straight line between the two that are known.
+        place = float(np.interp(round(quantile, 6), LEVELS, range(len(LEVELS))))
+        below, above = (prediction.quantiles[:, int(end(place))] for end in (np.floor, np.ceil))
+        share = place % 1
+        columns[name] = (1 - share) * below + share * above if share else below
+    return {name: pl.Series(of[:, :steps].ravel()).fill_nan(None) for name, of in columns.items()}
 
 
 def _list_steps(

@@ -5,10 +5,10 @@ What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files 
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from statistics import median
-from typing import Any, Self
+from typing import Any
 
 import polars as pl
 
@@ -47,6 +47,9 @@ SERIES, START, VALUE = "series", "start_utc", "value"
 COLUMN, KNOWN_AT = "column:", "known_at"
 """What names of a user's other columns then begin with, and when those were known."""
 
+Frame = Any
+"""A table of the user's kind: a DataFrame of pandas or polars."""
+
 _PREFIX = "TABLE/"
 _LABELS = {"int": int, "float": float, "str": str}
 _ONE_SERIES = "y"  # what the one series of a table without names is called
@@ -72,16 +75,6 @@ class TableForm:
     ahead_apart: bool = False  # whether those ahead come in a table of their own
     closed: tuple[int, ...] = ()  # minutes of the week at which no row has a value
 
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Read what JSON made of it."""
-        columns = {name: tuple(raw[name]) for name in ("ahead", "past", "closed")}
-        return cls(**{**raw, **columns, "clock": Clock(**raw["clock"])})
-
-    def read_clock(self, starts: Sequence[datetime]) -> pl.Series:
-        """Return instants of the grid as stamps of the table's kind."""
-        return self.clock.read(starts, self.time)
-
     def is_open(self, starts: Sequence[datetime]) -> pl.Series:
         """Return whether the table has values at the time of the week of each step."""
         minutes = find_minutes(
@@ -89,7 +82,7 @@ class TableForm:
         )
         return ~minutes.is_in(list(self.closed))
 
-    def write(self, names: Sequence[str], starts: Sequence[datetime], **columns: Any) -> Any:  # noqa: ANN401 - a frame of the user's kind
+    def write(self, names: Sequence[str], starts: Sequence[datetime], **columns: Any) -> Frame:  # noqa: ANN401 - cells
         """Return rows as a table of the user's kind: series, stamps on its clock, columns.
 
         Steps at which the table never has a value, such as weekends, are left out.
@@ -97,13 +90,13 @@ class TableForm:
         head: dict[str, Any] = {}
         if self.series:
             head[self.series] = list(map(_LABELS[self.label], names))
-        frame = pl.DataFrame({**head, self.time: self.read_clock(starts), **columns})
+        frame = pl.DataFrame({**head, self.time: self.clock.read(starts, self.time), **columns})
         frame = frame.filter(self.is_open(starts))
         return frame.to_pandas() if self.kind == "pandas" else frame
 
 
 def read_table(
-    table: Any,  # noqa: ANN401 - a frame of the user's kind
+    table: Frame,
     columns: Any,  # noqa: ANN401 - their names, by attribute, as TableForm or Forecaster has them
     clock: Clock | str | timedelta | DateOffset | None = None,
 ) -> tuple[pl.DataFrame, TableForm]:
@@ -239,7 +232,7 @@ def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
     return numbers
 
 
-def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN401 - anything that a user gives
+def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
     """Return which library made a table, and the table with its stamps in a column."""
     if isinstance(table, pl.LazyFrame):
         table = table.collect()
@@ -331,142 +324,89 @@ def find_current_ends(rows: pl.DataFrame, form: TableForm, horizon: int) -> dict
     return select_going_on(ends, horizon, step)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WindowPlan:
-    """How windows of a table are cut: train, validation up to its end, later ones beyond.
+def plan_windows(
+    rows: pl.DataFrame,
+    step: timedelta,
+    zone: str,
+    *,
+    horizon: int | None = None,
+    lookback: int | None = None,
+    country: str = "",
+    bounds: tuple[float | None, float | None] = (None, None),
+) -> DatasetSpec:
+    """Plan the windows of rows (``series, start_utc, value``), on the clock of a zone.
 
-    Windows of grids below a day begin at the time of day at which the table ended, and where the
-    horizon is shorter a stride after it.
+    The spans are train, validation up to the table's end, and what is later. Windows of grids below
+    a day begin at the time of day at which the table ended, and where the horizon is shorter a
+    stride after it.
+
+    Every door plans by this. What is None is found: forecasts stay at 0 or above where no value
+    is below. DataError if there are too few rows.
     """
+    first: datetime = rows[START].min()  # type: ignore[assignment]  # of a column of instants
+    closed = find_closed(rows.drop_nulls(VALUE)[START], step, zone)
+    ends = find_ends(rows, step, zone, closed)
+    steps = count_steps(first, max(ends.values()), step)
+    horizon = horizon or min(choose_horizon(step), max(1, steps // 8))
 
-    step_seconds: int
-    clock_seconds: int  # of the day at which windows begin, UTC
-    horizon: int
-    lookback: int
-    validation_from: str
-    later_from: str
-    zone: str
-    country: str
-    bounds: tuple[float | None, float | None]
-    stride: int  # steps from one window to the next
-    longest_fill: int  # steps of a gap that an input may be carried over
-    most_filled: int  # inputs of a window that may be carried over gaps
-    season: int  # steps of the season that the values show; 0: that of the step
+    end = min(select_going_on(ends, horizon, step).values())
+    steps, n_series = count_steps(first, end, step), rows[SERIES].n_unique()
+    lookback = lookback or min(choose_lookback(step, horizon), max(FEWEST_INPUTS, steps // 3))
 
-    @classmethod
-    def make(
-        cls,
-        rows: pl.DataFrame,
-        step: timedelta,
-        zone: str,
-        *,
-        horizon: int | None = None,
-        lookback: int | None = None,
-        country: str = "",
-        bounds: tuple[float | None, float | None] = (None, None),
-    ) -> Self:
-        """Plan the windows of rows (``series, start_utc, value``), on the clock of a zone.
-
-        Every door plans by this. What is None is found: forecasts stay at 0 or above where no value
-        is below. DataError if there are too few rows.
-        """
-        first: datetime = rows[START].min()  # type: ignore[assignment]  # of a column of instants
-        closed = find_closed(rows.drop_nulls(VALUE)[START], step, zone)
-        ends = find_ends(rows, step, zone, closed)
-        steps = count_steps(first, max(ends.values()), step)
-        horizon = horizon or min(choose_horizon(step), max(1, steps // 8))
-
-        end = min(select_going_on(ends, horizon, step).values())
-        steps, n_series = count_steps(first, end, step), rows[SERIES].n_unique()
-        lookback = lookback or min(choose_lookback(step, horizon), max(FEWEST_INPUTS, steps // 3))
-
-        # Days are counted by a clock on which the table ends at midnight.
-        midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
-        into_day = timedelta(0) if step >= DAY else end - midnight
-        usable = steps - lookback
-        # Bands need the errors of some windows: below a day those are a stride apart.
-        apart = choose_stride(step, horizon, steps, n_series) if step < DAY else 1
-        for_bands = min(2 * horizon + FEWEST * apart, usable - 2 * horizon - _LEAST_WINDOWS * apart)
-        validation = max(int(_VALIDATION_SHARE * usable), _LEAST_HORIZONS * horizon, for_bands)
-        begin = shift(end - into_day, -validation, step).date()
-        begins = datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
-        train_steps = count_steps(first, begins, step)
-        if train_steps < lookback + 2 * horizon:
-            raise DataError(
-                f"{steps:,} steps of {name_step(step)} are too few for a look-back of {lookback} "
-                f"and a horizon of {horizon}: give {lookback + 6 * horizon:,} or more, or a "
-                "shorter lookback or horizon"
-            )
-
-        low, high = bounds
-        lowest = rows[VALUE].min()
-        if low is None and isinstance(lowest, float) and lowest >= 0:
-            low = 0.0
-        longest_fill, most_filled = _allow_gaps(rows, step, lookback)
-        return cls(
-            step_seconds=int(step.total_seconds()),
-            clock_seconds=int(into_day.total_seconds()),
-            horizon=horizon,
-            lookback=lookback,
-            validation_from=begin.isoformat(),
-            later_from=(end - into_day).date().isoformat(),
-            zone=zone,
-            country=country,
-            bounds=(low, high),
-            longest_fill=longest_fill,
-            most_filled=most_filled,
-            season=choose_season(put_on_series(rows).partition_by("series_id"), step, lookback),
-            stride=choose_stride(step, horizon, steps, n_series, validation),
+    # Days are counted by a clock on which the table ends at midnight.
+    midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
+    into_day = timedelta(0) if step >= DAY else end - midnight
+    usable = steps - lookback
+    # Bands need the errors of some windows: below a day those are a stride apart.
+    apart = choose_stride(step, horizon, steps, n_series) if step < DAY else 1
+    for_bands = min(2 * horizon + FEWEST * apart, usable - 2 * horizon - _LEAST_WINDOWS * apart)
+    validation = max(int(_VALIDATION_SHARE * usable), _LEAST_HORIZONS * horizon, for_bands)
+    begin = shift(end - into_day, -validation, step).date()
+    begins = datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
+    train_steps = count_steps(first, begins, step)
+    if train_steps < lookback + 2 * horizon:
+        raise DataError(
+            f"{steps:,} steps of {name_step(step)} are too few for a look-back of {lookback} "
+            f"and a horizon of {horizon}: give {lookback + 6 * horizon:,} or more, or a "
+            "shorter lookback or horizon"
         )
 
-    @property
-    def step(self) -> timedelta:
-        """Length of a step."""
-        return timedelta(seconds=self.step_seconds)
+    low, high = bounds
+    lowest = rows[VALUE].min()
+    if low is None and isinstance(lowest, float) and lowest >= 0:
+        low = 0.0
+    longest_fill, most_filled = _allow_gaps(rows, step, lookback)
+    pattern = f"^{_PREFIX}(.+)$"
+    return DatasetSpec(
+        name="table",
+        variable=VALUE,
+        step=step,
+        stride_steps=choose_stride(step, horizon, steps, n_series, validation),
+        series=((pattern, ""),),
+        places={},
+        default_place=Place(timezone=zone, country=country),
+        market_offset=-into_day,
+        align_to_market_day=step < DAY,
+        lookback_steps=lookback,
+        horizon_steps=horizon,
+        season_steps=choose_season(put_on_series(rows).partition_by("series_id"), step, lookback),
+        year_evidence=True,
+        spans=divide_days(pattern, begin, (end - into_day).date()),
+        max_fill_steps=longest_fill,
+        max_filled_inputs=most_filled,
+        bounds=(low, high),
+        task=f"Predict the next {horizon} values of {{entity}}",
+    )
 
-    @property
-    def apart(self) -> timedelta:
-        """Time from an instant at which a window may begin to the next one."""
-        return self.step if self.step >= DAY else min(self.stride * self.step, DAY)
 
-    @property
-    def later_utc(self) -> datetime:
-        """Start of the day at whose beginning the table of the fit ended."""
-        return datetime.fromisoformat(self.later_from).replace(tzinfo=UTC) + timedelta(
-            seconds=self.clock_seconds
-        )
+def select_later(spec: DatasetSpec) -> DatasetSpec:
+    """Return the plan of only the windows after a fit, of which no split keeps a distance."""
+    return dataclasses.replace(spec, spans=spec.spans[-1:])
 
-    @property
-    def later_spec(self) -> DatasetSpec:
-        """The same for the windows after the fit alone, of which no split keeps a distance."""
-        spec = self.spec
-        return dataclasses.replace(spec, spans=spec.spans[-1:])
 
-    @property
-    def spec(self) -> DatasetSpec:
-        """The same as the declaration of a data set."""
-        begin, later = map(date.fromisoformat, (self.validation_from, self.later_from))
-        pattern = f"^{_PREFIX}(.+)$"
-        return DatasetSpec(
-            name="table",
-            variable=VALUE,
-            step=self.step,
-            stride_steps=self.stride,
-            series=((pattern, ""),),
-            places={},
-            default_place=Place(timezone=self.zone, country=self.country),
-            market_offset=-timedelta(seconds=self.clock_seconds),
-            align_to_market_day=self.step < DAY,
-            lookback_steps=self.lookback,
-            horizon_steps=self.horizon,
-            season_steps=self.season,
-            year_evidence=True,
-            spans=divide_days(pattern, begin, later),
-            max_fill_steps=self.longest_fill,
-            max_filled_inputs=self.most_filled,
-            bounds=self.bounds,
-            task=f"Predict the next {self.horizon} values of {{entity}}",
-        )
+def find_distance(spec: DatasetSpec) -> timedelta:
+    """Return the time from an instant at which a window may begin to the next one."""
+    return spec.step if spec.step >= DAY else min(spec.stride_steps * spec.step, DAY)
 
 
 def _allow_gaps(rows: pl.DataFrame, step: timedelta, lookback: int) -> tuple[int, int]:

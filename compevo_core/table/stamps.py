@@ -54,7 +54,7 @@ class DateOffset(Protocol):
 class Clock:
     """How the stamps of a table lie on a grid of equal steps, days of a zone, or months."""
 
-    freq: str  # the step, as ``read_step`` reads it
+    step: timedelta  # of months the mean one
     zone: str = ""  # of the stamps; empty: they have none, and are read as UTC
     is_date: bool = False  # stamps are days, not instants
     by_day: bool = False  # steps follow the days of the zone, whatever their length
@@ -78,10 +78,7 @@ class Clock:
         by_day = zone not in ("", "UTC") and on_clock.dt.time().n_unique() == 1
         days = stamps.with_columns(start=on_clock)
         step = _find_step(days if by_day else stamps, freq)
-        if step < DAY:
-            return cls(freq=name_step(step), zone=zone, is_date=is_date)
-
-        clock = cls(freq=name_step(step), zone=zone, is_date=is_date, by_day=by_day)
+        clock = cls(step=step, zone=zone, is_date=is_date, by_day=by_day and step >= DAY)
         if not is_calendar_step(step):
             return clock
         local = clock.locate(starts)
@@ -89,11 +86,6 @@ class Clock:
         usual = int(np.bincount(local.dt.day().to_numpy()).argmax())
         is_end = isinstance(is_last, float) and is_last > 0.5
         return dataclasses.replace(clock, day=_LAST if is_end else usual)
-
-    @property
-    def step(self) -> timedelta:
-        """Length of a step; of months the mean one."""
-        return read_step(self.freq)
 
     @property
     def place_zone(self) -> str:
@@ -120,9 +112,10 @@ class Clock:
         begins = local.dt.truncate("1mo")
         rows = pl.DataFrame({"stamp": local, "begin": begins})
         expected = pl.min_horizontal(pl.lit(self.day), pl.col("begin").dt.days_in_month())
+        on_day = "the last day" if self.day == _LAST else f"day {self.day}"
         self._refuse(
             rows.filter(pl.col("stamp").dt.day() != expected),
-            f"stamps are on {self._name_day()} of a month: correct it, or drop the row",
+            f"stamps are on {on_day} of a month: correct it, or drop the row",
         )
 
         first = begins.min()
@@ -168,14 +161,12 @@ class Clock:
     def _months(self) -> int:
         return self.step // MONTH
 
-    def _name_day(self) -> str:
-        return "the last day" if self.day == _LAST else f"day {self.day}"
-
     def _refuse(self, wrong: pl.DataFrame, rule: str) -> None:
         if wrong.height:
+            rows = f" ({wrong.height} such rows)" if wrong.height > 1 else ""
             raise DataError(
-                f"{wrong['stamp'][0]:%Y-%m-%d} is off the grid of {self.freq}, whose {rule}"
-                + (f" ({wrong.height} such rows)" if wrong.height > 1 else "")
+                f"{wrong['stamp'][0]:%Y-%m-%d} is off the grid of {name_step(self.step)}, whose "
+                f"{rule}{rows}"
             )
 
 

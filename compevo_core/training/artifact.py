@@ -34,10 +34,9 @@ def write_model(
     facts: Mapping[str, Any],
     shards: AgentShards,
 ) -> str:
-    """Write the sealed model of a run atomically; return the artifact hash.
+    """Write the sealed model of a run atomically, with facts in its manifest; return its hash.
 
-    Every process writes what its own agents have; the first writes the rest. ``facts`` are values
-    for the manifest.
+    Every process writes what its own agents have; the first writes the rest.
     """
     with write_sealed_folder(folder.path, folder.model, facts, shards) as part:
         model.save(part)
@@ -76,7 +75,7 @@ def read_experience(run: Path) -> Experience:
 def read_model_manifest(run: Path) -> dict[str, Any]:
     """Return the manifest of a run's model after checking every file against it.
 
-    It has the facts of :func:`write_model`, ``files`` (sha256 by name) and the artifact's ``hash``.
+    It has facts of the training, ``files`` (sha256 by name) and the artifact's ``hash``.
     CheckpointMismatch if the model is unfinished or altered, or the run was started over since.
     """
     folder = RunFolder(run)

@@ -135,10 +135,7 @@ class CalibrationReport:
     best validation error (best), or the best uncorrected base model (prior)."""
 
 
-def calibrate(
-    model: Ensemble,
-    val_examples: Sequence[ForecastExample],
-) -> CalibrationReport:
+def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> CalibrationReport:
     """Fit ``model.calibration`` on validation forecasts, without dropout or gradient."""
     if not val_examples:
         raise DataError(
@@ -193,8 +190,7 @@ def _choose_fallback(
 ) -> tuple[Fallback, FloatArray, float]:
     """Return the first weighting that no base model beats, its override (A,), and its error.
 
-    ``learnt`` is the error under the learnt weights. Jointly fitted parts, which add up under those
-    weights, allow no others.
+    ``learnt`` is the error under the learnt weights, which jointly fitted parts add up under.
     """
     agents = len(sealed_ABH)
     truth_BH = forecasts.truth_BH
@@ -257,9 +253,8 @@ def fit_blend(
     """Return the shrinkage factors (A, H), zero for an agent whose correction does not help.
 
     An agent keeps its factors only if it beats the base on the windows of the fit, and on each half
-    under the factors of the other half: noise fits the windows that it was fitted on, but no
-    others. ``first`` and ``second`` are the windows of the halves of validation; without either
-    the second test is left out.
+    of validation (windows ``first`` and ``second``, if there are both) under the factors of the
+    other.
     """
     blend_AH = _least_squares(forecasts)
     truth_BH = forecasts.truth_BH

@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import hash_text, write_text
 from compevo_core.training.diagnostics import RegretTracker
-from compevo_core.training.round import RoundState, RoundTrainer
+from compevo_core.training.ensemble import AgentEnsemble
+from compevo_core.training.round import RoundState
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_sealed_folder
 from compevo_core.training.schedule import DropoutState, RunGenerators, seed_dropout
 
@@ -72,28 +73,29 @@ class TrainState:
 
 
 def capture_state(
-    trainer: RoundTrainer, state: RoundState, generators: RunGenerators
+    model: AgentEnsemble,
+    optimizer: torch.optim.Optimizer | None,
+    state: RoundState,
+    generators: RunGenerators,
 ) -> TrainState:
     """Return everything that the rest of the run depends on; tensors are not copied."""
-    by_agent = trainer.model.agent_tensors()
+    by_agent = {name: torch.as_tensor(value) for name, value in model.agent_tensors().items()}
     by_agent[_AGENT_GENERATOR] = torch.stack([g.get_state() for g in generators.agents])
-    shared = trainer.model.shared_tensors()
+    shared = {name: torch.as_tensor(value) for name, value in model.shared_tensors().items()}
     shared[_PREVIOUS_STATES] = state.previous_AD
 
     # The optimiser numbers its slots in the order of its groups. Its moments have the shape of
     # their parameter; its counts of steps are scalars, which belong to no agent.
-    parameters = [p for group in trainer.optimizer.param_groups for p in group["params"]]
-    shared_parameters = {id(parameter) for parameter in trainer.model.shared_parameters()}
-    slots = trainer.optimizer.state_dict()["state"]
-    for index, parameter in enumerate(parameters):
-        for key, value in slots.get(index, {}).items():
-            name = f"{_OPTIMIZER_PREFIX}{index}.{key}"
-            if id(parameter) in shared_parameters or not value.dim():
-                shared[name] = value
-            else:
-                by_agent[name] = value
+    if optimizer is not None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        shared_parameters = {id(parameter) for parameter in model.shared_parameters()}
+        for index, slot in optimizer.state_dict()["state"].items():
+            is_shared = id(parameters[index]) in shared_parameters
+            for key, value in slot.items():
+                owner = shared if is_shared or not value.dim() else by_agent
+                owner[f"{_OPTIMIZER_PREFIX}{index}.{key}"] = value
 
-    local_agents = trainer.shards.local_agents
+    local_agents = model.shards.local_agents
     agents = {
         agent: {name: value[row] for name, value in by_agent.items()}
         for row, agent in enumerate(local_agents)
@@ -137,7 +139,10 @@ class Checkpoint:
 
 
 def restore_state(
-    saved: Checkpoint, trainer: RoundTrainer, generators: RunGenerators
+    saved: Checkpoint,
+    model: AgentEnsemble,
+    optimizer: torch.optim.Optimizer | None,
+    generators: RunGenerators,
 ) -> RoundState:
     """Set a run to what :func:`capture_state` gave; return the state of its next round.
 
@@ -153,15 +158,37 @@ def restore_state(
             "start over with resume=False"
         )
 
-    agents = [saved.read_agent(agent) for agent in trainer.shards.local_agents]
+    agents = [saved.read_agent(agent) for agent in model.shards.local_agents]
     shared = saved.read_shared()
-    _restore_tensors(trainer, agents, shared)
-    _restore_generators(trainer, generators, agents, values)
+
+    # The dropout generator is stored with some agents only, so it cannot be stacked.
+    names = [name for name in agents[0] if not name.startswith(_RUN_PREFIX)]
+    tensors = {name: torch.stack([agent[name] for agent in agents]) for name in names}
+    tensors |= {k: v for k, v in shared.items() if not k.startswith(_RUN_PREFIX)}
+    slots: dict[int, dict[str, Tensor]] = {}
+    for name in [name for name in tensors if name.startswith(_OPTIMIZER_PREFIX)]:
+        _, index, key = name.split(".")
+        slots.setdefault(int(index), {})[key] = tensors.pop(name)
+    model.load(tensors)
+    if optimizer is not None:
+        # The optimiser's own groups stay: rates and weight decay come from the configuration.
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": slots})
+
+    for generator, tensors in zip(generators.agents, agents, strict=True):
+        generator.set_state(tensors[_AGENT_GENERATOR].clone())
+    generators.numpy_rng.bit_generator.state = values["drawing"]
+    generators.news_rng.bit_generator.state = values["news_drawing"]
+    # Where no process of the earlier run began at this agent, or it ran without a GPU, there is no
+    # generator to resume: on other processes the dropout masks are others (decision 12-engine).
+    seed_dropout(model.config.run.seed, model.shards.dropout_stream, values["round"])
+    if _DROPOUT_GENERATOR in agents[0]:
+        DropoutState(agents[0][_DROPOUT_GENERATOR], agents[0].get(_CUDA_GENERATORS)).restore()
+
     return RoundState(
         round=values["round"],
         logics=values["logics"],
         rewards=values["rewards"],
-        previous_AD=shared[_PREVIOUS_STATES].to(trainer.model.backbone.device),
+        previous_AD=shared[_PREVIOUS_STATES].to(model.device),
         regret=RegretTracker(**values["regret"]),
         records=LogicRecords.from_json(values["records"]),
         best_error=values["best"],
@@ -169,53 +196,13 @@ def restore_state(
     )
 
 
-def _restore_tensors(
-    trainer: RoundTrainer, agents: Sequence[Mapping[str, Tensor]], shared: Mapping[str, Tensor]
-) -> None:
-    # The dropout generator is stored with some agents only, so it cannot be stacked.
-    names = [name for name in agents[0] if not name.startswith(_RUN_PREFIX)]
-    tensors = {name: torch.stack([agent[name] for agent in agents]) for name in names}
-    tensors |= {k: v for k, v in shared.items() if not k.startswith(_RUN_PREFIX)}
-
-    slots: dict[int, dict[str, Tensor]] = {}
-    for name in [name for name in tensors if name.startswith(_OPTIMIZER_PREFIX)]:
-        _, index, key = name.split(".")
-        slots.setdefault(int(index), {})[key] = tensors.pop(name)
-
-    # The optimiser's own groups stay: rates and weight decay come from the configuration.
-    trainer.model.load(tensors)
-    trainer.optimizer.load_state_dict(trainer.optimizer.state_dict() | {"state": slots})
-
-
-def _restore_generators(
-    trainer: RoundTrainer,
-    generators: RunGenerators,
-    agents: Sequence[Mapping[str, Tensor]],
-    values: Mapping[str, Any],
-) -> None:
-    for generator, tensors in zip(generators.agents, agents, strict=True):
-        generator.set_state(tensors[_AGENT_GENERATOR].cpu().clone())
-    generators.numpy_rng.bit_generator.state = values["drawing"]
-    generators.news_rng.bit_generator.state = values["news_drawing"]
-
-    # Where no process of the earlier run began at this agent, or it ran without a GPU, there is no
-    # generator to resume: on other processes the dropout masks are others (decision 12-engine).
-    seed_dropout(trainer.config.run.seed, trainer.shards.dropout_stream, values["round"])
-    if _DROPOUT_GENERATOR in agents[0]:
-        cuda = agents[0].get(_CUDA_GENERATORS)
-        DropoutState(
-            agents[0][_DROPOUT_GENERATOR].cpu(), None if cuda is None else cuda.cpu()
-        ).restore()
-
-
 def save_checkpoint(
     root: Path, round_number: int, captured: TrainState, shards: AgentShards, *, start: int = 0
 ) -> Path:
     """Write ``root/round_<n>`` and remove all but the newest two checkpoints.
 
-    Every process writes its own agents, the first the rest, on one file system. ``start`` is the
-    start of the run that the checkpoint belongs to. CheckpointMismatch if the processes' copies of
-    what they share differ.
+    Every process writes its own agents, the first the rest, on one file system. CheckpointMismatch
+    if the processes' copies of what they share differ.
     """
     target = root / f"round_{round_number:06d}"
     facts = {"round": round_number, "start": start}
@@ -248,11 +235,9 @@ def load_newest_checkpoint(
 ) -> Checkpoint | None:
     """Return the newest intact checkpoint, or None; damaged ones are logged and passed over.
 
-    Checkpoints of an earlier start than ``start`` are passed over too: the run was started over,
-    and an interruption left them behind. So are ones with more than ``most_rounds`` rounds.
-
-    The first process checks the files and all open the one that it chose: two processes that
-    resumed from different rounds would train one population apart.
+    So are checkpoints of an earlier start than ``start``, which an interruption left behind, and
+    ones with more than ``most_rounds`` rounds. The first process checks the files and all open the
+    one that it chose.
     """
     name = shards.broadcast(
         _find_newest_intact(root, start, most_rounds) if shards.is_first else None
@@ -315,11 +300,9 @@ def hash_stage(config: RunConfig, identity: Mapping[str, str]) -> str:
 class SharedStages:
     """States at the end of supervised stages, by :func:`hash_stage`.
 
-    A variant that changes how logics are rewritten has the supervised stage of the full method, to
-    the last bit: nothing is sampled, scored or pruned in it. Most of a training is that stage.
-
-    A state is identified by its settings, not by the code that trained it: use a folder with only
-    one version of the code, and remove it when the last run has ended.
+    A variant that changes how logics are rewritten has the full method's supervised stage, to the
+    last bit. A state is identified by its settings, not by the code that trained it: use a folder
+    with only one version of the code, and remove it when the last run has ended.
     """
 
     def __init__(self, folder: Path) -> None:

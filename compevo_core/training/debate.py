@@ -213,8 +213,4 @@ class DebateStep(ForecastStep):
 
 def _select_evidence(news: NewsByAgent, notes: NotesByAgent | None, agent: slice) -> dict[str, Any]:
     """Return what one agent reads, by the arguments of the executor."""
-    return {
-        "news": news[agent],
-        "notes": None if notes is None else notes[agent],
-        "agents": agent,
-    }
+    return {"news": news[agent], "notes": None if notes is None else notes[agent], "agents": agent}

@@ -42,12 +42,11 @@ def as_finite_array(name: str, values: npt.ArrayLike, ndim: int) -> FloatArray:
 
 
 def best_response_gap(group_rewards: npt.ArrayLike, played_rewards: npt.ArrayLike) -> FloatArray:
-    """Return the most reward each agent could gain by playing one of its sampled logics instead.
+    """Return the reward (A,) that each agent would gain by its best sampled logic instead.
 
-    Observes Theorem B.1.1 (a Bayesian Nash equilibrium exists) through the best response (Eq. 19):
-    at an equilibrium of the sampled game every gap is 0. It proves none: G samples are not the
-    strategy space Pi_i, and one batch is not an expectation. ``group_rewards`` are (A, G),
-    ``played_rewards`` (A,); the gaps (A,) are at least 0, as playing on is always allowed.
+    Observes Theorem B.1.1 through the best response (Eq. 19): at an equilibrium of the sampled game
+    every gap is 0. It proves none, as G samples are not the strategy space. ``group_rewards`` are
+    (A, G), ``played_rewards`` (A,).
     """
     group_AG = as_finite_array("group_rewards", group_rewards, 2)
     played_A = as_finite_array("played_rewards", played_rewards, 1)
@@ -61,13 +60,11 @@ def aggregate_best_response_gap(
     weights: npt.ArrayLike,
     truth: npt.ArrayLike,
 ) -> FloatArray:
-    """Return the drop in the aggregate loss if a single agent switched to its best sampled logic.
+    """Return the drop (A,) in the aggregate loss if one agent switched to its best sampled logic.
 
-    The drop is exact: the forecasts of the others and all weights stay as played. Observes the
-    local equilibrium of Theorem B.2.1, step 6 (no unilateral update lowers L_total), only for
-    L_pred, among sampled logics. The drops (A,) are at least 0, in scaled squared errors. Forecasts
-    are (A, G, B, H) and (A, B, H), weights (A,), or (B, A) where they differ by window, and the
-    truth is (B, H), NaN where a target is missing.
+    The forecasts of the others and all weights stay as played. Observes the local equilibrium of
+    Theorem B.2.1, step 6, only for L_pred, among sampled logics. Scaled forecasts are (A, G, B, H)
+    and (A, B, H), weights (A,), or (B, A) where they differ by window, the truth (B, H) with NaN.
     """
     group_AGBH = as_finite_array("group_forecasts", group_forecasts, 4)
     played_ABH = as_finite_array("played_forecasts", played_forecasts, 3)
@@ -87,12 +84,11 @@ def aggregate_best_response_gap(
 def regret_of_sums(played_sums: npt.ArrayLike, fixed_sums: npt.ArrayLike) -> FloatArray:
     """Return the regret (N,) against the best fixed logic in hindsight, from sums of rewards.
 
-    Hindsight means that the best logic is chosen after summing: max_k sum_s r_k(s) minus the sum of
-    the played rewards. It may be negative, as an agent that adapts can beat every fixed logic.
-    Observes Theorem B.3.2 (Bayesian regret O(sqrt T), Eq. 25 and 48) and, against it, Lemma B.4.1
-    (linear regret of debate): the comparator is the best of K logics, not the equilibrium's value.
-    ``played_sums`` are (N,), one row per agent or a round of one agent; a column of ``fixed_sums``
-    (N, K) is the sum of ONE logic's rewards on the same windows.
+    It may be negative, as an agent that adapts can beat every fixed logic. Observes Theorem B.3.2
+    (Bayesian regret O(sqrt T), Eq. 25 and 48) and, against it, Lemma B.4.1 (linear regret of
+    debate): the comparator is the best of K logics, not the equilibrium's value. ``played_sums``
+    are (N,); a column of ``fixed_sums`` (N, K) is the sum of ONE logic's rewards on the same
+    windows.
     """
     played_N = as_finite_array("played_sums", played_sums, 1)
     fixed_NK = as_finite_array("fixed_sums", fixed_sums, 2)
@@ -114,8 +110,7 @@ def gradient_conflict(
     """Check the condition ||main|| > -||strategy|| cos of Theorem B.2.1, step 2 (Eq. 22 and 23).
 
     It holds exactly if a small step along -(main + strategy) still lowers the main loss, to first
-    order, at one point, for one batch. Norms and inner product are enough, so that processes
-    exchange three numbers instead of gradients.
+    order, for one batch. Processes exchange three numbers instead of gradients.
     """
     numbers = (main_norm, strategy_norm, inner_product)
     if not all(map(math.isfinite, numbers)) or min(main_norm, strategy_norm) < 0:
@@ -135,10 +130,9 @@ def gradient_conflict(
 
 
 def weight_entropy(weights: npt.ArrayLike) -> float:
-    """Return the entropy of the aggregation weights w (A,) in nats.
+    """Return the entropy of the aggregation weights w (A,) in nats (Eq. 5, Proposition B.5.1).
 
-    0 is a single agent, log A a plain mean, exp(entropy) the number of agents that count. Observes
-    soft selection (Eq. 5, Proposition B.5.1): falling entropy is selection at work.
+    0 is a single agent, log A a plain mean, exp(entropy) the number of agents that count.
     """
     weight_A = as_finite_array("weights", weights, 1)
     total = float(weight_A.sum())
@@ -164,11 +158,7 @@ def _masked_loss(forecast: FloatArray, truth_BH: FloatArray) -> FloatArray:
 
 
 def assign_fixed_logics(agents: int, count: int, form: str = "free") -> list[list[str]]:
-    """Return K fixed logics for each agent, (A, K).
-
-    They are the agent's own seed logic, what it would play without any evolution, then the seed
-    logics after it, cyclically. ``form`` is the one of ``evolution.form``.
-    """
+    """Return K fixed logics for each agent, (A, K): its own seed logic and those after it."""
     seeds = list_seed_logics(form)
     return [[seeds[(agent + k) % len(seeds)] for k in range(count)] for agent in range(agents)]
 
@@ -204,16 +194,13 @@ class RegretTracker:
         }
 
     def add_round(
-        self,
-        reward_AK: npt.NDArray[np.floating[Any]],
-        group_gap_A: npt.NDArray[np.floating[Any]],
+        self, reward_AK: npt.NDArray[np.floating[Any]], group_gap_A: npt.NDArray[np.floating[Any]]
     ) -> dict[str, Any]:
         """Add one round to the sums, and return its record on regret by its keys.
 
         ``reward_AK`` are (A, 1 + K) rewards of the played logic and then of the fixed ones, on the
         same windows; (A, 0) if no fixed logic is scored. ``group_gap_A`` is the reward by which the
-        best sampled logic beat the played one. That comparator may switch each round, so its regret
-        can grow linearly where the other does not.
+        best sampled logic beat the played one: that comparator may switch each round.
         """
         # Needs no forecast beyond those of the group, so every run measures it.
         self.group = (np.asarray(self.group) + group_gap_A).tolist()
@@ -248,10 +235,8 @@ def fit_growth_exponent(
     """Fit log regret = a + b log T after the burn-in, with a wild block bootstrap of the steps.
 
     Theorem B.3.2 says b = 1/2 (Eq. 48), Lemma B.4.1 says b = 1 for debate. An interval below 1 is
-    what sublinear regret looks like over the rounds of this run; it is not an asymptotic bound. The
-    bootstrap flips the sign of whole blocks of each step's departure from the fitted curve and sums
-    again: the interval allows for correlated sums and for noise that shrinks over the run.
-    ``regret`` (T,) is cumulative, ``samples`` counts the paths.
+    what sublinear regret looks like over this run. The bootstrap flips the sign of whole blocks of
+    each step's departure from the fitted curve and sums again. ``regret`` (T,) is cumulative.
     """
     regret_T = as_finite_array("regret", regret, 1)
     rounds_T = np.arange(1, len(regret_T) + 1, dtype=np.float64)
@@ -292,8 +277,7 @@ def summarize_regret_growth(
 ) -> dict[str, Any] | None:
     """Fit the regret of each agent and of the agents' mean, as plain values for ``metrics.json``.
 
-    ``regrets`` are the regrets (A,) of T rounds; None if a round was not scored against fixed
-    logics.
+    ``regrets`` are (A,) of T rounds; None if a round was not scored against fixed logics.
     """
     if not regrets or any(row is None for row in regrets):
         return None
@@ -321,8 +305,7 @@ def measure_health(values_ABH: npt.ArrayLike, truth_BH: npt.ArrayLike) -> dict[s
     """Measure how different the agents' errors are, over all known targets, by a record's keys.
 
     Where A errors of equal size have the mean correlation rho, the mean forecast has the variance
-    of A / (1 + (A - 1) rho) independent ones: ten copies of one agent are worth one. Forecasts and
-    truth are scaled, so that all series count alike; NaN targets do not count.
+    of A / (1 + (A - 1) rho) independent ones. Forecasts and truth are scaled.
     """
     values = np.asarray(values_ABH, dtype=np.float64)
     truth = np.asarray(truth_BH, dtype=np.float64)
@@ -344,11 +327,7 @@ def measure_health(values_ABH: npt.ArrayLike, truth_BH: npt.ArrayLike) -> dict[s
     of_mean = float(np.abs(error_AN.mean(axis=0)).mean())
     gain = 100.0 * (best - of_mean) / best if best > 0 else 0.0
 
-    return {
-        "error_correlation": correlation,
-        "gain_over_best": gain,
-        "effective_agents": effective,
-    }
+    return {"error_correlation": correlation, "gain_over_best": gain, "effective_agents": effective}
 
 
 def _correlate(first_N: FloatArray, second_N: FloatArray) -> float:

@@ -13,7 +13,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -29,6 +29,9 @@ from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import write_json, write_text
 from compevo_core.training.prior import mix_priors
+
+if TYPE_CHECKING:
+    from compevo_core.agents.linear_reader import SealedReadings
 
 _SCALER_FILE, EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
 _INPUTS_FILE, _LOGICS_FILE = "inputs.json", "logics.json"
@@ -53,15 +56,10 @@ class MemberForecasts:
 class Ensemble:
     """One model or several, and what weighs and corrects their forecasts.
 
-    Attributes:
-        mix_AP: each member's share in the fitted models.
-        selection: weights from training; equal ones without agents.
-        calibration: changes nothing until it is fitted.
-        experience: what was forecast of days that are over; begins with validation.
-        logics: (A,) text that each agent reads news by; none without agents.
-        device: where it forecasts.
-        knowledge_cutoff: of its language model, if it has one.
-        trainable_parameters: how many numbers rounds of training change.
+    ``mix_AP`` is each member's share in the fitted models. Without agents the weights of
+    ``selection`` are equal and there are no ``logics``, the texts (A,) that agents read news by.
+    ``calibration`` changes nothing until it is fitted; ``experience`` begins with validation.
+    ``trainable_parameters`` counts what rounds change.
     """
 
     device, knowledge_cutoff, trainable_parameters = "cpu", "", 0
@@ -98,13 +96,18 @@ class Ensemble:
         scaler = Scaler.from_json((folder / _SCALER_FILE).read_text(encoding="utf-8"))
         experience = Experience.load(sorted(scaler.mean), folder / EXPERIENCE_FILE)
         ensemble = cls(config, scaler, experience.truth_NH.shape[1])
-        ensemble.calibration.load_state(load_file(folder / _STATE_FILE))
+        saved = load_file(folder / _STATE_FILE)
+        for name, array in ensemble.calibration.state().items():
+            array[...] = saved[name]
         ensemble.experience = experience
         return ensemble
 
 
 class Executor(Protocol):
     """What forecasts by agents."""
+
+    linear_reader: Any
+    """the ``LinearReader`` of their news, if ridges read it"""
 
     def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
         """Return the forecasts of this process's agents, as scored and issued, without gradient."""
@@ -114,10 +117,12 @@ class AgentEnsemble(Ensemble):
     """Agents, each of which corrects its models by what it reads.
 
     Each process holds what its local agents have of their own, and whole what all share; without
-    ``shards`` this process holds all agents. ``executor`` forecasts by them under their logics.
+    ``shards`` this process holds all agents. ``executor`` forecasts by them under their logics, and
+    ``linear`` holds the readings of their ridges that are sealed, if news is read by ridges.
     """
 
     executor: Executor
+    linear: "SealedReadings | None" = None
 
     def __init__(
         self, config: RunConfig, inputs: NumericInputs, shards: AgentShards | None = None
@@ -128,10 +133,9 @@ class AgentEnsemble(Ensemble):
         self.local_mix_AP = self.mix_AP[list(self.shards.local_agents)]
 
     def forecast(self, examples: Sequence[ForecastExample]) -> MemberForecasts:
-        """Forecast examples by every agent under its logic, ``run.micro_batch_size`` at a time.
+        """Forecast examples by every agent under its logic, without dropout and gradient.
 
-        There is no dropout and no gradient, and nothing is sampled. Forecasts are the same on every
-        process; the news are what its own agents read.
+        Forecasts are the same on every process; the news are what its own agents read.
         """
         # Each process forecasts with the agents it holds; what all need is gathered.
         logics, size = self.shards.local(self.logics), self.config.run.micro_batch_size
@@ -147,6 +151,10 @@ class AgentEnsemble(Ensemble):
             news=[[ids for part in parts for ids in part] for parts in by_agent],
             n_unparsed=sum(part.n_unparsed for part in played),
         )
+
+    def shared_parameters(self) -> list[Any]:
+        """Return the parameters that every process holds whole; of others an agent each row."""
+        return []
 
     # Values are tensors where a language model is trained, and arrays otherwise.
 

@@ -228,9 +228,8 @@ class ForecastStep:
     ) -> tuple[list[DropoutState], list[BatchForecasts]]:
         """Read a micro-batch by all local agents at once, or one by one to save memory.
 
-        One by one, the loss needs all forecasts, but each agent only the gradient by its own: the
-        first reading gives the forecasts without their graph, a second one goes backward (decision
-        12-engine). The dropout states are those before each first reading.
+        One by one, the first reading gives the forecasts without their graph, and a second one goes
+        backward (decision 12-engine). The dropout states are those before each first reading.
         """
         if not self._is_by_agent:
             return [], [self._read(batch, slice(None), batch.read_news, train=True)]

@@ -1,14 +1,20 @@
-"""The rounds of a population with a language model, from the newest checkpoint on.
+"""The rounds of a run's agents, from the newest checkpoint on.
 
-What belongs here: loading what the rounds need, playing, validating and recording them, their
-checkpoints, and the best one. What does not: a round (``training.round``), a whole run
-(``training.trainer``).
+What belongs here: playing, validating and recording rounds, their checkpoints, and the best one;
+loading what rounds with a language model need. What does not: a round (``training.round``), rounds
+without a language model (``training.search``), a whole run (``training.trainer``).
 
 N rounds equal k rounds, a kill and a resume, bit for bit on a processor.
+
+Shapes: A agents, D hidden size.
 """
 
-import logging
+import abc
+from collections.abc import Sequence
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from compevo_core.agents.retrieval import build_retriever
 from compevo_core.lm.backbone import load_backbone
@@ -24,6 +30,7 @@ from compevo_core.training.checkpoint import (
     save_checkpoint,
 )
 from compevo_core.training.diagnostics import RegretTracker
+from compevo_core.training.ensemble import AgentEnsemble
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round import RoundState, RoundTrainer
 from compevo_core.training.round_record import RoundRecord, RoundResult
@@ -35,28 +42,22 @@ from compevo_core.training.schedule import (
     Work,
     count_work_left,
     guess_units,
-    list_cautions,
     seed_dropout,
 )
 from compevo_core.training.training_data import OnRound, Outcome, RunSetup, TrainingData
-from compevo_core.training.turns import list_first_logics
-
-log = logging.getLogger(__name__)
+from compevo_core.training.turns import list_first_logics, settle
 
 
-def plan_rounds(setup: RunSetup, data: TrainingData) -> RunSchedule:
-    """Return the schedule of a run; warn of what its settings cannot do."""
-    schedule = RunSchedule.plan(setup.config, data.sampler.rounds_per_epoch)
-    for caution in list_cautions(setup.config, schedule) if setup.shards.is_first else ():
-        log.warning(caution)
-    return schedule
-
-
-class TrainingLoop:
+class TrainingLoop(abc.ABC):
     """The first ``rounds`` of a run's schedule, all unless given, written into ``folder``.
 
     Without validation examples it never validates.
     """
+
+    model: AgentEnsemble
+    generators: RunGenerators
+    optimizer: torch.optim.Optimizer | None = None
+    checkpoint_every: int
 
     def __init__(
         self,
@@ -65,54 +66,42 @@ class TrainingLoop:
         folder: RunFolder,
         data: TrainingData,
         *,
-        rounds: int | None = None,
-        backbone: Backbone | None = None,
-        stages: SharedStages | None = None,
+        rounds: int | None,
+        layers: int,
     ) -> None:
-        config, shards = setup.config, setup.shards
+        config = setup.config
         self.setup = setup
         self.schedule = schedule
         self.config = config
         self.folder = folder
         self.data = data
-        self.shards = shards
+        self.shards = setup.shards
         self.rounds = schedule.total_rounds if rounds is None else rounds
-        self.stages = stages if schedule.supervised_rounds else None
-        self._validate_every = config.run.validate_every if data.val_examples else 0
-        self._stage = hash_stage(config, setup.identity)
-
-        # Seeded before anything is built: loading a model may sample from torch's generator too.
-        seed_dropout(config.run.seed, shards.dropout_stream, 0)
-        backbone = backbone or load_backbone(config.backbone, shard=not shards.splits_agents)
-        self.model = PopulationModel(config, backbone, data.fit_inputs(setup.news), shards)
-        retriever = build_retriever(setup.news, config.news)
-        self.executor = self.model.build_executor(retriever, data.train_examples)
-        self.model.executor = self.executor
-        self.round_trainer = RoundTrainer(
-            self.model,
-            self.executor,
-            schedule,
-            self.model.writer(setup.selector, setup.server, folder.served),
-            data.train_examples,
-        )
-        self.generators = RunGenerators.from_seed(
-            config.run.seed, shards.local_agents, backbone.device
-        )
-        layers = backbone.model.config.num_hidden_layers
+        self.validate_every = config.run.validate_every if data.val_examples else 0
+        assert setup.news is not None  # noqa: S101 - agents read news
+        self.inputs = data.fit_inputs(setup.news)
+        self.retriever = build_retriever(setup.news, config.news)
         self.time_left = TimeLeft(guess_units(config, layers, len(data.calibration_examples)))
+
+    @abc.abstractmethod
+    def play(self, state: RoundState) -> RoundResult:
+        """Play one round, and move ``state`` to the next."""
+
+    @abc.abstractmethod
+    def start_agents(self, logics: Sequence[str]) -> Tensor:
+        """Get the agents ready for the first round; return the states of their logics, (A, D)."""
 
     def train(self, *, resume: bool, on_round: OnRound | None = None) -> Outcome:
         """Play all rounds, from the newest checkpoint with ``resume``; return to the best one."""
         self.folder.path.mkdir(parents=True, exist_ok=True)
         state = self._resume() if resume else None
         if state is None:
-            state = self._begin_after_stage() or self._begin()
+            state = self._begin()
 
         clock = self.setup.clock
         while state.round < self.rounds:
             started = clock()
-            batch = self.data.batch(state.round)
-            result = self.round_trainer.step(state, batch, self.generators)
+            result = self.play(state)
             stepped = clock()
             validation = self._validate(state)
             record = self._complete_record(state, result, validation, started, stepped)
@@ -121,41 +110,19 @@ class TrainingLoop:
             # records of more rounds than the checkpoint are dropped and written again.
             if self.shards.is_first:
                 self.folder.append_round(record)
-            is_due = state.round % self.config.run.checkpoint_every == 0
-            ends_stage = self.stages is not None and state.round == self.schedule.supervised_rounds
-            if is_due or ends_stage or state.round == self.rounds:
-                self._save_checkpoint(state, self.folder.checkpoints)
-            if self.stages is not None and ends_stage and self.shards.is_first:
-                self.stages.add(self._stage, self.folder)
+            self._keep(state)
             if on_round and self.shards.is_first:
                 on_round(record)
 
         # The round that validated best; without validation the last one (07-stages).
-        if self._validate_every:
+        if self.validate_every:
             best = load_newest_checkpoint(self.folder.best, self.shards, self.setup.start)
             state = state if best is None else self._restore(best)
-        self.round_trainer.settle(state.logics)
-        if self.model.linear is not None and self.executor.linear_reader is not None:
-            self.model.linear.store(self.executor.linear_reader, self.shards.local(state.logics))
+        settle(self.model, state.logics)
+        if self.model.linear is not None:
+            reader = self.model.executor.linear_reader
+            self.model.linear.store(reader, self.shards.local(state.logics))
         return Outcome(state.round, state.best_error)
-
-    def _begin_after_stage(self) -> RoundState | None:
-        """Return the state at the end of the supervised stage if another run has trained it."""
-        if self.stages is None or not (shared := self.stages.find(self._stage, self.shards)):
-            return None
-        end, best = shared
-
-        # Saved as this run's own: from here on nothing in its folder is of another run.
-        self._clear()
-        if best is not None:
-            state = restore_state(best, self.round_trainer, self.generators)
-            self._save_checkpoint(state, self.folder.best)
-        state = restore_state(end, self.round_trainer, self.generators)
-        if self.shards.is_first:
-            self.stages.copy_rounds(self._stage, self.folder)
-        self.shards.barrier()
-        self._save_checkpoint(state, self.folder.checkpoints)
-        return state
 
     def _clear(self) -> None:
         """Remove what another training has left: it may be of later rounds, and pass for newer."""
@@ -170,12 +137,11 @@ class TrainingLoop:
 
         agents = self.config.population.agents
         logics = list_first_logics(self.config)
-        self.executor.centre_readout(self.shards.local(logics), self.data.readout_examples())
         state = RoundState(
             round=0,
             logics=logics,
             rewards=[0.0] * agents,
-            previous_AD=self.round_trainer.encode_logics(logics),
+            previous_AD=self.start_agents(logics),
             regret=RegretTracker.start(agents, self.config.run.fixed_logics),
         )
 
@@ -226,7 +192,7 @@ class TrainingLoop:
             self.schedule,
             result.round + 1,
             self.rounds,
-            validate_every=self._validate_every,
+            validate_every=self.validate_every,
             calibrates=has_choice,
             refits=has_choice and self.config.run.refit,
         )
@@ -245,10 +211,10 @@ class TrainingLoop:
     def _validate(self, state: RoundState) -> ValidationErrors | None:
         """Measure the validation error if that is due, and save the state if it is the lowest."""
         is_last = state.round == self.rounds
-        if not self._validate_every or (state.round % self._validate_every and not is_last):
+        if not self.validate_every or (state.round % self.validate_every and not is_last):
             return None
 
-        self.round_trainer.settle(state.logics)
+        settle(self.model, state.logics)
         errors = measure_validation(self.model, self.data.val_examples)
         # Strictly lower: of equal rounds the first wins, and a resumed run chooses the same.
         if errors.aggregate < state.best_error:
@@ -256,11 +222,90 @@ class TrainingLoop:
             self._save_checkpoint(state, self.folder.best)
         return errors
 
+    def _keep(self, state: RoundState, *, is_due: bool = False) -> None:
+        """Save a checkpoint after the rounds that have one."""
+        if is_due or state.round % self.checkpoint_every == 0 or state.round == self.rounds:
+            self._save_checkpoint(state, self.folder.checkpoints)
+
     def _save_checkpoint(self, state: RoundState, root: Path) -> None:
-        captured = capture_state(self.round_trainer, state, self.generators)
+        captured = capture_state(self.model, self.optimizer, state, self.generators)
         captured.values["identity"] = dict(self.setup.identity)
         save_checkpoint(root, state.round, captured, self.shards, start=self.setup.start)
 
     def _restore(self, saved: Checkpoint) -> RoundState:
         self.folder.require_identity(saved.state["identity"], self.setup.identity)
-        return restore_state(saved, self.round_trainer, self.generators)
+        return restore_state(saved, self.model, self.optimizer, self.generators)
+
+
+class PopulationLoop(TrainingLoop):
+    """The rounds of a population with a language model."""
+
+    def __init__(
+        self,
+        setup: RunSetup,
+        folder: RunFolder,
+        data: TrainingData,
+        *,
+        rounds: int | None = None,
+        backbone: Backbone | None = None,
+        stages: SharedStages | None = None,
+    ) -> None:
+        config, shards, schedule = setup.config, setup.shards, setup.schedule
+        # Seeded before anything is built: loading a model may sample from torch's generator too.
+        seed_dropout(config.run.seed, shards.dropout_stream, 0)
+        backbone = backbone or load_backbone(config.backbone, shard=not shards.splits_agents)
+        layers = backbone.model.config.num_hidden_layers
+        super().__init__(setup, schedule, folder, data, rounds=rounds, layers=layers)
+        self.checkpoint_every = config.run.checkpoint_every
+        self.stages = stages if schedule.supervised_rounds else None
+        self._stage = hash_stage(config, setup.identity)
+
+        model = PopulationModel(config, backbone, self.inputs, shards)
+        self.executor = model.build_executor(self.retriever, data.train_examples)
+        self.model = model
+        self.round_trainer = RoundTrainer(
+            model,
+            self.executor,
+            schedule,
+            model.writer(setup.selector, setup.server, folder.served),
+            data.train_examples,
+        )
+        self.optimizer = self.round_trainer.optimizer
+        self.generators = RunGenerators.from_seed(
+            config.run.seed, shards.local_agents, backbone.device
+        )
+
+    def play(self, state: RoundState) -> RoundResult:
+        """Play one round, and move ``state`` to the next."""
+        batch = self.data.batch(state.round)
+        return self.round_trainer.step(state, batch, self.generators)
+
+    def start_agents(self, logics: Sequence[str]) -> Tensor:
+        """Fix the statistics of the head's read-out; return the states of the logics, (A, D)."""
+        self.executor.centre_readout(self.shards.local(logics), self.data.readout_examples())
+        return self.round_trainer.encode_logics(logics)
+
+    def _begin(self) -> RoundState:
+        """Return the state at the end of the supervised stage if another run has trained it."""
+        if self.stages is None or not (shared := self.stages.find(self._stage, self.shards)):
+            return super()._begin()
+        end, best = shared
+
+        # Saved as this run's own: from here on nothing in its folder is of another run.
+        self._clear()
+        if best is not None:
+            state = restore_state(best, self.model, self.optimizer, self.generators)
+            self._save_checkpoint(state, self.folder.best)
+        state = restore_state(end, self.model, self.optimizer, self.generators)
+        if self.shards.is_first:
+            self.stages.copy_rounds(self._stage, self.folder)
+        self.shards.barrier()
+        self._save_checkpoint(state, self.folder.checkpoints)
+        return state
+
+    def _keep(self, state: RoundState, *, is_due: bool = False) -> None:
+        """Save also the end of the supervised stage, for runs that share it."""
+        ends_stage = self.stages is not None and state.round == self.schedule.supervised_rounds
+        super()._keep(state, is_due=is_due or ends_stage)
+        if self.stages is not None and ends_stage and self.shards.is_first:
+            self.stages.add(self._stage, self.folder)

@@ -6,7 +6,6 @@
 Shapes: A agents, D hidden size.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.agents.debate import DebateExecutor, DebateHeads
-from compevo_core.agents.decoders import (
-    DEBATE_KINDS,
-    FORECAST,
-    LOGIC,
-    ForecastDecoder,
-    ForecastExample,
-)
+from compevo_core.agents.decoders import DEBATE_KINDS, FORECAST, KINDS, LOGIC, ForecastExample
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.joint_reader import JointReader
 from compevo_core.agents.linear_reader import LinearReader, SealedReadings
 from compevo_core.agents.logic_writer import FlatWriter, LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
@@ -42,50 +34,57 @@ from compevo_core.lora import Backbone, Population
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
 from compevo_core.training.ensemble import AgentEnsemble, add_prefix, name_agent
-from compevo_core.training.turns import build_reader
+from compevo_core.training.turns import read_train
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class System:
-    """What a system trains."""
-
-    adapters: tuple[str, ...]  # kinds of each agent
-    competes: bool
-    """Whether agents see each other in training: fused logics, gates, one gradient norm. Otherwise
-    each learns as if the others were not there."""
-    mutates: bool = False  # whether a frozen model rewrites the logics
-    debates: bool = False  # whether agents revise their forecasts after reading the others'
-
-
-SYSTEMS: Mapping[str, System] = {
-    # The paper's method: competition, fused logics, fitness as weights.
-    "compevo": System(adapters=(FORECAST, LOGIC), competes=True),
-    # A single agent: one forecast adapter, the logic it starts with, its own error.
-    "sa": System(adapters=(FORECAST,), competes=False),
-    # Multi-agent ensemble learning: such agents in parallel, their forecasts averaged. The paper
-    # gives one sentence: "parallel-agent averaging without interaction or evolution".
-    "mael": System(adapters=(FORECAST,), competes=False),
-    # Multi-agent evolution: the ensemble, whose logics a frozen language model mutates; each agent
-    # plays the fittest of a logic and its mutations (``agents.remote_writers``).
-    "mae-gpt": System(adapters=(FORECAST,), competes=False, mutates=True),
-    # Multi-agent debate with reinforcement learning: agents read each other's forecasts and revise
-    # their own, verified and weighed (``agents.debate``).
-    "mad-rl": System(adapters=DEBATE_KINDS, competes=False, debates=True),
-}
-"""Systems by the name that ``population.system`` gives them.
-
-An ensemble of one agent is the single agent; evolution that never mutates is the ensemble.
-"""
-
-
-@dataclasses.dataclass(frozen=True)
 class SystemModules:
-    """The modules of a system."""
+    """The modules of ``config.population.system``, sampled from ``config.run.seed`` (paper D.4).
 
-    population: Population
-    selection: FitnessSelection  # its gates are trained where agents compete
-    fusion: StrategyFusion | None  # where agents compete
-    debate: DebateHeads | None  # value and verifier heads, where agents debate
+    - compevo, the paper's method: competition, fused logics, fitness as weights.
+    - sa: one forecast adapter, the logic it starts with, its own error.
+    - mael, multi-agent ensemble learning: such agents in parallel, their forecasts averaged. The
+      paper gives one sentence: "parallel-agent averaging without interaction or evolution".
+    - mae-gpt, multi-agent evolution: the ensemble, whose logics a frozen language model mutates;
+      each agent plays the fittest of a logic and its mutations (``agents.remote_writers``).
+    - mad-rl, multi-agent debate with reinforcement learning: agents read each other's forecasts and
+      revise their own, verified and weighed (``agents.debate``).
+
+    The linear layers of the backbone are replaced; it may be on the meta device. Every soft prompt
+    starts near ``neutral_D``, and fitness may be kept for each of ``entities``.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        backbone: Backbone,
+        shards: AgentShards,
+        entities: Sequence[str],
+        neutral_D: Tensor,
+    ) -> None:
+        system = config.population.system
+        kinds = {"compevo": KINDS, "mad-rl": DEBATE_KINDS}.get(system, (FORECAST,))
+
+        # The adapters of all agents are sampled on every process, and those of others thrown away:
+        # an agent starts alike whoever holds it. The fusion is sampled after them.
+        generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "weights"))
+        layers = config.forecast.layers or None
+        # Logic adapters are drawn where there are none, too: others start alike in every system.
+        depths = {FORECAST: layers, LOGIC: None if LOGIC in kinds else 0}
+        depths |= {kind: layers for kind in kinds if kind not in depths}
+        self.population = Population(
+            backbone, config.population.shape, generator, shards.local_agents, depths=depths
+        )
+        self.selection = FitnessSelection.for_run(config, entities).to(backbone.device)
+        self.fusion: StrategyFusion | None = None
+        self.debate: DebateHeads | None = None
+        if system == "compevo":
+            fusion = StrategyFusion(config.population.agents, neutral_D, generator)
+            self.fusion = fusion.to(backbone.device)
+        else:
+            self.selection.requires_grad_(False)  # no gate weighs the agents
+        if system == "mad-rl":
+            heads = DebateHeads(len(shards.local_agents), backbone.hidden_size)
+            self.debate = heads.to(backbone.device)
 
     def count_trainable(self) -> int:
         """Return the parameters that training changes."""
@@ -99,49 +98,11 @@ class SystemModules:
         )
 
 
-def build_modules(
-    config: RunConfig,
-    backbone: Backbone,
-    shards: AgentShards,
-    entities: Sequence[str],
-    neutral_D: Tensor,
-) -> SystemModules:
-    """Build the modules of ``config.population.system``, sampled from ``config.run.seed``.
-
-    The linear layers of the backbone are replaced; it may be on the meta device. Every soft prompt
-    starts near ``neutral_D``, and fitness may be kept for each of ``entities``.
-    """
-    agents = config.population.agents
-    system = SYSTEMS[config.population.system]
-
-    # The adapters of all agents are sampled on every process, and those of others thrown away: an
-    # agent starts alike whoever holds it. The fusion is sampled after them.
-    generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "weights"))
-    layers = config.forecast.layers or None
-    # Logic adapters are drawn where there are none, too: the others start alike in every system.
-    depths = {FORECAST: layers, LOGIC: None if LOGIC in system.adapters else 0}
-    depths |= {kind: layers for kind in system.adapters if kind not in depths}
-    population = Population(
-        backbone, config.population.shape, generator, shards.local_agents, depths=depths
-    )
-    selection = FitnessSelection.for_run(config, entities).to(backbone.device)
-    if system.competes:
-        fusion = StrategyFusion(agents, neutral_D, generator).to(backbone.device)
-        return SystemModules(population, selection, fusion, None)
-
-    selection.requires_grad_(False)  # no gate weighs the agents
-    debate = None
-    if system.debates:
-        debate = DebateHeads(len(shards.local_agents), backbone.hidden_size).to(backbone.device)
-    return SystemModules(population, selection, None, debate)
-
-
 class PopulationModel(AgentEnsemble):
     """All trainable modules of a run, initialised from ``config.run.seed``.
 
-    Each process holds the adapters and heads of its local agents. Gates and fusion belong to all
-    agents: every process holds them whole and takes the same steps with them. The linear layers of
-    the frozen backbone are replaced; without ``shards`` this process holds all agents.
+    Each process holds the adapters and heads of its local agents, and whole what belongs to all: it
+    takes the same steps with gates and fusion. The layers of the frozen backbone are replaced.
     """
 
     def __init__(
@@ -153,10 +114,10 @@ class PopulationModel(AgentEnsemble):
     ) -> None:
         super().__init__(config, inputs, shards)
         self.device = str(backbone.device)
-        self.system = SYSTEMS[config.population.system]
         self.backbone = backbone
         self.knowledge_cutoff = backbone.knowledge_cutoff
-        if self.system.debates and len(self.shards.local_agents) < config.population.agents:
+        is_debate = config.population.system == "mad-rl"
+        if is_debate and len(self.shards.local_agents) < config.population.agents:
             raise ConfigError(
                 "agents of 'mad-rl' read each other in every turn, and processes would wait for "
                 "each other all the time: train it in one process"
@@ -167,12 +128,10 @@ class PopulationModel(AgentEnsemble):
         eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
         embeds_1D: Tensor = backbone.model.get_input_embeddings()(eos)
         neutral_D = embeds_1D[0].detach().float().cpu()
-        self.modules = build_modules(config, backbone, self.shards, entities, neutral_D)
-        self.population = self.modules.population
-        self.selection = self.modules.selection
-        self.fusion = self.modules.fusion
-        self.debate = self.modules.debate
-        self.decoder: ForecastDecoder = (
+        modules = SystemModules(config, backbone, self.shards, entities, neutral_D)
+        self.population, self.selection = modules.population, modules.selection
+        self.fusion, self.debate = modules.fusion, modules.debate
+        self.decoder: HeadDecoder | TextDecoder = (
             HeadDecoder(self.population, config, inputs, self.local_mix_AP)
             if config.forecast.decoder == "head"
             else TextDecoder(self.population, config, self.scaler, self.local_mix_AP)
@@ -189,7 +148,7 @@ class PopulationModel(AgentEnsemble):
             else None
         )
         decoder = sum(parameter.numel() for parameter in self.decoder.module.parameters())
-        self.trainable_parameters = self.modules.count_trainable() + decoder
+        self.trainable_parameters = modules.count_trainable() + decoder
 
     def base_forecasts(self, examples: Sequence[ForecastExample]) -> FloatArray:
         """Return the base of each agent, scaled, (A, B, H), as precise as what corrects it."""
@@ -204,10 +163,7 @@ class PopulationModel(AgentEnsemble):
         """
         reader: LinearReader | None = self.linear
         if self.linear is not None and train_examples:
-            fitted = build_reader(self.config, train_examples, news_retriever)
-            reader = (
-                JointReader(fitted, self.selection) if self.config.news.fit == "joint" else fitted
-            )
+            reader = read_train(self.config, train_examples, news_retriever, self.selection)
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(
                 self.config, self.population, self.decoder, news_retriever, self.debate
@@ -225,7 +181,7 @@ class PopulationModel(AgentEnsemble):
         ``server`` reads adapters from the folder ``served``.
         """
         entities = sorted(self.scaler.mean)
-        if self.system.mutates:
+        if self.config.population.system == "mae-gpt":
             return build_mutation_writer(
                 self.config, self.population, self.shards, entities, selector
             )
@@ -260,6 +216,14 @@ class PopulationModel(AgentEnsemble):
     def gate_parameters(self) -> list[nn.Parameter]:
         """Return the gates of selection, which L_pred trains where the agents compete."""
         return [gate for gate in self.selection.parameters() if gate.requires_grad]
+
+    @property
+    def competes(self) -> bool:
+        """Whether agents see each other in training: fused logics, gates, one gradient norm.
+
+        Otherwise each learns as if the others were not there.
+        """
+        return self.fusion is not None
 
     def policy_adapter_parameters(self) -> list[nn.Parameter]:
         """Return what ``optim.policy_lr`` trains: the logic adapters."""

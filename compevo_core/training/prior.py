@@ -60,10 +60,9 @@ class PriorKey:
 
 
 def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
-    """Return the base models that the agents of a run need, and each agent's share in them.
+    """Return the base models that the agents of a run need, and each agent's share in them, (A, P).
 
-    An agent's base is its shares (A, P) times the base models' forecasts. A row sums to 1, or to 0
-    without a base model.
+    A row sums to 1, or to 0 without a base model.
     """
     shares = [_list_shares(config, agent) for agent in range(config.population.agents)]
     keys = tuple(sorted({key for share in shares for key in share}))
@@ -112,9 +111,8 @@ def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
 class RefitMemory:
     """All windows with a known truth, and the end of the newest one at the last fit.
 
-    A base model that is never fitted again loses what it knew: solar panels are built and tariffs
-    change. In daily use every day that has ended may be learnt from (decision 16-daily-use). A fit
-    is due ``days`` days after the last one, and only a fit reads the windows.
+    In daily use a base model learns from every day that has ended (decision 16-daily-use). A fit is
+    due ``days`` days after the last one, and only a fit reads the windows.
     """
 
     def __init__(
@@ -238,7 +236,7 @@ class PriorSet:
         # What news says is learnt in training: the articles of all windows are not at hand in use.
         if isinstance(prior, NewsRidge):
             key = dataclasses.replace(key, name=prior.base.name)
-            return prior.replace_base(_fit(key, known, self.fit_baseline))
+            return dataclasses.replace(prior, base=_fit(key, known, self.fit_baseline))
         return _fit(key, known, self.fit_baseline)
 
     def copy(self) -> Self:
@@ -314,9 +312,8 @@ def forecast_out_of_fold(
 ) -> FloatArray:
     """Forecast the train windows (N, H), each by a base model that did not see its block.
 
-    ``folds`` are blocks of consecutive windows; 1 forecasts with a base model fitted on all of
-    them. DataError if there are fewer windows than folds, or the base model must know its series
-    and one of them is in a single block.
+    One fold forecasts in sample. DataError if there are fewer windows than folds, or
+    the base model must know its series and one of them is in a single block.
     """
     if folds == 1:
         return _fit(key, train, fit).predict(train.views())

@@ -20,17 +20,11 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.debate import DebateExecutor
-from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.joint_reader import JointReader
+from compevo_core.agents.decoders import BatchForecasts, ForecastExample
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.objective import joint_loss
-from compevo_core.agents.observation import (
-    Observation,
-    UnreadNews,
-    list_most_read,
-    sample_peers,
-)
+from compevo_core.agents.observation import Observation, UnreadNews, list_most_read, sample_peers
 from compevo_core.agents.prompts import describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import forecast_error
@@ -50,11 +44,7 @@ from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts, s
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundResult
 from compevo_core.training.schedule import RunGenerators, RunSchedule
-from compevo_core.training.turns import (
-    Turns,
-    build_reader,
-    score_readings,
-)
+from compevo_core.training.turns import Turns, build_reader, score_readings, settle
 from compevo_core.training.update import JointUpdate
 
 _Record = dict[str, Any]
@@ -86,17 +76,6 @@ class RoundState:
     # Lowest validation error so far, scaled; infinite before the first validation
     best_error: float = math.inf
     train_seconds: float = 0.0  # time of all rounds so far
-
-
-@dataclasses.dataclass(frozen=True)
-class _GroupScores:
-    """Forecasts and rewards of some logics of each agent on the reward windows, no gradient."""
-
-    values_ACWH: Tensor  # scaled, of all agents under each candidate
-    reward_ACW: Tensor  # minus the error
-    reward_AC: Tensor  # its mean over the windows
-    n_unparsed: int  # answers of this process's agents that could not be read
-    n_cut: int  # prompts of this process's agents that were too long
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +111,7 @@ class RoundTrainer:
     ) -> None:
         self.model = model
         self.train_examples = train_examples
-        self.executor = executor
+        self.executor = model.executor = executor
         self.schedule = schedule
         self.config = model.config
         self.shards = model.shards
@@ -164,7 +143,7 @@ class RoundTrainer:
         or infinite; nothing was updated, ``state`` is as before.
         """
         self.update.start_round(state.round)
-        self.settle(state.logics)
+        settle(self.model, state.logics)
         record = self._describe_start(state)
 
         # 4.1 and 4.2: forecast under the played logics; the backward pass of L_pred is part of it,
@@ -208,18 +187,8 @@ class RoundTrainer:
         self._advance(state, played, examples, rewriting, result)
         return result
 
-    def settle(self, logics: Sequence[str]) -> None:
-        """Let the model forecast under logics; fit what agents read together, if they do."""
-        self.model.logics = list(logics)
-        if isinstance(self.executor.linear_reader, JointReader):
-            self.executor.linear_reader.settle(logics)
-
     def _describe_start(self, state: RoundState) -> _Record:
-        """Return what is settled before the round's truth is known: above all the weights.
-
-        They come from the fitness of earlier rounds: a weight never depends on the outcome that it
-        is about to be scored on.
-        """
+        """Return what is settled before the round's truth is known: above all the weights."""
         selection = self.model.selection
         weights_A = selection.population_weights().detach()
         return {
@@ -297,34 +266,38 @@ class RoundTrainer:
             [state.logics[agent], *samples, *remembered[agent]]
             for agent, samples in zip(self.shards.local_agents, proposal.group_logics, strict=True)
         ]
-        group = self._score(candidates, scored, truth_WH, adds_no_news=self._keeps_records)
+        group, reward_ACW = self._score(
+            candidates, scored, truth_WH, adds_no_news=self._keeps_records
+        )
         samples = slice(1, 1 + self.config.grpo.group_size)
-        reward_AG = group.reward_AC[:, samples]
+        mean_AC = reward_ACW.mean(-1)
+        reward_AG = mean_AC[:, samples]
 
         # Appendix B, observed only. Before the update, which changes what the agents forecast.
         aggregate_gap_A = aggregate_best_response_gap(
-            _to_numpy(group.values_ACWH[:, samples]),
-            _to_numpy(group.values_ACWH[:, 0]),
+            _to_numpy(group.values_ABH[:, samples]),
+            _to_numpy(group.values_ABH[:, 0]),
             _to_numpy(self.model.selection.weights([example.view.entity for example in scored])),
             _to_numpy(truth_WH),
         )
-        reward_AC = _to_numpy(group.reward_AC)
+        reward_AC = _to_numpy(mean_AC)
         reward_AK, n_unparsed = self._score_fixed_logics(state.logics, scored, truth_WH)
         record = {
             "evolved": True,
             "group_rewards": reward_AG.tolist(),
             "best_response_gap": aggregate_gap_A.tolist(),
             "fixed_unread_answers": n_unparsed,
-            "answers": played.reward_AB.numel() + group.reward_AC.numel() * len(scored),
+            "answers": played.reward_AB.numel() + reward_ACW.numel(),
         }
         everyone = self.shards.all_gather_json(candidates)
         records = copy.deepcopy(state.records)
         if self._keeps_records:
-            record["news_gains"] = (group.reward_AC[:, 0] - group.reward_AC[:, -1]).tolist()
-            reward_ACW = group.reward_ACW.cpu().double().numpy()
-            logics = records.add_round(everyone, list(reward_ACW[:, :-1] - reward_ACW[:, -1:]))
+            record["news_gains"] = (mean_AC[:, 0] - mean_AC[:, -1]).tolist()
+            by_window_ACW = reward_ACW.cpu().double().numpy()
+            gain_ACW = by_window_ACW[:, :-1] - by_window_ACW[:, -1:]
+            logics = records.add_round(everyone, list(gain_ACW))
         else:
-            logics = self.choose_logics(everyone, group.reward_AC)
+            logics = self.choose_logics(everyone, mean_AC)
         return _Rewriting(
             proposal=proposal,
             reward_AG=reward_AG,
@@ -398,25 +371,25 @@ class RoundTrainer:
         truth_WH: Tensor,
         *,
         adds_no_news: bool = False,
-    ) -> _GroupScores:
-        """Forecast windows under the candidates of the local agents, without gradient."""
+    ) -> tuple[BatchForecasts, Tensor]:
+        """Forecast windows under the candidates of the local agents, without gradient.
+
+        Forecasts cover all agents, (A, C, W, H), their counts of this process's; with them come
+        the rewards (A, C, W).
+        """
         local = self.executor.forecast_groups(candidates, examples, adds_no_news=adds_no_news)
-        values_ACWH = self.shards.all_gather(local.values_AGBH, "forecasts")
-        error_ACW = forecast_error(values_ACWH, truth_WH)
-        reward_ACW = -error_ACW
-        return _GroupScores(
-            values_ACWH, reward_ACW, reward_ACW.mean(-1), local.n_unparsed, local.n_cut
-        )
+        values_ACWH = self.shards.all_gather(local.values_ABH, "forecasts")
+        forecasts = dataclasses.replace(local, values_ABH=values_ACWH)
+        return forecasts, -forecast_error(values_ACWH, truth_WH)
 
     def _score_fixed_logics(
         self, logics: Sequence[str], examples: Sequence[ForecastExample], truth_WH: Tensor
     ) -> tuple[npt.NDArray[np.float32], int]:
         """Return rewards (A, 1 + K) of the played logics and of their fixed comparators (B.3).
 
-        The fixed logics must be forecast by the adapters that forecast the played ones, so before
-        the update. All are forecast together, apart from the sampled group: this compares like
-        with like, and measuring it changes no number of the training. The rewards are (A, 0)
-        where ``run.fixed_logics`` is 0; the second value counts unreadable answers.
+        All are forecast together, by the adapters before the update and apart from the sampled
+        group: measuring changes no number of the training. The rewards are (A, 0) where
+        ``run.fixed_logics`` is 0; the second value counts unreadable answers.
         """
         count = self.config.run.fixed_logics
         if not count:
@@ -426,9 +399,9 @@ class RoundTrainer:
         # can change the last bit, and equal logics must have equal rewards.
         comparators = assign_fixed_logics(len(logics), count, self.config.evolution.form)
         candidates = [[logic, *fixed] for logic, fixed in zip(logics, comparators, strict=True)]
-        scores = self._score(self.shards.local(candidates), examples, truth_WH)
-        n_unparsed = int(self.shards.all_reduce_sum([scores.n_unparsed])[0])
-        return _to_numpy(scores.reward_AC), n_unparsed
+        forecasts, reward_ACW = self._score(self.shards.local(candidates), examples, truth_WH)
+        n_unparsed = int(self.shards.all_reduce_sum([forecasts.n_unparsed])[0])
+        return _to_numpy(reward_ACW.mean(-1)), n_unparsed
 
     def _gather_texts(
         self, played: PlayedForecasts, rewriting: _Rewriting | None, n_equal_groups: int
@@ -480,8 +453,7 @@ class RoundTrainer:
     def choose_logics(self, candidates: Sequence[Sequence[str]], reward_AC: Tensor) -> list[str]:
         """Return each agent's next logic, judged by this round only (decision 04-policy).
 
-        The played logic competes with its group. It comes first, so that it stays on ties: where
-        all logics forecast alike, nothing speaks for another one.
+        The played logic competes with its group. It comes first, so that it stays on ties.
         """
         best_A = reward_AC.argmax(1).tolist()
         return [row[best] for row, best in zip(candidates, best_A, strict=True)]

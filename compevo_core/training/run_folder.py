@@ -159,8 +159,7 @@ class RunFolder:
     def begin_again(self) -> None:
         """Start the run over: nothing of what was trained before counts any longer.
 
-        The number of the start is written first. Checkpoints and model carry the number of theirs,
-        so that what a kill leaves behind at any moment is known to be old.
+        The number of the start is written first; checkpoints and model carry theirs.
         """
         write_json(self.start_file, {"start": self.read_start() + 1})
         self.remove_training()
@@ -177,11 +176,7 @@ class RunFolder:
             file.unlink(missing_ok=True)
 
     def require_identity(self, saved: Mapping[str, Any], expected: Mapping[str, str]) -> None:
-        """Check that the files here belong to the expected run.
-
-        Raises:
-            CheckpointMismatch: settings or data are others.
-        """
+        """Raise a CheckpointMismatch if the files here belong to another run."""
         differing = sorted(name for name in expected if saved.get(name) != expected[name])
         if differing:
             raise CheckpointMismatch(

@@ -1,12 +1,10 @@
 """When a run trains what: stages and rates (D.2), batches of days, random generators, time left.
 
-A run ends with its most expensive rounds: those that rewrite logics take 12 to 25 times as long as
-the earlier ones. So the estimate of the time left uses the mean of each kind of work. A kind not
-seen yet is scaled from the seen ones by its amount of computation, in windows read by one agent
-through one layer of the backbone.
+Rounds that rewrite logics take 12 to 25 times as long as the earlier ones, so the estimate of the
+time left uses the mean of each kind of work. A kind not seen yet is scaled from the seen ones by
+its amount of computation, in windows read by one agent through one layer of the backbone.
 
-Every stream of random numbers has its own seed, derived from ``run.seed`` and its name, so that
-sampling more from one stream never changes another:
+Every stream of random numbers has its own seed, derived from ``run.seed`` and its name:
 
     days, epoch           order of the days
     logics, agent         logics that an agent samples (``agents.logic_writer``)
@@ -49,11 +47,10 @@ EVOLUTION: Stage = "evolution"
 
 @dataclasses.dataclass(frozen=True)
 class RunSchedule:
-    """The plan of a run, by round.
+    """The plan of a run, by round (decision 07-stages).
 
-    The supervised stage trains the forecasts under the seed logics. The evolution stage rewrites
-    the logics as well, in every round or in some. Each has a warm-up and a cosine decay of its own
-    (decision 07-stages).
+    The supervised stage trains the forecasts under the seed logics, the evolution stage rewrites
+    the logics as well. Each has a warm-up and a cosine decay of its own.
     """
 
     supervised_rounds: int
@@ -123,8 +120,7 @@ def list_cautions(config: RunConfig, schedule: RunSchedule) -> list[str]:
 def learning_rate_factor(round_number: int, total_rounds: int, warmup_ratio: float) -> float:
     """Return the share of the base learning rate in a round of a stage.
 
-    Unlike transformers' ``get_cosine_schedule_with_warmup``, which starts at zero, round 0 has
-    1 / warm-up of the rate: it would otherwise score logics and learn nothing from them.
+    Unlike transformers' ``get_cosine_schedule_with_warmup``, round 0 has 1 / warm-up of the rate.
     """
     warmup_rounds = max(1, round(warmup_ratio * total_rounds))
     if round_number < warmup_rounds:
@@ -136,11 +132,7 @@ def learning_rate_factor(round_number: int, total_rounds: int, warmup_ratio: flo
 
 
 class DaySampler:
-    """Batches of window indices: days are shuffled, the windows of one day stay together.
-
-    In the paper a step is one day of five regions: 2,193 steps are 3 epochs of 731 days (decision
-    03-rounds). Windows with one origin are a day.
-    """
+    """Batches of window indices: days are shuffled, windows of one origin stay together."""
 
     def __init__(self, windows: WindowSet, batch_size: int, seed: int) -> None:
         self.batch_size = batch_size
@@ -197,11 +189,7 @@ class RunGenerators:
 def seed_agent_generators(
     seed: int, agents: Sequence[int], device: "torch.device"
 ) -> "list[torch.Generator]":
-    """Return one sampling generator an agent.
-
-    It depends only on the agent's number, so that an agent samples the same logics whichever
-    agents share its batch or its process.
-    """
+    """Return a sampling generator for each agent, which depends only on the agent's number."""
     import torch
 
     return [
@@ -286,8 +274,7 @@ def count_work_left(
 ) -> Counter[Work]:
     """Count what is left of a run of ``rounds`` rounds after ``done`` of them.
 
-    Each of ``validate_every`` rounds is followed by a validation, and so is the last; 0 = never.
-    With ``refits`` a second training of as many rounds follows.
+    Each of ``validate_every`` rounds, if any, is followed by a validation, and so is the last.
     """
     numbers = [*range(done, rounds), *(range(rounds) if refits else ())]
     rewriting = sum(schedule.rewrites(number) for number in numbers)

@@ -13,11 +13,10 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compevo_core.agents.experience import Experience
-from compevo_core.baselines import FitBaseline, NewsFits, fit_baseline
+from compevo_core.baselines import FitBaseline, add_news, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
@@ -25,14 +24,12 @@ from compevo_core.data.window import WindowSet
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.usage import peak_memory_gigabytes
 from compevo_core.training.artifact import installed_versions, read_model_manifest, write_model
-from compevo_core.training.calibration import (
-    CalibrationReport,
-    calibrate,
-)
+from compevo_core.training.calibration import CalibrationReport, calibrate
 from compevo_core.training.diagnostics import summarize_regret_growth
 from compevo_core.training.ensemble import Ensemble
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
+from compevo_core.training.schedule import RunSchedule, list_cautions
 from compevo_core.training.training_data import (
     OnRound,
     Outcome,
@@ -48,7 +45,6 @@ if TYPE_CHECKING:
     from compevo_core.lora.backbone import Backbone
     from compevo_core.training.checkpoint import SharedStages
     from compevo_core.training.loop import TrainingLoop
-    from compevo_core.training.search import SearchTraining
 
 log = logging.getLogger(__name__)
 
@@ -128,13 +124,16 @@ def train(
             folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
             return folder.read_metrics()
 
-        fit = NewsFits(fit, news)
+        fit = add_news(fit, news)
         data = TrainingData.prepare(config, train_windows, val_windows, fit)
-        fit_members: _FitMembers = partial(_take_members, shards)
-        if news is not None and config.has_agents:
-            setup = RunSetup(config, news, identity, shards, start, selector, server, clock)
-            fit_members = partial(_play_rounds, _choose_rounds(setup, data), on_round)
-        model, chosen = fit_members(folder, data, resume=resume, backbone=backbone, stages=stages)
+        schedule = RunSchedule.plan(config, data.sampler.rounds_per_epoch)
+        if config.has_agents and shards.is_first:
+            for caution in list_cautions(config, schedule):
+                log.warning(caution)
+        setup = RunSetup(config, news, identity, shards, start, schedule, selector, server, clock)
+        model, chosen = _train_members(
+            setup, folder, data, on_round, resume=resume, backbone=backbone, stages=stages
+        )
         report = _calibrate(model, data)
 
         if config.run.refit:
@@ -144,7 +143,10 @@ def train(
             del model  # its backbone has adapters: freed before the next is loaded
             data = TrainingData.prepare(config, joined, joined[:0], fit)
             # With every choice that the first training made, and as many rounds at its rates.
-            model, _ = fit_members(RunFolder(folder.refit), data, resume=True, rounds=chosen.round)
+            again = RunFolder(folder.refit)
+            model, _ = _train_members(
+                setup, again, data, on_round, resume=True, rounds=chosen.round
+            )
             if report is not None:
                 _hand_over(first, model)
 
@@ -152,49 +154,39 @@ def train(
         return _seal(folder, model, data, run, shards, chosen, report, facts or {})
 
 
-_FitMembers = Callable[..., tuple[Ensemble, Outcome]]
-
-
-def _take_members(
-    shards: AgentShards, folder: RunFolder, data: TrainingData, **_of_rounds: object
-) -> tuple[Ensemble, Outcome]:
-    """Return members without agents, which were fitted with the data: there are no rounds."""
-    if shards.is_first:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        folder.remove_training()
-        folder.truncate_rounds(0)
-    shards.barrier()
-    return Ensemble(data.config, data.scaler, data.train_windows.horizon), Outcome()
-
-
-def _choose_rounds(
-    setup: RunSetup, data: TrainingData
-) -> "Callable[..., SearchTraining | TrainingLoop]":
-    """Return what builds the trainings of a run's agents from a folder and data."""
-    if setup.config.forecast.decoder == "linear":
-        from compevo_core.training.search import SearchTraining
-
-        return partial(SearchTraining, setup)
-
-    # A language model takes seconds to import: only where there are rounds to play.
-    from compevo_core.training.loop import TrainingLoop, plan_rounds
-
-    return partial(TrainingLoop, setup, plan_rounds(setup, data))
-
-
-def _play_rounds(
-    begin: "Callable[..., SearchTraining | TrainingLoop]",
-    on_round: OnRound | None,
+def _train_members(
+    setup: RunSetup,
     folder: RunFolder,
     data: TrainingData,
+    on_round: OnRound | None,
     *,
     resume: bool,
-    **options: object,
+    rounds: int | None = None,
+    **of_language_models: Any,  # noqa: ANN401 - what only rounds of a language model are given
 ) -> tuple[Ensemble, Outcome]:
-    """Return agents after their rounds, and how these ended."""
-    training = begin(folder, data, **options)
-    outcome = training.train(resume=resume, on_round=on_round)
-    return training.model, outcome
+    """Return the members of a run after their rounds, and how these ended."""
+    config, shards = setup.config, setup.shards
+    if not config.has_agents:
+        # They were fitted with the data.
+        if shards.is_first:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            folder.remove_training()
+            folder.truncate_rounds(0)
+        shards.barrier()
+        return Ensemble(config, data.scaler, data.train_windows.horizon), Outcome()
+
+    loop: TrainingLoop
+    # torch takes seconds to import: only where there are rounds to play.
+    if config.forecast.decoder == "linear":
+        from compevo_core.training.search import SearchLoop
+
+        loop = SearchLoop(setup, folder, data, rounds=rounds)
+    else:
+        from compevo_core.training.loop import PopulationLoop
+
+        loop = PopulationLoop(setup, folder, data, rounds=rounds, **of_language_models)
+    outcome = loop.train(resume=resume, on_round=on_round)
+    return loop.model, outcome
 
 
 def _hand_over(first: Ensemble, model: Ensemble) -> None:

@@ -26,7 +26,7 @@ from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.prior import PriorSet, forecast_train, make_examples, read_rule
 from compevo_core.training.round_record import RoundRecord
-from compevo_core.training.schedule import DaySampler
+from compevo_core.training.schedule import DaySampler, RunSchedule
 
 if TYPE_CHECKING:
     from compevo_core.lm.model_sources import Server, Transport
@@ -40,13 +40,14 @@ _HASH_CHARACTERS = 16  # of a sha256, enough to tell data sets apart
 
 @dataclasses.dataclass(frozen=True)
 class RunSetup:
-    """What both trainings of a run of agents have in common."""
+    """What both trainings of a run have in common."""
 
     config: RunConfig
-    news: NewsPool
+    news: NewsPool | None  # where agents read
     identity: Mapping[str, str]  # hashes of settings and data
     shards: AgentShards
     start: int  # number of the run's start (``RunFolder.begin_again``)
+    schedule: RunSchedule
     selector: "Transport | None"
     server: "Server | None"
     clock: Callable[[], float]
@@ -206,11 +207,7 @@ def check_inputs(
 def identify_run(
     config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool | None
 ) -> dict[str, str]:
-    """Return hashes of settings, windows and articles: what makes two runs the same run.
-
-    Articles that no window of train and validation names are not part of it: more of them arrive
-    every day, while a run is trained and after it.
-    """
+    """Return hashes of settings, windows and the articles that these name: a run's identity."""
     n = _HASH_CHARACTERS
     hashes = {
         "config_hash": config.hash,

@@ -20,8 +20,13 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.joint_reader import LogicScorer, Standing
-from compevo_core.agents.linear_reader import FittedReader, is_generalist, is_known_enough
+from compevo_core.agents.joint_reader import JointReader, LogicScorer, Standing
+from compevo_core.agents.linear_reader import (
+    FittedReader,
+    LinearReader,
+    is_generalist,
+    is_known_enough,
+)
 from compevo_core.agents.logics import LogicRecords, list_seed_logics
 from compevo_core.agents.objective import own_error_weights
 from compevo_core.agents.retrieval import NewsRetriever
@@ -29,6 +34,7 @@ from compevo_core.agents.ridge import PENALTIES, SEARCHED
 from compevo_core.agents.selection import FitnessSelection, leave_out_idle
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import BoolArray, FloatArray, to_array
+from compevo_core.training.ensemble import AgentEnsemble
 from compevo_core.training.prior import mix_priors
 
 GENERALIST_LOGIC = "Read all news."
@@ -149,6 +155,25 @@ def choose_windows(
     if not count or count >= len(examples):
         return list(examples)
     return [examples[i] for i in sorted(rng.choice(len(examples), count, replace=False).tolist())]
+
+
+def settle(model: AgentEnsemble, logics: Sequence[str]) -> None:
+    """Let a model forecast under logics; fit what agents read together, if they do."""
+    model.logics = list(logics)
+    reader = model.executor.linear_reader
+    if isinstance(reader, JointReader):
+        reader.settle(logics)
+
+
+def read_train(
+    config: RunConfig,
+    examples: Sequence[ForecastExample],
+    retriever: NewsRetriever,
+    selection: FitnessSelection,
+) -> LinearReader:
+    """Return what agents read by in training: fits of each, or of all at once if they are joint."""
+    fitted = build_reader(config, examples, retriever)
+    return JointReader(fitted, selection) if config.news.fit == "joint" else fitted
 
 
 def build_reader(

@@ -58,11 +58,9 @@ class JointUpdate:
     ) -> dict[str, Any]:
         """Update all parameters; the gradient of L_pred is in place already.
 
-        ``proposal`` has the sampled logics of the local agents, ``reward_AG`` the rewards of the
-        logics of all agents; both are None in a round without rewriting, which has neither policy
-        term nor diversity term. The returned part of the round's record counts the local agents in
-        ``equal_groups``. NonFiniteLoss if a term or a gradient is NaN or infinite; nothing was
-        updated.
+        ``proposal`` covers the local agents, ``reward_AG`` all; both are None in a round without
+        rewriting. In the returned part of the round's record ``equal_groups`` counts the local
+        agents. NonFiniteLoss if a term or a gradient is NaN or infinite; nothing was updated.
         """
         loss_div = 0.0
         if proposal is not None:
@@ -81,7 +79,7 @@ class JointUpdate:
             for parameter in self.model.policy_parameters()
         ]
 
-        prunes = self.model.system.competes and self.schedule.stage(round_number) == EVOLUTION
+        prunes = self.model.competes and self.schedule.stage(round_number) == EVOLUTION
         loss_prune = 0.0
         if prunes:
             loss = pruning_loss(self.model.selection.gates_A)
@@ -137,7 +135,7 @@ class JointUpdate:
             [group["params"] for group in self.optimizer.param_groups],
             self.config.optim.max_grad_norm,
             round_number,
-            by_agent=not self.model.system.competes,
+            by_agent=not self.model.competes,
         )
         self.optimizer.step()
         return norm
@@ -146,9 +144,7 @@ class JointUpdate:
 def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[str, Any]]:
     """Return the optimiser's groups of parameters, each with its ``base_lr`` (decision 04-policy).
 
-    Forecasting and policy have a rate each: the forecast is supervised, the policy learns from few
-    samples. Gates with fusion are a group of their own where they have a rate of their own. Each
-    group is clipped by its own norm.
+    Forecasting and policy have a rate each, gates with fusion where they have one of their own.
     """
     gates, fusion = model.gate_parameters(), model.fusion_parameters()
     forecasting = [*model.adapter_parameters(), *model.head_parameters()]
@@ -167,8 +163,7 @@ def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[st
 class PolicyStep:
     """The policy term L_pg of one group of samples (Eq. 14), for one or more updates on it.
 
-    Agents are scored one after the other: log-probabilities need the activations of whole texts,
-    and memory may hold them for only one agent at a time.
+    Agents are scored one after the other: memory may hold the activations of only one.
     """
 
     def __init__(
@@ -187,13 +182,10 @@ class PolicyStep:
         self._updates = 0
 
     def backward(self, round_number: int) -> PolicyLoss:
-        """Add the gradient of lambda_PG L_pg, averaged over all agents.
+        """Add the gradient of lambda_PG L_pg; return loss and statistics, means over all agents.
 
-        The first call fixes the old policy: it runs before any update, so the policy that it scores
-        is the one that sampled, and all ratios are 1.
-
-        Loss and statistics are means over all agents of all processes. Log-probabilities that are
-        NaN or infinite stop every process.
+        The first call fixes the old policy: it runs before any update, so that all ratios are 1.
+        Log-probabilities that are NaN or infinite stop every process.
         """
         # The local soft prompts are a leaf that collects their gradient: each agent's backward pass
         # would otherwise run through the fusion that all agents share. That is run through once,
@@ -267,9 +259,8 @@ class Gradients:
     ) -> float:
         """Scale the gradient of each group down to a norm of at most ``max_norm``; 0 = no limit.
 
-        With ``by_agent`` each agent is clipped by its own norm, as if it trained by itself; such
-        groups hold nothing that agents share. Return the Euclidean norm of all groups before
-        clipping. NonFiniteLoss on every process if a gradient is NaN or infinite.
+        With ``by_agent`` each agent is clipped by its own norm. Return the Euclidean norm of all
+        groups before clipping. NonFiniteLoss on every process if a gradient is NaN or infinite.
         """
         # Each group is clipped at its own norm (decision 04-policy): under one norm over both, a
         # large gradient of the forecast would shrink the step of the policy.

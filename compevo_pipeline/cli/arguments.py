@@ -188,13 +188,6 @@ def open_deployment() -> "Deployment":
     return Deployment(settings=Settings.from_environment())
 
 
-def require_folder(folder: Path) -> Path:
-    """Return a folder that is to be read; an empty product would look like a finished one."""
-    if not folder.is_dir():
-        raise ConfigError(f"no folder {folder}: name one that holds result rows")
-    return folder
-
-
 def read_windows(windows: Path, split: str, subset: str) -> "WindowSet":
     """Return the windows of a split or, if named, of a subset."""
     from compevo_core.data.window import WindowSet

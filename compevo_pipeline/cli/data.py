@@ -165,8 +165,7 @@ def sources(
     """Show stored data by month, and files that were absent or failed."""
     import polars as pl
 
-    from compevo_pipeline.cli.forecast import clean_text
-    from compevo_pipeline.work.deployment import utc_now
+    from compevo_core.report.tables import clean_text
     from compevo_pipeline.work.source_coverage import (
         list_troubled,
         measure_coverage,
@@ -175,7 +174,7 @@ def sources(
     )
 
     deployment = arguments.open_deployment()
-    counts = measure_coverage(deployment, utc_now().date())
+    counts = measure_coverage(deployment)
     counts = counts.filter(pl.col("source").str.starts_with(dataset))
     if not counts.height:
         typer.echo(f"nothing is stored of {dataset or 'any source'} in {deployment.data_mode} mode")
@@ -216,7 +215,6 @@ def backfill(
     For live mode: it asks the publishers. After a stop or a failure, the same command continues
     where it was.
     """
-    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.source_coverage import backfill as fetch_missing
     from compevo_pipeline.work.source_coverage import choose_feeds
 
@@ -229,7 +227,6 @@ def backfill(
         choose_feeds(deployment.feeds(), dataset, feed),
         since=since.replace(tzinfo=UTC),
         until=None if until is None else until.replace(tzinfo=UTC),
-        clock=utc_now,
         log=logging.getLogger(__name__),
     )
     arguments.show_counts(counts)
@@ -270,7 +267,6 @@ def rebuild(
     from compevo_core.errors import ConfigError
     from compevo_pipeline.config.settings import has_dagster_home
     from compevo_pipeline.sources.common.base import Mode
-    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.embedded_news import embed_nameable
     from compevo_pipeline.work.ingest import rebuild as read_again
     from compevo_pipeline.work.source_coverage import NEWS
@@ -285,7 +281,7 @@ def rebuild(
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     log = logging.getLogger(__name__)
     for name in [dataset] if dataset else known:
-        counts = read_again(deployment, name, clock=utc_now, log=log)
+        counts = read_again(deployment, name, log=log)
         files = sum(of_feed.get("files", 0) for of_feed in counts.values())
         typer.echo(f"{name}: {files:,} files read again")
         if files and has_dagster_home():

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.report.tables import clean_text
 from compevo_pipeline.cli import arguments
 from compevo_pipeline.sources.common.base import describe_data
 
 if TYPE_CHECKING:
     from compevo_core.data.arrays import FloatArray
-    from compevo_core.forecast.explain import Band, Explanation
+    from compevo_core.forecast.explain import Explanation
     from compevo_core.forecast.issued import IssuedForecast
     from compevo_pipeline.work.next_day import DayForecast
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 LONGEST_NAME = 12
+LONGEST_NOTE = 1_000
 NOT_A_CAUSE = (
     "The parts add up to the forecast. They do not say what caused it: an article that an agent "
     "read may have changed nothing."
@@ -42,46 +44,12 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
 
     ``data`` says what it was made of, as ``describe_data`` does.
     """
-    from compevo_core.forecast.explain import (
-        choose_decimals,
-        describe_level,
-        format_start,
-        name_comparisons,
-        summarise_day,
-    )
-    from compevo_core.report.tables import Column, build_table
+    from compevo_core.report.tomorrow import day_table
 
-    (near, near_words), (far, far_words) = name_comparisons(issued)
-    days, level = summarise_day(issued), describe_level(issued)
-    sizes = choose_decimals([day.level for day in days])
-    peaks = choose_decimals([day.peak for day in days])
-    columns = {
-        "": [clean_text(day.entity, LONGEST_NAME) for day in days],
-        level.name: [f"{day.level:.{sizes}f}" for day in days],
-        "80 % band": [_render_band(day.level_band, sizes) for day in days],
-        "peak": [f"{day.peak:.{peaks}f}" for day in days],
-        "80 % band ": [_render_band(day.peak_band, peaks) for day in days],
-        "at": [format_start(issued, day.peak_at) for day in days],
-        near: [_render_change(day.change_pct) for day in days],
-        far: [_render_change(day.week_change_pct) for day in days],
-        "published": [
-            "" if day.published is None else f"{day.published:.{sizes}f}" for day in days
-        ],
-        "°C": [_render_band(day.temperature, 0) for day in days],
-    }
-    parts = [f"{level.name} in {clean_text(level.unit)}"]
-    if any(columns["80 % band"]):
-        parts.append(f"80 % bands are for the {level.name} and for the peak")
-    if any(columns[near]):
-        until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
-        span = f" up to {until:%H:%M}" if until < issued.origin else ""
-        steps = "the same steps of " if near == "day" else ""
-        parts.append(f"{near}: change from {steps}{near_words}{span}")
-    if any(columns[far]):
-        parts.append(f"{far}: change from {far_words}")
-    notes = wrap("; ".join(parts))
-    table = build_table([Column(title, cells) for title, cells in columns.items()])
-    return "\n".join([*describe_record(issued, data), *notes, "", table.to_text(WIDTH)])
+    table = day_table(issued)
+    meaning = wrap(clean_text(table.notes[0], LONGEST_NOTE))
+    shown = table.to_text(WIDTH, longest=LONGEST_NAME)
+    return "\n".join([*describe_record(issued, data), *meaning, "", shown])
 
 
 def list_news_effects(issued: "IssuedForecast", entity: str = "") -> list[str]:
@@ -120,23 +88,6 @@ def describe_record(issued: "IssuedForecast", data: str) -> list[str]:
         f"by {clean_text(facts['method'])}",
         data,
     ]
-
-
-def clean_text(text: str, longest: int = 200) -> str:
-    """Return text that comes from data as a terminal may show it: one line, no control codes."""
-    plain = "".join(letter if letter.isprintable() else " " for letter in text)
-    words = " ".join(plain.split())
-    return words if len(words) <= longest else words[: longest - 1] + "…"
-
-
-def _render_band(band: "Band | None", decimals: int) -> str:
-    # A hyphen before a number would be read as its sign.
-    between = "-" if band is None or min(band) >= 0 else " to "
-    return "" if band is None else between.join(f"{end:.{decimals}f}" for end in band)
-
-
-def _render_change(percent: float | None) -> str:
-    return "" if percent is None else f"{percent:+z.1f}%"
 
 
 def refit(
@@ -220,7 +171,6 @@ def forecast(
     from compevo_core.forecast.issued import widen
     from compevo_core.runtime.files import write_atomically
     from compevo_pipeline.config.settings import disable_progress_bars, has_dagster_home
-    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.next_day import (
         KnownTo,
         choose_dataset,
@@ -238,9 +188,8 @@ def forecast(
         day_forecast = forecast_day(
             deployment,
             dataset,
-            read_day(day, utc_now() + spec.market_offset),
+            read_day(day, deployment.clock() + spec.market_offset),
             None if known_to is None else KnownTo(known_to),
-            clock=utc_now,
             log=log,
             on_step=arguments.show_steps,
             run=run,
@@ -259,7 +208,7 @@ def forecast(
     if parquet is not None:
         write_atomically(parquet, widen(issued).write_parquet)
     if page is not None:
-        write_forecasts(deployment, utc_now(), dataset=dataset, page=page)
+        write_forecasts(deployment, dataset=dataset, page=page)
     if has_dagster_home():
         from compevo_pipeline.defs.command_events import report_forecast
 
@@ -323,7 +272,7 @@ def verify(
     from compevo_pipeline.work.next_day import list_damaged_states
 
     deployment = arguments.open_deployment()
-    root = folder or deployment.layout.forecasts / "issued"
+    root = folder or deployment.layout.all_issued
     names = [dataset] if dataset else sorted(path.name for path in root.glob("*/"))
     for name in names:
         chain = verify_issued(root / name)
@@ -370,7 +319,7 @@ def explain(
     from compevo_pipeline.config.settings import Settings
 
     settings = Settings.from_environment()
-    issued_folder = settings.layout(settings.mode).forecasts / "issued"
+    issued_folder = settings.layout(settings.mode).all_issued
     names = [dataset] if dataset else sorted(path.name for path in issued_folder.glob("*/"))
     records = [
         record
@@ -422,6 +371,7 @@ def render_explanation(
 ) -> str:
     """Return the parts of a series' forecast as lines of at most 80 columns."""
     from compevo_core.forecast.explain import choose_decimals
+    from compevo_core.report.tomorrow import part_table
 
     read, what = _choose_step(issued, why, step)
     decimals = choose_decimals([read(why.forecast)])
@@ -431,15 +381,13 @@ def render_explanation(
     )
 
     effects = list_news_effects(issued, why.entity)
-    parts = _list_parts(why, read, decimals)
-    lines = [*describe_record(issued, data), "", title, *effects, "", *parts, ""]
+    lines = [*describe_record(issued, data), "", title, *effects, ""]
+    table = part_table(why, read)
+    lines += table.to_text(WIDTH).splitlines() if table else _describe_single(why, read, decimals)
+    lines += ["", *(line for note in (table.notes if table else ()) for line in wrap(note))]
     if not why.reads_news:
         return "\n".join([*lines, _name_model(issued)])
 
-    lines += wrap(
-        f"Corrections move the forecast by {why.share('correction'):.2f} % of its size on average "
-        f"over the day, bias corrections by {why.share('level'):.2f} %; base models give the rest."
-    )
     lines += wrap(NOT_A_CAUSE)
     for part in why.parts:
         lines += ["", *wrap(f"{part.name} reads by: {clean_text(part.logic, 400)}")]
@@ -472,30 +420,14 @@ def _choose_step(
     return lambda values: float(values[at]), f"step that starts at {step}"
 
 
-def _list_parts(why: "Explanation", read: "Read", decimals: int) -> list[str]:
-    """Return a line for each member, their sum, and what was published."""
-    from compevo_core.forecast.explain import list_parts
-    from compevo_core.report.tables import Column, build_table
+def _describe_single(why: "Explanation", read: "Read", decimals: int) -> list[str]:
+    """Return a line for a single model with its correction, and for what was published."""
+    from compevo_core.report.tomorrow import compare_published
 
-    def show(value: float, sign: str = "") -> str:
-        return f"{value:{sign}.{decimals}f}"
-
-    others = {}
-    if why.published is not None:
-        minus = show(read(why.forecast) - read(why.published), "+")
-        others = {"published": show(read(why.published)), "forecast minus published": minus}
-    if why.is_single:
-        name, level = clean_text(why.parts[0].name, 40), read(why.parts[0].level)
-        corrected = f", with a correction of {show(level, '+')}" if level else ""
-        own = f"{show(read(why.forecast))} {clean_text(why.unit, 20)}{corrected}"
-        return [f"{name}: {value}" for name, value in {name: own, **others}.items()]
-
-    cells = list_parts(why, read, show)
-    cells[""] = [clean_text(name, 28) for name in cells[""]]
-    for title, column in cells.items():
-        column += {"": others, "adds": others.values()}.get(title, [""] * len(others))
-    table = build_table([Column(title, column) for title, column in cells.items()])
-    return table.to_text(WIDTH).splitlines()
+    name, level = clean_text(why.parts[0].name, 40), read(why.parts[0].level)
+    corrected = f", with a correction of {level:+.{decimals}f}" if level else ""
+    own = f"{read(why.forecast):.{decimals}f} {clean_text(why.unit, 20)}{corrected}"
+    return [f"{name}: {own}", *(f"{k}: {v}" for k, v in compare_published(why, read).items())]
 
 
 def _name_model(issued: "IssuedForecast") -> str:

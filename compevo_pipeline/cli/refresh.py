@@ -114,10 +114,9 @@ def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> "
     from compevo_pipeline.cli.forecast import list_news_effects, render_forecast
     from compevo_pipeline.defs.command_events import report_forecast
     from compevo_pipeline.sources.common.base import describe_data
-    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.next_day import forecast_day
 
-    day_forecast = forecast_day(deployment, dataset, day, None, clock=utc_now, log=log)
+    day_forecast = forecast_day(deployment, dataset, day, None, log=log)
     report_forecast(deployment, dataset, day_forecast)
     issued = day_forecast.forecast
     typer.echo("")

@@ -5,9 +5,8 @@ not: scoring (``compevo_core.evaluation``), the page (``compevo_core.report``).
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from compevo_core.data.window import WindowSet
-    from compevo_core.evaluation.scopes import Scope, SeedForecasts
-    from compevo_core.evaluation.scoring import PopulationScores
 
 
 def publish(
@@ -33,10 +30,9 @@ def publish(
     --folder FOLDER/issued` that it is intact; its history, for example as a git branch, shows when
     each forecast was made.
     """
-    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.results import publish_site
 
-    chains = publish_site(arguments.open_deployment(), folder, utc_now())
+    chains = publish_site(arguments.open_deployment(), folder)
     for dataset, chain in chains.items():
         typer.echo(f"{dataset}: {len(chain.lines)} issued forecasts, head {chain.head}")
     typer.echo(f"Page: {folder / 'index.html'}")
@@ -169,20 +165,30 @@ def score_runs(
     """
     import polars as pl
 
+    from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.baseline_scores import score_baselines
+    from compevo_core.evaluation.result_rows import write_tables
     from compevo_core.evaluation.scopes import select_scopes
-    from compevo_core.evaluation.score_files import write_run_forecasts, write_tables
-    from compevo_core.evaluation.scoring import compare_seeds, read_seeds
+    from compevo_core.evaluation.scoring import (
+        COMPEVO,
+        compare_seeds,
+        load_population,
+        name_rows,
+        read_seeds,
+        score_population,
+        write_run_forecasts,
+    )
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.code_versions import read_commit
 
     arguments.log_progress(log)("reading windows and news")
-    experiment = chosen.experiment
+    experiment, commit = chosen.experiment, read_commit()
     configs = read_seeds(chosen.runs)
     windows = change_windows(WindowSet.read(chosen.windows))
     scopes = select_scopes(windows, split=split, subset=subset, every=every)
     train = windows.split("train")
+    news = None if chosen.news is None else NewsPool.read(chosen.news)
 
     # The same calls as the evaluation assets make: equal rows, cell by cell.
     baselines = score_baselines(
@@ -191,10 +197,28 @@ def score_runs(
         val=windows.split("val"),
         experiment=experiment,
         seeds=seeds,
-        commit=read_commit(),
+        commit=commit,
         on_step=log.info,
     )
-    by_run, method = _score_runs(chosen, method, scopes, train, baselines.forecasts)
+    by_run = []
+    for run in chosen.runs:
+        log.info(f"forecasting with {run.name}")
+        population = load_population(run, news)  # one in memory at a time
+        reads_news = bool(population.logics)
+        method = method if reads_news else name_rows(population)
+        scores = score_population(
+            population,
+            scopes,
+            train=train,
+            experiment=experiment,
+            commit=commit,
+            log=log,
+            method=method,
+            baseline_forecasts=baselines.forecasts,
+            news=news if reads_news else None,
+            parts=method == COMPEVO,
+        )
+        by_run.append(scores)
 
     arguments.show_progress("", err=True)
     rows = pl.concat([*(scores.rows for scores in by_run), baselines.rows])
@@ -203,46 +227,6 @@ def score_runs(
     for run, scores in zip(chosen.runs, by_run, strict=True):
         write_run_forecasts(scores, RunFolder(run))
     return rows
-
-
-def _score_runs(
-    chosen: EvaluatedRuns,
-    method: str,
-    scopes: Sequence["Scope"],
-    train: "WindowSet",
-    baseline_forecasts: Sequence["SeedForecasts"],
-) -> "tuple[list[PopulationScores], str]":
-    """Score each run as one seed of a method; return also what their rows are called."""
-    from compevo_core.data.news_pool import NewsPool
-    from compevo_core.evaluation.scoring import (
-        COMPEVO,
-        load_population,
-        name_rows,
-        score_population,
-    )
-    from compevo_pipeline.storage.code_versions import read_commit
-
-    pool = None if chosen.news is None else NewsPool.read(chosen.news)
-    by_run = []
-    for run in chosen.runs:
-        log.info(f"forecasting with {run.name}")
-        population = load_population(run, pool)  # one in memory at a time
-        reads_news = bool(population.logics)
-        method = method if reads_news else name_rows(population)
-        scores = score_population(
-            population,
-            scopes,
-            train=train,
-            experiment=chosen.experiment,
-            commit=read_commit(),
-            log=log,
-            method=method,
-            baseline_forecasts=baseline_forecasts,
-            news=pool if reads_news else None,
-            parts=method == COMPEVO,
-        )
-        by_run.append(scores)
-    return by_run, method
 
 
 def clean(
@@ -255,14 +239,13 @@ def clean(
 
     Fits that nothing uses; Dagster's old records; raw files of months that are over.
     """
-    from compevo_pipeline.config.settings import Settings, ensure_dagster_home
+    from compevo_pipeline.config.settings import ensure_dagster_home
     from compevo_pipeline.defs.assets.report import clean_dagster, shorten
     from compevo_pipeline.storage.runs import clean as clean_folders
 
     ensure_dagster_home()
-    settings = Settings.from_environment()
-    layout = settings.layout(settings.mode)
-    now = datetime.now(UTC)
+    deployment = arguments.open_deployment()
+    layout, now = deployment.layout, deployment.clock()
     removed = clean_folders(layout, now, keep=keep, dry=dry_run) + clean_dagster(now, dry=dry_run)
 
     for old in removed:

@@ -121,7 +121,6 @@ def _prepare_windows(deployment: "Deployment", dataset: str, encoder: str) -> "W
     """
     from compevo_core.errors import SourceError
     from compevo_pipeline.config.settings import has_dagster_home
-    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.ingest import ingest_dataset
     from compevo_pipeline.work.source_coverage import NEWS
     from compevo_pipeline.work.stored_windows import cut_windows, write_windows
@@ -131,7 +130,7 @@ def _prepare_windows(deployment: "Deployment", dataset: str, encoder: str) -> "W
     for name in [dataset] if has_own_news else [dataset, NEWS]:
         arguments.show_progress(f"reading {name}")
         try:
-            read = ingest_dataset(deployment, name, clock=utc_now, log=log)
+            read = ingest_dataset(deployment, name, log=log)
         except SourceError as error:
             if name != NEWS or encoder:
                 raise

@@ -46,18 +46,21 @@ def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
         SourceRejected: any other status, redirects included.
         SchemaDrift: an answer that is not a JSON object, or longer than ``MAX_REPLY_BYTES``.
     """
-    return partial(_connect(base_url, api_key, "judge", TIMEOUT_SECONDS), "chat/completions")
+    ask = server_transport(base_url, api_key=api_key, whose="judge", timeout=TIMEOUT_SECONDS)
+    return partial(ask, "chat/completions")
 
 
-def server_transport(base_url: str, *, api_key: str | None) -> Server:
+def server_transport(
+    base_url: str,
+    *,
+    api_key: str | None,
+    whose: str = "writer",
+    timeout: float = WRITER_TIMEOUT_SECONDS,
+) -> Server:
     """A callable that asks a server with several adapters (vLLM's protocol), by route and body.
 
     It raises what :func:`endpoint_transport` names; the routes of adapters answer in words.
     """
-    return _connect(base_url, api_key, "writer", WRITER_TIMEOUT_SECONDS)
-
-
-def _connect(base_url: str, api_key: str | None, whose: str, timeout: float) -> Server:
     parts = urlsplit(base_url)
     # A password in the address would end up in error messages and logs.
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
@@ -144,20 +147,26 @@ def _json_object(url: str, response: requests.Response) -> Mapping[str, Any]:
     return answer
 
 
-def read_selector(config: RunConfig) -> Transport | None:
-    """Return what asks the endpoint, or None where the backbone mutates or nothing does."""
-    if not config.evolution.selector.startswith(ENDPOINT):
-        return None
+def open_judge(wanted: str, settings: Settings) -> Transport:
+    """Return what asks the endpoint of a deployment's judge; ``wanted`` is what needs it.
 
-    settings = Settings.from_environment()
+    ConfigError where none is set.
+    """
     if not settings.judge_url:
         raise ConfigError(
-            f"evolution.selector = {config.evolution.selector!r} needs an endpoint: set "
-            "COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or leave the setting out"
+            f"{wanted} needs an endpoint: set COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or leave "
+            "it out"
         )
-    return endpoint_transport(
-        settings.judge_url, api_key=settings.judge_key.get_secret_value() or None
-    )
+    key = settings.judge_key.get_secret_value()
+    return endpoint_transport(settings.judge_url, api_key=key or None)
+
+
+def read_selector(config: RunConfig) -> Transport | None:
+    """Return what asks the endpoint, or None where the backbone mutates or nothing does."""
+    selector = config.evolution.selector
+    if not selector.startswith(ENDPOINT):
+        return None
+    return open_judge(f"evolution.selector = {selector!r}", Settings.from_environment())
 
 
 def read_server(config: RunConfig) -> Server | None:

@@ -10,26 +10,21 @@ same files in every mode, and are stored with the data of that mode.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     Secret,
     SecretStr,
     StringConstraints,
     ValidationError,
-)
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
 )
 
 from compevo_core import __version__
@@ -45,110 +40,67 @@ DEFAULT_PRESETS = {Mode.SAMPLE: "demo", Mode.ARCHIVE: "default", Mode.LIVE: "def
 DATASET_PRESETS = {"electricity-operational": "operational"}
 """Preset that takes the place of ``default`` for a data set whose views hold more."""
 
-JUDGE_KEY_VARIABLE = "COMPEVO_JUDGE_KEY"
-"""Variable of the endpoint's API key; Dagster knows this name and never the value."""
-
 _PREFIX = "COMPEVO_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place(property):
+    """A path below the root, with what it holds as its description."""
+
+    def __init__(self, name: str, doc: str) -> None:
+        super().__init__(lambda layout: layout.root / name)
+        self.__doc__ = doc
+
+    if TYPE_CHECKING:
+
+        def __get__(self, layout: object, owner: type | None = None) -> Path: ...  # type: ignore[override]
+
+
+class _Folders(property):
+    """Folders below the root, each by the name of a data set or a run."""
+
+    def __init__(self, name: str, doc: str) -> None:
+        super().__init__(lambda layout: (layout.root / name).joinpath)
+        self.__doc__ = doc
+
+    if TYPE_CHECKING:
+
+        def __get__(  # type: ignore[override]
+            self, layout: object, owner: type | None = None
+        ) -> Callable[[str], Path]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """Folders of one kind of data (synthetic or real)."""
 
     root: Path
 
-    @property
-    def series(self) -> Path:
-        """Parquet series, one folder per data set."""
-        return self.root / "series"
+    series = _Place("series", "Parquet series, one folder per data set.")
+    tables = _Place("tables", "Frames that accompany a data set's series, one folder per data set.")
+    raw = _Place("raw", "Bytes as the publishers sent them, each with its url, sha256 and time.")
+    ledger = _Place("raw/ledger.sqlite", "What was asked of the publishers, what came, what not.")
+    news_database = _Place("news.duckdb", "The DuckDB file of articles.")
+    embeddings = _Place("embeddings", "Embeddings of titles, one folder per encoder.")
+    receipts = _Place("receipts", "What was made from what; may be deleted at any time.")
+    stages = _Place("stages", "Supervised stages that variants of an ablation share while it runs.")
+    fits = _Place("fits", "Fitted baselines that several assets use; may be deleted at any time.")
+    forecasts = _Place("forecasts", "Stored forecasts by window, one Parquet file an experiment.")
+    all_issued = _Place("forecasts/issued", "Issued forecasts, a folder for each data set.")
+    all_scored = _Place("forecasts/scored", "Scores of issued forecasts, a file for each data set.")
+    alerts = _Place("alerts", "Alerts that were sent, one file per fault and day.")
+    results = _Place("results", "Result rows, one CSV an experiment.")
+    report = _Place("report", "The static pages.")
 
-    @property
-    def tables(self) -> Path:
-        """Frames that accompany a data set's series, one folder per data set."""
-        return self.root / "tables"
-
-    @property
-    def raw(self) -> Path:
-        """Bytes as the publishers sent them, each with a file of its url, sha256 and time."""
-        return self.root / "raw"
-
-    @property
-    def ledger(self) -> Path:
-        """What was asked of the publishers, what came, what is absent."""
-        return self.raw / "ledger.sqlite"
-
-    @property
-    def news_database(self) -> Path:
-        """The DuckDB file of articles."""
-        return self.root / "news.duckdb"
-
-    @property
-    def embeddings(self) -> Path:
-        """Embeddings of titles, one folder per encoder."""
-        return self.root / "embeddings"
-
-    @property
-    def receipts(self) -> Path:
-        """What was made from what; may be deleted at any time."""
-        return self.root / "receipts"
-
-    def news_pool(self, dataset: str) -> Path:
-        """Return the folder of the articles that windows of a data set name, for its training."""
-        return self.root / "news" / dataset
-
-    def windows(self, dataset: str) -> Path:
-        """Return the folder of a data set's windows."""
-        return self.root / "windows" / dataset
-
-    def run(self, name: str) -> Path:
-        """Return the folder of a training run."""
-        return self.root / "runs" / name
-
-    def control(self, dataset: str) -> Path:
-        """Return the folder of the runs in worlds with planted news."""
-        return self.root / "control" / dataset
-
-    def text(self, name: str) -> Path:
-        """Return the folder of the runs on worded data."""
-        return self.root / "text" / name
-
-    @property
-    def stages(self) -> Path:
-        """Supervised stages that the variants of an ablation share while it runs."""
-        return self.root / "stages"
-
-    @property
-    def fits(self) -> Path:
-        """Fitted baselines that several assets use; may be deleted at any time."""
-        return self.root / "fits"
-
-    @property
-    def forecasts(self) -> Path:
-        """Stored forecasts by window, one Parquet file an experiment."""
-        return self.root / "forecasts"
-
-    def issued(self, dataset: str) -> Path:
-        """Return the folder of a data set's issued forecasts, which are never changed."""
-        return self.forecasts / "issued" / dataset
+    news_pool = _Folders("news", "Articles that windows of a data set name, for its training.")
+    windows = _Folders("windows", "A data set's windows.")
+    run = _Folders("runs", "A training run.")
+    control = _Folders("control", "Runs of a data set in worlds with planted news.")
+    text = _Folders("text", "Runs on worded data.")
+    issued = _Folders("forecasts/issued", "A data set's issued forecasts, never changed.")
 
     def scored(self, dataset: str) -> Path:
         """Return the file of the scores of a data set's issued forecasts, by day."""
-        return self.forecasts / "scored" / f"{dataset}.parquet"
-
-    @property
-    def alerts(self) -> Path:
-        """Alerts that were sent, one file per fault and day."""
-        return self.root / "alerts"
-
-    @property
-    def results(self) -> Path:
-        """Result rows, one CSV an experiment."""
-        return self.root / "results"
-
-    @property
-    def report(self) -> Path:
-        """The static pages."""
-        return self.root / "report"
+        return self.all_scored / f"{dataset}.parquet"
 
 
 def _split(text: object) -> object:
@@ -183,15 +135,11 @@ _QueryKey = Secret[
 ]
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """How this deployment runs: a field for each variable ``COMPEVO_<FIELD>``."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX,
-        env_ignore_empty=True,
-        extra="forbid",
-        frozen=True,
-        hide_input_in_errors=True,
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, validate_default=True
     )
 
     # In the repository, so that a first run needs no settings at all.
@@ -239,12 +187,12 @@ class Settings(BaseSettings):
     pems_district: _District = _variable(
         PEMS_DISTRICT, f"`{PEMS_DISTRICT}` (Bay Area)", "Caltrans district, 3 to 12"
     )
-    pems_files: Annotated[_Kinds, NoDecode, BeforeValidator(_split)] = _variable(
+    pems_files: Annotated[_Kinds, BeforeValidator(_split)] = _variable(
         PEMS_FILES,
         f"`{','.join(PEMS_FILES)}`",
         "kinds of files to fetch: `station_hour` (a month each), `station_5min` (a day each)",
     )
-    pems_stations: Annotated[_Stations, NoDecode, BeforeValidator(_split)] = _variable(
+    pems_stations: Annotated[_Stations, BeforeValidator(_split)] = _variable(
         (),
         "none: all of a file",
         "numbers of the PeMS stations that are stored, with commas between them, in live and in "
@@ -256,14 +204,14 @@ class Settings(BaseSettings):
         "key of a paid plan at Open-Meteo; sent only to its customers' host, over TLS, and never "
         "logged or stored",
     )
-    news_domains: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = _variable(
+    news_domains: Annotated[tuple[str, ...], BeforeValidator(_split)] = _variable(
         (),
         "none: any",
         "sites whose news a forecast may read, such as `abc.net.au,reuters.com`, with those below "
         "them; strangers' pages are indexed as news, too",
     )
     schedules: Annotated[
-        tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_check_schedules)
+        tuple[str, ...], BeforeValidator(_split), AfterValidator(_check_schedules)
     ] = _variable(
         (),
         "`off`",
@@ -311,29 +259,16 @@ class Settings(BaseSettings):
     )
 
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Let only :meth:`from_environment` read variables."""
-        return (init_settings,)
-
-    @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
         """Read the variables of this project, or those that are given.
 
         ConfigError for an unknown mode, archive mode without an archive folder, an address without
         its model, an account without its password, or a value that its use does not allow.
         """
-        source = EnvSettingsSource(cls)
-        if environment is not None:
-            source.env_vars = {name.lower(): value for name, value in environment.items() if value}
+        source = os.environ if environment is None else environment
+        texts = {name: source.get(f"{_PREFIX}{name.upper()}") for name in cls.model_fields}
         try:
-            settings = cls(**source())
+            settings = cls.model_validate({name: text for name, text in texts.items() if text})
         except ValidationError as error:
             fault = error.errors()[0]
             field = str(fault["loc"][0])
@@ -389,11 +324,6 @@ class Settings(BaseSettings):
     def datasets_folder(self) -> Path:
         """Folder of the TOML files that declare a user's own data sets."""
         return self.datasets or self.home / "datasets"
-
-    @property
-    def host_turns(self) -> Path:
-        """The turns at publishers' hosts that all processes of this home share."""
-        return self.home / "locks" / "hosts"
 
     @property
     def user_agent(self) -> str:

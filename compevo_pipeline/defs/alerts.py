@@ -6,6 +6,7 @@ sending, and once a day (``work.alerts``), the checks themselves (``defs.asset_c
 The deadline is a sensor of its own: it fires although the refresh failed or never ran.
 """
 
+import functools
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -20,7 +21,6 @@ from compevo_pipeline.defs.assets.report import FREE_SPACE
 from compevo_pipeline.defs.jobs import describe_failure
 from compevo_pipeline.defs.schedules import find_unscheduled
 from compevo_pipeline.sources.common.base import Clock
-from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.work.alerts import NIGHTS, Alert, find_answering, find_failing, tell
 from compevo_pipeline.work.deployment import Deployment
@@ -34,10 +34,11 @@ _HOUR = 3600
 _FIRST_LOOK = timedelta(days=1)
 
 
-def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorDefinition]:
+def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
     """Return the sensors; they run from the start where schedules do."""
-    settings = deployment.settings
+    settings, clock = deployment.settings, deployment.clock
     status = dg.DefaultSensorStatus("RUNNING" if settings.schedules else "STOPPED")
+    sensor = functools.partial(dg.sensor, minimum_interval_seconds=_SECONDS, default_status=status)
 
     def send(context: dg.SensorEvaluationContext, alerts: Iterable[Alert]) -> dg.SkipReason:
         count = tell(settings, alerts, _market_time(clock).date(), context.log)
@@ -53,10 +54,8 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
         if context.dagster_run.tags.get("dagster/will_retry") != "true":
             tell(settings, [_describe_run(context)], _market_time(clock).date(), context.log)
 
-    @dg.sensor(
+    @sensor(
         name="tell_failed_checks",
-        minimum_interval_seconds=_SECONDS,
-        default_status=status,
         description=(
             "Tells of asset checks that failed as errors, drift, coverage, old data, news that "
             "moves a forecast far, a full disk."
@@ -75,10 +74,8 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
         context.update_cursor(str(max([since, *(event.timestamp for event in events)])))
         return outcome
 
-    @dg.sensor(
+    @sensor(
         name="tell_late_forecast",
-        minimum_interval_seconds=_SECONDS,
-        default_status=status,
         description=(
             "Tells at the deadline of a data set's night that its forecast was not issued, "
             "whatever became of the refresh."
@@ -87,18 +84,16 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
     def late_forecast(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         return send(context, _find_late_forecasts(deployment, clock()))
 
-    @dg.sensor(
+    @sensor(
         name="tell_failing_sources",
         minimum_interval_seconds=_HOUR,
-        default_status=status,
         description=(
             f"Tells of a source that failed {NIGHTS} nights in a row, of its recovery, and of a "
             "name in COMPEVO_SCHEDULES that starts nothing."
         ),
     )
     def failing_sources(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        path = deployment.layout.ledger
-        entries = Ledger(path).list_entries() if path.exists() else []
+        entries = deployment.list_asked()
         failing = find_failing(entries, clock())
         answering = find_answering(entries, clock())
         today = _market_time(clock).date()

@@ -40,7 +40,7 @@ from compevo_pipeline.checks.content import (
 from compevo_pipeline.checks.expectations import SUITES, CheckOutcome, run_suites
 from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, scored_key, series_key, windows_key
 from compevo_pipeline.defs.metadata import escape_markdown
-from compevo_pipeline.sources.common.base import Clock, Mode
+from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import RegisteredDataset, Registry
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.news_store import NewsStore
@@ -175,9 +175,7 @@ def _build_checks(
         can_subset=True,
     )
     def _checks(
-        context: dg.AssetCheckExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        clock: dg.ResourceParam[Clock],
+        context: dg.AssetCheckExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> Iterator[dg.AssetCheckResult]:
         selected = {check.name for check in context.selected_asset_check_keys}
         receipts, receipt = workspace.receipts(), f"checks {key.to_user_string()}"
@@ -185,7 +183,7 @@ def _build_checks(
         before = receipts.find(receipt, hash_parts(parts)) or {} if parts else {}
         known = [CheckOutcome(name, True, *before[name]) for name in selected & before.keys()]
         left = selected - before.keys()
-        outcomes = [*known, *(judge(workspace, clock(), left) if left else ())]
+        outcomes = [*known, *(judge(workspace, workspace.clock(), left) if left else ())]
 
         passed = {each.name: [each.text, each.numbers] for each in outcomes if each.passed}
         passed = before | {name: text for name, text in passed.items() if name not in _NOT_OF_DATA}
@@ -359,11 +357,14 @@ def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
 
     def judge(workspace: Deployment, _: datetime, names: Collection[str]) -> Iterator[CheckOutcome]:
         windows = read_windows(workspace.layout, dataset)
+        held_out = [window for window in windows if window.view.split in ("test", "inference")]
 
         # Looked up lazily: a check that is not selected costs nothing.
         detectors: dict[str, Callable[[], Sequence[Violation]]] = {
             "splits_disjoint": lambda: find_overlapping_targets(windows),
-            "no_shared_windows": lambda: _find_shared_windows(windows),
+            "no_shared_windows": lambda: find_shared_windows(
+                windows.split("train"), WindowSet(held_out, dataset=dataset)
+            ),
             "available_before_origin": lambda: find_availability_violations(
                 workspace, dataset, [view for view in windows.views() if not view.leaky]
             ),
@@ -378,11 +379,6 @@ def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
         return hash_cut(workspace, dataset, read_hash(workspace.layout.windows(dataset)))
 
     return _build_checks(windows_key(dataset), WINDOW_DESCRIPTIONS, judge, identify)
-
-
-def _find_shared_windows(windows: WindowSet) -> list[Violation]:
-    held_out = [window for window in windows if window.view.split in ("test", "inference")]
-    return find_shared_windows(windows.split("train"), WindowSet(held_out, dataset=windows.dataset))
 
 
 def _build_forecast_checks(spec: DatasetSpec) -> dg.AssetChecksDefinition:

@@ -188,7 +188,8 @@ def _to_choice(values: list[str]) -> dg.Enum:
 def define_asset(
     key: dg.AssetKey,
     *,
-    version: str | None = None,
+    code: Sequence[str] = (),
+    data_release: str = "",
     dataset: str = "",
     config: type[LaunchConfig] | None = None,
     op_tags: Mapping[str, str] | None = None,
@@ -200,8 +201,8 @@ def define_asset(
 
     The project's errors fail the step with what is wrong and what to do.
 
-    ``version`` names the code that decides the content; ``dataset`` is empty where an asset is made
-    of several; ``arguments`` are any others of ``dg.asset``.
+    ``code`` decides the content, and so do data of the library with ``data_release``; ``dataset``
+    is empty where an asset is made of several; ``arguments`` are any others of ``dg.asset``.
     """
     tags = {"dataset": dataset} if dataset else {}
     group = "research" if key.path[0] in RESEARCH else dataset.replace("-", "_") or key.path[0]
@@ -209,7 +210,7 @@ def define_asset(
         key=key,
         group_name=group,
         owners=OWNERS,
-        code_version=version,
+        code_version=code_version(*code, data_release=data_release) if code else None,
         tags=tags,
         op_tags=tags | dict(op_tags or {}),
         config_schema=config.schema_of_launch() if config else None,
@@ -230,14 +231,12 @@ def define_by_dataset(
     *,
     deps: Sequence[Callable[[str], dg.AssetKey] | dg.AssetKey],
     description: str,
-    code: Sequence[str],
-    data_release: str = "",
     **arguments: Any,  # noqa: ANN401 - of define_asset
 ) -> Callable[[Callable[..., Any]], Callable[[str], dg.AssetsDefinition]]:
     """Return a decorator: of a computation, the function from a data set to its asset.
 
     ``deps`` of the same data set are functions of its name; ``description`` names it as
-    ``{dataset}``; data of the library with ``data_release`` decide the version, too.
+    ``{dataset}``.
     """
 
     def decorate(compute: Callable[..., Any]) -> Callable[[str], dg.AssetsDefinition]:
@@ -249,7 +248,6 @@ def define_by_dataset(
                 key(dataset),
                 deps=[dep(dataset) if callable(dep) else dep for dep in deps],
                 description=description.format(dataset=dataset),
-                version=code_version(*code, data_release=data_release),
                 dataset=dataset,
                 **arguments,
             )(bound)

@@ -28,11 +28,6 @@ MAX_REFRESH_S = 2 * 3600  # after which the daemon ends a refresh: the next one 
 _REPORT = (keys.REPORT, keys.CLEANED)
 
 
-def set_mode(mode: Mode) -> dict[str, Any]:
-    """Return the run configuration that fixes the mode of every asset and check of a run."""
-    return {"resources": {"workspace": {"config": {"mode": mode.value}}}}
-
-
 def job_name(name: str, dataset: str) -> str:
     """Return the name of the job ``demo``, ``full`` or ``refresh`` of a data set."""
     without = keys.OPERATIONAL if name == "refresh" else keys.DEFAULT_DATASET
@@ -44,11 +39,14 @@ def step_name(key: dg.AssetKey) -> str:
     return "__".join(key.path).replace("-", "_")
 
 
-def build_demo_config(dataset: str) -> dict[str, Any]:
-    """Return sample mode and so little of everything that two cores need minutes.
+def run_config(name: str, dataset: str = keys.DEFAULT_DATASET) -> dict[str, Any]:
+    """Return the run configuration of a job unless a run changes it.
 
-    Result rows name what made them: subset, seeds, configuration hash.
+    That of ``demo`` is sample mode and so little of everything that two cores need minutes; result
+    rows name what made them: subset, seeds, configuration hash.
     """
+    if name != "demo":
+        return {}
     configs: dict[dg.AssetKey, dict[str, Any]] = {
         keys.model_key(dataset): {"preset": "demo"},
         keys.ablation_key(dataset): {
@@ -66,14 +64,10 @@ def build_demo_config(dataset: str) -> dict[str, Any]:
     if dataset == keys.DEFAULT_DATASET:
         configs[keys.INFERENCE_2026] = {"seeds": 1, "every": 5}
 
-    return set_mode(Mode.SAMPLE) | {
-        "ops": {step_name(key): {"config": config} for key, config in configs.items()}
+    return {
+        "resources": {"workspace": {"config": {"mode": Mode.SAMPLE.value}}},
+        "ops": {step_name(key): {"config": config} for key, config in configs.items()},
     }
-
-
-def run_config(name: str, dataset: str = keys.DEFAULT_DATASET) -> dict[str, Any]:
-    """Return the run configuration of a job unless a run changes it."""
-    return build_demo_config(dataset) if name == "demo" else {}
 
 
 def build_jobs(registry: Registry, layout: Layout) -> list[Any]:

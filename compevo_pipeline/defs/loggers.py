@@ -46,12 +46,6 @@ _PIPES_PREFIX = "[pipes]"
 _RUN_ENDS = ("PIPELINE_SUCCESS", "PIPELINE_FAILURE", "PIPELINE_CANCELED")
 
 
-def get_usual_seconds(step: str) -> float:
-    """Return the usual duration of a step."""
-    prefixes = [prefix for prefix in USUAL_SECONDS if step.startswith(prefix)]
-    return USUAL_SECONDS[max(prefixes, key=len)] if prefixes else _UNKNOWN_STEP_SECONDS
-
-
 class ProgressHandler(logging.Handler):
     """A run on one screen: a bar below its messages in a terminal, plain lines elsewhere.
 
@@ -68,7 +62,11 @@ class ProgressHandler(logging.Handler):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._seconds_by_step = {step: get_usual_seconds(step) for step in steps}
+        self._seconds_by_step = {}
+        for step in steps:
+            prefixes = [prefix for prefix in USUAL_SECONDS if step.startswith(prefix)]
+            usual = USUAL_SECONDS[max(prefixes, key=len)] if prefixes else _UNKNOWN_STEP_SECONDS
+            self._seconds_by_step[step] = usual
         self._steps = len(steps)
         self._console = console
         self._is_live = is_live
@@ -109,7 +107,7 @@ class ProgressHandler(logging.Handler):
 
     def _show_event(self, event: dg.DagsterEvent) -> None:
         step = event.step_key or ""
-        name = format_step(step)
+        name = step.replace("__", "/")  # as the key of its asset
         match event.event_type_value:
             case "STEP_START":
                 self._bar.update(self._task, description=name)
@@ -167,11 +165,6 @@ class ProgressHandler(logging.Handler):
 
     def _count_done(self) -> int:
         return self._steps - len(self._seconds_by_step)
-
-
-def format_step(step: str) -> str:
-    """Return a step's name as the asset key it stands for."""
-    return step.replace("__", "/")
 
 
 @dg.logger(

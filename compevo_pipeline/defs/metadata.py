@@ -17,8 +17,8 @@ import polars as pl
 
 from compevo_core.data.schemas import COLUMN_MEANINGS
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.forecast.issued import METHOD, PUBLISHED, IssuedForecast
-from compevo_core.report.days import ForecastDay
+from compevo_core.forecast.issued import IssuedForecast
+from compevo_core.report.tomorrow import ForecastDay
 from compevo_core.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
@@ -195,28 +195,10 @@ def sketch_validation(records: Sequence[RoundRecord]) -> dg.MetadataValue[Any]:
     )
 
 
-def sketch_day(issued: IssuedForecast) -> dict[str, dg.MetadataValue[Any]]:
-    """Return a drawing of each of the first series, by its name."""
-    by_entity = {str(facts["entity"]): facts for facts in issued.facts["series"]}
-    sketches = {}
-    for entity in issued.entities[:MOST_SERIES]:
-        points = issued.select_points(entity)
-        lines = {"forecast": points[METHOD].tolist()}
-        # A line with a gap would be drawn without it, and stand beside the wrong hours.
-        last_week = by_entity[entity].get("last_week") or [None]
-        if None not in last_week:
-            lines["last week"] = last_week
-        if PUBLISHED in points:
-            lines[PUBLISHED] = points[PUBLISHED].tolist()
-        sketches[f"chart of {entity}"] = render_sketch(lines)
-    return sketches
-
-
 def render_day(issued: IssuedForecast) -> dg.MetadataValue[Any]:
     """Return bands, members, yesterday as it was known, and what was published, by series."""
     # Drawing takes a second to import.
-    from compevo_core.report.forecast_page import render_chart
-    from compevo_core.report.tomorrow import chart_series
+    from compevo_core.report.forecast_page import chart_series, render_chart
 
     day = ForecastDay(issued=issued)
     parts = []

@@ -1,11 +1,10 @@
 """Dagster resources: the deployment in the mode of a run, and the launchers.
 
-What belongs here: opening what ``settings`` names, and entering secrets; a training in a process,
-under torchrun or in a pod, with a Dagster Pipes session, by which rounds, losses and metrics reach
-the event log while training runs. What does not: reading other variables of the environment
-(``config.settings``), the process, the pod's manifest (``launchers.process``). The mode is run
-configuration of the ``workspace`` resource, so that one choice holds for a whole run. A launcher
-returns what the process reported about its asset.
+What belongs here: opening what ``settings`` names; a training in a process, under torchrun or in a
+pod, with a Dagster Pipes session, by which rounds, losses and metrics reach the event log while
+training runs. What does not: reading other variables of the environment (``config.settings``), the
+process, the pod's manifest (``launchers.process``). The mode is run configuration of the
+``workspace`` resource, so that one choice holds for a whole run.
 """
 
 import contextlib
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
 from pydantic import Field
@@ -24,14 +23,9 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.settings import Settings, child_environment
 from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_meanwhile
 from compevo_pipeline.defs.metadata import sketch_validation
-from compevo_pipeline.launchers.process import (
-    POLL_SECONDS,
-    PodSpec,
-    run_training,
-    write_jobs,
-)
+from compevo_pipeline.launchers.process import PodSpec, TrainingError, run_training, write_jobs
 from compevo_pipeline.launchers.worker import TrainJob
-from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.work.deployment import Deployment
 
 # Dagster offers an enumeration by its names; to a type checker they are texts.
@@ -58,6 +52,7 @@ class Workspace(dg.ConfigurableResource[Deployment]):
         description="where data comes from; left out: as the deployment says (COMPEVO_MODE)",
     )
     settings: dg.ResourceDependency[Settings]
+    clock: dg.ResourceDependency[Clock]
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Deployment]:
@@ -66,66 +61,72 @@ class Workspace(dg.ConfigurableResource[Deployment]):
             if context.instance is not None and context.run is not None:
                 hold_run_lock(context.instance, context.run.run_id)
                 while_used.enter_context(sweep_meanwhile(context.instance))
-            yield Deployment(settings=self.settings, mode=Mode(self.mode) if self.mode else None)
+            mode = Mode(self.mode) if self.mode else None
+            yield Deployment(settings=self.settings, mode=mode, clock=self.clock)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessLauncher:
-    """Trains in a process on this machine."""
+@dataclass(frozen=True, slots=True)
+class Launchers:
+    """Trains where a launch asks for: in a process here, in several under torchrun, or in a pod."""
 
-    processes: int = 0  # above 0, torchrun starts that many processes, which share the agents
-    poll_seconds: float = POLL_SECONDS  # seconds between two looks at the rounds and at the process
+    pod: PodSpec | None = None  # None: no pod can be asked for
 
     def launch(
-        self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
+        self,
+        context: dg.AssetExecutionContext,
+        jobs: Sequence[TrainJob],
+        kind: LauncherName = "process",
+        processes: int | None = None,
     ) -> Mapping[str, Any]:
-        """Run the jobs one after the other and report their rounds; stop with a cancelled run.
+        """Run the jobs one after the other; return the metadata that their process reported.
+
+        Rounds become observations of the asset: while a process on this machine works, or at the
+        end of a pod. A run that is cancelled stops its process.
 
         Raises:
-            TrainingError: a training did not end well.
+            ConfigError: no pod is described, or dagster-k8s is not installed.
+            TrainingError: a training did not end well; Pipes raises where a pod fails.
         """
+        if kind == "kubernetes":
+            invocation = self._run_pod(context, jobs)
+            _report_rounds(context, invocation.get_custom_messages())
+            return invocation.get_materialize_result().metadata or {}
+
+        reported, failure = 0, None
+
+        def report_new() -> None:
+            nonlocal reported
+            messages = session.get_custom_messages()
+            _report_rounds(context, messages[reported:])
+            reported = len(messages)
+
         with dg.open_pipes_session(
             context=context,
             context_injector=dg.PipesTempFileContextInjector(),
             message_reader=dg.PipesTempFileMessageReader(),
         ) as session:
-            run_training(
-                jobs,
-                child_environment() | dict(session.get_bootstrap_env_vars()),
-                lambda record, folder: context.log_event(
-                    build_observation(context, record, folder)
-                ),
-                processes=self.processes,
-                poll_seconds=self.poll_seconds,
+            environment = child_environment() | dict(session.get_bootstrap_env_vars())
+            count = (processes or 1) if kind == "torchrun" else 0
+            try:
+                run_training(jobs, environment, report_new, processes=count)
+            except TrainingError as error:
+                failure = error
+
+        # The last rounds have arrived when the session has ended.
+        report_new()
+        if failure is not None:
+            raise failure
+        finished = dg.PipesClientCompletedInvocation(session)
+        return finished.get_materialize_result().metadata or {}
+
+    def _run_pod(
+        self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
+    ) -> dg.PipesClientCompletedInvocation:
+        if self.pod is None:
+            raise ConfigError(
+                "launcher 'kubernetes' needs a pod: set COMPEVO_POD to the TOML file of a PodSpec "
+                "(deploy/kubernetes/training-pod.toml is one)"
             )
-        return read_reported_metadata(session.get_results())
-
-
-class PodClient(Protocol):
-    """What starts a pod: ``PipesK8sClient`` of dagster-k8s, or a fake with the same method."""
-
-    def run(self, **arguments: Any) -> dg.PipesClientCompletedInvocation:  # noqa: ANN401 - the client's
-        """Start a pod and wait for its end; arguments as of ``PipesK8sClient.run``."""
-
-
-class KubernetesPipes(dg.ConfigurableResource[None]):
-    """``PipesK8sClient`` of the extra ``kubernetes``, imported when a pod is started.
-
-    Definitions load, and training in a process works, where dagster-k8s is not installed.
-    """
-
-    in_cluster: bool | None = Field(
-        default=None, description="read the cluster's own configuration, where Dagster runs in it"
-    )
-    kubeconfig_file: str | None = Field(default=None, description="kubeconfig; null: the user's")
-    kube_context: str | None = Field(default=None, description="context of the kubeconfig")
-
-    def run(self, **arguments: Any) -> dg.PipesClientCompletedInvocation:  # noqa: ANN401 - the client's
-        """Start a pod and wait for its end; arguments as of ``PipesK8sClient.run``.
-
-        Raises:
-            ConfigError: dagster-k8s is not installed.
-        """
         try:
             from dagster_k8s import PipesK8sClient
         except ModuleNotFoundError as error:
@@ -134,57 +135,22 @@ class KubernetesPipes(dg.ConfigurableResource[None]):
                 "'compevo[kubernetes]'"
             ) from error
 
-        client = PipesK8sClient(
-            load_incluster_config=self.in_cluster,
-            kubeconfig_file=self.kubeconfig_file,
-            kube_context=self.kube_context,
-        )
-        invocation: dg.PipesClientCompletedInvocation = client.run(**arguments)
-        return invocation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesLauncher:
-    """Runs trainings in one pod."""
-
-    pod: PodSpec
-    client: PodClient
-
-    def launch(
-        self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
-    ) -> Mapping[str, Any]:
-        """Start the pod and wait for it; Pipes raises where the pod fails."""
-        invocation = self.client.run(
+        # The GPUs of the pod, not the launch, say how many processes it starts.
+        return PipesK8sClient().run(
             context=context,
             namespace=self.pod.namespace,
             command=self.pod.command(write_jobs(jobs)),
             base_pod_spec=self.pod.pod_spec(),
         )
-        return read_reported_metadata(invocation.get_results())
 
 
-class Launchers:
-    """Makes the launcher a run asks for; without a pod none of Kubernetes."""
-
-    def __init__(self, pod: PodSpec | None = None) -> None:
-        self._pod = pod
-
-    def get(
-        self, kind: LauncherName, processes: int | None, pod_client: PodClient
-    ) -> ProcessLauncher | KubernetesLauncher:
-        """Return the launcher of a kind."""
-        if kind == "process":
-            return ProcessLauncher()
-        if kind == "torchrun":
-            return ProcessLauncher(processes=processes or 1)
-
-        if self._pod is None:
-            raise ConfigError(
-                "launcher 'kubernetes' needs a pod: set COMPEVO_POD to the TOML file of a PodSpec "
-                "(deploy/kubernetes/training-pod.toml is one)"
-            )
-        # The GPUs of the pod, not this argument, say how many processes it starts.
-        return KubernetesLauncher(pod=self._pod, client=pod_client)
+def _report_rounds(context: dg.AssetExecutionContext, messages: Sequence[Any]) -> None:
+    """Log the rounds that a training process told of: run folder and record."""
+    for folder, line in messages:
+        observation = build_observation(
+            context, RoundRecord.from_json_line(line), RunFolder(folder)
+        )
+        context.log_event(observation)
 
 
 def build_observation(
@@ -208,12 +174,3 @@ def build_observation(
         metadata[f"reward_agent_{agent:02d}"] = reward
 
     return dg.AssetObservation(asset_key=context.asset_key, metadata=metadata)
-
-
-def read_reported_metadata(results: Sequence[object]) -> Mapping[str, Any]:
-    """Return the metadata of the materialization that a process reported."""
-    for result in results:
-        # Checks that a process might report are results, too, and carry no metadata.
-        if isinstance(result, dg.MaterializeResult):
-            return dict(result.metadata or {})
-    return {}

@@ -1,10 +1,9 @@
 """The process of a training, on this machine or in a pod of Kubernetes.
 
-What belongs here: its command, starting, following and stopping it on this machine, how its death
-is reported; the settings of a pod. What does not: what it computes
-(``launchers.worker``), the Dagster session that it reports to, starting a pod
-(``defs.resources``), setting up the cluster. A pod and Dagster must see ``COMPEVO_HOME`` under the
-same path, on one volume.
+What belongs here: its command, starting and stopping it on this machine, how its death is
+reported; the settings of a pod. What does not: what it computes (``launchers.worker``), the Dagster
+session that it reports to, starting a pod (``defs.resources``), setting up the cluster. A pod and
+Dagster must see ``COMPEVO_HOME`` under the same path, on one volume.
 """
 
 import ctypes
@@ -13,15 +12,13 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import takewhile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from compevo_core.errors import CompEvoError, ConfigError
-from compevo_core.training.round_record import RoundRecord
-from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.launchers.worker import TrainJob
 
 WORKER = "compevo_pipeline.launchers.worker"
@@ -55,15 +52,13 @@ def write_jobs(jobs: Sequence[TrainJob]) -> list[str]:
 def run_training(
     jobs: Sequence[TrainJob],
     environment: Mapping[str, str],
-    on_round: Callable[[RoundRecord, RunFolder], None],
+    on_poll: Callable[[], None],
     *,
     processes: int = 0,
-    poll_seconds: float = POLL_SECONDS,
 ) -> None:
     """Train in a process of its own, one job after the other, and wait for its end.
 
-    ``on_round`` gets each new round while the process works; above 0, torchrun starts
-    ``processes``.
+    ``on_poll`` is called while it works; above 0, torchrun starts ``processes``.
 
     TrainingError if it ended with an error.
     """
@@ -72,70 +67,18 @@ def run_training(
         command, env=environment, preexec_fn=_end_with_parent
     )
     try:
-        code = _follow(process, jobs, on_round, poll_seconds)
+        while process.poll() is None:
+            on_poll()
+            time.sleep(POLL_SECONDS)
     finally:
         # Reached by an error, too: a cancelled run must not leave a training running.
         terminate(process)
 
-    if code != 0:
+    if process.returncode != 0:
         raise TrainingError(
-            f"training for {jobs[0].out} {describe_exit_code(code)}; rerun to resume from the "
-            "last checkpoint"
+            f"training for {jobs[0].out} {describe_exit_code(process.returncode)}; rerun to resume "
+            "from the last checkpoint"
         )
-
-
-def _follow(
-    process: "subprocess.Popen[bytes]",
-    jobs: Sequence[TrainJob],
-    on_round: Callable[[RoundRecord, RunFolder], None],
-    poll_seconds: float,
-) -> int:
-    """Report new rounds until the process ends; return its exit code."""
-    tails = [(job.folder, RoundTail(job.folder.rounds_file)) for job in jobs]
-
-    while True:
-        # Asked before reading: rounds written just before the end are read after it.
-        code = process.poll()
-        for folder, tail in tails:
-            for record in tail.read_new():
-                on_round(record, folder)
-
-        if code is not None:
-            return code
-        time.sleep(poll_seconds)
-
-
-@dataclass(slots=True)
-class RoundTail:
-    """Reads the records added to a ``rounds.jsonl`` since the last read.
-
-    It starts at the end of what an earlier, interrupted training has already reported.
-    """
-
-    path: Path
-    _reported: list[bytes] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Remember what the file holds now."""
-        self._reported = self._read_lines()
-
-    def read_new(self) -> Iterator[RoundRecord]:
-        """Yield the new records; a half-written line is left for the next read."""
-        lines = self._read_lines()
-
-        # A resumed training cuts the file at its checkpoint, one that starts over replaces it, and
-        # either may have written more than there was before anybody looks again.
-        pairs = zip(self._reported, lines, strict=False)
-        known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        self._reported = lines
-        yield from map(RoundRecord.from_json_line, lines[known:])
-
-    def _read_lines(self) -> list[bytes]:
-        try:
-            content = self.path.read_bytes()
-        except FileNotFoundError:  # not there yet, or started over at this moment
-            return []
-        return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 def _end_with_parent() -> None:
@@ -173,19 +116,20 @@ def terminate(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSpec:
+class PodSpec(BaseModel):
     """A training pod: image, shared volume, resources."""
 
-    image: str  # container image with this project installed
-    volume_claim: str  # claim of the volume that Dagster and the pod share
-    mount_path: str  # where the volume is mounted, as an absolute path
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    image: str = Field(min_length=1)  # container image with this project installed
+    volume_claim: str = Field(min_length=1)  # of the volume that Dagster and the pod share
+    mount_path: str = Field(pattern="^/")  # where the volume is mounted, as an absolute path
     namespace: str = "default"  # namespace of the pod
-    gpus: int = 1  # GPUs, one training process each; 0 trains on the CPU
+    gpus: int = Field(default=1, ge=0)  # one training process each; 0 trains on the CPU
     cpu: str = "4"  # CPU limit in Kubernetes units
     memory: str = "24Gi"  # memory limit in Kubernetes units
     # Variables of the container, which everyone who may read the pod can read.
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = Field(default_factory=dict)
     # Name of a Kubernetes secret whose entries become variables as well, for example the token of a
     # model hub; empty: none.
     secret: str = ""
@@ -197,24 +141,13 @@ class PodSpec:
         ConfigError if there is no such file, or it is not a table of these attributes.
         """
         try:
-            return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
-        except (OSError, TypeError, tomllib.TOMLDecodeError) as error:
+            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValidationError, tomllib.TOMLDecodeError) as error:
+            why = " ".join(str(error).split())
             raise ConfigError(
-                f"{path} does not describe a training pod: {error}; see "
+                f"{path} does not describe a training pod: {why}; see "
                 "deploy/kubernetes/training-pod.toml, and name your file in COMPEVO_POD"
             ) from error
-
-    def __post_init__(self) -> None:
-        """Check the bounds before any work starts."""
-        if not self.image or not self.volume_claim or not self.mount_path.startswith("/"):
-            raise ConfigError(
-                "a training pod needs an image, a volume claim and an absolute mount path; "
-                f"got image {self.image!r}, claim {self.volume_claim!r}, path {self.mount_path!r}"
-            )
-        if self.gpus < 0:
-            raise ConfigError(
-                f"a training pod cannot have {self.gpus} GPUs; set 0 to train on the CPU"
-            )
 
     def command(self, job_files: Sequence[str]) -> list[str]:
         """Return the command line inside the pod; several GPUs get a process each by torchrun."""

@@ -15,26 +15,18 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Self
-
-import typer
+from typing import Any, Self
 
 from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.runtime.files import translate_storage_errors, write_json
 from compevo_core.runtime.usage import format_duration
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.config.settings import Layout, disable_progress_bars, process_rank
-from compevo_pipeline.storage.code_versions import fits_folder
-
-if TYPE_CHECKING:
-    from dagster_pipes import PipesContext
-
-    from compevo_core.config.run import RunConfig
+from compevo_pipeline.config.settings import disable_progress_bars, process_rank
 
 INTERRUPTED = 130  # exit code after SIGINT or SIGTERM; the run folder stays resumable
 
@@ -63,7 +55,8 @@ class TrainJob:
         return RunFolder(self.out)
 
     def write(self) -> Path:
-        """Write the job into its run folder; return the file."""
+        """Write the job and its settings into its run folder; return the job's file."""
+        write_json(self.folder.config_file, self.config)
         return write_json(self.folder.job_file, asdict(self))
 
     @classmethod
@@ -76,113 +69,66 @@ class TrainJob:
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
 
-def prepare_job(
-    layout: Layout,
-    windows: Path,
-    news: Path | None,
-    config: "RunConfig",
-    name: str,
-    *,
-    resume: bool = True,
-    shard_backbone: bool = False,
-    stages: Path | None = None,
-    facts: Mapping[str, Any] | None = None,
-) -> TrainJob:
-    """Return the job of one training; write the resolved configuration into its run folder.
+def run_jobs(
+    jobs: Sequence[TrainJob],
+    log: logging.Logger,
+    report: Callable[[TrainJob, RoundRecord], None] = lambda job, record: None,
+) -> dict[str, Any]:
+    """Train the jobs in order; return the plain values of every summary.
 
-    Arguments are as the attributes of :class:`TrainJob`.
+    What several jobs name is read and fitted once. The run's name is the prefix of its values where
+    there are several; ``report`` gets each round.
     """
-    run = RunFolder(layout.run(name))
-    settings = config.to_dict()
-    write_json(run.config_file, settings)
-
-    return TrainJob(
-        config=settings,
-        windows=str(windows),
-        news=str(news or ""),
-        out=str(run.path),
-        resume=resume,
-        fits=str(fits_folder(layout)),
-        stages=str(stages or ""),
-        shard_backbone=shard_backbone,
-        facts=facts or {},
-    )
-
-
-def run_jobs(jobs: Sequence[TrainJob], log: logging.Logger) -> dict[str, Any]:
-    """Run the jobs in order; return the plain values of every summary.
-
-    The run's name is their prefix where there are several.
-    """
-    inputs = SharedInputs(log)
-    values: dict[str, Any] = {}
-    for job in jobs:
-        # The ablation trains six in a process: their values must not overwrite each other.
-        prefix = f"{job.folder.name}/" if len(jobs) > 1 else ""
-        summary = select_scalars(run_job(job, inputs, log))
-        values |= {f"{prefix}{key}": value for key, value in summary.items()}
-    return values
-
-
-class SharedInputs:
-    """What the jobs of one process read and fit once: windows, news and priors."""
-
-    def __init__(self, log: logging.Logger) -> None:
-        # torch and the language-model stack are imported here and below: reading a job needs
-        # neither.
-        from compevo_core.baselines import SharedFits
-        from compevo_core.data.news_pool import NewsPool
-        from compevo_core.data.window import WindowSet
-
-        self.windows = functools.cache(WindowSet.read)
-        self.news = functools.cache(NewsPool.read)
-        self.fits = functools.cache(
-            lambda folder: SharedFits(Path(folder) if folder else None, log)
-        )
-
-
-def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[str, Any]:
-    """Train and return the trainer's summary."""
+    # torch and the language-model stack: reading a job needs neither.
+    from compevo_core.baselines import SharedFits
     from compevo_core.config.run import RunConfig
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.window import WindowSet
     from compevo_core.training.trainer import train
     from compevo_pipeline.config.endpoints import read_selector, read_server
 
-    config = RunConfig.from_mapping(job.config)
-    windows = inputs.windows(job.windows)
-    train_windows = windows.split("train")
-    val_windows = windows.split("val")
+    read_windows, read_news = functools.cache(WindowSet.read), functools.cache(NewsPool.read)
+    open_fits = functools.cache(lambda folder: SharedFits(Path(folder) if folder else None, log))
 
-    name = job.folder.name
-    log.info(
-        f"{name}: {len(train_windows)} train and {len(val_windows)} validation windows, "
-        f"configuration {config.hash}"
-    )
+    values: dict[str, Any] = {}
+    for job in jobs:
+        name, config = job.folder.name, RunConfig.from_mapping(job.config)
+        windows = read_windows(Path(job.windows))
+        train_windows, val_windows = windows.split("train"), windows.split("val")
+        log.info(
+            f"{name}: {len(train_windows)} train and {len(val_windows)} validation windows, "
+            f"configuration {config.hash}"
+        )
 
-    stages = None
-    if job.stages:
-        from compevo_core.training.checkpoint import SharedStages
+        stages = None
+        if job.stages:
+            from compevo_core.training.checkpoint import SharedStages
 
-        stages = SharedStages(Path(job.stages))
+            stages = SharedStages(Path(job.stages))
 
-    def on_round(record: RoundRecord) -> None:
-        log.info(f"{name}: {describe_round(record)}")
+        def on_round(record: RoundRecord, job: TrainJob = job) -> None:
+            log.info(f"{job.folder.name}: {describe_round(record)}")
+            report(job, record)
 
-    summary: dict[str, Any] = train(
-        config,
-        train_windows,
-        val_windows,
-        inputs.news(Path(job.news)) if job.news else None,
-        Path(job.out),
-        resume=job.resume,
-        on_round=on_round,
-        fit=inputs.fits(job.fits),
-        stages=stages,
-        shard_backbone=job.shard_backbone,
-        selector=read_selector(config),
-        server=read_server(config),
-        facts=job.facts,
-    )
-    return summary
+        summary = train(
+            config,
+            train_windows,
+            val_windows,
+            read_news(Path(job.news)) if job.news else None,
+            Path(job.out),
+            resume=job.resume,
+            on_round=on_round,
+            fit=open_fits(job.fits),
+            stages=stages,
+            shard_backbone=job.shard_backbone,
+            selector=read_selector(config),
+            server=read_server(config),
+            facts=job.facts,
+        )
+        # The ablation trains six in a process: their values must not overwrite each other.
+        prefix = f"{name}/" if len(jobs) > 1 else ""
+        values |= {f"{prefix}{key}": value for key, value in select_scalars(summary).items()}
+    return values
 
 
 def describe_round(record: RoundRecord) -> str:
@@ -214,39 +160,24 @@ def select_scalars(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-@app.command()
-def train_jobs(
-    job: Annotated[list[Path], typer.Argument(help="job.json of a run folder; several in order.")],
-) -> None:
-    """Train CompEvo populations, one job after the other."""
-    jobs = [TrainJob.read(path) for path in job]
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train the jobs of the files ``job.json`` that are named; return the process's exit code."""
+    jobs = [TrainJob.read(Path(path)) for path in arguments or sys.argv[1:]]
 
     # Dagster stops a run by SIGTERM; as an exception it closes files and reports the end.
     signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
         with translate_storage_errors(f"training for {jobs[0].out}"):
             _run(jobs)
-    except KeyboardInterrupt as error:
-        typer.echo(
-            "interrupted; the run folder has its newest checkpoint: start the same job to resume",
-            err=True,
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            "interrupted; the run folder has its newest checkpoint: start the same job to resume\n"
         )
-        raise typer.Exit(INTERRUPTED) from error
+        return INTERRUPTED
     except CompEvoError as error:
         # Our errors say what to do; Pipes has reported the traceback to Dagster.
-        typer.echo(f"compevo: {error}", err=True)
-        raise typer.Exit(1) from error
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the process's exit code."""
-    try:
-        app(args=arguments)
-    except SystemExit as stop:
-        return int(stop.code or 0)
+        sys.stderr.write(f"compevo: {error}\n")
+        return 1
     return 0
 
 
@@ -265,27 +196,23 @@ def _run(jobs: Sequence[TrainJob]) -> None:
     if rank == 0:
         logging.getLogger("compevo").setLevel(logging.INFO)
 
-    with _open_pipes(rank) as pipes, process_group(rank, processes, local_rank):
-        if pipes is None:
-            run_jobs(jobs, logging.getLogger("compevo.train"))
-        else:
-            values = run_jobs(jobs, pipes.log)
-            pipes.report_asset_materialization(metadata=values | {"processes": processes})
-
-
-@contextlib.contextmanager
-def _open_pipes(rank: int) -> Iterator["PipesContext | None"]:
-    """Yield the connection to Dagster, or None where there is none or another process has it."""
     # `compevo fit` describes rounds where Dagster is not installed.
     from dagster_pipes import PipesEnvVarParamsLoader, open_dagster_pipes
 
     loader = PipesEnvVarParamsLoader()  # type: ignore[no-untyped-call]  # its __init__ has no annotations
-    if rank != 0 or not loader.is_dagster_pipes_process():
-        yield None
-        return
+    with contextlib.ExitStack() as opened:
+        is_reporting = rank == 0 and loader.is_dagster_pipes_process()
+        pipes = opened.enter_context(open_dagster_pipes()) if is_reporting else None
+        opened.enter_context(process_group(rank, processes, local_rank))
+        if pipes is None:
+            run_jobs(jobs, logging.getLogger("compevo.train"))
+            return
 
-    with open_dagster_pipes() as pipes:
-        yield pipes
+        def report(job: TrainJob, record: RoundRecord) -> None:
+            pipes.report_custom_message([job.out, record.to_json_line()])
+
+        values = run_jobs(jobs, pipes.log, report)
+        pipes.report_asset_materialization(metadata=values | {"processes": processes})
 
 
 def _raise_interrupt(signum: int, _frame: FrameType | None) -> None:

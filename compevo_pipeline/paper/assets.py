@@ -19,8 +19,7 @@ judging (``paper.experiments``, ``paper.benchmark_runs``, ``compevo_core.paper``
 
 import logging
 from collections.abc import Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
 import polars as pl
@@ -40,14 +39,14 @@ from compevo_core.paper.changes import (
     list_changes,
 )
 from compevo_core.paper.lud import DEFAULT_PAIRS, measure_lud
-from compevo_core.paper.lud_judges import EndpointJudge, build_judges
+from compevo_core.paper.lud_judges import build_judges
 from compevo_core.paper.method import BUDGETS, STANDARD, find_budget
 from compevo_core.paper.method_table import METHODS, find_method
 from compevo_core.paper.news_audit import audit_run, write_audit
 from compevo_core.paper.worded_data import TEXTS
 from compevo_core.runtime.files import write_text
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.config.settings import JUDGE_KEY_VARIABLE, Layout, Settings
+from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.assets.training import TrainConfig
@@ -58,16 +57,16 @@ from compevo_pipeline.defs.definition import (
     define_by_dataset,
     translate_errors,
 )
-from compevo_pipeline.defs.resources import Launchers, PodClient
+from compevo_pipeline.defs.resources import Launchers
 from compevo_pipeline.paper.benchmark_runs import BenchmarkData
 from compevo_pipeline.paper.experiments import (
     ExperimentRun,
-    build_endpoint_judge,
+    read_endpoint_judge,
     run_control_on,
     run_experiment,
     run_text_on,
 )
-from compevo_pipeline.storage.code_versions import code_version, read_commit
+from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.runs import find_current_run, has_current_run
 from compevo_pipeline.work.deployment import Deployment
 
@@ -152,14 +151,12 @@ def build_ablation_asset(
     context: dg.AssetExecutionContext,
     workspace: dg.ResourceParam[Deployment],
     launchers: dg.ResourceParam[Launchers],
-    pod_client: dg.ResourceParam[PodClient],
 ) -> dg.MaterializeResult[Any]:
     """Train the variants, score them and pair them with the full method."""
     config = AblationConfig.read(context)
 
     base = config.resolve(workspace.preset_for(dataset))
     seeds = config.select_seeds(base)
-    launcher = launchers.get(config.launcher, config.processes, pod_client)
     plan = ExperimentRun(
         experiment=find_experiment(config.experiment),
         changes=config.select_variants(),
@@ -174,7 +171,7 @@ def build_ablation_asset(
     path, rows, paired = run_experiment(
         workspace,
         plan,
-        train=lambda jobs: launcher.launch(context, jobs),
+        train=lambda jobs: launchers.launch(context, jobs, config.launcher, config.processes),
         log=context.log,
     )
 
@@ -245,33 +242,6 @@ def build_benchmark_asset(
     return dg.MaterializeResult(metadata=metadata.describe_scores(rows, data.rows))
 
 
-class JudgeEndpoint(dg.ConfigurableResource[None]):
-    """An OpenAI-compatible endpoint that rates logic updates; empty where none is set."""
-
-    url: str = Field(default="", description="address, without /chat/completions")
-    model: str = Field(default="", description="name of the model as the endpoint knows it")
-    # Out of repr: an error message that prints the resource must not print the key.
-    key: str = Field(default="", repr=False, description="API key; empty sends none")
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Return the resource of a deployment.
-
-        The key stays an environment variable until a step runs. Run configuration, the UI and the
-        event log hold the variable's name, never its value.
-        """
-        url, model = settings.judge_url, settings.judge_model
-        if not url:
-            return cls()
-        if not settings.judge_key.get_secret_value():
-            return cls(url=url, model=model)
-        return cls(url=url, model=model, key=dg.EnvVar(JUDGE_KEY_VARIABLE))
-
-    def create_judge(self) -> EndpointJudge | None:
-        """Return the judge behind the endpoint, or None where none is set."""
-        return build_endpoint_judge(self.url, self.model, self.key) if self.url else None
-
-
 class LudConfig(LaunchConfig):
     """How the updates of a run are judged."""
 
@@ -295,10 +265,7 @@ class LudConfig(LaunchConfig):
     config=LudConfig,
 )
 def build_lud_asset(
-    dataset: str,
-    context: dg.AssetExecutionContext,
-    workspace: dg.ResourceParam[Deployment],
-    judge_endpoint: JudgeEndpoint,
+    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
 ) -> dg.MaterializeResult[Any]:
     """Let the judges rate the logic updates of the run in use."""
     from compevo_core.training.artifact import read_config  # torch, only in the step
@@ -309,7 +276,9 @@ def build_lud_asset(
         run = find_current_run(workspace.layout, dataset)
         trained = read_config(run)
 
-        judges = build_judges(trained, judge_endpoint.create_judge())
+        settings = workspace.settings
+        endpoint = read_endpoint_judge(settings) if settings.judge_url else None
+        judges = build_judges(trained, endpoint)
         context.log.info(f"{run.name}: judged by {', '.join(judge.name for judge in judges)}")
 
         encoder = load_encoder(config.encoder or trained.news.encoder)
@@ -344,7 +313,7 @@ class ControlConfig(LaunchConfig):
         "the known effect that each arm recovers says whether evolved logics find what acts."
     ),
     kinds={"pytorch", "csv"},
-    version=code_version(*RESEARCH_CODE),
+    code=RESEARCH_CODE,
     dataset=CONTROL_DATASET,
     pool=GPU_POOL,
     config=ControlConfig,
@@ -366,7 +335,7 @@ def control(
         seeds=range(config.seeds),
         commit=read_commit(),
     )
-    path, rows, _ = run_control_on(workspace, CONTROL_DATASET, plan, log=context.log)
+    path, rows = run_control_on(workspace, CONTROL_DATASET, plan, log=context.log)
     return dg.MaterializeResult(
         metadata={
             "verdict": judge_control(rows.to_dicts()),
@@ -397,7 +366,7 @@ class TextConfig(LaunchConfig):
         "and by populations."
     ),
     kinds={"pytorch", "csv"},
-    version=code_version(*RESEARCH_CODE),
+    code=RESEARCH_CODE,
     dataset=keys.OPERATIONAL,
     pool=GPU_POOL,
     config=TextConfig,
@@ -439,7 +408,7 @@ def audit_news(
     write_audit(layout.results, rows)
 
 
-def write_research(deployment: Deployment, now: datetime) -> Mapping[str, Any]:
+def write_research(deployment: Deployment) -> Mapping[str, Any]:
     """Write the page of experiments of a deployment's mode; return what the UI shows of it."""
     # Drawing takes a second to import.
     from compevo_core.paper.report.inputs import read_inputs
@@ -455,7 +424,7 @@ def write_research(deployment: Deployment, now: datetime) -> Mapping[str, Any]:
         if has_current_run(layout, dataset)
     ]
     mode = deployment.data_mode.value
-    inputs = read_inputs(layout.results, runs, mode=mode, generated_at=now)
+    inputs = read_inputs(layout.results, runs, mode=mode, generated_at=deployment.clock())
     write_text(layout.report / RESEARCH_PAGE, render_research(inputs))
     return {
         "result_rows": inputs.rows.height,

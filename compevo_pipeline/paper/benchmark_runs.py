@@ -23,8 +23,8 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_windows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import SourceAbsent
+from compevo_core.evaluation.result_rows import replace_own_rows, write_config
 from compevo_core.evaluation.scopes import Scope, select_test_scopes, write_forecasts
-from compevo_core.evaluation.score_files import replace_own_rows, write_config
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.agent_systems import PRESET
 from compevo_core.paper.method import Budget, FitInputs, Method, TrainingPlan
@@ -43,7 +43,7 @@ from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.news_store import StoredArticles
 from compevo_pipeline.storage.runs import make_run_name
-from compevo_pipeline.work.deployment import Deployment, utc_now
+from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import read_news
 from compevo_pipeline.work.ingest import ingest_dataset
 from compevo_pipeline.work.source_coverage import NEWS
@@ -58,8 +58,6 @@ _RUN = ("experiment", "method", "dataset", "subset", "seed", "budget")
 """Rows that agree in these belong to the same run of a method."""
 
 PAPER_FOLDER = "compevo_paper"  # of an archive, with the tables of the paper's sets
-
-_ORDER = ("method", "budget", "seed", "subset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,9 +184,9 @@ def cut_paper_windows(deployment: Deployment, name: str, results: Path) -> Windo
     published = parse_table(path.read_bytes(), path.name)
 
     dataset = paper.spec.name
-    ingest_dataset(deployment, dataset, clock=utc_now, log=log)
+    ingest_dataset(deployment, dataset, log=log)
     try:
-        ingest_dataset(deployment, NEWS, clock=utc_now, log=log)
+        ingest_dataset(deployment, NEWS, log=log)
     except SourceAbsent as error:
         log.warning("windows name no article: %s", error)
     tables, news = deployment.frame_store(), deployment.news_store()
@@ -225,7 +223,7 @@ def replace_rows(path: Path, rows: pl.DataFrame) -> None:
         rows,
         _RUN,
         read=read_result_file,
-        arrange=lambda every: every.sort(_ORDER, maintain_order=True),
+        arrange=lambda every: every.sort("method", "budget", "seed", "subset", maintain_order=True),
     )
 
 

@@ -232,7 +232,7 @@ def benchmark(
         ),
     ] = "all",
     budget: Annotated[
-        str, typer.Option(help="Budget of a fit: quick, small, standard or tuned.")
+        str, typer.Option(help="Budget of a fit: quick, short, small, standard or tuned.")
     ] = "standard",
     seeds: Annotated[
         int | None,
@@ -300,6 +300,7 @@ def pair(
     method: Annotated[
         str, typer.Option(help="Method that all others are paired with, by its stored forecasts.")
     ] = "compevo",
+    every: arguments.Every = 1,
     results: arguments.OptionalResults = None,
 ) -> None:
     """Pair the population, or another method, with every method of the benchmark.
@@ -311,8 +312,8 @@ def pair(
     import polars as pl
 
     from compevo_core.evaluation.comparison import pair_stored
+    from compevo_core.evaluation.result_rows import replace_own_rows
     from compevo_core.evaluation.scopes import select_test_scopes
-    from compevo_core.evaluation.score_files import replace_own_rows
     from compevo_core.evaluation.scoring import COMPEVO, read_seeds
     from compevo_core.paper.paper_windows import PAPER_SETS
     from compevo_core.training.run_folder import RunFolder
@@ -331,7 +332,8 @@ def pair(
         # Seeds of one method alone: a mean over two configurations would be the error of neither.
         read_seeds(selected)
 
-    tests = pair_stored(select_test_scopes(read_windows(layout, name)), files, stored, method)
+    scopes = select_test_scopes(read_windows(layout, name), every)
+    tests = pair_stored(scopes, files, stored, method)
     path = (results or layout.results) / f"paired-benchmark-{name}.csv"
     # No seeds and no budget in common are nulls, and not empty texts.
     unknown = pl.col("seeds", "budget").replace("", None)
@@ -542,12 +544,12 @@ def report(
 ) -> None:
     """Write the page of forecasts and the page of experiments."""
     from compevo_core.paper.report.page import render_research
-    from compevo_core.report.days import read_days
     from compevo_core.report.forecast_page import (
         FORECAST_PAGE,
         RESEARCH_PAGE,
         render_forecasts,
     )
+    from compevo_core.report.tomorrow import read_days
     from compevo_core.runtime.files import write_text
 
     inputs = _read_inputs(results, runs or [], mode)
@@ -567,7 +569,9 @@ def render_headline(results: Path) -> str:
 def _read_inputs(results: Path, runs: Sequence[Path], mode: str) -> "ReportInputs":
     from compevo_core.paper.report.inputs import read_inputs
 
-    arguments.require_folder(results)
+    # An empty product would look like a finished one.
+    if not results.is_dir():
+        raise ConfigError(f"no folder {results}: name one that holds result rows")
     return read_inputs(results, runs, mode=mode, generated_at=datetime.now(UTC))
 
 

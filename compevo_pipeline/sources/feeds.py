@@ -10,6 +10,7 @@ AEMO's day-ahead forecast (published). A user's own files are the same in every 
 
 import functools
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from compevo_pipeline.sources import bitinfocharts, exchange, news2forecast
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo import names, parse_operational
 from compevo_pipeline.sources.aemo import source as aemo
+from compevo_pipeline.sources.common.articles import LOSSES
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.tables import ReadPeriods, check_periods
@@ -241,8 +243,9 @@ def _make_gdelt_query_feed(publisher: str, declaration: Declaration) -> Feed:
         yield from gdelt_live.fetch_query(live, declaration.news.gdelt, lookback, source=publisher)
 
     def parse(raws: Sequence[RawFile]) -> Parsed:
-        frame, report = gdelt.parse_all(raws)
-        return frames.claim_articles(frame, declaration), report.describe_losses()
+        frame, counts = gdelt.parse_all(raws)
+        losses = {name: counts[name] for name in LOSSES}
+        return frames.claim_articles(frame, declaration), losses
 
     return Feed(
         name=f"{publisher}-gdelt",
@@ -264,13 +267,14 @@ def _parse_each(
     return lambda raws: check_periods(pl.concat([parse(raw) for raw in raws]), raws, find)
 
 
-def _parse_news2forecast_articles(raws: Sequence[RawFile]) -> pl.DataFrame:
+def _parse_news2forecast_articles(raws: Sequence[RawFile]) -> Parsed:
     """Parse the news of the tables and of the test prompts, without duplicates."""
-    tables = [news2forecast.parse_news(raw)[0] for raw in raws if raw.source == news2forecast.NEWS]
+    parsed = [news2forecast.parse_news(raw) for raw in raws if raw.source == news2forecast.NEWS]
     # The validation prompts repeat the tables.
     prompts = [raw for raw in raws if news2forecast.is_test_file(raw)]
     quoted = [news2forecast.parse_prompt_articles(raw) for raw in prompts]
-    return deduplicate_articles(pl.concat([*tables, *quoted]))
+    articles = deduplicate_articles(pl.concat([*(frame for frame, _ in parsed), *quoted]))
+    return articles, dict(sum((Counter(counts) for _, counts in parsed), Counter()))
 
 
 _ELECTRICITY = (

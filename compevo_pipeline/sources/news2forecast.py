@@ -28,7 +28,7 @@ from compevo_pipeline.sources.common.articles import NewsRecord, build_article_f
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import check_document, read_json, read_text
 from compevo_pipeline.sources.common.nem import PERIODS_PER_DAY
-from compevo_pipeline.sources.common.tables import LINE, Quoting, read_table
+from compevo_pipeline.sources.common.tables import LINE, read_table
 
 SOURCE = "n2f_benchmark"
 FOLDER = "n2f_electricity"
@@ -117,48 +117,21 @@ def is_test_file(raw: RawFile) -> bool:
 
 
 def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Parse the merged table into ``ARTICLE_SCHEMA``.
+    """Parse the merged table into ``ARTICLE_SCHEMA``; count its rows without news.
 
-    Rows that state in some wording that there is no suitable news are dropped and counted.
-
-    Returns:
-        The articles, and counts: ``rows`` of the table, which are ``no_news``, ``repeats`` of an
-        item, or ``articles``; among the items, ``untimed`` ones and ``redated`` ones, which have
-        the timestamp of another day.
+    They state in some wording that there is no suitable news, and are dropped.
     """
     text = read_text(raw.content, raw.name)
-    table = read_table(text, raw.name, NEWS_HEADER, quoting=Quoting.LINES)
+    table = read_table(text, raw.name, NEWS_HEADER, spans_lines=True)
 
-    items: list[NewsRecord] = []
-    no_news = untimed = redated = 0
-    for row in table.iter_rows(named=True):
-        has_stamp = _STAMP.fullmatch(row["time"].strip()) is not None
-        # Without a timestamp the row is not an item of a publisher, so any "no ..." is the model's
-        # answer; with one, "NO ONE can dispute ..." is a headline.
-        starts_with_no = re.match(r"no\b", row["news"].strip(), re.IGNORECASE)
-        if _is_no_news(row["news"]) or (not has_stamp and starts_with_no):
-            no_news += 1
-            continue
-
-        item, is_on_its_day = _read_item(raw, row, has_stamp=has_stamp)
-        untimed += item.published_at is None
-        redated += item.published_at is not None and not is_on_its_day
-        items.append(item)
-
+    items = [item for row in table.iter_rows(named=True) if (item := _read_item(raw, row))]
     if not items:
         raise SchemaDrift(
             f"{raw.name}: no row holds a news item; an empty answer is not 'no news', "
             "fetch it again"
         )
     articles = build_article_frame(items, raw, raw.fetched_at)
-    return articles, {
-        "rows": table.height,
-        "no_news": no_news,
-        "repeats": len(items) - articles.height,
-        "articles": articles.height,
-        "untimed": untimed,
-        "redated": redated,
-    }
+    return articles, {"rows without news": table.height - len(items)}
 
 
 def parse_benchmark(raw: RawFile) -> pl.DataFrame:
@@ -221,9 +194,16 @@ def _end_of_day_utc(text: str) -> datetime:
     return datetime.combine(next_day, time(), ZONE).astimezone(UTC)
 
 
-def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[NewsRecord, bool]:
-    """Return a row's item, and whether its timestamp is on the day it was collected for."""
+def _read_item(raw: RawFile, row: dict[str, str]) -> NewsRecord | None:
+    """Return a row's item; None where it says that there is none."""
     stamp, day_text = row["time"].strip(), row["date"].strip()
+    has_stamp = _STAMP.fullmatch(stamp) is not None
+    # Without a timestamp the row is not an item of a publisher, so any "no ..." is the model's
+    # answer; with one, "NO ONE can dispute ..." is a headline.
+    starts_with_no = re.match(r"no\b", row["news"].strip(), re.IGNORECASE)
+    if _is_no_news(row["news"]) or (not has_stamp and starts_with_no):
+        return None
+
     try:
         published_at = _sydney_to_utc(stamp) if has_stamp else None
     except (ValueError, OverflowError) as error:
@@ -239,9 +219,8 @@ def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[N
         ) from error
 
     is_on_its_day = published_at is not None and published_at.astimezone(ZONE).date() == day
-    seen_at = None if is_on_its_day else end_of_day
     text, region, comment = (row[name].strip() for name in ("news", "region", "rationality"))
-    return _make_record(text, region, comment, published_at, seen_at), is_on_its_day
+    return _make_record(text, region, comment, published_at, None if is_on_its_day else end_of_day)
 
 
 def _make_record(

@@ -25,6 +25,9 @@ CONFIRMED_AFTER = timedelta(hours=12)
 """How much later a fetch must want the same: a file that is wrong is so for an evening."""
 
 KEY = ("series_id", "variable", "start_utc")
+FILE = ["series_id", "source"]
+"""Columns by which the rows of one series from one file are judged together."""
+
 CHANGE_SCHEMA: dict[str, pl.DataType] = {
     "series_id": pl.String(),
     "variable": pl.String(),
@@ -60,16 +63,10 @@ def list_changes(pairs: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:
     ).select(pl.col(name).cast(dtype) for name, dtype in CHANGE_SCHEMA.items())
 
 
-def list_removals(stored: pl.DataFrame, fetched: pl.DataFrame) -> pl.DataFrame:
-    """Return the record of stored rows that a new version of their file lacks.
-
-    ``fetched`` has ``source`` and ``fetched_at`` of the new versions.
-    """
-    gone = stored.drop("fetched_at").join(fetched, on="source", how="inner")
-    gone = gone.rename({"value": "value_stored"}).with_columns(
-        pl.lit(None, pl.Float64).alias("value")
-    )
-    return list_changes(gone, ChangeKind.REMOVED)
+def list_removals(gone: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:
+    """Return the record of stored rows that a new version of their file lacks."""
+    pairs = gone.rename({"value": "value_stored"}).with_columns(value=pl.lit(None, pl.Float64))
+    return list_changes(pairs, kind)
 
 
 def list_frame_changes(
@@ -103,7 +100,7 @@ def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
     # A value that is nulled for a reason is as far as can be.
     is_far = (difference > FAR * size).fill_null(value=True)
     known = known.with_columns(is_far=(pl.col("_outcome") == "changed") & is_far)
-    most = pl.col("is_far").sum().over("source") > MOST_CHANGED * pl.len().over("source")
+    most = pl.col("is_far").sum().over(FILE) > MOST_CHANGED * pl.len().over(FILE)
     return list_changes(known.filter(most & pl.col("is_far")), ChangeKind.WAITING)
 
 
@@ -114,7 +111,7 @@ def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
     """
     pairs = _join_first(wanted, waiting)
     is_confirmed = pl.col("fetched_at") - pl.col("_first") >= CONFIRMED_AFTER
-    unconfirmed = (~is_confirmed.fill_null(value=False)).sum().over("source")
+    unconfirmed = (~is_confirmed.fill_null(value=False)).sum().over(FILE)
     return keep_first(pairs.filter(unconfirmed > FEW), waiting)
 
 
@@ -158,14 +155,11 @@ def empty_changes() -> pl.DataFrame:
 
 
 def join_changes(
-    known: pl.DataFrame, changes: Sequence[pl.DataFrame], sources: Sequence[str], keys: pl.DataFrame
+    known: pl.DataFrame, changes: Sequence[pl.DataFrame], given: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the record with new changes; what waited of the same files or rows is replaced.
-
-    ``sources`` and ``keys`` are the files and rows that were given.
-    """
+    """Return the record with new changes; what waited of the given files or rows is replaced."""
     is_waiting = pl.col("kind") == ChangeKind.WAITING.value
-    settled = known.filter(~is_waiting)
-    others = known.filter(is_waiting & ~pl.col("source").is_in(sources))
-    others = others.join(keys, on=list(KEY), how="anti")
-    return pl.concat([settled, others, *changes]).unique(maintain_order=True)
+    others = known.filter(is_waiting)
+    for keys in (FILE, list(KEY)):
+        others = others.join(given, on=keys, how="anti")
+    return pl.concat([known.filter(~is_waiting), others, *changes]).unique(maintain_order=True)

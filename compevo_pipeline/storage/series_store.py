@@ -15,7 +15,7 @@ year; rows by day and records in one file (decision 19-stores).
 
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from compevo_pipeline.sources.common.raw_store import check_folder_name
 from compevo_pipeline.sources.common.tables import MISSING
 from compevo_pipeline.storage.series_changes import (
     ACCEPTED_AT,
+    FILE,
     MOST_CHANGED,
     ChangeKind,
     empty_changes,
@@ -145,37 +146,38 @@ class SeriesStore:
         latest = validate_series(rows.unique(SERIES_KEY, keep="last", maintain_order=True))
 
         parts = latest.partition_by("series_id", as_dict=True)
-        files = [
-            (folder / f"{_file_name(str(key[0]))}.parquet", part)
+        files = {
+            folder / f"{_file_name(str(key[0]))}.parquet": part
             for key, part in sorted(parts.items())
-        ]
-
+        }
         report = WriteReport()
         with file_lock(folder / _LOCK, exclusive=True):
-            # A file that is wrong in one of its series is not believed in the others.
-            held = set() if replace else _find_held(files)
-            waiting = {} if accept or not replace else _find_unaccepted(folder, files)
-            for path, changes in waiting.items():
-                _write_record(path, changes)
-            if waiting:
+            if replace and not accept and _hold_back(folder, latest):
                 return WriteReport(rows=latest.height, waiting=latest.height)
-            for path, part in files:
-                stored, known = _read_known(path)
-                if replace and stored is not None:
-                    stored = stored.join(part, on=list(SERIES_KEY), how="semi")
-                merged, part_report, changes = _upsert(
-                    stored, part, known, held, keep_values=not replace
-                )
-                # First: a killed process may record a change twice, and never loses what was.
+
+            # A file that is wrong in one of its series is not believed in the others.
+            held: set[str] = set()
+            for path, part in files.items() if not replace else ():
+                stored, known = _read_rows(path), _read_record(path)
+                waiting = known.filter(kind=ChangeKind.WAITING.value)
+                far = find_far(_pair(stored, part, keep_values=True))
+                held.update(find_waiting(far, waiting)["source"])
+
+            for path, part in files.items():
+                stored, known = _read_rows(path), _read_record(path)
                 if replace:
-                    changes = known.filter(pl.col("kind") != ChangeKind.WAITING.value)
-                if not changes.equals(known):
-                    _write_record(path, changes)
-                if part_report.files_written or replace:
+                    stored = stored.join(part, on=list(SERIES_KEY), how="semi")
+                merged, counts, record = _upsert(stored, part, known, held, keep_values=not replace)
+                report += counts
+                if replace:
+                    record = known.filter(pl.col("kind") != ChangeKind.WAITING.value)
+                # First: a killed process may record a change twice, and never loses what was.
+                if not record.equals(known):
+                    _write_record(path, record)
+                if replace or counts.files_written:
                     _write_parquet(path, merged)
-                report += part_report
             if replace:
-                for path in {*folder.glob("*__*.parquet")} - {path for path, _ in files}:
+                for path in {*folder.glob("*__*.parquet")} - files.keys():
                     path.unlink()
 
         lost = frame.height - latest.height
@@ -289,55 +291,37 @@ def _write_record(path: Path, changes: pl.DataFrame) -> None:
     _write_parquet(record, changes)
 
 
-def _find_unaccepted(
-    folder: Path, files: Sequence[tuple[Path, pl.DataFrame]]
-) -> dict[Path, pl.DataFrame]:
-    """Return the changes of a whole file that nobody has accepted, by the file of each series."""
-    given = dict(files)
-    stored = {path: _read_parquet(path) for path in sorted(folder.glob("*__*.parquet"))}
-    parts = {path: given.get(path, rows.clear()) for path, rows in stored.items()}
-    lacking = {
-        path: rows.join(parts[path], on=list(SERIES_KEY), how="anti")
-        for path, rows in stored.items()
-    }
-    n_stored, n_lacking = (sum(map(len, frames.values())) for frames in (stored, lacking))
-
-    waiting = {}
-    for path, rows in stored.items():
-        changes = find_far(_pair(rows, parts[path], keep_values=False))
-        if n_lacking > MOST_CHANGED * n_stored:
-            gone = lacking[path].rename({"value": "value_stored"})
-            gone = gone.with_columns(value=pl.lit(None, pl.Float64))
-            changes = pl.concat([changes, list_changes(gone, ChangeKind.WAITING)])
-        known = _read_known(path)[1]
-        accepted = known.filter(kind=ChangeKind.WAITING.value, fetched_at=ACCEPTED_AT)
-        if find_waiting(changes, accepted).height:
-            waiting[path] = changes
-    return waiting
+def _read_rows(path: Path) -> pl.DataFrame:
+    """Return what is stored of a series."""
+    rows = _read_parquet(path) if path.exists() else pl.DataFrame(schema=SERIES_SCHEMA)
+    return rows.select(list(SERIES_SCHEMA))
 
 
-def _read_known(path: Path) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-    """Return what is stored of a series, None before anything is, and the record of its changes."""
+def _read_record(path: Path) -> pl.DataFrame:
+    """Return the record of changes of a series."""
     record = _record_of(path)
-    known = _read_parquet(record) if record.exists() else empty_changes()
-    return (_read_parquet(path) if path.exists() else None), known
+    return _read_parquet(record) if record.exists() else empty_changes()
 
 
-def _find_held(files: Iterable[tuple[Path, pl.DataFrame]]) -> set[str]:
-    """Return the sources that bring nothing until they are confirmed: far off in one series."""
-    held: set[str] = set()
-    for path, given in files:
-        stored, known = _read_known(path)
-        if stored is not None:
-            earlier = known.filter(kind=ChangeKind.WAITING.value)
-            far = find_far(_pair(stored, given, keep_values=True))
-            held.update(find_waiting(far, earlier)["source"])
-    return held
+def _hold_back(folder: Path, given: pl.DataFrame) -> bool:
+    """Record the changes of a whole file that nobody has accepted; return whether there are any."""
+    paths = sorted(folder.glob("*__*.parquet"))
+    stored = pl.concat([pl.DataFrame(schema=SERIES_SCHEMA), *map(_read_rows, paths)])
+    known = pl.concat([empty_changes(), *map(_read_record, paths)])
+
+    changes = find_far(_pair(stored, given, keep_values=False))
+    lacking = stored.join(given, on=list(SERIES_KEY), how="anti")
+    if lacking.height > MOST_CHANGED * stored.height:
+        changes = pl.concat([changes, list_removals(lacking, ChangeKind.WAITING)])
+    accepted = known.filter(kind=ChangeKind.WAITING.value, fetched_at=ACCEPTED_AT)
+    waiting = changes.join(find_waiting(changes, accepted), on="series_id", how="semi")
+    for (name,), part in waiting.partition_by("series_id", as_dict=True).items():
+        _write_record(folder / f"{_file_name(str(name))}.parquet", part)
+    return waiting.height > 0
 
 
 def _pair(stored: pl.DataFrame, given: pl.DataFrame, *, keep_values: bool) -> pl.DataFrame:
     """Return each given row beside the stored row of its key, with what becomes of it."""
-    stored = stored.select(given.columns)
     pairs = given.join(stored, on=list(SERIES_KEY), how="left", suffix="_stored")
     is_equal = pl.all_horizontal(
         pl.col(name).eq_missing(pl.col(f"{name}_stored")) for name in CONTENT
@@ -358,7 +342,7 @@ def _pair(stored: pl.DataFrame, given: pl.DataFrame, *, keep_values: bool) -> pl
 
 
 def _upsert(
-    stored: pl.DataFrame | None,
+    stored: pl.DataFrame,
     given: pl.DataFrame,
     known: pl.DataFrame,
     held: Collection[str],
@@ -367,78 +351,60 @@ def _upsert(
 ) -> tuple[pl.DataFrame, WriteReport, pl.DataFrame]:
     """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`.
 
-    ``known`` is the record of earlier changes. Files that are ``held`` bring nothing; with
-    ``keep_values`` the rules hold that protect what is known.
+    ``known`` is the record of earlier changes, which is returned with the new ones. Files that are
+    ``held`` bring nothing; with ``keep_values`` the rules hold that protect what is known.
     """
-    if stored is None:
-        accepted = given.filter(~pl.col("source").is_in(list(held)))
-        n_held = given.height - accepted.height
-        report = WriteReport(
-            rows=given.height,
-            added=accepted.height,
-            waiting=n_held,
-            files_written=int(accepted.height > 0),
-        )
-        return accepted.sort(SERIES_KEY), report, known
-
-    stored = stored.select(given.columns)
+    earlier = known.filter(kind=ChangeKind.WAITING.value)
     pairs = _pair(stored, given, keep_values=keep_values)
 
-    # A file that changes most of what it repeats brings nothing, until it is confirmed.
-    earlier = known.filter(kind=ChangeKind.WAITING.value)
+    # A file that changes most of what it repeats brings nothing until it is confirmed.
     is_held = pl.col("source").is_in(list(held))
     is_new = pl.col("_outcome").is_in(["added", "changed"])
     waiting = list_changes(pairs.filter(is_held, _outcome="changed"), ChangeKind.WAITING)
-    waiting = keep_first(waiting, earlier)
     pairs = pairs.with_columns(
         pl.when(is_held & is_new).then(pl.lit("waiting")).otherwise("_outcome").alias("_outcome")
     )
-    counts = dict(pairs["_outcome"].value_counts().rows())
-
     new = pairs.filter(is_new)
+
+    # A file takes rows away only with a change that it brings.
     lacking = _find_lacking(stored, given)
     wanted = earlier.filter(pl.col("after").is_null())
-    corrected = {*new["source"], *wanted["source"]} - {*held}
-    missed = lacking.filter(pl.col("source").is_in(list(corrected)))
-    fetched = given.group_by("source").agg(pl.col("fetched_at").max())
-    removals = list_removals(missed, fetched)
+    corrected = pl.concat([new.select(FILE), wanted.select(FILE)])
+    missed = lacking.filter(~is_held).join(corrected, on=FILE, how="semi")
+    removals = list_removals(missed, ChangeKind.REMOVED)
     staying = find_waiting(removals, wanted) if keep_values else empty_changes()
-    dropped = missed.join(staying, on=list(SERIES_KEY), how="anti")
+    removed = removals.join(staying, on=list(SERIES_KEY), how="anti")
 
-    gone = pl.concat([new.select(SERIES_KEY), dropped.select(SERIES_KEY)])
+    gone = pl.concat([new.select(SERIES_KEY), removed.select(SERIES_KEY)])
     merged = pl.concat(
-        [stored.join(gone, on=list(SERIES_KEY), how="anti"), new.select(given.columns)]
+        [stored.join(gone, on=list(SERIES_KEY), how="anti"), new.select(stored.columns)]
     )
     report = WriteReport(
         rows=given.height,
-        **counts,
-        removed=dropped.height,
-        absent=lacking.height - dropped.height,
+        **dict(pairs["_outcome"].value_counts().rows()),
+        removed=removed.height,
+        absent=lacking.height - removed.height,
         files_written=int(gone.height > 0),
     )
     changed = list_changes(new.filter(_outcome="changed"), ChangeKind.CHANGED)
-    removed = removals.join(staying, on=list(SERIES_KEY), how="anti")
-    changes = [changed, removed, waiting, staying]
-    record = join_changes(known, changes, given["source"].unique().to_list(), given)
-    return merged.sort(SERIES_KEY), report, record
+    changes = [changed, removed, keep_first(waiting, earlier), staying]
+    return merged.sort(SERIES_KEY), report, join_changes(known, changes, given)
 
 
 def _find_lacking(stored: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
-    """Return the stored rows that the new version of their file lacks.
+    """Return the stored rows that the new version of their file lacks, as fetched with that.
 
     Earlier rows than the file's first are history that it no longer reaches back to.
     """
-    files = given.group_by("source").agg(
+    files = given.group_by(FILE).agg(
         pl.col("start_utc").min().alias("_first"), pl.col("fetched_at").max().alias("_fetched_at")
     )
-    return (
-        stored.join(files, on="source", how="inner")
-        # A row that came later is not missed by an earlier version that is read again.
-        .filter(
-            pl.col("start_utc") >= pl.col("_first"), pl.col("fetched_at") <= pl.col("_fetched_at")
-        )
-        .drop("_first", "_fetched_at")
-        .join(given, on=list(SERIES_KEY), how="anti")
+    # A row that came later is not missed by an earlier version that is read again.
+    is_reached = pl.col("start_utc") >= pl.col("_first")
+    is_newer = pl.col("fetched_at") <= pl.col("_fetched_at")
+    lacking = stored.join(files, on=FILE, how="inner").filter(is_reached & is_newer)
+    return lacking.with_columns(fetched_at="_fetched_at").join(
+        given, on=list(SERIES_KEY), how="anti"
     )
 
 

@@ -16,7 +16,7 @@ from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.sources.common.hosts import Pacer
 from compevo_pipeline.sources.common.http import FEED_TIMEOUT_S, Client
-from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.sources.common.ledger import Entry, Ledger
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.raw_store import RawStore
 from compevo_pipeline.sources.feeds import FeedTable, default_feeds
@@ -28,16 +28,17 @@ from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 
 
 def utc_now() -> datetime:
-    """Return the present time in UTC: the clock of a deployment, unless a test sets one."""
+    """Return the present time in UTC: the clock of a deployment, unless another is set."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """Stores and folders of a mode; synthetic and real data never share one."""
+    """Stores, folders and clock of a mode; synthetic and real data never share a folder."""
 
     settings: Settings  # what the environment says
     mode: Mode | None = None  # where data comes from; None: as the settings say
+    clock: Clock = utc_now  # what time it is
 
     @property
     def data_mode(self) -> Mode:
@@ -69,26 +70,27 @@ class Deployment:
         return self.settings.preset_for(self.data_mode, dataset)
 
     def live_context(
-        self, clock: Clock, *, since: datetime | None = None, until: datetime | None = None
+        self, *, since: datetime | None = None, until: datetime | None = None
     ) -> LiveContext:
         """Open a client and the ledger of live mode, for the given span.
 
         What a refresh asks for has ``FEED_TIMEOUT_S``, a backfill all the time that it needs.
         """
-        ledger = Ledger(self.layout.ledger)
+        ledger = self.ledger()
         client = Client(
             user_agent=self.settings.user_agent,
-            clock=clock,
+            clock=self.clock,
             ledger=ledger,
             raw=self.raw_store(),
-            pacer=Pacer(folder=self.settings.host_turns),
+            # All processes of a home take turns at a publisher's host.
+            pacer=Pacer(folder=self.settings.home / "locks" / "hosts"),
             deadline=time.monotonic() + FEED_TIMEOUT_S if since is None else math.inf,
         )
 
         return LiveContext(
             client=client,
             ledger=ledger,
-            now=clock(),
+            now=self.clock(),
             since=since,
             until=until,
             saved=self.settings.archive,
@@ -104,6 +106,14 @@ class Deployment:
     def receipts(self) -> Receipts:
         """Open what says which products need not be made again."""
         return Receipts(self.layout.receipts)
+
+    def ledger(self) -> Ledger:
+        """Open the record of what was asked of the publishers."""
+        return Ledger(self.layout.ledger)
+
+    def list_asked(self) -> list[Entry]:
+        """Return the entries of the ledger; a look at it must not make one."""
+        return self.ledger().list_entries() if self.layout.ledger.exists() else []
 
     def raw_store(self) -> RawStore:
         """Open the bytes as the publishers sent them."""

@@ -11,8 +11,7 @@ Shapes: N titles, D embedding size.
 
 import json
 import logging
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.runtime.usage import format_duration
+from compevo_core.runtime.usage import Steps
 from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.work.deployment import Deployment
@@ -133,13 +132,7 @@ def list_views_to_test(windows: WindowSet) -> list[WindowView]:
     return [view for view in windows.views() if view.split != "inference"]
 
 
-def embed_titles(
-    embeddings: EmbeddingStore,
-    titles: Sequence[str],
-    log: logging.Logger,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-) -> int:
+def embed_titles(embeddings: EmbeddingStore, titles: Sequence[str], log: logging.Logger) -> int:
     """Embed the titles that have no embedding yet, batch by batch; return their number."""
     missing = embeddings.find_missing(titles)
     if not missing:
@@ -151,21 +144,17 @@ def embed_titles(
     encoder = load_encoder(embeddings.encoder)
     # A batch takes as long as its longest title: titles of one length are embedded together.
     missing.sort(key=len, reverse=True)
-    characters = sum(map(len, missing))
-    begun, done = clock(), 0
+    starts = range(0, len(missing), TITLES_PER_BATCH)
+    batches = [missing[start : start + TITLES_PER_BATCH] for start in starts]
+    steps = Steps([sum(map(len, batch)) for batch in batches], log.info)
 
-    for start in range(0, len(missing), TITLES_PER_BATCH):
-        batch = missing[start : start + TITLES_PER_BATCH]
+    for batch in batches:
+        steps.begin(
+            f"embedding {len(batch):,} of {len(missing):,} titles with {embeddings.encoder}"
+        )
         with use_all_cores():
             vectors = encoder.encode(batch)
         embeddings.append(batch, vectors)
-
-        done += sum(map(len, batch))
-        left = (clock() - begun) * (characters - done) / max(done, 1)
-        log.info(
-            f"embedded {start + len(batch):,} of {len(missing):,} titles with "
-            f"{embeddings.encoder}, {format_duration(left)} left"
-        )
     return len(missing)
 
 

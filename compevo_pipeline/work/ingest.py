@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -20,8 +20,7 @@ from compevo_core.data.context import PUBLISHED
 from compevo_core.data.news import NEAR, drop_near_identical, select_articles
 from compevo_core.errors import DataError, SourceAbsent, SourceError, SourceTransient
 from compevo_core.runtime.files import hash_file, hash_text
-from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
-from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.sources.common.base import FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext, name_entry
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
@@ -68,7 +67,6 @@ def ingest_feed(
     feed: Feed,
     dataset: str,
     *,
-    clock: Clock,
     log: logging.Logger,
     span: Span = WHAT_IS_NEW,
     is_whole: bool = False,
@@ -79,12 +77,13 @@ def ingest_feed(
     not parsed again.
     """
     if deployment.data_mode is not Mode.LIVE or feed.fetch_live is None:
-        ingest = _Ingest(deployment, feed, dataset, clock())
-        files = list(feed.read_files(deployment.data_mode, deployment.settings.archive, clock))
+        ingest = _Ingest(deployment, feed, dataset, deployment.clock())
+        archive, clock = deployment.settings.archive, deployment.clock
+        files = list(feed.read_files(deployment.data_mode, archive, clock))
         counts = _ingest_files(ingest, files, is_whole=is_whole)
     else:
-        mend_store(deployment, dataset, clock=clock, log=log)
-        live = deployment.live_context(clock, since=span[0], until=span[1])
+        mend_store(deployment, dataset, log=log)
+        live = deployment.live_context(since=span[0], until=span[1])
         ingest = _Ingest(deployment, feed, dataset, live.now)
         arriving = feed.fetch_live(live)
         counts = Counter(files=0)
@@ -110,13 +109,13 @@ def ingest_feed(
                 # The format changed, it seems: what can be read is stored, and the run fails.
                 if len(read.files) < MIN_READABLE_SHARE * len(batch):
                     failure = read.error
-                counts.update(ingest.store(read.files, read.rows))
+                counts.update(ingest.store(read))
                 counts["rejected"] += len(read.rejected)
                 _ask_again(ingest, live, read.files)
             # The last file may have more members than this batch holds.
             live.ledger.confirm(keep_last=not is_last)
 
-        note_rows(deployment, dataset, deployment.feeds()[dataset])
+        note_rows(deployment, dataset)
         if failure is not None:
             raise failure
 
@@ -143,7 +142,7 @@ def _ingest_files(ingest: "_Ingest", files: Sequence[RawFile], *, is_whole: bool
         return {**_measure(files), "known files": len(files)}
 
     # All parsers run, and all rows are looked at, before anything is stored.
-    counts = ingest.store(files, ingest.read(files))
+    counts = ingest.store(ingest.read(files))
     # Changes that wait are confirmed by the same files, read again later.
     is_dataset = dataset in deployment.registry
     if not is_dataset or deployment.series_store().read_waiting(dataset).is_empty():
@@ -170,25 +169,31 @@ def hash_stored(deployment: Deployment, dataset: str) -> str:
         return ""
 
 
-def ingest_feeds(
+def ingest_dataset(
     deployment: Deployment,
-    feeds: Sequence[Feed],
     dataset: str,
+    feeds: Sequence[Feed] | None = None,
     *,
-    clock: Clock,
     log: logging.Logger,
     span: Span = WHAT_IS_NEW,
 ) -> dict[str, dict[str, int]]:
-    """Read feeds one after the other; return their counts. One that fails leaves what others give.
+    """Read feeds of a data set, or of ``news``, one after the other; return counts by feed.
+
+    Without ``feeds`` all that exist in the mode. One that fails leaves what the others give.
 
     A feed that the archive lacks is left out with a warning, and so is an optional one that fails.
     In live mode all feeds are read before the failure of another one is raised.
 
     Raises:
+        ConfigError: there is no such data set.
         SourceError: of a feed that is not left out, or where none brings series or articles.
     """
+    if feeds is None:
+        table = deployment.feeds()
+        known = table[dataset] if dataset in table else table[deployment.registry[dataset].name]
+        feeds = [feed for feed in known if feed.exists_in(deployment.data_mode)]
     if find_damaged(deployment, dataset):
-        rebuild(deployment, dataset, clock=clock, log=log)
+        rebuild(deployment, dataset, log=log)
     receipts, receipt = deployment.receipts(), f"stored {dataset}"
     before = hash_stored(deployment, dataset)
     is_whole = receipts.find(receipt, before) is not None
@@ -198,7 +203,7 @@ def ingest_feeds(
     for feed in feeds:
         try:
             counts[feed.name] = ingest_feed(
-                deployment, feed, dataset, clock=clock, log=log, span=span, is_whole=is_whole
+                deployment, feed, dataset, log=log, span=span, is_whole=is_whole
             )
         except SourceError as error:
             is_absent = isinstance(error, SourceAbsent) and deployment.data_mode is Mode.ARCHIVE
@@ -235,20 +240,19 @@ def find_damaged(deployment: Deployment, dataset: str, *, sets_aside: bool = Fal
 
 
 def mend_store(
-    deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
+    deployment: Deployment, dataset: str, *, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
     """Make again what a store has lost, from the files that are kept; return counts by feed.
 
     Files whose bytes are gone too are asked for again, as far as a refresh or a backfill reaches.
     """
-    feeds = deployment.feeds()[dataset]
-    lost = find_lost(deployment, dataset, feeds)
+    lost = find_lost(deployment, dataset)
     if not lost:
         return {}
     shown = ", ".join(f"{count:,} of {name}" for name, count in sorted(lost.items())[:_SHOWN_LOST])
     log.warning(f"{dataset} lacks rows that were stored ({shown}): its raw files are read again")
-    counts = rebuild(deployment, dataset, clock=clock, log=log)
-    gone = ask_for_gone(deployment, feeds)
+    counts = rebuild(deployment, dataset, log=log)
+    gone = ask_for_gone(deployment, deployment.feeds()[dataset])
     if gone:
         log.warning(
             f"{dataset}: the bytes of {gone} stored files are gone too; they are requested again; "
@@ -258,7 +262,7 @@ def mend_store(
 
 
 def rebuild(
-    deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
+    deployment: Deployment, dataset: str, *, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
     """Store the rows of every raw file that is kept of a data set, or of ``news``, once more.
 
@@ -273,10 +277,10 @@ def rebuild(
     counts: dict[str, dict[str, int]] = {}
     for feed in deployment.feeds()[dataset]:
         if feed.replaces:
-            counts[feed.name] = ingest_feed(deployment, feed, dataset, clock=clock, log=log)
+            counts[feed.name] = ingest_feed(deployment, feed, dataset, log=log)
             continue
         of_feed: Counter[str] = Counter()
-        ingest = _Ingest(deployment, feed, dataset, clock())
+        ingest = _Ingest(deployment, feed, dataset, deployment.clock())
         for batch in list_batches(deployment, feed):
             files: list[RawFile] = []
             for raw_file in batch:
@@ -291,27 +295,13 @@ def rebuild(
             if read.rejected:
                 of_feed["rejected"] += len(read.rejected)
             if read.files:
-                of_feed.update(ingest.store(read.files, read.rows))
+                of_feed.update(ingest.store(read))
         if of_feed:
             counts[feed.name] = dict(of_feed)
             log.info(f"{feed.name}: " + ", ".join(f"{n:,} {name}" for name, n in of_feed.items()))
 
-    note_rows(deployment, dataset, deployment.feeds()[dataset])
+    note_rows(deployment, dataset)
     return counts
-
-
-def ingest_dataset(
-    deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
-) -> dict[str, dict[str, int]]:
-    """Read every feed of a data set, or of ``news``, in the mode; return counts by feed.
-
-    Raises:
-        ConfigError: there is no such data set.
-    """
-    feeds = deployment.feeds()
-    of_dataset = feeds[dataset] if dataset in feeds else feeds[deployment.registry[dataset].name]
-    there = [feed for feed in of_dataset if feed.exists_in(deployment.data_mode)]
-    return ingest_feeds(deployment, there, dataset, clock=clock, log=log)
 
 
 def hash_series(deployment: Deployment, dataset: str) -> str:
@@ -336,20 +326,13 @@ def hash_news(deployment: Deployment) -> str:
     return hash_text(deployment.news_store().hash_content())[:_VERSION_DIGITS]
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """What files hold: frames by kind, and the counts of what was left out of them."""
-
-    frames: Mapping[FrameKind, pl.DataFrame] = field(default_factory=dict)
-    losses: Mapping[str, int] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
-    """Files that can be read, with their rows, and the others."""
+    """Files that can be read with what they hold, and the others."""
 
-    files: Sequence[RawFile]
-    rows: _Rows
+    files: Sequence[RawFile] = ()
+    frames: Mapping[FrameKind, pl.DataFrame] = field(default_factory=dict)
+    losses: Mapping[str, int] = field(default_factory=dict)  # counts of what was left out of them
     rejected: Sequence[tuple[RawFile, SourceError]] = ()
     error: SourceError | None = None  # of all files together
 
@@ -363,7 +346,7 @@ class _Ingest:
     dataset: str
     now: datetime
 
-    def read(self, raw_files: Sequence[RawFile]) -> _Rows:
+    def read(self, raw_files: Sequence[RawFile]) -> _Batch:
         """Parse files, and refuse or leave out what cannot be true."""
         frames: dict[FrameKind, pl.DataFrame] = {}
         losses: dict[str, int] = {}
@@ -388,17 +371,17 @@ class _Ingest:
             frames[kind] = frame
 
         self._refuse_far(frames, frames)
-        return _Rows(frames, losses)
+        return _Batch(files=raw_files, frames=frames, losses=losses)
 
     def read_batch(self, batch: Sequence[RawFile]) -> _Batch:
         """Read files together; where that fails, those that can be read one by one."""
         try:
-            return _Batch(files=batch, rows=self.read(batch))
+            return self.read(batch)
         except SourceError as error:
             together = error
 
         rejected: list[tuple[RawFile, SourceError]] = []
-        alone: list[tuple[RawFile, _Rows]] = []
+        alone: list[tuple[RawFile, _Batch]] = []
         for raw_file in batch:
             try:
                 alone.append((raw_file, self.read([raw_file])))
@@ -420,19 +403,19 @@ class _Ingest:
                 rejected.append((raw_file, error))
         if not rejected:
             raise together  # several files together may fail where each alone does not
-        rows = self.read(files) if files else _Rows()
-        return _Batch(files=files, rows=rows, rejected=rejected, error=together)
+        readable = self.read(files) if files else _Batch()
+        return replace(readable, rejected=rejected, error=together)
 
-    def store(self, raw_files: Sequence[RawFile], rows: _Rows) -> dict[str, int]:
+    def store(self, batch: _Batch) -> dict[str, int]:
         """Keep the bytes and store the rows; return what the log says of them."""
         store = self.deployment.raw_store()
-        for raw_file in raw_files:
+        for raw_file in batch.files:
             # What came from a publisher just now was kept on arrival.
             if raw_file.mode is not Mode.LIVE:
                 store.write(raw_file)
 
-        counts = {**_measure(raw_files), **rows.losses}
-        for kind, frame in rows.frames.items():
+        counts = {**_measure(batch.files), **batch.losses}
+        for kind, frame in batch.frames.items():
             counts |= self._store_frame(kind, frame)
         return counts
 
@@ -597,10 +580,10 @@ def list_batches(deployment: Deployment, feed: Feed) -> Iterator[list[RawFile]]:
         yield batch
 
 
-def count_rows(deployment: Deployment, dataset: str, feeds: Sequence[Feed]) -> dict[str, int]:
-    """Return the rows of each store that feeds write, by a name of it."""
+def count_rows(deployment: Deployment, dataset: str) -> dict[str, int]:
+    """Return the rows of each store that the feeds of a data set write, by a name of it."""
     counts: dict[str, int] = {}
-    kinds = {kind for feed in feeds for kind in feed.parsers}
+    kinds = {kind for feed in deployment.feeds()[dataset] for kind in feed.parsers}
     if FrameKind.SERIES in kinds:
         counts |= deployment.series_store().count_rows(dataset)
     for kind in kinds & KEYS.keys():
@@ -614,26 +597,26 @@ def count_rows(deployment: Deployment, dataset: str, feeds: Sequence[Feed]) -> d
     return counts
 
 
-def find_lost(deployment: Deployment, dataset: str, feeds: Sequence[Feed]) -> dict[str, int]:
+def find_lost(deployment: Deployment, dataset: str) -> dict[str, int]:
     """Return how many rows each store has lost since the last run of a data set ended."""
-    noted = _open_ledger(deployment).read_rows(dataset)
+    noted = deployment.ledger().read_rows(dataset)
     if not noted:
         return {}
-    there = count_rows(deployment, dataset, feeds)
+    there = count_rows(deployment, dataset)
     return {
         name: rows - there.get(name, 0) for name, rows in noted.items() if rows > there.get(name, 0)
     }
 
 
-def note_rows(deployment: Deployment, dataset: str, feeds: Sequence[Feed]) -> None:
+def note_rows(deployment: Deployment, dataset: str) -> None:
     """Note how many rows are stored, for :func:`find_lost` of the next run."""
-    _open_ledger(deployment).note_rows(dataset, count_rows(deployment, dataset, feeds))
+    deployment.ledger().note_rows(dataset, count_rows(deployment, dataset))
 
 
 def ask_for_gone(deployment: Deployment, feeds: Sequence[Feed]) -> int:
     """Let the next fetch ask for stored files whose bytes are gone too; return their number."""
     labels = tuple(label for feed in feeds for label in feed.labels)
-    ledger, raw = _open_ledger(deployment), deployment.raw_store()
+    ledger, raw = deployment.ledger(), deployment.raw_store()
     stored = [
         entry
         for entry in ledger.list_entries()
@@ -646,7 +629,3 @@ def ask_for_gone(deployment: Deployment, feeds: Sequence[Feed]) -> int:
     lost = [entry for entry in stored if entry.name in gone or entry.note in packs]
     ledger.forget([(entry.source, entry.name) for entry in lost])
     return len(lost)
-
-
-def _open_ledger(deployment: Deployment) -> Ledger:
-    return Ledger(deployment.layout.ledger)

@@ -6,7 +6,7 @@ not: the choice itself (``compevo_core.evaluation.method_choice``), training.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,17 @@ class MethodPlan:
     """What to train as a method."""
 
     name: str  # of the method
-    label: str  # what its run folders begin with
+    dataset: str
     config: RunConfig  # settings of its training
-    facts: Mapping[str, Any]  # what its manifest says of the choice
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what its manifest says of the choice
     sentence: str = ""  # the choice or the preset in one line; empty where a method was named
     news: str = ""  # whether its news helps, in one line; empty where none was compared
     trained: Path | None = None  # the run where it is trained already
+
+    @property
+    def label(self) -> str:
+        """What its run folders begin with."""
+        return f"{make_folder_name(self.name)}-{self.dataset}"
 
 
 def choose_name(dataset: str, method: str | None, preset: str | None) -> str:
@@ -60,18 +65,13 @@ def choose_name(dataset: str, method: str | None, preset: str | None) -> str:
 
 def plan_preset(config: RunConfig, dataset: str, preset: str = "") -> MethodPlan:
     """Return what to train for a preset: a population of agents, or methods and their weights."""
-    name, what = name_method(config), name_method(config)
+    name = what = name_method(config)
     if config.has_agents:
         name, what = POPULATION_LABEL, "a population of agents"
     elif name == MIXTURE:
         what = f"{name} of {', '.join(name_members(config))}"
-    return MethodPlan(
-        name=name,
-        label=_label(name, dataset),
-        config=config,
-        facts={},
-        sentence=f"{what}, preset {preset}",
-    )
+    sentence = f"{what}, preset {preset}"
+    return MethodPlan(name=name, dataset=dataset, config=config, sentence=sentence)
 
 
 def configure_chosen(method: str, changes: Mapping[str, Any]) -> RunConfig:
@@ -106,9 +106,7 @@ def plan_method(
     # A misspelt setting is refused before all candidates are fitted, which takes minutes.
     config = configure_chosen(method, changes)
     if method not in (AUTO, MIXTURE):
-        return MethodPlan(
-            name=method, label=_label(method, dataset), config=config, facts={"method": method}
-        )
+        return MethodPlan(name=method, dataset=dataset, config=config, facts={"method": method})
 
     population = find_population(deployment.layout, dataset, windows)
     news = None
@@ -125,30 +123,20 @@ def plan_method(
         on_step=on_step,
     )
     name = choice.method if method == AUTO else MIXTURE
-    facts = {"method": name, "choice": choice.to_json()}
-    if name == POPULATION and population is not None:
+    trained = population if name == POPULATION else None
+    if trained is not None:
         from compevo_core.training.artifact import read_config
 
-        return MethodPlan(
-            name=name,
-            label=population.name,
-            config=read_config(population),
-            facts=facts,
-            sentence=choice.sentence,
-            news=choice.news.sentence if choice.news else "",
-            trained=population,
-        )
+        config = read_config(trained)
+    else:
+        config = configure_method(name, choice.members, train=windows.split("train"))
+        config = config.with_overrides(changes)
     return MethodPlan(
         name=name,
-        label=_label(name, dataset),
-        config=configure_method(name, choice.members, train=windows.split("train")).with_overrides(
-            changes
-        ),
-        facts=facts,
+        dataset=dataset,
+        config=config,
+        facts={"method": name, "choice": choice.to_json()},
         sentence=choice.sentence if method == AUTO else "",
         news=choice.news.sentence if choice.news else "",
+        trained=trained,
     )
-
-
-def _label(method: str, dataset: str) -> str:
-    return f"{make_folder_name(method)}-{dataset}"

@@ -6,7 +6,7 @@ views (``compevo_core.data.build``), the record (``compevo_core.forecast.issued`
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
@@ -370,7 +370,6 @@ def forecast_day(
     day: date | None,
     known_to: KnownTo | None,
     *,
-    clock: Callable[[], datetime],
     log: logging.Logger,
     on_step: OnStep = lambda _: None,
     run: Path | None = None,
@@ -418,9 +417,7 @@ def forecast_day(
         log.info(f"{dataset}, {day}: was issued {issued_at}, and is returned as it is: {folder}")
     else:
         rule = news_rule or NewsRule()
-        result = _issue(
-            deployment, spec, origin, rule, clock, log, on_step, run, supersede=supersede
-        )
+        result = _issue(deployment, spec, origin, rule, log, on_step, run, supersede=supersede)
         result = replace(result, is_new=result.folder != folder or not was_issued)
         log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
 
@@ -534,7 +531,6 @@ def _issue(
     spec: DatasetSpec,
     origin: Origin,
     news_rule: NewsRule,
-    clock: Callable[[], datetime],
     log: logging.Logger,
     on_step: OnStep,
     run: Path | None,
@@ -557,11 +553,8 @@ def _issue(
         )
 
     # Errors that have become known since validation: the levels of the priors move on with them.
-    on_step(f"cutting the windows of {spec.name} since validation")
-    later = _find_later(deployment, frames)
-    on_step(f"loading {run.name}")
     forecaster, news, notes, _ = _load_daily(
-        deployment, run, later, origin.until, inputs.built.views, log, on_step
+        deployment, run, frames, origin.until, inputs.built.views, log, on_step
     )
 
     on_step(f"forecasting {origin.day}")
@@ -576,7 +569,7 @@ def _issue(
         day_views,
         news=news,
         market_offset=spec.market_offset,
-        issued_at=clock(),
+        issued_at=deployment.clock(),
         commit=read_commit(),
         newest=inputs.newest.as_facts(),
         totals=spec.totals,
@@ -643,24 +636,10 @@ def _describe_ahead(views: Sequence[WindowView]) -> Iterator[str]:
                 )
 
 
-def _find_later(deployment: Deployment, frames: StoredFrames) -> WindowSet:
-    dataset = frames.spec.name
-    # Windows of a published benchmark are in the asset, and no days that went by.
-    has_others = deployment.frame_store().read(dataset, FrameKind.BENCHMARK) is not None
-    current = (
-        None
-        if has_others
-        else find_current_windows(
-            deployment, dataset, _find_first_later(frames.spec), counts_news=frames.reads_news
-        )
-    )
-    return frames.build_later_windows(current)
-
-
 def _load_daily(
     deployment: Deployment,
     run: Path,
-    later: WindowSet,
+    frames: StoredFrames,
     until: datetime,
     views: Sequence[WindowView],
     log: logging.Logger,
@@ -674,22 +653,32 @@ def _load_daily(
     version's; returned with the news of ``views``, what a reader should know, and the number of
     windows.
     """
+    dataset = frames.spec.name
+    on_step(f"cutting the windows of {dataset} since validation")
+    stored = None
+    # Windows of a published benchmark are in the asset, and no days that went by.
+    if deployment.frame_store().read(dataset, FrameKind.BENCHMARK) is None:
+        first, counts_news = _find_first_later(frames.spec), frames.reads_news
+        stored = find_current_windows(deployment, dataset, first, counts_news=counts_news)
+    later = frames.build_later_windows(stored)
+
+    on_step(f"loading {run.name}")
     states = open_states(run)
     state = states.find(later, until)
-    if state is not None and is_fresh and state[1].facts["made_by"] != states.version:
+    if state is not None and is_fresh and state.facts["made_by"] != states.version:
         state = None
 
     # Only what is still to be forecast needs its news.
-    ahead = [w.view for w in state[0].list_forecast(state[1].step)] if state else later.views()
+    ahead = [w.view for w in state.replay.list_forecast(state.step)] if state else later.views()
     news = read_news(deployment, find_encoder(run), (*views, *ahead), log=log)
     forecaster = load_population(run, news, fit=deployment.shared_fits())
     known, forecast = forecaster.catch_up(later, until, states, state, on_step)
     log.info(
-        f"{later.dataset}: errors of {known} windows since validation are known, {forecast} of "
+        f"{dataset}: errors of {known} windows since validation are known, {forecast} of "
         "them forecast just now"
     )
-    is_old = state is not None and state[1].facts["made_by"] != states.version
-    notes = [OLD_STATE.format(dataset=later.dataset)] if is_old else []
+    is_old = state is not None and state.facts["made_by"] != states.version
+    notes = [OLD_STATE.format(dataset=dataset)] if is_old else []
     notes += [f"the kept state {name} was damaged and is learnt again" for name in states.damaged]
     return forecaster, news, tuple(notes), known
 
@@ -717,8 +706,7 @@ def renew_state(
     origin = Origin.of(spec, day or find_next_day(deployment, spec), None)
     run = find_current_run(deployment.layout, dataset)
     frames = StoredFrames.read(deployment, spec, reads_news=bool(find_encoder(run)))
-    later = _find_later(deployment, frames)
-    _, _, _, known = _load_daily(deployment, run, later, origin.until, (), log, is_fresh=True)
+    _, _, _, known = _load_daily(deployment, run, frames, origin.until, (), log, is_fresh=True)
     return known
 
 

@@ -6,9 +6,7 @@ What does not: scores (``compevo_core.evaluation.issued_scores``), skill and ala
 (``compevo_core.evaluation``), the page's content (``compevo_core.report``), experiments.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 import polars as pl
@@ -29,16 +27,14 @@ from compevo_core.forecast.issued import (
     read_chain,
     verify_issued,
 )
-from compevo_core.report.days import read_days
+from compevo_core.report.tomorrow import read_days
 from compevo_core.runtime.files import write_atomically, write_bytes, write_text
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import find_daily_spec
 
 
-def update_scored(
-    deployment: Deployment, dataset: str, clock: Callable[[], datetime]
-) -> ScoredRows:
+def update_scored(deployment: Deployment, dataset: str) -> ScoredRows:
     """Score the issued forecasts of a data set whose truth is stored by now.
 
     The table is written as Parquet and CSV, and only where something changed.
@@ -49,7 +45,7 @@ def update_scored(
 
     before = read_scored(layout, dataset)
     truth = grid_chosen(spec, deployment.series_store().read(dataset))
-    scores = score_issued(layout.issued(dataset), truth, before, scored_at=clock())
+    scores = score_issued(layout.issued(dataset), truth, before, scored_at=deployment.clock())
 
     if not path.exists() or not scores.rows.equals(before):
         write_atomically(path.with_suffix(".csv"), scores.rows.write_csv)
@@ -63,22 +59,19 @@ def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
     return pl.read_parquet(path) if path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
 
 
-def write_forecasts(
-    deployment: Deployment, now: datetime, *, dataset: str = "", page: Path | None = None
-) -> Path:
+def write_forecasts(deployment: Deployment, *, dataset: str = "", page: Path | None = None) -> Path:
     """Write the page of forecasts, of one data set if that is named, in one step; return it."""
     # Drawing takes a second to import.
     from compevo_core.report.forecast_page import FORECAST_PAGE, render_forecasts
 
     layout = deployment.layout
-    issued, scored = layout.forecasts / "issued", layout.forecasts / "scored"
-    days = read_days(issued, layout.root / "windows", scored)
+    days = read_days(layout.all_issued, layout.root / "windows", layout.all_scored)
     days = [day for day in days if dataset in ("", day.issued.facts["dataset"])]
-    text = render_forecasts(days, mode=deployment.data_mode.value, generated_at=now)
+    text = render_forecasts(days, mode=deployment.data_mode.value, generated_at=deployment.clock())
     return write_text(page or layout.report / FORECAST_PAGE, text)
 
 
-def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[str, Chain]:
+def publish_site(deployment: Deployment, folder: Path) -> dict[str, Chain]:
     """Write the sealed forecasts of a mode, their chains and scores and a page as a static site.
 
     A site that was published before is continued: its chains must be the beginnings of today's. A
@@ -94,7 +87,7 @@ def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[st
     from compevo_core.report.forecast_page import render_forecasts
 
     layout = deployment.layout
-    issued, scores = layout.forecasts / "issued", folder / "scores"
+    issued, scores = layout.all_issued, folder / "scores"
     chains, by_step = {}, {}
     for root in sorted(path.parent for path in issued.glob(f"*/{CHAIN_FILE}")):
         dataset = root.name
@@ -108,12 +101,12 @@ def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[st
     if not chains:
         raise DataError(f"no forecast was issued in {issued}: issue one with `compevo forecast`")
 
-    days = read_days(issued, layout.root / "windows", layout.forecasts / "scored")
+    days = read_days(issued, layout.root / "windows", layout.all_scored)
     known = [by_step.get(day.issued.facts["dataset"], day.by_step) for day in days]
     page = render_forecasts(
         [replace(day, by_step=steps) for day, steps in zip(days, known, strict=True)],
         mode=deployment.data_mode.value,
-        generated_at=now,
+        generated_at=deployment.clock(),
         is_published=True,
     )
     write_text(folder / "index.html", page)

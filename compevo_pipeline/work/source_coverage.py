@@ -13,19 +13,18 @@ stores the source.
 import functools
 import logging
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
+from typing import NamedTuple
 
 import polars as pl
 
 from compevo_core.data.steps import MONTH, shift
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.runtime.usage import format_duration
-from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
-from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
+from compevo_core.runtime.usage import Steps
+from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.common.ledger import Entry, EntryState
 from compevo_pipeline.sources.feeds import Feed, FeedTable
 from compevo_pipeline.sources.registry import RegisteredDataset
 from compevo_pipeline.work.deployment import Deployment
@@ -48,12 +47,13 @@ _SATURDAY = 6
 _MONTH_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[_-]?(0[1-9]|1[0-2])(?=\D|\d\d)")
 
 
-def measure_coverage(deployment: Deployment, today: date) -> pl.DataFrame:
+def measure_coverage(deployment: Deployment) -> pl.DataFrame:
     """Return counts of ``COVERAGE_SCHEMA`` for every source that is stored or was asked.
 
-    ``today`` is the last day on which slots of live sources are expected.
+    Slots of live sources are expected up to today.
     """
-    counted = [_count_files(_read_entries(deployment))]
+    today = deployment.clock().date()
+    counted = [_count_files(deployment.list_asked())]
     registry = deployment.registry
     for declared in (registry[name] for name in registry):
         counted += [_sum_months(days, VALUES) for days in _read_values(deployment, declared, today)]
@@ -74,7 +74,7 @@ def measure_coverage(deployment: Deployment, today: date) -> pl.DataFrame:
 def list_troubled(deployment: Deployment) -> list[Entry]:
     """Return the files that are absent, short or failed, newest first."""
     states = (EntryState.ABSENT, EntryState.SHORT, EntryState.FAILED)
-    entries = [entry for entry in _read_entries(deployment) if entry.state in states]
+    entries = [entry for entry in deployment.list_asked() if entry.state in states]
     return sorted(entries, key=lambda entry: entry.asked_at, reverse=True)
 
 
@@ -101,6 +101,8 @@ def pivot_months(counts: pl.DataFrame, months: int) -> pl.DataFrame:
 
 def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
     """Return a row for each file of the ledger: what it is, when it is asked for again, why."""
+    # A short one is final after the last pause.
+    when = dict.fromkeys(EntryState, "next run") | {EntryState.SHORT: "never"}
     return pl.DataFrame(
         [
             {
@@ -108,7 +110,7 @@ def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
                 "state": entry.state.value,
                 "tries": entry.tries,
                 "asked": f"{entry.asked_at:%Y-%m-%d %H:%M}",
-                "again": _say_when(entry),
+                "again": f"{entry.due_at:%Y-%m-%d %H:%M}" if entry.due_at else when[entry.state],
                 "why": entry.note,
             }
             for entry in entries
@@ -119,23 +121,10 @@ def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
     )
 
 
-def _say_when(entry: Entry) -> str:
-    """Return when a file is asked for again; a short one is final after the last pause."""
-    if entry.due_at is not None:
-        return f"{entry.due_at:%Y-%m-%d %H:%M}"
-    return "never" if entry.state is EntryState.SHORT else "next run"
-
-
 def find_month(name: str) -> str:
     """Return the first month in a file name, such as ``2026-03``, or ""."""
     match = _MONTH_IN_NAME.search(name)
     return f"{match[1]}-{match[2]}" if match else ""
-
-
-def _read_entries(deployment: Deployment) -> list[Entry]:
-    # A look at the ledger must not make one: nothing may ever have been asked.
-    path = deployment.layout.ledger
-    return Ledger(path).list_entries() if path.exists() else []
 
 
 def _count_files(entries: Iterable[Entry]) -> pl.DataFrame:
@@ -229,17 +218,12 @@ def _sum_months(days: pl.DataFrame, counted: str) -> pl.DataFrame:
     ).select(*COVERAGE_SCHEMA)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackfillPart:
+class BackfillPart(NamedTuple):
     """One feed and one part of the span; both bounds in UTC, the end not included."""
 
     feed: Feed
     since: datetime
     until: datetime
-
-    def __str__(self) -> str:
-        """Return the feed and the first day, for progress lines."""
-        return f"{self.feed.name} from {self.since:%Y-%m-%d}"
 
 
 def backfill(
@@ -249,10 +233,8 @@ def backfill(
     *,
     since: datetime,
     until: datetime | None = None,
-    clock: Clock,
     log: logging.Logger,
     counts: dict[str, Counter[str]] | None = None,
-    monotonic: Callable[[], float] = time.monotonic,
 ) -> dict[str, Counter[str]]:
     """Fetch and store what is missing of a span, oldest month first; return counts by feed.
 
@@ -268,24 +250,18 @@ def backfill(
             f"a backfill asks publishers, and the mode is {deployment.data_mode}: set "
             "COMPEVO_MODE=live, or the mode of the resource deployment"
         )
-    now = clock()
+    now = deployment.clock()
     # A month that has not begun has no file, and its absence would end the backfill as a failure.
     parts = list_parts(feeds, since, min(until or now, now))
     if not parts:
         raise ConfigError(f"nothing to fetch from {since:%Y-%m-%d} on; name a span that has begun")
 
     counts = {} if counts is None else counts
-    started = monotonic()
-    for number, part in enumerate(parts, start=1):
-        span = (part.since, part.until)
-        part_counts = ingest_feed(deployment, part.feed, dataset, clock=clock, log=log, span=span)
-        counts.setdefault(part.feed.name, Counter()).update(part_counts)
-
-        left_s = (monotonic() - started) / number * (len(parts) - number)
-        log.info(
-            f"{dataset}: {part} done, {number} of {len(parts)} parts, "
-            f"about {format_duration(left_s)} left"
-        )
+    steps = Steps([1.0] * len(parts), log.info)
+    for feed, start, end in parts:
+        steps.begin(f"{dataset}: {feed.name} from {start:%Y-%m-%d}")
+        of_part = ingest_feed(deployment, feed, dataset, log=log, span=(start, end))
+        counts.setdefault(feed.name, Counter()).update(of_part)
     return counts
 
 
@@ -312,7 +288,7 @@ def list_parts(feeds: Sequence[Feed], since: datetime, until: datetime) -> list[
     """Return the months of a span for each feed; one part for a feed that is asked at once."""
     months = list(_list_months(since, until))
     return [
-        BackfillPart(feed=feed, since=start, until=end)
+        BackfillPart(feed, start, end)
         for feed in feeds
         for start, end in ([(since, until)] if feed.is_whole and months else months)
     ]

@@ -5,11 +5,15 @@ import pytest
 from benchmarks import cases, systems
 from benchmarks.cases import CASES
 from benchmarks.dense_sampling import sample_every_token
-from benchmarks.world import World, build_config
+from benchmarks.world import Case, World
+
+
+def measure(name, agents):
+    return CASES[name][0](Case(name=name, agents=agents, repeats=1, quick=True))
 
 
 def test_both_gradients_of_the_forecast_phase_are_equal():
-    found = {(row["case"], row["dtype"]): row for row in CASES["gradient"][0](2, 1, quick=True)}
+    found = {(row["case"], row["dtype"]): row for row in measure("gradient", 2)}
     assert found["gradient-difference", "float32"]["ratio"] < 1e-5
     row = found["gradient", "float32"]
     assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
@@ -18,12 +22,12 @@ def test_both_gradients_of_the_forecast_phase_are_equal():
 def test_gradients_that_differ_are_an_error(monkeypatch):
     monkeypatch.setitem(cases.LARGEST_DIFFERENCE, "mixed", -1.0)
     with pytest.raises(ArithmeticError, match="joint and by agent, differ"):
-        CASES["gradient"][0](2, 1, quick=True)
+        measure("gradient", 2)
 
 
 def test_the_state_of_training_is_counted_apart_from_the_peak():
-    one, three = (CASES["memory-by-agent"][0](agents, 1, quick=True)[0] for agents in (1, 3))
-    world = World(build_config(1, quick=True), 1)
+    one, three = (measure("memory-by-agent", agents)[0] for agents in (1, 3))
+    world = World(Case(name="", quick=True).configure(), 1)
     model = world.model
     trained = sum(each.numel() for each in model.forecast_parameters())
     policy = sum(each.numel() for each in model.policy_parameters())
@@ -40,7 +44,7 @@ def test_the_state_of_training_is_counted_apart_from_the_peak():
     ],
 )
 def test_a_case_of_the_preset_counts_its_tokens(case, name):
-    (row,) = CASES[case][0](3, 1, quick=True)
+    (row,) = measure(case, 3)
     assert row["case"] == name
     assert row["reference_seconds"] is None
     assert row["tokens"] > 0
@@ -48,7 +52,7 @@ def test_a_case_of_the_preset_counts_its_tokens(case, name):
 
 @pytest.mark.slow
 def test_both_ways_of_sampling_write_the_same_tokens_or_it_is_an_error(monkeypatch):
-    (row,) = CASES["sampling"][0](2, 1, quick=True)
+    (row,) = measure("sampling", 2)
     assert row["case"] == "sampling" and row["tokens"] > 0
     assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
 
@@ -58,19 +62,19 @@ def test_both_ways_of_sampling_write_the_same_tokens_or_it_is_an_error(monkeypat
 
     monkeypatch.setattr(cases, "sample_every_token", write_something_else)
     with pytest.raises(ArithmeticError, match="write other tokens"):
-        CASES["sampling"][0](2, 1, quick=True)
+        measure("sampling", 2)
 
 
 @pytest.mark.slow
 def test_forecasts_with_gradient_have_the_loss_of_peft_or_it_is_an_error(monkeypatch):
-    rows = CASES["backward"][0](2, 1, quick=True)
+    rows = measure("backward", 2)
     assert {row["dtype"] for row in rows} == {"mixed", "float32"}
     for row in rows:
         assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
 
     monkeypatch.setitem(cases.LARGEST_GAP, "float32", -1.0)
     with pytest.raises(ArithmeticError, match="float32 forecasts of 2 agents: the forecast losses"):
-        CASES["backward"][0](2, 1, quick=True)
+        measure("backward", 2)
 
 
 @pytest.mark.slow

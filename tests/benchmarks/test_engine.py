@@ -1,6 +1,7 @@
 """The benchmarks run end to end on the tiny backbone, and both ways of a round do the same work."""
 
 import dataclasses
+import json
 import re
 import sys
 
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 
 from benchmarks import cases, engine, rows, table
 from benchmarks.cases import CASES, compare_records
-from benchmarks.world import World, build_compared_config
+from benchmarks.world import Case, World
 from compevo_core.agents.decoders import KINDS
 from tests.support.rounds import start_state
 
@@ -34,7 +35,8 @@ def both_ways(request):
     from benchmarks.peft import PeftRound  # trl and datasets, for who runs these tests
 
     settings = {"objective.lambda_own": 0.5, **WAYS[request.param]}
-    world = World(build_compared_config(2, quick=True, settings=settings), 1)
+    config = Case(name="round", agents=2, quick=True).configure_compared(settings=settings)
+    world = World(config, 1)
     # One window without news, so that the token of no news is read.
     read, unread = world.days[0]
     view = dataclasses.replace(unread.view, candidate_ids=())
@@ -153,7 +155,8 @@ def test_a_mixed_batch_forecasts_as_one_adapter_at_a_time(both_ways):
 
 @pytest.mark.slow
 def test_a_case_times_both_ways():
-    measured = CASES["inference"][0](2, 1, quick=True)
+    case = Case(name="inference", agents=2, repeats=1, quick=True)
+    measured = CASES["inference"][0](case)
     assert [(row["reference"], row["dtype"]) for row in measured] == [
         (other, dtype)
         for dtype in ("mixed", "float32")
@@ -172,21 +175,22 @@ def calls(monkeypatch):
     """Measure the cheap cases in this process and make up the others; the calls are listed."""
     calls = []
 
-    def measure(module, case, *options, environment):
-        calls.append((case, *options))
-        agents, repeats = int(options[1]), int(options[3])
-        if case in ("ceiling", "memory-joint", "product"):
-            return CASES[case][0](agents, repeats, quick=True)
+    def measure(module, text, *, environment):
+        case = Case(**json.loads(text))
+        calls.append(case)
+        if case.name in ("ceiling", "memory-joint", "product"):
+            return CASES[case.name][0](dataclasses.replace(case, quick=True))
+        agents = case.agents
         return [
             {
-                "case": case,
+                "case": case.name,
                 "agents": agents,
                 "backbone": "tiny-random",
                 "dtype": "float32",
                 "ours_seconds": 2.0 * agents,
                 "peak_memory_gb": 1.0 + agents,
                 "state_gb": 0.5 * agents,
-                "repeats": repeats,
+                "repeats": case.repeats,
                 "threads": 1,
             }
         ]
@@ -242,17 +246,18 @@ def test_the_command_measures_the_named_cases_for_the_named_numbers_of_agents(ca
     out = ["--quick", "--out", str(tmp_path / "out.csv")]
     assert CliRunner().invoke(engine.app, [*arguments, *out]).exit_code == 0
     assert calls == [
-        (case, "--agents", agents, "--repeats", "2", "--quick")
-        for case in ("round", "inference")
-        for agents in ("1", "3")
+        Case(name=name, agents=agents, repeats=2, quick=True, types=[])
+        for name in ("round", "inference")
+        for agents in (1, 3)
     ]
 
 
 @pytest.mark.slow
 def test_a_case_in_its_own_process_hands_back_its_rows():
-    options = ["ceiling", "--repeats", "1", "--quick"]
     measured = rows.measure_in_process(
-        "benchmarks.cases", *options, environment={"OMP_NUM_THREADS": "1"}
+        "benchmarks.cases",
+        '{"name": "ceiling", "repeats": 1, "quick": true}',
+        environment={"OMP_NUM_THREADS": "1"},
     )
     assert [row["case"] for row in measured] == ["matmul-2048", "backbone-forward"]
     assert measured[0]["threads"] == 1

@@ -1,23 +1,27 @@
 """A random backbone has its published shape, and every row of it is drawn."""
 
-import pytest
+import json
+from dataclasses import asdict
+
 import torch
 
-from benchmarks import random_backbone, rows
+from benchmarks import random_backbone
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import TINY, load_backbone
+from compevo_core.lm.model_sources import load_architecture
 
 
-def test_a_random_backbone_loads_with_its_shape_and_without_a_row_of_zeros(tmp_path, monkeypatch):
+def test_a_random_backbone_loads_with_its_shape_and_without_a_row_of_zeros(tmp_path):
     tokenizer = tmp_path / "tokenizer"
     load_backbone(BackboneConfig(name_or_path=TINY), device="cpu").tokenizer.save_pretrained(
         tokenizer
     )
-    shape = random_backbone.SHAPES["smollm2-135m"] | {"num_hidden_layers": 1, "vocab_size": 300}
-    monkeypatch.setitem(random_backbone.SHAPES, "small", shape)
+    shape = asdict(load_architecture("smollm2-135m"))
+    shape |= {"num_hidden_layers": 1, "vocab_size": 300}
+    (tmp_path / "small.json").write_text(json.dumps(shape))
     default = torch.get_default_dtype()
     try:
-        random_backbone.main(tmp_path / "backbone", "small", str(tokenizer))
+        random_backbone.main(tmp_path / "backbone", str(tmp_path / "small.json"), str(tokenizer))
     finally:
         torch.set_default_dtype(default)
 
@@ -26,9 +30,3 @@ def test_a_random_backbone_loads_with_its_shape_and_without_a_row_of_zeros(tmp_p
     assert (backbone.hidden_size, len(backbone.decoder.layers)) == (576, 1)
     embeddings = backbone.model.get_input_embeddings().weight
     assert embeddings.shape == (300, 576) and bool(embeddings.abs().sum(1).all())
-
-
-def test_a_copy_without_git_says_its_commit(monkeypatch):
-    monkeypatch.setenv("COMPEVO_COMMIT", "abc1234")
-    monkeypatch.setattr(rows, "_run_git", lambda *_: pytest.fail("git was asked"))
-    assert rows.describe_surroundings()["commit"] == "abc1234"

@@ -75,7 +75,7 @@ class World:
         feeds = home.workspace.feeds()[self.dataset]
         feed = next(feed for feed in feeds if feed.name == self.feed)
         feed = replace(feed, fetch_live=fetch)
-        return ingest_feed(home.workspace, feed, self.dataset, clock=home.clock, log=LOG)
+        return ingest_feed(home.workspace, feed, self.dataset, log=LOG)
 
 
 DAY = datetime(2026, 7, 19)  # noqa: DTZ001 - NEM time
@@ -95,12 +95,12 @@ PRICES = World(
 )
 
 
-def histdemand_file(day, level=usual, regions=REGIONS):
+def histdemand_file(day, level=usual):
     """Return the file of one trading day."""
     records = [
         f'D,DEMAND,HISTORIC,1,{region},"{day:%Y/%m/%d} 00:00:00",{period},'
         f"{round(level(6 * period) * nemweb.SHARES.get(region, 1), 3)}"
-        for region in regions
+        for region in REGIONS
         for period in range(1, 49)
     ]
     index = "I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND"
@@ -188,15 +188,15 @@ TRAFFIC = World(
 RATES = {"USD": 1.1, "AUD": 1.6, "GBP": 0.85, "JPY": 170.0, "CAD": 1.5}
 
 
-def rates_file(first=date(2026, 7, 6), *, start=None, rates=RATES, base="EUR", repeat=1):
+def rates_file(first=date(2026, 7, 6), *, start=None, rates=RATES):
     """Return the ECB's rates of two weeks, with days from ``start`` on."""
     head = "KEY,FREQ,CURRENCY,CURRENCY_DENOM,EXR_TYPE,EXR_SUFFIX,TIME_PERIOD,OBS_VALUE"
     days = [(start or first) + timedelta(days=number) for number in range(10)]
     rows = [
-        f"EXR.D.{code}.{base}.SP00.A,D,{code},{base},SP00,A,{day},{rate * (1 + day.day / 1000):.6f}"
+        f"EXR.D.{code}.EUR.SP00.A,D,{code},EUR,SP00,A,{day},{rate * (1 + day.day / 1000):.6f}"
         for code, rate in rates.items()
         for day in days
-    ] * repeat
+    ]
     name = f"eur_{first}_{first + timedelta(days=13)}.csv"
     return name, "\n".join([head, *rows]).encode()
 
@@ -249,7 +249,7 @@ def run_file(run, *, first=None, **changes):
     Args:
         run: its start, in its name.
         first: the first stamp.
-        changes: ``factor`` and ``plus`` by variable, and other units.
+        changes: ``factor`` and ``plus`` by variable.
     """
     places = make_run(first or run)
     waves = {
@@ -262,9 +262,6 @@ def run_file(run, *, first=None, **changes):
             factor, plus = changes.get(name, (1.0, 0.0))
             values = [round(factor * wave(hour) + plus, 3) for hour in range(72)]
             place["hourly"][name] = values
-        place["hourly_units"] |= changes.get("units", {})
-    if changes.get("reverse"):
-        places.reverse()
     return weather.name_run(run), json.dumps(places).encode()
 
 

@@ -32,7 +32,7 @@ def run_tool(name, *arguments):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_container_file_has_no_fault_that_its_linter_knows():
+def test_the_container_file_passes_its_linter():
     assert run_tool("hadolint", DEPLOY / "Dockerfile") == (0, "")
 
 
@@ -43,7 +43,7 @@ def test_the_compose_files_keep_the_compose_specification():
     assert code == 0, said
 
 
-def test_the_image_installs_the_lock_and_its_hashes_and_no_root_runs_it():
+def test_the_image_installs_the_lock():
     assert "pip install --require-hashes --no-deps --requirement requirements.lock" in DOCKERFILE
     assert "COPY constraints.txt deploy/requirements.lock ./" in DOCKERFILE
     assert "torch==2.13.0" in DOCKERFILE and "torch==2.13.0" in (REPO / "Makefile").read_text()
@@ -51,7 +51,7 @@ def test_the_image_installs_the_lock_and_its_hashes_and_no_root_runs_it():
     assert users == ["1000:1000"] and "HEALTHCHECK" in DOCKERFILE
 
 
-def test_images_of_others_are_pinned_by_digest_the_same_one_everywhere():
+def test_foreign_images_are_pinned_by_digest():
     pinned = re.compile(r"(\S+?:\S+)@sha256:[0-9a-f]{64}")
     assert pinned.fullmatch(re.search(r"^ARG PYTHON_IMAGE=(.*)$", DOCKERFILE, re.MULTILINE)[1])
     assert set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)) == {"${PYTHON_IMAGE}"}
@@ -62,7 +62,7 @@ def test_images_of_others_are_pinned_by_digest_the_same_one_everywhere():
     assert [pinned.fullmatch(image)[1] for image in others] == ["postgres:17-alpine"]
 
 
-def test_what_is_copied_into_the_image_is_what_its_context_holds():
+def test_the_image_copies_its_context():
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, flags=re.MULTILINE)
     names = {name for line in copied for name in line.split()}
     ignore = (DEPLOY / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
@@ -72,7 +72,7 @@ def test_what_is_copied_into_the_image_is_what_its_context_holds():
 
 
 @with_git
-def test_an_image_knows_its_commit_where_there_is_no_git(tmp_path, monkeypatch):
+def test_an_image_knows_its_commit(tmp_path, monkeypatch):
     assert re.search(r"^ARG COMPEVO_COMMIT", DOCKERFILE, flags=re.MULTILINE)
     assert "ENV COMPEVO_COMMIT=${COMPEVO_COMMIT}" in DOCKERFILE
     assert COMPOSE["x-compevo"]["build"]["args"] == {"COMPEVO_COMMIT": "${COMPEVO_COMMIT:-}"}
@@ -92,7 +92,7 @@ def test_an_image_knows_its_commit_where_there_is_no_git(tmp_path, monkeypatch):
 
 
 @with_git
-def test_git_ignores_the_file_of_passwords_and_keeps_its_example():
+def test_git_ignores_the_file_of_passwords():
     def is_ignored(name):
         command = ["git", "check-ignore", "--quiet", f"deploy/compose/{name}"]
         return subprocess.run(command, cwd=REPO, check=False).returncode == 0
@@ -116,7 +116,7 @@ def test_images_carry_the_version_of_the_project():
         ("healthcheck", ["postgres", "code-location", "daemon"]),  # the webserver's is the image's
     ],
 )
-def test_services_declare_what_they_open_read_and_answer(key, services):
+def test_services_declare_what_they_open(key, services):
     assert [name for name, service in SERVICES.items() if key in service] == services
     assert SERVICES["webserver"]["ports"] == ["127.0.0.1:3000:3000"]
 
@@ -177,14 +177,14 @@ def training_pod():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.29", "1.37"])  # the oldest and the newest that run it
-def test_kubernetes_accepts_every_manifest_and_the_training_pod(version):
+def test_kubernetes_accepts_every_manifest(version):
     import kubernetes_validate  # seconds, which no worker needs that collects this file
 
     for found in [*OBJECTS, training_pod()]:
         kubernetes_validate.validate(found, version, strict=True)
 
 
-def test_every_pod_may_run_where_pods_are_restricted():
+def test_every_pod_may_run_restricted():
     for template in [*templates().values(), training_pod()]:
         spec = template["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
@@ -194,11 +194,12 @@ def test_every_pod_may_run_where_pods_are_restricted():
             assert rights["allowPrivilegeEscalation"] is False
             assert rights["capabilities"] == {"drop": ["ALL"]}
     own = LAUNCHER["run_k8s_config"]
+
     assert own["pod_spec_config"]["security_context"]["run_as_non_root"] is True
     assert own["container_config"]["security_context"]["allow_privilege_escalation"] is False
 
 
-def test_volumes_secrets_and_settings_that_a_pod_names_exist():
+def test_what_a_pod_names_exists():
     made = {generator["name"] for generator in KUSTOMIZATION["configMapGenerator"]}
     claims = objects("PersistentVolumeClaim")
     secrets = {"compevo-postgres", "compevo-sources"}  # made by hand, see the page on clusters
@@ -213,23 +214,26 @@ def test_volumes_secrets_and_settings_that_a_pod_names_exist():
             for source in container.get("envFrom", []):
                 name = source.get("configMapRef", source.get("secretRef"))["name"]
                 assert name in made | secrets
+
     assert LAUNCHER["instance_config_map"] in made
     assert set(LAUNCHER["env_config_maps"]) <= made and set(LAUNCHER["env_secrets"]) <= secrets
     assert LAUNCHER["postgres_password_secret"] in secrets
     assert POD.volume_claim in claims
 
 
-def test_every_service_finds_its_pods_and_the_webserver_its_code_location():
+def test_every_service_finds_its_pods():
     labels = [template["metadata"]["labels"] for template in templates().values()]
     services = objects("Service")
     for service in services.values():
         assert sum(service["spec"]["selector"].items() <= one.items() for one in labels) == 1
-    (entry,) = yaml.safe_load((FOLDER / "workspace.yaml").read_text("utf-8"))["load_from"]
-    asked = entry["grpc_server"]
+    for folder in (FOLDER, FOLDER.with_name("compose")):
+        (entry,) = yaml.safe_load((folder / "workspace.yaml").read_text("utf-8"))["load_from"]
+        asked = entry["grpc_server"]
+        assert (asked["host"], asked["port"]) == ("code-location", 4000)
     assert services[asked["host"]]["spec"]["ports"][0]["port"] == asked["port"]
 
 
-def test_who_starts_runs_may_do_so_and_no_more_and_who_starts_none_has_no_token():
+def test_rights_are_of_who_starts_runs():
     accounts = {name: one["spec"].get("serviceAccountName") for name, one in templates().items()}
     assert {name for name, account in accounts.items() if account} == {"webserver", "daemon"}
     assert LAUNCHER["service_account_name"] in objects("ServiceAccount")
@@ -244,7 +248,7 @@ def test_who_starts_runs_may_do_so_and_no_more_and_who_starts_none_has_no_token(
     assert objects("ClusterRole") == {}
 
 
-def test_runs_and_trainings_see_the_volume_where_dagster_does():
+def test_runs_and_trainings_see_one_volume():
     mounts = {mount["mountPath"] for mount in LAUNCHER["volume_mounts"]}
     assert POD.mount_path in mounts
     for name in ("compute_logs", "local_artifact_storage"):
@@ -253,11 +257,10 @@ def test_runs_and_trainings_see_the_volume_where_dagster_does():
     assert f"--gid {IMAGE_GROUP}" in DOCKERFILE
 
 
-def test_a_file_that_describes_no_pod_is_refused_by_name(tmp_path):
+def test_a_file_of_no_pod_is_refused(tmp_path):
     path = tmp_path / "pod.toml"
     path.write_text('image = "i"\nvolume_claim = "v"\nmount_path = "/data"\ngpu = 1\n')
-    refusal = r"pod\.toml does not describe a training pod.*COMPEVO_POD"
-    with pytest.raises(ConfigError, match=refusal):
+    with pytest.raises(ConfigError, match=r"pod\.toml.*COMPEVO_POD"):
         PodSpec.read(path)
 
 
@@ -271,7 +274,7 @@ def read_settings(folder):
 @pytest.mark.parametrize(
     ("deployment", "others"), [("compose", []), ("kubernetes", ["run_launcher"])]
 )
-def test_pools_monitoring_and_retries_are_those_of_a_single_machine(deployment, others):
+def test_deployments_share_the_settings(deployment, others):
     shared, local = (read_settings(folder) for folder in (f"deploy/{deployment}", "dagster_home"))
     for name in ("storage", "local_artifact_storage", "compute_logs", *others):
         for settings in (shared, local):
@@ -280,7 +283,7 @@ def test_pools_monitoring_and_retries_are_those_of_a_single_machine(deployment, 
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_dagster_accepts_the_settings_and_its_launcher_too(deployment, monkeypatch):
+def test_dagster_accepts_the_settings(deployment, monkeypatch):
     monkeypatch.setenv("DAGSTER_PG_HOST", "postgres")
     monkeypatch.setenv("DAGSTER_PG_PASSWORD", "p@ss")
     folder = str(REPO / "deploy" / deployment)
@@ -295,7 +298,7 @@ def test_dagster_accepts_the_settings_and_its_launcher_too(deployment, monkeypat
     assert checked.success, checked.errors
 
 
-def test_the_drivers_name_is_in_the_address_of_the_records(monkeypatch):
+def test_the_records_address_names_its_driver(monkeypatch):
     # SQLAlchemy 2.1 takes psycopg 3 for an address without it, and dagster-postgres needs another.
     import psycopg2
     from dagster_postgres.utils import pg_url_from_config
@@ -306,11 +309,3 @@ def test_the_drivers_name_is_in_the_address_of_the_records(monkeypatch):
         plain = values | {"hostname": "postgres", "password": "p@ss/word"}
         engine = create_engine(pg_url_from_config({"postgres_db": plain}))
         assert engine.dialect.dbapi is psycopg2 and engine.url.password == "p@ss/word"
-
-
-@pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_the_webserver_asks_the_code_location_by_its_name_and_port(deployment):
-    path = REPO / "deploy" / deployment / "workspace.yaml"
-    (entry,) = yaml.safe_load(path.read_text("utf-8"))["load_from"]
-    asked = {"host": "code-location", "port": 4000, "location_name": "compevo"}
-    assert entry["grpc_server"] == asked

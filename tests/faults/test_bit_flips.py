@@ -50,11 +50,11 @@ def write_table(folder, days):
 
 
 def pass_night(folder):
-    deployment = Deployment(settings=Settings(home=folder / "home", datasets=folder))
-    clock = lambda: NOW  # noqa: E731
-    ingest_dataset(deployment, "load", clock=clock, log=LOG)
+    settings = Settings(home=folder / "home", datasets=folder)
+    deployment = Deployment(settings=settings, clock=lambda: NOW)
+    ingest_dataset(deployment, "load", log=LOG)
     write_windows(deployment, cut_windows(deployment, "load"))
-    found = forecast_day(deployment, "load", None, None, clock=clock, log=LOG)
+    found = forecast_day(deployment, "load", None, None, log=LOG)
     return found.forecast.select_points("load_mw")["forecast"].tolist()
 
 
@@ -78,7 +78,7 @@ def night(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_flipped_bit_seals_no_other_values_and_stops_no_night_for_good(night, kind, tmp_path):
+def test_a_flipped_bit_seals_no_other_values(night, kind, tmp_path):
     home, expected = night
     rng = np.random.default_rng(sorted(KINDS).index(kind))
     for flip in range(FLIPS):

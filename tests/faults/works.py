@@ -144,10 +144,11 @@ def read_training(home):
 
 def ingest(home, *, days):
     """Store a data set's files by a clock that is wrong by so many days."""
-    workspace = Deployment(settings=Settings(home=home, mode=Mode.SAMPLE))
     shift = timedelta(days=days)
-    clock = lambda: datetime.now(UTC) + shift  # noqa: E731
-    ingest_dataset(workspace, "exchange", clock=clock, log=logging.getLogger("faults"))
+    workspace = Deployment(
+        settings=Settings(home=home, mode=Mode.SAMPLE), clock=lambda: datetime.now(UTC) + shift
+    )
+    ingest_dataset(workspace, "exchange", log=logging.getLogger("faults"))
 
 
 def read_ingested(home):

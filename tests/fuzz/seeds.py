@@ -1,7 +1,7 @@
-"""One small, valid file of every parser, to be mutated.
+"""One small, valid file of every parser, to be damaged.
 
 What belongs here: the parsers by name and the files they start from, which are invented and lie in
-``files``. What does not: mutating (``tests.fuzz.mutations``), counting (``tests.fuzz.run``).
+``files``. What does not: how they are damaged (``tests.fuzz.test_fuzz``).
 """
 
 from collections.abc import Callable, Mapping

@@ -12,7 +12,7 @@ from compevo_pipeline.defs.assets.sources import build_series_asset
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.ingest import WHAT_IS_NEW, ingest_feeds
+from compevo_pipeline.work.ingest import WHAT_IS_NEW, ingest_dataset
 from tests.support.deployment import QUIET, SetClock
 
 LOG = logging.getLogger("compevo.tests.live")
@@ -29,7 +29,7 @@ class LiveHome:
     def __post_init__(self):
         self.clock = SetClock(self.now)
         settings = Settings(home=self.home, mode=Mode.LIVE, **self.settings)
-        self.workspace = Deployment(settings=settings)
+        self.workspace = Deployment(settings=settings, clock=self.clock)
 
     @property
     def ledger(self):
@@ -44,7 +44,7 @@ class LiveHome:
         chosen = [
             feed for feed in feeds if feed.exists_in(Mode.LIVE) and (not only or feed.name in only)
         ]
-        return ingest_feeds(self.workspace, chosen, dataset, clock=self.clock, log=LOG, span=span)
+        return ingest_dataset(self.workspace, dataset, chosen, log=LOG, span=span)
 
     def series(self, dataset):
         return self.workspace.series_store().read(dataset)
@@ -58,7 +58,7 @@ class LiveHome:
         asset = build_series_asset(self.workspace.registry[dataset], feeds[dataset])
         return dg.materialize(
             [asset],
-            resources={"workspace": self.workspace, "feeds": feeds, "clock": self.clock},
+            resources={"workspace": self.workspace},
             run_config={"loggers": QUIET},
             raise_on_error=False,
         )

@@ -81,7 +81,8 @@ def make_deployment(home, until, run):
 
 def open_workspace(layout):
     """Return the workspace of a deployment in sample mode."""
-    return Deployment(settings=Settings(home=layout.root.parent, mode=Mode.SAMPLE, preset="tiny"))
+    settings = Settings(home=layout.root.parent, mode=Mode.SAMPLE, preset="tiny")
+    return Deployment(settings=settings, clock=lambda: NOW)
 
 
 def issue_time(day):

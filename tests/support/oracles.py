@@ -23,8 +23,7 @@ from torch import Tensor
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.paper.networks.fitting import forecast_scaled
-from compevo_core.paper.networks.forecaster import DLinear, ITransformer
+from compevo_core.paper.networks.forecaster import DLinear, ITransformer, forecast_scaled
 from compevo_core.paper.networks.frequency import FREQUENCIES, FEDformer, FiLM
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PATCH_STEPS, PATCH_STRIDE
 from compevo_core.paper.networks.layers import TIME_FEATURES, Network, NetworkInputs

@@ -22,9 +22,11 @@ with open_dagster_pipes() as pipes:
         pipes.log.info(f"working in {run.name}")
 
         for number in range(3):
-            run.append_round(
-                round_record(number, seconds=0.1, eta_seconds=2 - number, rewards=[-0.5, -0.25])
+            record = round_record(
+                number, seconds=0.1, eta_seconds=2 - number, rewards=[-0.5, -0.25]
             )
+            run.append_round(record)
+            pipes.report_custom_message([job["out"], record.to_json_line()])
             time.sleep(0.05)
 
         match job["news"]:

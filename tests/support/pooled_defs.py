@@ -10,7 +10,7 @@ from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.defs.resources import Workspace
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.deployment import Deployment, utc_now
 
 HOME = Path(os.environ["DAGSTER_HOME"])
 
@@ -28,5 +28,5 @@ defs = dg.Definitions(
     jobs=[dg.define_asset_job("full")],
     executor=dg.in_process_executor,
     loggers={"progress": progress_logger},
-    resources={"workspace": Workspace(settings=settings)},
+    resources={"workspace": Workspace(settings=settings, clock=utc_now)},
 )

@@ -177,10 +177,10 @@ def make_panel(entity="NSW1", **changes):
             "calendar-ridge": (shape + 40).tolist(),
             "persistence": shape.tolist(),
         },
-        "news": [
+        "news": (
             ("2021-01-24", HOSTILE),
             ("2021-01-23", "Sydney swelters: forty degrees expected"),
-        ],
+        ),
     }
     return ForecastPanel(**(values | changes))
 

@@ -1,9 +1,6 @@
 """Tiny pretrained models of time series with random weights, saved as their makers save theirs."""
 
-import json
-
 import torch
-from safetensors.torch import save_file
 
 QUANTILES = [level / 10 for level in range(1, 10)]
 SIZES = {"d_model": 32, "d_kv": 16, "d_ff": 32, "num_layers": 1, "num_heads": 2}
@@ -64,12 +61,3 @@ def save_chronos_bolt(folder):
         chronos_pipeline_class="ChronosBoltPipeline",
     )
     return save_random(ChronosBoltModelForForecasting, config, folder)
-
-
-def save_toto(folder):
-    """Only the files: Toto's library needs a newer Python than the tests do."""
-    folder.mkdir(parents=True)
-    config = {"patch_size": 32, "layer_group_size": 4, "num_variate_layers_per_group": 1}
-    (folder / "config.json").write_text(json.dumps(config))
-    save_file({"level": torch.tensor([0.25])}, folder / "model.safetensors")
-    return folder

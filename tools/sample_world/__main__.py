@@ -44,7 +44,7 @@ def make_members() -> Iterator[tuple[str, bytes]]:
 
 def list_events(world: SampleWorld) -> tuple[str, bytes]:
     """Write day, region and topic of every event that the news of the sample announces."""
-    spans = (*news2forecast.NEWS_SPANS, gdelt.EVENING_SPAN)
+    spans = (*news2forecast.NEWS_SPANS, gdelt.DAILY_SPAN)
     announced = [day for span in spans for day in days_between(*span)]
     events = [event for day in announced for event in world.events(day + timedelta(days=1))]
     lines = [f"{event.day},{event.region},{event.topic}\n" for event in events]

@@ -20,7 +20,7 @@ from datetime import UTC, date, datetime, time, timedelta
 import numpy as np
 
 from compevo_pipeline.sources.common.nem import NEM_OFFSET
-from tools.sample_world.evening import write_evening
+from tools.sample_world.daily_news import write_day
 from tools.sample_world.headlines import OUTLETS, Headlines
 from tools.sample_world.world import SampleWorld, days_between
 
@@ -57,8 +57,8 @@ BEATS = (
 )
 """What the invented outlets report on, and when."""
 
-EVENING_SPAN = (date(2026, 2, 17), date(2026, 3, 31))
-_EVENING_NUMBER = 500_000
+DAILY_SPAN = (date(2026, 2, 17), date(2026, 3, 31))
+_DAILY_NUMBER = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def make_files(world: SampleWorld) -> Iterator[tuple[str, bytes]]:
     headlines = Headlines(np.random.default_rng(_SEED))
 
     months: dict[str, list[_Story]] = {}
-    for story in (*_write_stories(headlines), *_write_evenings(world)):
+    for story in (*_write_stories(headlines), *_write_days(world)):
         months.setdefault(f"{story.seen_at:%Y%m}", []).append(story)
     for month in sorted(months):
         yield f"artlist_{month}.json", _make_doc_answer(months[month])
@@ -180,11 +180,11 @@ def _write_stories(headlines: Headlines) -> Iterator[_Story]:
                 yield _Story(topic=beat.topic, title=title, seen_at=seen_at, number=number)
 
 
-def _write_evenings(world: SampleWorld) -> Iterator[_Story]:
-    """Yield the evening news of 2026, for which there is no other publisher."""
-    number = _EVENING_NUMBER
-    for day in days_between(*EVENING_SPAN):
-        for item in write_evening(world, day):
+def _write_days(world: SampleWorld) -> Iterator[_Story]:
+    """Yield the daily news of 2026, for which there is no other publisher."""
+    number = _DAILY_NUMBER
+    for day in days_between(*DAILY_SPAN):
+        for item in write_day(world, day):
             number += 1
             midnight = datetime.combine(day, time(tzinfo=UTC)) - NEM_OFFSET
             seen_at = midnight + timedelta(minutes=item.minute - item.minute % 15)

@@ -14,7 +14,7 @@ from datetime import date, timedelta
 import numpy as np
 
 from compevo_pipeline.sources.common.nem import REGIONS
-from tools.sample_world.evening import write_evening
+from tools.sample_world.daily_news import write_day
 from tools.sample_world.world import SEED, SampleWorld, days_between
 
 NEWS_SPANS = ((date(2019, 10, 31), date(2020, 1, 31)), (date(2020, 11, 30), date(2021, 1, 31)))
@@ -41,7 +41,7 @@ def make_news_table(world: SampleWorld) -> tuple[str, bytes]:
     rows: list[list[object]] = [["time", "news", "region", "rationality", "date"]]
 
     for day in (day for span in NEWS_SPANS for day in days_between(*span)):
-        for item in write_evening(world, day):
+        for item in write_day(world, day):
             # In summer Sydney is an hour ahead of the market.
             stamp = f"{day} {item.minute // 60 + 1:02d}:{item.minute % 60:02d}:00"
             state = item.region.removesuffix("1")

@@ -5,7 +5,7 @@ fixed seed. What does not: any publisher's format (``aemo``, ``news2forecast``,
 ``weather`` in this folder). Nothing here is an observation.
 
 Demand has a daily and weekly shape, a regional scale, cooling and heating load, autocorrelated
-noise, and the effect of events that a news item announces the evening before: power outages, and
+noise, and the effect of events that a news item announces the day before: power outages, and
 industry that works more. Any change to the order of random draws changes every sample file.
 
 Shapes: R regions, D days, P half-hours of a day (48), K event kinds.
@@ -87,7 +87,7 @@ EVENT_KINDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event on one day in one region; its news item appears the evening before."""
+    """One event on one day in one region; its news item appears the day before."""
 
     day: date
     region: str

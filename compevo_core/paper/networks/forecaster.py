@@ -1,10 +1,12 @@
-"""A fitted network as a baseline: the table of networks, fit, learning rate, predict, save, load.
+"""A fitted network as a baseline: the table of networks, the one loop that fits them, predict.
 
-What belongs here: names, the choice of a learning rate on validation, files, the two networks that
-a library (neuralforecast) provides as well. What does not: the other networks, the loop that fits
-them (``fitting``), scoring, which rates are tried and for how long (``paper.method``).
+What belongs here: names, normalising windows, the loss, early stopping, the two networks that a
+library (neuralforecast) provides as well. What does not: the other networks, choosing a learning
+rate and scoring (``paper.method_table``).
 
-Weights are kept as safetensors; of GPT4TS only the trained ones.
+Every window is centred on the mean of its input and divided by its spread, and the forecast is put
+back; all networks get this, whatever their authors did. The loss is Huber's on scaled values, as
+for the agents. The weights of the pass with the least validation loss are kept.
 
 DLinear: Zeng et al., "Are Transformers Effective for Time Series Forecasting?", AAAI 2023.
 iTransformer: Liu et al., "iTransformer: Inverted Transformers Are Effective for Time Series
@@ -18,28 +20,21 @@ Shapes: N windows, H horizon.
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn import functional
 
-from compevo_core.baselines.base import (
-    MethodFacts,
-    raise_if_held_out,
-    read_baseline_file,
-    write_baseline_file,
-)
+from compevo_core.baselines.base import MethodFacts, raise_if_held_out
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, WindowView, stack_rows
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, NonFiniteLoss
+from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm import backbone
-from compevo_core.paper.networks.fitting import FitBudget, FitReport, fit_network, forecast_scaled
 from compevo_core.paper.networks.frequency import FEDformer, FiLM
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.paper.networks.layers import (
@@ -52,17 +47,17 @@ from compevo_core.paper.networks.layers import (
     count_trainable,
 )
 from compevo_core.paper.networks.pyraformer import Pyraformer
-from compevo_core.runtime.files import write_atomically
 from compevo_core.runtime.seeding import use_seed
 
 log = logging.getLogger(__name__)
 
-WEIGHTS_FILE = "weights.safetensors"
-
 Encode = Callable[[Sequence[WindowView], Scaler], NetworkInputs]
 """From views and the scales of the train split to what a network is given."""
 
+BATCH_SIZE = 32
+LARGEST_GRADIENT = 1.0  # norm to which gradients are cut
 _FORECAST_BATCH = 256
+_LEAST_VARIANCE = 1e-5  # of an input that never changes, in scaled units
 
 
 class DLinear(Network):
@@ -115,7 +110,6 @@ class NetworkKind:
     """
 
     make: Callable[[int, int], Network]
-    seeds: int = 5  # of its result rows
     encode: Encode = NetworkInputs.encode  # networks that read text add theirs
     backbone: str = ""  # the pretrained model that it is made of
 
@@ -131,27 +125,40 @@ NETWORKS: dict[str, NetworkKind] = {
     "film": NetworkKind(make=FiLM),
     "pyraformer": NetworkKind(make=Pyraformer),
     "fedformer": NetworkKind(make=FEDformer),
-    "gpt4ts": NetworkKind(make=_make_gpt4ts, seeds=3, backbone=backbone.PACKAGED),
+    "gpt4ts": NetworkKind(make=_make_gpt4ts, backbone=backbone.PACKAGED),
     "gpt4ts-no-lm": NetworkKind(make=PatchNetwork),
 }
 """Every network by the name that its result rows carry."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitBudget:
+    """What a fit may spend; None takes all windows."""
+
+    passes: int = 40
+    patience: int = 6  # passes without a better validation loss
+    pass_windows: int | None = None  # most train windows of a pass, drawn anew for each
+    val_windows: int | None = None  # most validation windows that are measured, evenly spaced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitReport:
+    """How a fit went, in passes, and what AdamW used."""
+
+    passes: int
+    best_pass: int  # whose weights were kept, from 1
+    validation_loss: float  # Huber's, of those weights
+    learning_rate: float
+
+
 class NetworkBaseline:
-    """A fitted network with the scales of its train split; use :meth:`fit` or :meth:`load`."""
+    """A fitted network with the scales of its train split; use :meth:`fit`."""
 
     def __init__(
-        self,
-        name: str,
-        network: Network,
-        scaler: Scaler,
-        report: FitReport | None = None,
-        kind: NetworkKind | None = None,
-        grid: tuple[int, int] = (DEFAULT_STEPS, DEFAULT_STEPS),
+        self, name: str, network: Network, scaler: Scaler, report: FitReport, kind: NetworkKind
     ) -> None:
-        self._grid = grid  # look-back and horizon
         self.name = name  # of the method in result rows
-        self._kind = kind or find_network(name)
+        self._kind = kind
         self._network = network.eval()
         self._scaler = scaler
         self.report = report
@@ -162,7 +169,7 @@ class NetworkBaseline:
         pretrained = self._kind.backbone
         return MethodFacts(
             trainable_parameters=count_trainable(self._network),
-            learning_rate=None if self.report is None else self.report.learning_rate,
+            learning_rate=self.report.learning_rate,
             backbone=pretrained,
             knowledge_cutoff=backbone.KNOWLEDGE_CUTOFFS.get(pretrained, ""),
         )
@@ -176,7 +183,7 @@ class NetworkBaseline:
         *,
         seed: int = 0,
         learning_rate: float = 1e-3,
-        budget: FitBudget | None = None,
+        budget: FitBudget = FitBudget(),
         kind: NetworkKind | None = None,
     ) -> Self:
         """Fit a network on train windows; validation decides when it ends.
@@ -186,20 +193,19 @@ class NetworkBaseline:
         LeakageError if a window belongs to the test or inference split; NonFiniteLoss if the fit
         diverged.
         """
-        kind = kind or find_network(name)
+        kind = kind or NETWORKS[name]
         raise_if_held_out(train, name)
         raise_if_held_out(val, name)
         scaler = Scaler.fit(train)
         prepared = [_prepare_windows(split, scaler, kind.encode) for split in (train, val)]
 
-        grid = train.lookback, train.horizon
         # The caller's generator stays as it was; equal seeds give equal weights.
         with use_seed(seed):
-            network = kind.make(*grid)
+            network = kind.make(train.lookback, train.horizon)
         report = fit_network(
             network, *prepared, learning_rate=learning_rate, seed=seed, budget=budget
         )
-        return cls(name, network, scaler, report, kind, grid)
+        return cls(name, network, scaler, report, kind)
 
     @torch.no_grad()
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -217,49 +223,6 @@ class NetworkBaseline:
             [self._scaler.unscale(row, view.entity) for row, view in zip(rows, views, strict=True)]
         )
 
-    def save(self, folder: Path) -> None:
-        """Write the trained weights and, last, ``baseline.json``."""
-        weights = _select_weights(self._network)
-        write_atomically(folder / WEIGHTS_FILE, lambda part: save_file(weights, part))
-        write_baseline_file(
-            folder,
-            self.name,
-            grid=self._grid,
-            scaler=self._scaler.to_json(),
-            report=None if self.report is None else asdict(self.report),
-        )
-
-    @classmethod
-    def load(cls, folder: Path, kind: NetworkKind | None = None) -> Self:
-        """Read what :meth:`save` wrote, with the ``kind`` that :meth:`fit` was given.
-
-        CheckpointMismatch if the folder is incomplete, or has the weights of another network.
-        """
-        facts = read_baseline_file(folder)
-        kind = kind or find_network(facts["baseline"])
-        lookback, horizon = facts.get("grid", (DEFAULT_STEPS, DEFAULT_STEPS))
-        network = kind.make(lookback, horizon)
-        weights = load_file(folder / WEIGHTS_FILE)
-
-        shapes = {name: value.shape for name, value in weights.items()}
-        if shapes != {name: value.shape for name, value in _select_weights(network).items()}:
-            raise CheckpointMismatch(
-                f"{folder / WEIGHTS_FILE} holds weights of another {facts['baseline']}; "
-                "fit it again"
-            )
-        network.load_state_dict(weights, strict=False)
-
-        report = FitReport(**facts["report"]) if facts["report"] else None
-        scaler = Scaler.from_json(facts["scaler"])
-        return cls(facts["baseline"], network, scaler, report, kind, (lookback, horizon))
-
-
-def find_network(name: str) -> NetworkKind:
-    """Return the entry of a network; ConfigError if the name is unknown."""
-    if name not in NETWORKS:
-        raise ConfigError(f"no network {name!r}; known: {', '.join(NETWORKS)}")
-    return NETWORKS[name]
-
 
 def _prepare_windows(
     windows: WindowSet, scaler: Scaler, encode: Encode
@@ -273,44 +236,100 @@ def _prepare_windows(
     return encode(windows.views(), scaler), torch.tensor(target_NH, dtype=torch.float32)
 
 
-def _select_weights(network: Network) -> dict[str, Tensor]:
-    """Return trained weights and buffers; frozen layers of a backbone are left out."""
-    frozen = {name for name, p in network.named_parameters() if not p.requires_grad}
-    return {
-        name: value.contiguous()
-        for name, value in network.state_dict().items()
-        if name not in frozen
-    }
+def forecast_scaled(network: Network, inputs: NetworkInputs) -> Tensor:
+    """Return forecasts (N, H) in scaled units; every window is normalised by its own input."""
+    mean_N1 = inputs.values_NL.mean(dim=1, keepdim=True)
+    variance_N1 = inputs.values_NL.var(dim=1, keepdim=True, unbiased=False)
+    spread_N1 = torch.sqrt(variance_N1 + _LEAST_VARIANCE)
+
+    normalised = replace(inputs, values_NL=(inputs.values_NL - mean_N1) / spread_N1)
+    forecast: Tensor = network(normalised)
+    return forecast * spread_N1 + mean_N1
 
 
-def choose_learning_rate(
-    name: str,
-    train: WindowSet,
-    val: WindowSet,
+def fit_network(
+    network: Network,
+    train: tuple[NetworkInputs, Tensor],
+    val: tuple[NetworkInputs, Tensor],
     *,
-    rates: Sequence[float],
+    learning_rate: float,
+    seed: int,
     budget: FitBudget,
-    kind: NetworkKind | None = None,
-) -> float:
-    """Return the learning rate with the least validation loss after the same short fit.
+) -> FitReport:
+    """Fit a network in place; it ends with the weights of its best pass, in evaluation mode.
 
-    Each rate is tried under seed 0; errors as for :meth:`NetworkBaseline.fit`. NonFiniteLoss if a
-    fit diverged with every rate.
+    Targets (N, H) are scaled, NaN where masked. Validation decides when to stop and which weights
+    to keep; the seed covers order of windows and dropout. NonFiniteLoss if a loss is not finite.
     """
-    losses: dict[float, float] = {}
-    for rate in rates:
-        try:
-            fitted = NetworkBaseline.fit(
-                name, train, val, learning_rate=rate, budget=budget, kind=kind
-            )
-        except NonFiniteLoss:
-            # A rate that diverges is a rate that is not chosen.
-            losses[rate] = math.inf
-        else:
-            losses[rate] = fitted.report.validation_loss if fitted.report else math.inf
-        log.info("%s, learning rate %g: validation loss %.5f", name, rate, losses[rate])
+    # Frozen layers of a language model are parameters, too.
+    trainable = [p for p in network.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trainable, lr=learning_rate)
+    # Evenly spaced, so that every season stays.
+    if budget.val_windows is not None and budget.val_windows < len(val[0]):
+        positions = torch.arange(budget.val_windows) * len(val[0]) // budget.val_windows
+        val = val[0].select(positions), val[1][positions]
 
-    best = min(losses, key=losses.__getitem__)
-    if not math.isfinite(losses[best]):
-        raise NonFiniteLoss(f"{name} diverges with every learning rate of {rates}; give lower ones")
+    best = FitReport(passes=0, best_pass=0, validation_loss=math.inf, learning_rate=learning_rate)
+    best_weights: dict[str, Tensor] = {}
+    # Dropout draws from torch's own generator: the caller's stays as it was.
+    with use_seed(seed):
+        for number in range(1, budget.passes + 1):
+            _train_one_pass(network, train, optimizer, budget.pass_windows)
+            loss = _measure_loss(network, val)
+            log.debug("pass %d: validation loss %.5f", number, loss)
+
+            best = replace(best, passes=number)
+            if loss < best.validation_loss:
+                best = replace(best, best_pass=number, validation_loss=loss)
+                best_weights = {name: value.clone() for name, value in network.state_dict().items()}
+            # A validation that stopped getting better some passes ago rarely does again.
+            if number - best.best_pass >= budget.patience:
+                break
+
+    network.load_state_dict(best_weights)
+    network.eval()
     return best
+
+
+def _train_one_pass(
+    network: Network,
+    train: tuple[NetworkInputs, Tensor],
+    optimizer: torch.optim.Optimizer,
+    most_windows: int | None,
+) -> None:
+    inputs, target_NH = train
+    network.train()
+    # Other windows in each pass, where a pass does not take all of them.
+    sampled = torch.randperm(len(inputs))[:most_windows]
+    for positions in torch.split(sampled, BATCH_SIZE):
+        loss = _compute_loss(network, inputs.select(positions), target_NH[positions])
+        if not torch.isfinite(loss):
+            raise NonFiniteLoss(
+                f"the loss of {type(network).__name__} is not finite; give a lower learning rate"
+            )
+
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call] # torch's own
+        torch.nn.utils.clip_grad_norm_(network.parameters(), LARGEST_GRADIENT)
+        optimizer.step()
+
+
+@torch.no_grad()
+def _measure_loss(network: Network, windows: tuple[NetworkInputs, Tensor]) -> float:
+    inputs, target_NH = windows
+    network.eval()
+    total, count = 0.0, 0
+    for positions in torch.split(torch.arange(len(inputs)), BATCH_SIZE):
+        # Batches count by their known targets, so that the mean is over all targets.
+        known = int(torch.isfinite(target_NH[positions]).sum())
+        loss = _compute_loss(network, inputs.select(positions), target_NH[positions])
+        total, count = total + float(loss) * known, count + known
+    return total / count
+
+
+def _compute_loss(network: Network, inputs: NetworkInputs, target_NH: Tensor) -> Tensor:
+    """Return the mean Huber loss of the unmasked targets."""
+    forecast_NH = forecast_scaled(network, inputs)
+    # A masked target teaches nothing, and is not a zero.
+    is_known = torch.isfinite(target_NH)
+    return functional.huber_loss(forecast_NH[is_known], target_NH[is_known])

@@ -48,7 +48,6 @@ from compevo_core.report.tables import (
     format_with_unit,
     group_rows,
     join_items,
-    markdown_table,
     scope_name,
     tabulate,
 )
@@ -717,7 +716,7 @@ def format_worth(specialists: Sequence[Row], text: Sequence[Row], audit: Sequenc
         title = f"Real headlines: {scope_name(rows[0]['dataset'], rows[0]['subset'])}"
         lines.append((title, _READERS["run"], MISSING, _judge(news[NONE], news[SWAPPED])))
     header = ("What is read", "By", "Share of the effect's variance", "Error")
-    return markdown_table(header, lines, align="llrl")
+    return Table(header=header, rows=lines, text_columns=(0, 1, 3)).to_markdown()
 
 
 def format_context(rows: Sequence[Row]) -> str:
@@ -740,7 +739,7 @@ def format_context(rows: Sequence[Row]) -> str:
 
     lines.sort(key=lambda line: line[0])
     header = ("Forecast", *titles)
-    return markdown_table(header, [cells for _, cells in lines], align="l" + "r" * len(titles))
+    return Table(header=header, rows=[cells for _, cells in lines]).to_markdown()
 
 
 def _name_world(row: Row) -> str:

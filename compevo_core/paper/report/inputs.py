@@ -2,7 +2,7 @@
 
 What belongs here: result rows, run folders, check tables and forecast panels, as plain objects.
 What does not: plotting and wording; writing any of those files (``training.run_folder``,
-``evaluation``); issued forecasts (``report.days``).
+``evaluation``); issued forecasts (``report.tomorrow``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from typing import Any
 import polars as pl
 
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
+from compevo_core.evaluation.result_rows import read_configs
 from compevo_core.evaluation.scopes import ForecastPanel, read_panels
-from compevo_core.evaluation.score_files import read_configs
 from compevo_core.paper.context_is_key import CONTEXT_SCHEMA
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, SPECIALISTS_SCHEMA
 from compevo_core.paper.report.rows import (

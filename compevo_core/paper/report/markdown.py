@@ -25,7 +25,11 @@ from compevo_core.paper.report.evidence_tables import (
     format_worth,
 )
 from compevo_core.paper.report.inputs import ReportInputs, read_inputs
-from compevo_core.paper.report.paper_tables import format_all_paper_tables, format_paper_sets
+from compevo_core.paper.report.paper_tables import (
+    format_all_paper_tables,
+    format_paper_sets,
+    format_short_sets,
+)
 from compevo_core.paper.report.result_tables import (
     agent_table,
     headline_table,
@@ -104,6 +108,7 @@ _CONTENTS: tuple[tuple[str, str, Callable[[ReportInputs], str]], ...] = (
     ("results", _FROM_ROWS, lambda inputs: format_results(inputs, is_compact=True)),
     ("results-short", "made by `make readme`", format_short_results),
     ("news-worth", "made by `make readme`", lambda i: format_worth(i.specialists, i.text, i.audit)),
+    ("paper-sets-short", "made by `make readme`", format_short_sets),
     ("paper-tables", _FROM_ROWS, format_all_paper_tables),
     ("paper-sets", _FROM_ROWS, format_paper_sets),
     ("news-audit", _FROM_ROWS, lambda inputs: format_audit(inputs.audit)),

@@ -3,12 +3,8 @@
 What belongs here: from rows of ``paper.run_traces`` to curves, plots and tables of each data set
 and budget, and the plateau of one run's rewards. What does not: the components of logics and the
 test of a plateau (``paper.run_traces``), plots of a single run (``paper.report.run_sections``).
-
-Text in a figure is read by plotly as a little HTML, so text from data is escaped here.
 """
 
-import html
-import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,10 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from compevo_core.paper.report.inputs import ReportInputs, TrainingRun
 from compevo_core.paper.run_traces import TOPIC_SEPARATOR, Plateau, measure_plateau
 from compevo_core.report.figures import (
-    CHART_LAYOUT,
-    GRID,
     HALF,
-    MUTED,
     THIRD,
     Line,
     Picture,
@@ -180,14 +173,10 @@ GROUPS = 20  # most points of a curve: single rounds, of a few windows each, are
 RANKED_ROUNDS = 100
 """Rounds at the end of a run over which the paper ranks agents by their unique news."""
 
-_HEIGHT = 460  # pixels
-_HOVER_CHARACTERS = 60  # a line of the text that is shown at a point
 _VIEW = {"elev": 22, "azim": -58}  # degrees
-_EYE = {"x": 1.5, "y": 1.5, "z": 0.9}  # far enough for the labels of the axes
-#: Marks of methods in plotly and in matplotlib: colours alone are not for all eyes.
-_SYMBOLS = {"compevo": "circle", "mad-rl": "square", "mael": "diamond", "mae-gpt": "cross"}
-_OTHER_SYMBOL = "diamond-open"
-_MARKERS = {"circle": "o", "square": "s", "diamond": "D", "cross": "P", _OTHER_SYMBOL: "v"}
+#: Marks of methods: colours alone are not for all eyes.
+_MARKERS = {"compevo": "o", "mad-rl": "s", "mael": "D", "mae-gpt": "P"}
+_OTHER_MARKER = "v"
 _AXES = ("x", "y", "z")
 
 
@@ -289,60 +278,21 @@ def _plot_methods(rows: pl.DataFrame, column: str, title: str) -> Plot:
     return plot_lines(lines, alt, size=HALF, title=title, x_label="round")
 
 
-def chart_logics(logics: pl.DataFrame) -> dict[str, Any]:
-    """Return the plotly figure of the logics of one data set and budget."""
-    axis = {"color": MUTED, "gridcolor": GRID, "zeroline": False, "showbackground": False}
-    axes = {
-        f"{name}axis": axis | {"title": {"text": f"component {number}"}}
-        for number, name in enumerate(_AXES, start=1)
-    }
-
-    traces = [
-        {
-            "type": "scatter3d",
-            "mode": "markers",
-            "name": html.escape(method_name(method)),
-            **{name: part[name].to_list() for name in _AXES},
-            "text": [_write_hover(*row) for row in part.select("seed", "agent", "logic").rows()],
-            "hovertemplate": "%{text}",
-            "marker": {
-                "size": 5,
-                "color": method_colour(method),
-                "symbol": _SYMBOLS.get(method, _OTHER_SYMBOL),
-            },
-        }
-        for method, part in split_methods(logics).items()
-    ]
-
-    layout = CHART_LAYOUT | {
-        "height": _HEIGHT,
-        "margin": {"l": 0, "r": 0, "t": 10, "b": 10},
-        "legend": {"orientation": "h", "y": 0},
-        "scene": axes | {"camera": {"eye": _EYE}},
-    }
-    return {"data": traces, "layout": layout}
-
-
-def _write_hover(seed: int, agent: int, logic: str) -> str:
-    lines = textwrap.wrap(logic, _HOVER_CHARACTERS) or ["an empty logic"]
-    return "<br>".join([f"seed {seed}, agent {agent}", *map(html.escape, lines)])
-
-
-def fill_space(chart: Mapping[str, Any], axis: Any) -> None:  # noqa: ANN401 - of three dimensions
-    """Draw a figure of :func:`chart_logics` as a still picture."""
-    for trace in chart["data"]:
+def fill_space(logics: pl.DataFrame, axis: Any) -> None:  # noqa: ANN401 - of three dimensions
+    """Draw the places of the logics of one data set and budget."""
+    for method, part in split_methods(logics).items():
         axis.scatter(
-            *(trace[name] for name in _AXES),
-            color=trace["marker"]["color"],
-            label=html.unescape(trace["name"]),
-            marker=_MARKERS[trace["marker"]["symbol"]],
+            *(part[name] for name in _AXES),
+            color=method_colour(method),
+            label=method_name(method),
+            marker=_MARKERS.get(method, _OTHER_MARKER),
             depthshade=False,
             s=30,
         )
 
     axis.view_init(**_VIEW)
-    for name in _AXES:
-        axis.set(**{f"{name}label": chart["layout"]["scene"][f"{name}axis"]["title"]["text"]})
+    for number, name in enumerate(_AXES, start=1):
+        axis.set(**{f"{name}label": f"component {number}"})
         getattr(axis, f"{name}axis").set_major_locator(MaxNLocator(4))
     add_legend(axis)
 
@@ -403,11 +353,8 @@ def _view_space(logics: pl.DataFrame, title: str) -> Mapping[str, Any]:
         f"Points in three dimensions: the last logics of {logics.height} agents on {title}, "
         f"coloured by method: {names}; the table holds the distances."
     )
-    chart = chart_logics(logics)
     return {
-        "figure": chart,
-        "label": label,
-        "still": Picture([Plot(partial(fill_space, chart), label, (6.4, 4.8), "3d")]),
+        "picture": Picture([Plot(partial(fill_space, logics), label, (6.4, 4.8), "3d")]),
         "agents": logics.height,
         "seeds": _list_seeds(logics),
         "encoder": logics["encoder"][0],

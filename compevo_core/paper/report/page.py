@@ -1,4 +1,4 @@
-"""The page of experiments: style, images and charts inside, so that nothing is fetched.
+"""The page of experiments: style and images inside, so that nothing is fetched or run.
 
 What belongs here: which sections the page has, and rendering it. What does not: the contents of
 tables and plots, the sections of one run (``paper.report.run_sections``), markup and introductions
@@ -8,9 +8,7 @@ Every value is escaped, and no template may mark one as safe: news titles, logic
 are untrusted text. A value that a template names and the view lacks is an error, not empty text.
 """
 
-import base64
 import functools
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -71,29 +69,18 @@ LEAKAGE_SUBSET = "inference-"
 # Absolute and relative: demand differs several-fold between regions.
 REGION_METRICS = (("mae", "MAE"), ("mape_pct", "MAPE %"))
 
-SCRIPTS_MARK = "<!-- scripts -->"  # where the page's template wants its scripts
-
 Scope = tuple[str, str]
 
 
 def render_research(inputs: ReportInputs) -> str:
     """Return the page of the experiments as HTML; equal inputs give equal text."""
-    scripts = () if inputs.logics.is_empty() else read_scripts()
-    # The page allows these scripts to the letter, and no other.
-    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
-    hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     view = frame_page(inputs.mode, inputs.generated_at) | {
         "title": "research",
-        "script_policy": f"; script-src {hashes}" if scripts else "",
-        "has_scripts": bool(scripts),
         "sections": build_sections(inputs),
     }
     if inputs.is_synthetic and inputs.mode != "sample":
         view |= {"banner": f"{view['banner']}{MIXED}", "banner_class": "synthetic"}
-    page = research_environment().get_template(RESEARCH_PAGE).render(view)
-    # After the rendering, which would escape them. No text of the data can hold this mark: there
-    # its first character is escaped.
-    return page.replace(SCRIPTS_MARK, "\n".join(f"<script>{text}</script>" for text in scripts))
+    return research_environment().get_template(RESEARCH_PAGE).render(view)
 
 
 @functools.cache
@@ -101,15 +88,6 @@ def research_environment() -> Environment:
     """Return the environment over the templates of both reports."""
     packages = ("compevo_core.paper.report", "compevo_core.report")
     return template_environment().overlay(loader=ChoiceLoader([*map(PackageLoader, packages)]))
-
-
-@functools.cache
-def read_scripts() -> tuple[str, ...]:
-    """Return plotly's script, which has 4.8 MB, and the one that plots the page's charts."""
-    from plotly.offline import get_plotlyjs
-
-    loader = PackageLoader("compevo_core.paper.report")
-    return get_plotlyjs(), loader.get_source(research_environment(), "charts.js")[0]
 
 
 def build_sections(inputs: ReportInputs) -> list[Section]:

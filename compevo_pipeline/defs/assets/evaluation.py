@@ -26,7 +26,7 @@ from compevo_core.evaluation.leakage import (
     find_training_after,
     hash_folder,
 )
-from compevo_core.evaluation.result_rows import POOLED, write_rows
+from compevo_core.evaluation.result_rows import POOLED, write_config, write_rows
 from compevo_core.evaluation.scopes import (
     Scope,
     one_seed,
@@ -36,12 +36,12 @@ from compevo_core.evaluation.scopes import (
     thin_windows,
     write_forecasts,
 )
-from compevo_core.evaluation.score_files import write_config, write_population_scores
 from compevo_core.evaluation.scoring import (
     compare_seeds,
     load_population,
     name_rows,
     score_population,
+    write_population_scores,
 )
 from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder
@@ -50,7 +50,7 @@ from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.definition import GPU_POOL, LaunchConfig, define_asset, define_by_dataset
-from compevo_pipeline.storage.code_versions import code_version, read_commit
+from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, list_views_to_test, read_news
@@ -271,7 +271,7 @@ class InferenceConfig(BaselineConfig):
         "day since, by month: inference only, the model's hashes compared before and after."
     ),
     kinds={"pytorch", "csv"},
-    version=code_version("compevo_core/agents", "compevo_core/baselines", *POPULATION_CODE[1:]),
+    code=("compevo_core/agents", "compevo_core/baselines", *POPULATION_CODE[1:]),
     pool=GPU_POOL,
     config=InferenceConfig,
     check_specs=[
@@ -292,14 +292,33 @@ def inference_2026(
 
     # Before anything is loaded: a loader that writes into the folder would be caught, too.
     hashes_before = hash_folder(model)
-    rows, artifact_hash = _score_scopes(context, config, workspace, windows, scopes)
+    views = {view.window_id: view for scope in scopes for view in scope.windows.views()}
+    forecaster, _ = _load_population(context, workspace, model.parent, views.values())
+    population = score_population(
+        forecaster,
+        scopes,
+        train=windows.split("train"),
+        experiment=NAME_2026,
+        commit=read_commit(),
+        log=context.log,
+    )
+    baselines = _score_baselines(workspace, windows, scopes, NAME_2026, config.seeds)
+
     path = layout.results / f"{NAME_2026}.csv"
+    rows = pl.concat([population.rows, baselines.rows])
     write_rows(path, rows)
+    write_config(layout.results, forecaster.config)
+    write_forecasts(
+        layout.forecasts / f"{NAME_2026}.parquet",
+        [
+            *((scope, one_seed(forecasts)) for scope, forecasts in population.predictions),
+            *zip(scopes, baselines.forecasts, strict=True),
+        ],
+    )
 
     totals = {scope.subset: len(scope.windows) for scope in scopes}
     pooled = rows.filter(pl.col("entity") == POOLED).select("method", "subset", "n_windows")
     # All four are computed before any is reported: one failure must not hide another.
-    views = {view.window_id: view for scope in scopes for view in scope.windows.views()}
     violations = {
         "artifact_unchanged": find_changed_files(hashes_before, hash_folder(model)),
         "available_before_origin": find_availability_violations(
@@ -330,7 +349,7 @@ def inference_2026(
     return dg.MaterializeResult(
         metadata={
             **metadata.describe_scores(rows, path),
-            "artifact_hash": artifact_hash,
+            "artifact_hash": forecaster.artifact_hash,
             "windows": len(views),
             "run_folder": dg.MetadataValue.path(model.parent),
         },
@@ -344,36 +363,3 @@ def inference_2026(
             for name, listed in violations.items()
         ],
     )
-
-
-def _score_scopes(
-    context: dg.AssetExecutionContext,
-    config: InferenceConfig,
-    workspace: Deployment,
-    windows: WindowSet,
-    scopes: Sequence[Scope],
-) -> tuple[pl.DataFrame, str]:
-    """Score the population and the baselines; return result rows and the model's hash."""
-    layout = workspace.layout
-    run = find_current_run(layout, DATASET)
-    views = [view for scope in scopes for view in scope.windows.views()]
-    forecaster, _ = _load_population(context, workspace, run, views)
-    population = score_population(
-        forecaster,
-        scopes,
-        train=windows.split("train"),
-        experiment=NAME_2026,
-        commit=read_commit(),
-        log=context.log,
-    )
-    baselines = _score_baselines(workspace, windows, scopes, NAME_2026, config.seeds)
-
-    write_config(layout.results, forecaster.config)
-    write_forecasts(
-        layout.forecasts / f"{NAME_2026}.parquet",
-        [
-            *((scope, one_seed(forecasts)) for scope, forecasts in population.predictions),
-            *zip(scopes, baselines.forecasts, strict=True),
-        ],
-    )
-    return pl.concat([population.rows, baselines.rows]), forecaster.artifact_hash

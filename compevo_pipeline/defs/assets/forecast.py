@@ -46,9 +46,7 @@ from compevo_pipeline.defs.definition import (
     translate_errors,
 )
 from compevo_pipeline.defs.metadata import render_sketch
-from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.sources.registry import RegisteredDataset
-from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import (
     NEWS_LIMIT,
@@ -117,7 +115,7 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
             "values by series, members, weights, news; sealed, and never changed."
         ),
         kinds={"pytorch", "parquet"},
-        version=code_version(*NEXT_DAY_CODE),
+        code=NEXT_DAY_CODE,
         pool=GPU_POOL,
         dataset=dataset,
         config=NextDayConfig,
@@ -125,9 +123,7 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
         output_required=False,
     )
     def _next_day(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        clock: dg.ResourceParam[Clock],
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]  # Dagster refuses a parameter
         with translate_errors(retry=False):
             config = NextDayConfig.read(context)
@@ -141,7 +137,6 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
                     dataset,
                     config.find_start(context.partition_key),
                     config.known_to,
-                    clock=clock,
                     log=context.log,
                     news_rule=config.news_rule,
                     supersede=config.supersede,
@@ -167,7 +162,7 @@ def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.Materiali
 def _show_forecast(found: DayForecast) -> dict[str, Any]:
     """Return what the asset's page shows of an issued forecast: the day first, the record last."""
     # Drawing takes a second to import.
-    from compevo_core.report.tomorrow import day_table, name_span
+    from compevo_core.report.tomorrow import ForecastDay, day_table, name_span, weight_table
 
     forecast = found.forecast
     newest = forecast.facts["newest"]
@@ -175,9 +170,7 @@ def _show_forecast(found: DayForecast) -> dict[str, Any]:
         pl.col("method").replace(forecast.names)
     )
 
-    rows = [[str(e["entity"]), *e["weights"]] for e in forecast.facts["series"]]
-    header = ["entity", *forecast.facts["members"]]
-    weights = pl.DataFrame(rows, header, orient="row").with_columns(pl.col(header[1:]).round(3))
+    weights = weight_table(ForecastDay(issued=forecast))
 
     def show_moment(name: str) -> str:
         moment = datetime.fromisoformat(str(forecast.facts[name])).astimezone(forecast.zone)
@@ -186,12 +179,11 @@ def _show_forecast(found: DayForecast) -> dict[str, Any]:
     return {
         "day": f"{name_span(forecast)}, times in {forecast.zone.tzname(None)}",
         "forecast": metadata.render_report_table(day_table(forecast)),
-        **metadata.sketch_day(forecast),
         "charts": metadata.render_day(forecast),
         "known_until": show_moment("information_until"),
         "issued_at": show_moment("issued_at"),
         "notes": "; ".join(found.notes) or "none",
-        "weights": metadata.render_table(weights, rows=10),
+        "weights": metadata.render_report_table(weights) if weights else "one model: none",
         "by_series": metadata.render_table(_summarise(points), rows=10),
         # An evening's forecast and that of midnight are of one day, which is one partition.
         "of_this_day": metadata.render_table(_tabulate_issued(found)),
@@ -264,13 +256,10 @@ _DRAWN_METHODS = (METHOD, PUBLISHED, PERSISTENCE)
     code=SCORED_CODE,
 )
 def build_scored_asset(
-    dataset: str,
-    context: dg.AssetExecutionContext,
-    workspace: dg.ResourceParam[Deployment],
-    clock: dg.ResourceParam[Clock],
+    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
 ) -> dg.MaterializeResult[Any]:
     """Score the issued forecasts whose truth is stored by now."""
-    scored = update_scored(workspace, dataset, clock)
+    scored = update_scored(workspace, dataset)
 
     context.log.info(
         f"{scored.added} rows added, {scored.revised} revised; {scored.waiting} forecasts wait "

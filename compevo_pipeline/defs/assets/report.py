@@ -18,8 +18,6 @@ import polars as pl
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import CLEANED, DATASETS, INFERENCE_2026, REPORT, score_keys
 from compevo_pipeline.defs.definition import define_asset
-from compevo_pipeline.sources.common.base import Clock
-from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.storage.runs import Removed, clean
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.results import write_forecasts
@@ -28,7 +26,7 @@ CODE = ("compevo_core/report", "compevo_core/paper/report", "compevo_pipeline/wo
 
 
 def build_site_asset(
-    write_research: Callable[[Deployment, datetime], Mapping[str, Any]],
+    write_research: Callable[[Deployment], Mapping[str, Any]],
     shown: Sequence[dg.AssetKey] = (),
 ) -> dg.AssetsDefinition:
     """Return the asset that writes the pages of the run's mode, after ``shown`` and the scores.
@@ -48,15 +46,12 @@ def build_site_asset(
             "from results and training to ablation and leakage check."
         ),
         kinds={"html", "matplotlib"},
-        version=code_version(*CODE),
+        code=CODE,
     )
     def _site(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        clock: dg.ResourceParam[Clock],
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> dg.MaterializeResult[Any]:
-        now = clock()
-        page, research = write_forecasts(workspace, now), write_research(workspace, now)
+        page, research = write_forecasts(workspace), write_research(workspace)
 
         context.log.info(f"report written to {page}")
         address = workspace.settings.report_url
@@ -140,7 +135,7 @@ def remove_old_runs(
         "newer ones have taken the place of, unused fits, Dagster's records of old runs."
     ),
     kinds={"python"},
-    version=code_version("compevo_pipeline/storage/runs.py"),
+    code=("compevo_pipeline/storage/runs.py",),
     check_specs=[
         dg.AssetCheckSpec(
             FREE_SPACE,
@@ -150,13 +145,11 @@ def remove_old_runs(
     ],
 )
 def cleaned(
-    context: dg.AssetExecutionContext,
-    workspace: dg.ResourceParam[Deployment],
-    clock: dg.ResourceParam[Clock],
+    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
     """Clean the folders of the run's mode."""
     root = workspace.layout.root
-    now = clock()
+    now = workspace.clock()
     removed = [*clean(workspace.layout, now), *remove_old_runs(context.instance, now)]
     # Once Dagster's disk is full, no sensor can record that it looked: nobody would be told.
     homes = (root, Path(context.instance.root_directory))

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 import dagster as dg
 import polars as pl
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, model_validator
 
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import (
@@ -38,26 +38,23 @@ from compevo_pipeline.defs.asset_keys import (
 from compevo_pipeline.defs.definition import (
     DAILY_REFRESH,
     DUCKDB_POOL,
-    NO_SOURCE,
     LaunchConfig,
     define_asset,
     to_dagster,
     translate_errors,
 )
 from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
-from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.nem import NEM_ZONE
-from compevo_pipeline.sources.feeds import Feed, FeedTable
+from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.sources.registry import RegisteredDataset
-from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import embed_nameable
 from compevo_pipeline.work.ingest import (
     DATA_VERSION_TAG,
-    hash_news,
-    hash_series,
-    ingest_feeds,
+    hash_stored,
+    ingest_dataset,
     read_changes,
 )
 from compevo_pipeline.work.next_day import reads_news
@@ -104,31 +101,25 @@ def _read_day(text: str | None, name: str) -> datetime | None:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-class IngestConfig(SpanConfig):
-    """What to read."""
-
-    feeds: list[str] | None = Field(default=None, min_length=1)
-    """feeds to read; left out: all that exist in the run's mode"""
-    since: str | None = None
-    """live mode: first day of a backfill, such as 2026-01-31; left out: what is new since the last
-    run"""
-    until: str | None = None
-    """live mode: the day after the backfill's last day"""
-    tolerate_gaps: bool = False
-    """accept files whose publisher left rows out: their values are missing, and counted as gaps"""
-
-
-def make_ingest_config(feeds: Sequence[Feed]) -> type[IngestConfig]:
+def make_ingest_config(own_feeds: Sequence[Feed]) -> Any:  # noqa: ANN401 - a class for its feeds
     """Return the run configuration of an asset, with its own feeds as choices."""
-    kind: Any = list[Literal[tuple(feed.name for feed in feeds)]]  # type: ignore[misc]  # known when wired
-    note = IngestConfig.model_fields["feeds"].description
-    return create_model(
-        "IngestConfig",
-        __base__=IngestConfig,
-        __doc__=IngestConfig.__doc__,
-        __cls_kwargs__=NO_SOURCE,
-        feeds=(kind | None, Field(default=None, min_length=1, description=note)),
-    )
+    feed_name: Any = Literal[tuple(feed.name for feed in own_feeds)]
+
+    class IngestConfig(SpanConfig):
+        """What to read."""
+
+        feeds: list[feed_name] | None = Field(default=None, min_length=1)
+        """feeds to read; left out: all that exist in the run's mode"""
+        since: str | None = None
+        """live mode: first day of a backfill, such as 2026-01-31; left out: what is new since the
+        last run"""
+        until: str | None = None
+        """live mode: the day after the backfill's last day"""
+        tolerate_gaps: bool = False
+        """accept files whose publisher left rows out: their values are missing, and counted as
+        gaps"""
+
+    return IngestConfig
 
 
 def _define_ingest(
@@ -147,32 +138,29 @@ def _define_ingest(
         **arguments,
     )
     def _ingest(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        feeds: dg.ResourceParam[FeedTable],
-        clock: dg.ResourceParam[Clock],
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> dg.MaterializeResult[Any]:
         # A file on disk does not mend itself: only a live source is worth another try.
         is_live = workspace.data_mode is Mode.LIVE
-        asked_by = list_readers(context.run.tags, workspace) if is_live and dataset == NEWS else ()
-        if asked_by and not reads_news(workspace, asked_by):
-            workspace.news_store().create()
-            unread = {"unread": f"no model of {', '.join(asked_by)} reads news"}
-            return describe_stored(workspace, dataset, {}, unread)
+        is_refresh = context.run.tags.get("compevo/job") == "refresh"
+        if is_live and is_refresh and dataset == NEWS:
+            # The data sets whose models it forecasts with.
+            refreshed = context.run.tags["dataset"]
+            is_inferred = infers(refreshed, workspace.layout)
+            readers = (refreshed, DEFAULT_DATASET) if is_inferred else (refreshed,)
+            if not reads_news(workspace, readers):
+                workspace.news_store().create()
+                unread = {"unread": f"no model of {', '.join(readers)} reads news"}
+                return describe_stored(workspace, dataset, {}, unread)
         with translate_errors(attempt=context.retry_number, retry=is_live):
             config = launch.read(context)
-            selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
+            selected = select_feeds(own_feeds, config.feeds, workspace.data_mode)
             if config.tolerate_gaps:
                 selected = [feed.accept_gaps() for feed in selected]
             unread = {}
             try:
-                counts = ingest_feeds(
-                    workspace,
-                    selected,
-                    dataset,
-                    clock=clock,
-                    log=context.log,
-                    span=config.read_span(),
+                counts = ingest_dataset(
+                    workspace, dataset, selected, log=context.log, span=config.read_span()
                 )
             except _UNREACHABLE as error:
                 # A forecast does not wait for a publisher of news. How old its news may be, if it
@@ -203,26 +191,13 @@ def describe_stored(
         if dataset == NEWS
         else _describe_series(workspace, dataset, counts)
     )
-    version = dg.DataVersion(_hash_stored(workspace, dataset))
+    version = dg.DataVersion(hash_stored(workspace, dataset))
     return dg.MaterializeResult(metadata=shown | dict(notes), data_version=version)
 
 
 def stored_key(dataset: str) -> dg.AssetKey:
     """Return the key of what is stored of a data set, or of the news."""
     return NEWS_ARTICLES if dataset == NEWS else series_key(dataset)
-
-
-def _hash_stored(workspace: Deployment, dataset: str) -> str:
-    return hash_news(workspace) if dataset == NEWS else hash_series(workspace, dataset)
-
-
-def list_readers(tags: Mapping[str, str], workspace: Deployment) -> tuple[str, ...]:
-    """Return the data sets whose models a refresh forecasts with; none for any other run."""
-    if tags.get("compevo/job") != "refresh":
-        return ()
-    dataset = tags["dataset"]
-    is_inferred = infers(dataset, workspace.layout)
-    return (dataset, DEFAULT_DATASET) if is_inferred else (dataset,)
 
 
 def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode) -> list[Feed]:
@@ -265,7 +240,7 @@ def build_series_asset(
         own_feeds,
         description=escape_markdown(declared.description),
         kinds={"polars", "parquet"},
-        version=code_version(*SERIES_CODE),
+        code=SERIES_CODE,
         pool=DUCKDB_POOL if writes_news else None,
     )
 
@@ -342,7 +317,7 @@ def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
             "many feeds carried it."
         ),
         kinds={"duckdb"},
-        version=code_version(*ARTICLES_CODE),
+        code=ARTICLES_CODE,
         pool=DUCKDB_POOL,
         # Of what waits for nothing the last: values come first.
         op_tags={"dagster/priority": "-1"},
@@ -382,7 +357,7 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
         deps=[NEWS_ARTICLES, *series],
         description="A sentence embedding of every title that some window can name.",
         kinds={"numpy", "huggingface"},
-        version=code_version(*EMBEDDINGS_CODE),
+        code=EMBEDDINGS_CODE,
         freshness_policy=DAILY_REFRESH,
         config=EmbeddingConfig,
     )
@@ -425,10 +400,7 @@ class BackfillConfig(SpanConfig):
 # In no pool: it may take days, and what it writes takes turns with others by short locks.
 @dg.op(config_schema=BackfillConfig.schema_of_launch(), out={})
 def fetch_missing(
-    context: dg.OpExecutionContext,
-    workspace: dg.ResourceParam[Deployment],
-    feeds: dg.ResourceParam[FeedTable],
-    clock: dg.ResourceParam[Clock],
+    context: dg.OpExecutionContext, workspace: dg.ResourceParam[Deployment]
 ) -> Iterator[dg.AssetMaterialization]:
     """Fetch and store the months of the span that are missing."""
     config = BackfillConfig.model_validate(context.op_config)
@@ -440,10 +412,9 @@ def fetch_missing(
             backfill(
                 workspace,
                 config.dataset,
-                choose_feeds(feeds, config.dataset, config.feeds),
+                choose_feeds(workspace.feeds(), config.dataset, config.feeds),
                 since=since,
                 until=until,
-                clock=clock,
                 log=context.log,
                 counts=counts,
             )
@@ -459,25 +430,21 @@ def fetch_missing(
                     "mode": workspace.data_mode.value,
                     **shown,
                 },
-                tags={DATA_VERSION_TAG: _hash_stored(workspace, config.dataset)},
+                tags={DATA_VERSION_TAG: hash_stored(workspace, config.dataset)},
             )
 
 
-def build_backfill_job() -> dg.JobDefinition:
-    """Return the job."""
-
-    @dg.job(
-        name="backfill",
-        description=(
-            "Fetch what is missing of a past span from the publishers, month by month. Stopped or "
-            "failed, it goes on where it was when it is launched again."
-        ),
-        tags={"compevo/job": "backfill"},
-    )
-    def _backfill() -> None:
-        fetch_missing()
-
-    return _backfill
+@dg.job(
+    name="backfill",
+    description=(
+        "Fetch what is missing of a past span from the publishers, month by month. Stopped or "
+        "failed, it goes on where it was when it is launched again."
+    ),
+    tags={"compevo/job": "backfill"},
+)
+def backfill_job() -> None:
+    """Fetch what a launch names."""
+    fetch_missing()
 
 
 def build_broken_asset(name: str, message: str) -> dg.AssetsDefinition:
@@ -511,13 +478,11 @@ _MAX_ROWS = 60
         "`backfill` fetches what is missing."
     ),
     kinds={"polars"},
-    version=code_version("compevo_pipeline/work/source_coverage.py"),
+    code=("compevo_pipeline/work/source_coverage.py",),
 )
-def coverage(
-    workspace: dg.ResourceParam[Deployment], clock: dg.ResourceParam[Clock]
-) -> dg.MaterializeResult[Any]:
+def coverage(workspace: dg.ResourceParam[Deployment]) -> dg.MaterializeResult[Any]:
     """Count slots by source and month."""
-    counts = measure_coverage(workspace, clock().date())
+    counts = measure_coverage(workspace)
     troubled = tabulate_files(list_troubled(workspace))
 
     shown = {

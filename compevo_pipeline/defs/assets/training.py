@@ -23,9 +23,9 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.defs.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
 from compevo_pipeline.defs.definition import GPU_POOL, NO_SOURCE, LaunchConfig, define_by_dataset
 from compevo_pipeline.defs.metadata import escape_markdown, sketch_validation
-from compevo_pipeline.defs.resources import LauncherName, Launchers, PodClient
-from compevo_pipeline.launchers.worker import prepare_job
-from compevo_pipeline.storage.code_versions import TRAINING_CODE, code_version
+from compevo_pipeline.defs.resources import LauncherName, Launchers
+from compevo_pipeline.launchers.worker import TrainJob
+from compevo_pipeline.storage.code_versions import TRAINING_CODE, code_version, fits_folder
 from compevo_pipeline.storage.runs import (
     hash_model,
     make_run_name,
@@ -189,13 +189,11 @@ def build_model_asset(
     context: dg.AssetExecutionContext,
     workspace: dg.ResourceParam[Deployment],
     launchers: dg.ResourceParam[Launchers],
-    pod_client: dg.ResourceParam[PodClient],
 ) -> dg.MaterializeResult[Any]:
     """Train the method, or find the run that is trained already."""
     config = TrainConfig.read(context)
     layout = workspace.layout
 
-    folder = layout.windows(dataset)
     windows = read_windows(layout, dataset)
     preset = config.preset_file or config.preset or workspace.settings.preset
     method = choose_name(dataset, config.method, preset)
@@ -216,42 +214,38 @@ def build_model_asset(
     if plan.trained is not None:
         set_current_run(layout, dataset, plan.trained.name)
         return describe_model(workspace, plan.trained, plan.config, choice=plan.sentence)
-    resolved = plan.config
-    # Named by configuration and data: the same training finds its own checkpoints.
-    name = make_run_name(plan.label, resolved, windows)
 
-    news = write_news(workspace, resolved.encoder, windows, log=context.log, to_test=True)
-    run: Path = layout.run(name)
-    version = code_version(*TRAINING_CODE)
-    chosen = config
-    made_by = read_code_version(run) if RunFolder(run).is_finished else None
+    # Named by configuration and data: the same training finds its own checkpoints.
+    run = layout.run(make_run_name(plan.label, plan.config, windows))
+    version, resumes = code_version(*TRAINING_CODE), config.resume
+    is_finished = RunFolder(run).is_finished
+    made_by = read_code_version(run) if is_finished else None
     # A run of the command line keeps no version, and is taken as it is.
     if made_by not in (None, version):
         context.log.warning(
             f"{run.name} was trained by version {made_by} of the code, which is {version} now: it "
             "is trained anew"
         )
-        chosen = config.model_copy(update={"resume": False})
-    is_trained_now = not (RunFolder(run).is_finished and chosen.resume)
+        resumes = False
 
-    job = prepare_job(
-        layout,
-        folder,
-        news,
-        resolved,
-        name,
-        resume=chosen.resume,
-        shard_backbone=chosen.shard_backbone,
+    news = write_news(workspace, plan.config.encoder, windows, log=context.log, to_test=True)
+    job = TrainJob(
+        config=plan.config.to_dict(),
+        windows=str(layout.windows(dataset)),
+        news=str(news or ""),
+        out=str(run),
+        resume=resumes,
+        fits=str(fits_folder(layout)),
+        shard_backbone=config.shard_backbone,
         facts=plan.facts,
     )
-    launcher = launchers.get(config.launcher, config.processes, pod_client)
-    reported = launcher.launch(context, [job])
-    if is_trained_now:
+    reported = launchers.launch(context, [job], config.launcher, config.processes)
+    if not (is_finished and resumes):
         write_code_version(run, version)
 
     # Only a finished run becomes the one that is scored: a failed launch raises above.
-    set_current_run(layout, dataset, name)
-    return describe_model(workspace, run, resolved, **reported)
+    set_current_run(layout, dataset, run.name)
+    return describe_model(workspace, run, plan.config, **reported)
 
 
 def describe_model(

@@ -12,8 +12,7 @@ import polars as pl
 
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.candidates import NewsCutoff
-from compevo_core.data.coverage import find_missing_years
-from compevo_core.data.window import FRAME_SCHEMA, WindowSet, find_holiday_changes, read_hash
+from compevo_core.data.window import FRAME_SCHEMA, WindowSet, read_hash
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, series_key, windows_key
 from compevo_pipeline.defs.definition import DAILY_REFRESH, LaunchConfig, define_by_dataset
@@ -70,25 +69,13 @@ def build_windows_asset(
         )
 
     windows = cut_windows(workspace, dataset, config.news_cutoff)
-    changes = find_holiday_changes(folder, windows.views())
     write_windows(workspace, windows, config.news_cutoff)
 
-    if changes.height:
-        context.log.warning(
-            f"{changes.height} day(s) of {dataset} have another holiday than in the windows "
-            f"before (holidays {HOLIDAYS_VERSION}): models that were trained on them are "
-            "trained anew when they are materialized next"
-        )
     context.log.info(f"{len(windows)} windows of {dataset}, hash {windows.hash[:16]}")
-    shown = metadata.render_table(changes, rows=_MAX_COVERAGE_ROWS)
-    return describe_windows(workspace, windows, changed_holidays=shown)
+    return describe_windows(workspace, windows)
 
 
-def describe_windows(
-    workspace: Deployment,
-    windows: WindowSet,
-    **further: Any,  # noqa: ANN401 - metadata
-) -> dg.MaterializeResult[Any]:
+def describe_windows(workspace: Deployment, windows: WindowSet) -> dg.MaterializeResult[Any]:
     """Return counts by split and subset, what was left out, a preview and one window drawn."""
     manifest = windows.manifest
     folder = workspace.layout.windows(windows.dataset)
@@ -118,7 +105,6 @@ def describe_windows(
         "holidays_version": manifest.get("holidays_version", ""),
         "by_split": metadata.render_counts(manifest["n_by_split"]),
         "coverage": metadata.render_table(pl.DataFrame(covered), rows=_MAX_COVERAGE_ROWS),
-        "missing_years": find_missing_years(coverage),
         "news_choice": metadata.render_table(pl.DataFrame(choice)),
         "by_subset": metadata.render_counts(manifest["n_by_subset"]),
         "left_out": metadata.render_counts(manifest.get("dropped_origins", {})),
@@ -144,7 +130,7 @@ def describe_windows(
         ),
     }
     return dg.MaterializeResult(
-        metadata=shown | further,
+        metadata=shown,
         # Equal windows are equal data, whenever they were cut: assets downstream stay fresh.
         data_version=dg.DataVersion(windows.hash[:32]),
     )

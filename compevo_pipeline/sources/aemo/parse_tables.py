@@ -46,7 +46,7 @@ def parse_price(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
         ``AEMO/TOTALDEMAND/<region>`` in MW and ``AEMO/RRP/<region>`` in AUD/MWh.
     """
     text = read_text(raw.content, raw.name)
-    table = tables.read_table(text, raw.name, PRICE_HEADER, quoting=tables.Quoting.CELLS)
+    table = tables.read_table(text, raw.name, PRICE_HEADER)
     table = convert_columns(table, raw, "SETTLEMENTDATE", ["TOTALDEMAND", "RRP"], "REGION")
     tables.raise_if_duplicates(table, raw.name, ["REGION", "SETTLEMENTDATE"])
 
@@ -76,7 +76,7 @@ def parse_collected(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFram
     """
     text = read_text(raw.content, raw.name)
     first_line = text.partition("\n")[0]
-    first_cells = tuple(tables.split_cells(first_line, quoting=tables.Quoting.CELLS)[:2])
+    first_cells = tuple(tables.split_cells(first_line)[:2])
 
     # read_table compares the rest and names what changed.
     header = next((known for known in _COLLECTIONS if known[:2] == first_cells), None)
@@ -88,9 +88,7 @@ def parse_collected(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFram
         )
 
     (stamp, value), (region, formats) = header[:2], _COLLECTIONS[header]
-    table = tables.read_table(text, raw.name, header, quoting=tables.Quoting.CELLS).with_columns(
-        region=region
-    )
+    table = tables.read_table(text, raw.name, header).with_columns(region=region)
     table = convert_columns(table, raw, stamp, [value], "region", formats)
     tables.raise_if_duplicates(table, raw.name, ["region", stamp])
     if not tolerate_gaps:
@@ -251,11 +249,7 @@ def read_report(
             )
 
     rows = tables.read_rows(
-        "\n".join(lines[2:-1]),
-        raw.name,
-        [*_FRAME_COLUMNS, *published],
-        first_line=3,
-        quoting=tables.Quoting.CELLS,
+        "\n".join(lines[2:-1]), raw.name, [*_FRAME_COLUMNS, *published], first_line=3
     )
     return rows.select(*columns, tables.LINE)
 
@@ -263,7 +257,7 @@ def read_report(
 def read_created(raw: RawFile) -> datetime:
     """Return when AEMO made a report: date and time in its first record, NEM time, as UTC."""
     first_line = read_text(raw.content, raw.name).partition("\n")[0]
-    stamp = " ".join(tables.split_cells(first_line, quoting=tables.Quoting.CELLS)[5:7])
+    stamp = " ".join(tables.split_cells(first_line)[5:7])
     try:
         created = datetime.strptime(stamp, STAMP_FORMATS[0])  # noqa: DTZ007 - NEM time, as published
         return (created - nem.NEM_OFFSET).replace(tzinfo=UTC)
@@ -278,7 +272,7 @@ def _read_column_names(
     lines: Sequence[str], file_name: str, table: tuple[str, str], wanted: Sequence[str]
 ) -> list[str]:
     """Return the column names of the ``I`` record in line 2."""
-    record = tables.split_cells(lines[1], quoting=tables.Quoting.CELLS) if len(lines) > 1 else []
+    record = tables.split_cells(lines[1]) if len(lines) > 1 else []
     # Four cells frame the record, so a table with one column has five.
     if len(record) < 5 or record[0] != "I" or tuple(record[1:3]) != table:
         raise SchemaDrift(

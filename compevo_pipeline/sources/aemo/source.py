@@ -17,13 +17,7 @@ from compevo_core.data.series import validate_series
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.aemo import parse_operational, parse_tables
 from compevo_pipeline.sources.aemo.names import REPORTS, read_periods
-from compevo_pipeline.sources.common.base import (
-    Clock,
-    Mode,
-    RawFile,
-    read_downloads,
-    read_sample_files,
-)
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.tables import check_periods
 
 log = logging.getLogger(__name__)
@@ -101,11 +95,8 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
 def _read_product(
     product: str, mode: Mode, archive: Path | None, clock: Clock
 ) -> Iterator[RawFile]:
-    if mode is Mode.SAMPLE:
-        yield from read_sample_files(product)
-    else:
-        folder, files = PRODUCTS[product].folder or product, PRODUCTS[product].files
-        yield from read_downloads(archive, folder, files, source=product, clock=clock)
+    folder, files = PRODUCTS[product].folder or product, PRODUCTS[product].files
+    return read_product(mode, archive, clock, source=product, folder=folder, files=files)
 
 
 read_operational_files = functools.partial(_read_product, OPERATIONAL)

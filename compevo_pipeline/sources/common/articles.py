@@ -16,7 +16,7 @@ import polars as pl
 from compevo_core.data.news import availability_expr, derive_article_id, validate_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import SchemaDrift, SourceTransient
-from compevo_pipeline.sources.common.base import Counts, RawFile
+from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import clean_text
 
 MAX_UNREADABLE_SHARE = 0.1
@@ -29,30 +29,11 @@ class EmptyNewsAnswer(SourceTransient):
     """A news answer without a single record: a rate limit or a failure, not the absence of news."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewsReport(Counts):
-    """Counts of reading news files."""
-
-    files: int = 0  # files read, empty ones included
-    empty_answers: int = 0  # files without a record
-    records: int = 0  # records in the files
-    articles: int = 0  # articles after removal of duplicates within a file
-    untitled: int = 0  # records left out because they have no title
-    # Records left out because address, time or headline is not what it should be.
-    unreadable: int = 0
-    repairs: int = 0  # repairs that the JSON needed
-    replaced_bytes: int = 0  # bytes that were not UTF-8
-
-    def describe_losses(self) -> dict[str, int]:
-        """Return the counts of what was read and is not stored as it came, by words for people."""
-        return {
-            "empty answers": self.empty_answers,
-            "records": self.records,
-            "without a title": self.untitled,
-            "unreadable": self.unreadable,
-            "repairs": self.repairs,
-            "bytes replaced": self.replaced_bytes,
-        }
+LOSSES = (
+    *("empty answers", "records", "without a title"),
+    *("unreadable", "repairs", "bytes replaced"),
+)
+"""What is counted of every publisher's news files beyond ``files`` and ``articles``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

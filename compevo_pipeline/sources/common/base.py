@@ -110,14 +110,10 @@ class RawFile:
         return f"{self.mode}:{self.source}/{self.name}"
 
 
-def find_archive_files(
-    archive: Path | None, folder: str, *patterns: str, is_anywhere: bool = False
-) -> list[Path]:
-    """Return the sorted files that match one of ``patterns`` in ``archive/folder``.
+def find_archive_files(archive: Path | None, folder: str, *patterns: str) -> list[Path]:
+    """Return the sorted files anywhere below ``archive/folder`` whose name fits a pattern.
 
-    With ``is_anywhere`` they may be in any folder below it, and case does not matter.
-
-    SourceAbsent if no archive folder was given, or nothing in it matches.
+    Case does not matter. SourceAbsent if no archive folder was given, or no name fits.
     """
     wanted = f"{folder}/{' or '.join(patterns)}"
     if archive is None:
@@ -125,13 +121,12 @@ def find_archive_files(
             f"archive mode needs a folder with {wanted}: set COMPEVO_ARCHIVE to the archive's root"
         )
 
-    paths = {path for pattern in patterns for path in (archive / folder).glob(pattern)}
-    if is_anywhere:
-        lowered = [pattern.lower() for pattern in patterns]
-        below = (archive / folder).glob("**/*")
-        paths = {p for p in below if any(fnmatchcase(p.name.lower(), name) for name in lowered)}
-
-    files = sorted(path for path in paths if path.is_file())
+    lowered = [pattern.lower() for pattern in patterns]
+    files = sorted(
+        path
+        for path in (archive / folder).rglob("*")
+        if path.is_file() and any(fnmatchcase(path.name.lower(), name) for name in lowered)
+    )
     if not files:
         raise SourceAbsent(
             f"no file {wanted} under {archive}: check COMPEVO_ARCHIVE, or run in sample mode"
@@ -139,28 +134,13 @@ def find_archive_files(
     return files
 
 
-def read_downloads(
-    archive: Path | None, folder: str, patterns: Sequence[str], *, source: str, clock: Clock
-) -> Iterator[RawFile]:
-    """Yield what the files anywhere below ``archive/folder`` hold whose name fits a pattern.
-
-    Publishers' downloads differ in capitals, folders and packing, and none of them counts: a plain
-    file is one, a zip of zips or a tar several.
-
-    SourceAbsent if no archive folder was given, or no name fits; SourceTransient or SchemaDrift if
-    a file cannot be unpacked.
-    """
-    for path in find_archive_files(archive, folder, *patterns, is_anywhere=True):
-        for member in read_members(path):
-            yield read_archive_file(path, Path(archive or ""), member, source=source, clock=clock)
-
-
 def read_archive_file(
     path: Path, archive: Path, member: Member | None = None, *, source: str, clock: Clock
 ) -> RawFile:
     """Read one file below the ``archive`` root, decompressing ``.gz``, or wrap a member of it."""
-    name, content = member or (path.name.removesuffix(".gz"), read_unpacked(path))
-    inside = f"!{name}" if member else ""
+    plain_name = path.name.removesuffix(".gz")
+    name, content = member or (plain_name, read_unpacked(path))
+    inside = f"!{name}" if name != plain_name else ""
     return RawFile(
         source=source,
         name=name,
@@ -210,13 +190,17 @@ def read_product(
 ) -> Iterator[RawFile]:
     """Yield the files of one product in sample or archive mode.
 
-    A pattern of ``files`` that fits none in ``archive/folder`` costs nothing where others do.
+    In an archive these are the files anywhere below ``folder`` whose name fits a pattern of
+    ``files``. Publishers' downloads differ in capitals, folders and packing, and none of them
+    counts: a plain file is one, a zip of zips or a tar several.
 
-    SourceAbsent if the archive has no file of the product.
+    SourceAbsent if the archive has no file of the product; SourceTransient or SchemaDrift if one
+    cannot be unpacked.
     """
     if mode is Mode.SAMPLE:
         yield from read_sample_files(source)
         return
 
     for path in find_archive_files(archive, folder, *files):
-        yield read_archive_file(path, path.parents[1], source=source, clock=clock)
+        for member in read_members(path):
+            yield read_archive_file(path, Path(archive or ""), member, source=source, clock=clock)

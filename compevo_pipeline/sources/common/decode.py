@@ -17,6 +17,7 @@ import io
 import json
 import lzma
 import re
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -67,7 +68,6 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
-_BYTES_PER_PART = 2**17  # stays in the cache of a core
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZIP_MAGIC = b"PK\x03\x04"
 
@@ -133,19 +133,11 @@ def read_text(content: bytes, name: str) -> str:
 
 def decode_lossy(content: bytes) -> tuple[str, int]:
     """Decode UTF-8 with bad bytes replaced by U+FFFD; return the text and the number of them."""
-    text, replaced = decode_line_lossy(content.removeprefix(UTF8_BOM))
-    return text.replace("\r\n", "\n"), replaced
-
-
-def decode_line_lossy(content: bytes) -> tuple[str, int]:
-    """Decode as :func:`decode_lossy` does, but keep byte-order mark and line ends."""
-    try:
-        return content.decode(), 0
-    except UnicodeDecodeError:
-        text = content.decode(errors="replace")
-
+    content = content.removeprefix(UTF8_BOM)
+    text = content.decode(errors="replace")
     # Replacement characters that the publisher sent himself are not counted.
-    return text, text.count(_REPLACEMENT) - content.count(_REPLACEMENT.encode())
+    replaced = text.count(_REPLACEMENT) - content.count(_REPLACEMENT.encode())
+    return text.replace("\r\n", "\n"), replaced
 
 
 def read_json(content: bytes, name: str) -> object:
@@ -246,81 +238,39 @@ def read_members(path: Path) -> Iterator[Member]:
 def gunzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> bytes:
     """Decompress one gzip stream of at most ``cap`` bytes; ``name`` is for messages."""
     raise_if_html(content, name)
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
-            # One byte more than allowed is enough to know, and a decompression bomb ends there.
-            unpacked = stream.read(cap + 1)
-    except EOFError as error:
-        raise SourceTransient(
-            f"{name}: the gzip stream is truncated after {len(content)} bytes; "
-            "fetch or copy the file again"
-        ) from error
-    except (zlib.error, OSError) as error:
-        if content.startswith(_GZIP_MAGIC):
-            raise SourceTransient(
-                f"{name}: the gzip stream is damaged ({error}); fetch or copy the file again"
-            ) from error
+    if not content.startswith(_GZIP_MAGIC):
         raise SchemaDrift(
             f"{name}: not a gzip file (first bytes {content[:8]!r}); check what the publisher sent"
-        ) from error
-
-    _check_cap(len(unpacked), cap, name)
-    return unpacked
+        )
+    with _translate_damage(name, "gzip stream"), gzip.open(io.BytesIO(content)) as stream:
+        # One byte more than allowed is enough to know, and a decompression bomb ends there.
+        return _check_cap(stream.read(cap + 1), cap, name)
 
 
 def unzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
     """Yield the files of a zip in name order, at most ``cap`` decompressed bytes in all."""
-    with _open_zip(content, name) as (bundle, files):
-        room = cap
+    raise_if_html(content, name)
+    with _translate_damage(name, "zip"), zipfile.ZipFile(io.BytesIO(content)) as bundle:
+        files = [info for info in bundle.infolist() if not info.is_dir()]
+        # Before the first member is read: one bad path rejects the whole archive.
         for info in files:
+            check_member_path(info.filename, name)
+
+        room = cap
+        for info in sorted(files, key=lambda info: info.filename):
             with bundle.open(info) as stream:
-                data = stream.read(room + 1)
-            # The cap is for the whole archive: many small members make a bomb too.
-            _check_cap(len(data), room, f"{name}!{info.filename}")
+                # The cap is for the whole archive: many small members make a bomb too.
+                data = _check_cap(stream.read(room + 1), room, f"{name}!{info.filename}")
             room -= len(data)
             yield info.filename, data
 
 
-def stream_only_member(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[bytes]:
-    """Yield the one file of a zip in parts, which take less memory and time than the whole.
-
-    A damaged end is noticed when it comes: discard what was made of earlier parts then.
-    """
-    with _open_zip(content, name) as (bundle, files):
-        if len(files) != 1:
-            raise SchemaDrift(f"{name}: holds {len(files)} files instead of one; fetch it again")
-
-        size = 0
-        with bundle.open(files[0]) as stream:
-            while part := stream.read(_BYTES_PER_PART):
-                size += len(part)
-                _check_cap(size, cap, f"{name}!{files[0].filename}")
-                yield part
-
-
-@contextmanager
-def _open_zip(content: bytes, name: str) -> Iterator[tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]]:
-    """Open a zip with its files in name order; translate its errors, also while it is read."""
-    raise_if_html(content, name)
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as bundle:
-            files = [info for info in bundle.infolist() if not info.is_dir()]
-            files.sort(key=lambda info: info.filename)
-
-            # Before the first member is read: one bad path rejects the whole archive.
-            for info in files:
-                check_member_path(info.filename, name)
-            yield bundle, files
-    except (RuntimeError, NotImplementedError) as error:
-        # zipfile has no better class for a password or an unknown method.
-        raise SchemaDrift(
-            f"{name}: the zip is encrypted or packed by an unknown method ({error}); "
-            "publishers send neither: fetch it again, or unpack it and pack it plainly"
-        ) from error
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError) as error:
-        raise SourceTransient(
-            f"{name}: the zip is damaged or truncated ({error}); fetch or copy the file again"
-        ) from error
+def unzip_only(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> bytes:
+    """Return the one file of a zip."""
+    members = list(unzip(content, name, cap))
+    if len(members) != 1:
+        raise SchemaDrift(f"{name}: holds {len(members)} files instead of one; fetch it again")
+    return members[0][1]
 
 
 def unzip_nested(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
@@ -332,47 +282,65 @@ def unzip_nested(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> It
             yield member, data
             continue
 
-        inner_name = f"{name}!{member}"
         # One room for all: many small zips make a bomb too.
-        for inner, inner_data in unzip(data, inner_name, room):
+        for inner, inner_data in unzip(data, f"{name}!{member}", room):
             room -= len(inner_data)
             if inner_data.startswith(_ZIP_MAGIC):
                 raise SchemaDrift(
-                    f"{inner_name}!{inner}: a zip in a zip in a zip is never unpacked; unpack the "
-                    "outer one"
+                    f"{name}!{member}!{inner}: a zip in a zip in a zip is never unpacked; unpack "
+                    "the outer one"
                 )
             yield inner, inner_data
 
 
 def untar(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
     """Yield the regular files of a tar or tar.gz of at most ``cap`` bytes, in name order."""
-    import tarfile
-
     raise_if_html(content, name)
     plain = gunzip(content, name, cap) if content.startswith(_GZIP_MAGIC) else content
 
     members: list[Member] = []
-    try:
-        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as bundle:
-            for info in bundle:
-                check_member_path(info.name, name)
-                if info.isdir():
-                    continue
-
-                stream = bundle.extractfile(info) if info.isreg() else None
-                if stream is None:
-                    raise SchemaDrift(
-                        f"{name}!{info.name}: a link or device in a data archive is never "
-                        "unpacked; fetch the archive again"
-                    )
+    with (
+        _translate_damage(name, "tar"),
+        tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as bundle,
+    ):
+        for info in bundle:
+            check_member_path(info.name, name)
+            stream = bundle.extractfile(info) if info.isreg() else None
+            if stream is not None:
                 members.append((info.name, stream.read()))
-    except tarfile.TarError as error:
-        raise SourceTransient(
-            f"{name}: the tar is damaged or truncated ({error}); fetch or copy the file again"
-        ) from error
+            elif not info.isdir():
+                raise SchemaDrift(
+                    f"{name}!{info.name}: a link or device in a data archive is never unpacked; "
+                    "fetch the archive again"
+                )
 
     # In name order, like unzip: the order inside an archive is the packer's accident.
     yield from sorted(members)
+
+
+@contextmanager
+def _translate_damage(name: str, form: str) -> Iterator[None]:
+    """Turn what the standard library raises of a packed file into this project's errors."""
+    try:
+        yield
+    except (RuntimeError, NotImplementedError) as error:
+        # zipfile has no better class for a password or an unknown method.
+        raise SchemaDrift(
+            f"{name}: the {form} is encrypted or packed by an unknown method ({error}); "
+            "publishers send neither: fetch it again, or unpack it and pack it plainly"
+        ) from error
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        OSError,
+        EOFError,
+        ValueError,
+        tarfile.TarError,
+    ) as error:
+        raise SourceTransient(
+            f"{name}: the {form} is damaged or truncated ({error}); fetch or copy the file again"
+        ) from error
 
 
 def check_member_path(member: str, name: str) -> None:
@@ -392,8 +360,9 @@ def check_member_path(member: str, name: str) -> None:
         )
 
 
-def _check_cap(size: int, cap: int, name: str) -> None:
-    if size > cap:
+def _check_cap(data: bytes, cap: int, name: str) -> bytes:
+    if len(data) > cap:
         raise SchemaDrift(
             f"{name}: unpacks to more than {cap} bytes; raise the cap if the file is genuine"
         )
+    return data

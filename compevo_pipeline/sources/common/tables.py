@@ -14,7 +14,6 @@ import csv
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum, auto
 from zoneinfo import ZoneInfo
 
 import polars as pl
@@ -38,15 +37,6 @@ _SHOWN_CHARACTERS = 60
 _SHOWN_COLUMNS = 6
 
 
-class Quoting(Enum):
-    """Whether a publisher puts cells in double quotes."""
-
-    NONE = auto()  # A quote is a character like any other
-    CELLS = auto()  # cells may be quoted, but none holds a line break
-    LINES = auto()
-    """Quoted cells may hold line breaks; line numbers then need a second, slower pass."""
-
-
 def stack_files(raws: Sequence[RawFile], read: Callable[[RawFile], pl.DataFrame]) -> pl.DataFrame:
     """Stack the tables of one or more files, so that they are converted and checked at once.
 
@@ -68,7 +58,7 @@ def stack_files(raws: Sequence[RawFile], read: Callable[[RawFile], pl.DataFrame]
 
 
 def read_table(
-    text: str, file_name: str, header: Sequence[str], *, quoting: Quoting = Quoting.NONE
+    text: str, file_name: str, header: Sequence[str], *, spans_lines: bool = False
 ) -> pl.DataFrame:
     r"""Read a table whose first line must be ``header``, as columns of text and :data:`LINE`.
 
@@ -77,8 +67,8 @@ def read_table(
     first_line, _, body = text.partition("\n")
 
     # Checked first: with another header every later message would mislead.
-    check_header(split_cells(first_line, quoting=quoting), file_name, header)
-    return read_rows(body, file_name, header, first_line=2, quoting=quoting)
+    check_header(split_cells(first_line), file_name, header)
+    return read_rows(body, file_name, header, first_line=2, spans_lines=spans_lines)
 
 
 def read_rows(
@@ -88,9 +78,11 @@ def read_rows(
     *,
     first_line: int = 1,
     separator: str = ",",
-    quoting: Quoting = Quoting.NONE,
+    spans_lines: bool = False,
 ) -> pl.DataFrame:
     """Read rows without a header; ``first_line`` is the number of their first line in the file.
+
+    Cells may be quoted, and only with ``spans_lines`` hold line breaks.
 
     Returns:
         One text column for each of ``columns``, and :data:`LINE`.
@@ -109,7 +101,7 @@ def read_rows(
             "rename one or fetch the file again"
         )
 
-    if quoting is Quoting.NONE or '"' not in text:
+    if '"' not in text:
         rows = pl.DataFrame({"cells": lines}).with_row_index(LINE, offset=first_line)
         rows = rows.with_columns(pl.col("cells").str.split(separator))
 
@@ -121,14 +113,11 @@ def read_rows(
         return rows.with_columns(pl.col("cells").list.to_struct(fields=list(columns))).unnest(
             "cells"
         )
-    return _read_quoted_rows(lines, file_name, columns, first_line, separator, quoting)
+    return _read_quoted_rows(lines, file_name, columns, first_line, separator, spans_lines)
 
 
-def split_cells(line: str, separator: str = ",", quoting: Quoting = Quoting.NONE) -> list[str]:
+def split_cells(line: str, separator: str = ",") -> list[str]:
     """Split one line into its cells; a line that breaks the rules of quoting is one cell."""
-    if quoting is Quoting.NONE:
-        return line.split(separator)
-
     try:
         return next(csv.reader([line], delimiter=separator), [])
     except csv.Error:
@@ -287,7 +276,7 @@ def _read_quoted_rows(
     columns: Sequence[str],
     first_line: int,
     separator: str,
-    quoting: Quoting,
+    spans_lines: bool,
 ) -> pl.DataFrame:
     # Not polars' reader: it counts no lines, and reads a short row as empty last cells.
     reader = csv.reader([f"{line}\n" for line in lines], delimiter=separator)
@@ -296,8 +285,8 @@ def _read_quoted_rows(
     start = 0
     try:
         for cells in reader:
-            spans_lines = quoting is Quoting.CELLS and reader.line_num > start + 1
-            if len(cells) != len(columns) or spans_lines:
+            is_broken = reader.line_num > start + 1 and not spans_lines
+            if len(cells) != len(columns) or is_broken:
                 raise _ragged_row(
                     file_name, first_line + start, len(cells), len(columns), lines[start]
                 )

@@ -401,7 +401,7 @@ def _fetch_span(
         return
 
     try:
-        records = parse_doc(raw)[1].records
+        records = parse_doc(raw)[1]["records"]
     except SourceError as error:
         # Not kept as an answer, so that the next refresh asks again.
         live.ledger.reject(source, name, f"{type(error).__name__}: {error}")

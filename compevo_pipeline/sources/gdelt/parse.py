@@ -13,10 +13,10 @@ had seen its pages; a publication time inside may be wrong or in another zone, s
 as available at the later of the two.
 """
 
-import codecs
 import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -28,19 +28,17 @@ from compevo_pipeline.errors import Throttled
 from compevo_pipeline.sources.common.articles import (
     EmptyNewsAnswer,
     NewsRecord,
-    NewsReport,
     build_article_frame,
     is_web_address,
     raise_if_unreadable,
 )
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import (
-    decode_line_lossy,
     decode_lossy,
     gunzip,
     parse_json,
     read_title,
-    stream_only_member,
+    unzip_only,
 )
 
 GKG_COLUMNS = 27
@@ -95,7 +93,7 @@ _ARTICLE_LIST = _Layout("articles", "seendate", "domain", "sourcecountry")
 _STORED_POLL = _Layout("events", "timestamp", "source_name", "")
 
 
-def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
+def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse one answer into ``ARTICLE_SCHEMA``, with counts.
 
     Raises:
@@ -112,57 +110,43 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     # Counted by record: the JSON's lines are not the articles'.
     rows = [(number, _read_doc_entry(entry, layout)) for number, entry in enumerate(entries, 1)]
     expected = "an article with url, seendate and a headline (counted in records)"
-    counts = NewsReport(repairs=repairs, replaced_bytes=replaced)
+    counts = Counter({"repairs": repairs, "bytes replaced": replaced})
     return _build_articles(rows, raw, fetched_at, expected, counts)
 
 
-def parse_gkg(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
+def parse_gkg(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse a GKG file into ``ARTICLE_SCHEMA``; count rows without a title and leave them out."""
-    file_time = read_file_time(raw.name)
-    parts = (
-        stream_only_member(raw.content, raw.name, MAX_BULK_BYTES)
-        if raw.name.endswith(".zip")
-        else [raw.content]
-    )
-
-    rows: list[_Row] = []
-    replaced = 0
-    for line, content in _number_rows(parts):
-        text, replaced_here = decode_line_lossy(content)
-        replaced += replaced_here
-        rows.append((line, _read_gkg_row(text.split("\t"), file_time)))
-
-    counts = NewsReport(replaced_bytes=replaced)
-    return _build_articles(rows, raw, raw.fetched_at, "a GKG row", counts)
+    packed = raw.name.endswith(".zip")
+    content = unzip_only(raw.content, raw.name, MAX_BULK_BYTES) if packed else raw.content
+    return _parse_lines(raw, content, _read_gkg_row, "a GKG row")
 
 
-def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
+def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse a GAL file into ``ARTICLE_SCHEMA``.
 
     ``seen_at`` is the file's timestamp, ``published_at`` the record's date.
     """
-    is_packed = raw.name.endswith(".gz")
-    content = gunzip(raw.content, raw.name, MAX_BULK_BYTES) if is_packed else raw.content
-    text, replaced = decode_lossy(content)
+    packed = raw.name.endswith(".gz")
+    content = gunzip(raw.content, raw.name, MAX_BULK_BYTES) if packed else raw.content
+    return _parse_lines(raw, content, _read_gal_line, "a GAL article")
+
+
+def _parse_lines(
+    raw: RawFile,
+    content: bytes,
+    read: Callable[[str, datetime], tuple[NewsRecord | None, int]],
+    expected: str,
+) -> tuple[pl.DataFrame, Counter[str]]:
+    """Parse a file of one record a line; ``read`` returns a record and its number of repairs."""
     file_time = read_file_time(raw.name)
-
-    rows: list[_Row] = []
-    total_repairs = 0
+    text, replaced = decode_lossy(content)
     # Not str.splitlines: titles hold vertical tabs and Unicode line separators.
-    for line, row in enumerate(text.split("\n"), 1):
-        if row:
-            try:
-                # Lines of a JSON array that was written line by line end in a comma.
-                entry, repairs = load_json(row.rstrip().rstrip(","), raw.name)
-            except SchemaDrift:
-                entry, repairs = {}, 0
-            if not isinstance(entry, dict):
-                entry, repairs = {}, 0
-            total_repairs += repairs
-            rows.append((line, _read_gal_entry(entry, file_time)))
+    lines = [(line, read(row, file_time)) for line, row in enumerate(text.split("\n"), 1) if row]
 
-    counts = NewsReport(repairs=total_repairs, replaced_bytes=replaced)
-    return _build_articles(rows, raw, raw.fetched_at, "a GAL article", counts)
+    rows = [(line, record) for line, (record, _) in lines]
+    repairs = sum(count for _, (_, count) in lines)
+    counts = Counter({"repairs": repairs, "bytes replaced": replaced})
+    return _build_articles(rows, raw, raw.fetched_at, expected, counts)
 
 
 def read_file_time(name: str) -> datetime:
@@ -299,32 +283,9 @@ def _read_doc_entry(entry: object, layout: _Layout) -> NewsRecord | None:
     )
 
 
-def _number_rows(parts: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of a file that comes in parts, with their lines; empty rows are left out."""
-    for line, row in enumerate(_split_rows(parts), 1):
-        content = row.removeprefix(codecs.BOM_UTF8) if line == 1 else row
-        if content:
-            yield line, content
-
-
-def _split_rows(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield what newlines end, and what follows the last one."""
-    begun: list[bytes] = []
-    for part in parts:
-        if b"\n" not in part:
-            begun.append(part)
-            continue
-
-        rows = b"".join([*begun, part]).split(b"\n")
-        begun = [rows.pop()]
-        for row in rows:
-            yield row.removesuffix(b"\r")
-    yield b"".join(begun)
-
-
 def _build_articles(
-    rows: Sequence[_Row], raw: RawFile, fetched_at: datetime, expected: str, counts: NewsReport
-) -> tuple[pl.DataFrame, NewsReport]:
+    rows: Sequence[_Row], raw: RawFile, fetched_at: datetime, expected: str, counts: Counter[str]
+) -> tuple[pl.DataFrame, Counter[str]]:
     """Build the articles of a file from its numbered records, of which None is an unreadable one.
 
     A record without a title is left out.
@@ -339,59 +300,62 @@ def _build_articles(
 
     records = [record for _, record in rows if record is not None and record.title]
     frame = build_article_frame(records, raw, fetched_at)
-    return frame, counts + NewsReport(
-        files=1,
-        records=len(rows),
-        articles=frame.height,
-        untitled=len(rows) - len(records) - len(unreadable),
-        unreadable=len(unreadable),
+    counts.update(
+        {
+            "files": 1,
+            "records": len(rows),
+            "articles": frame.height,
+            "without a title": len(rows) - len(records) - len(unreadable),
+            "unreadable": len(unreadable),
+        }
     )
+    return frame, counts
 
 
-def _read_gkg_row(cells: list[str], file_time: datetime) -> NewsRecord | None:
+def _read_gkg_row(row: str, file_time: datetime) -> tuple[NewsRecord | None, int]:
     """Return the article of a row; None where it is not the row of a web page."""
+    cells = row.split("\t")
     if len(cells) < GKG_COLUMNS or cells[_COLLECTION] != _WEB_COLLECTION:
-        return None
-    row_time = _read_stamp(cells[_DATE]) if is_web_address(cells[_ADDRESS]) else None
+        return None, 0
+    row_time = parse_utc(cells[_DATE], _STAMP) if is_web_address(cells[_ADDRESS]) else None
     match = _TITLE.search(cells[_EXTRAS])
     title = read_title(html.unescape(match[1]) if match else None)
     if row_time is None or title is None or abs(row_time - file_time) > _FARTHEST_ROW:
-        return None
+        return None, 0
 
     published = _PUBLISHED.search(cells[_EXTRAS])
     code = _SOURCE_LANGUAGE.search(cells[_TRANSLATION])
     # Only translated rows name the language they were translated from.
     language = code[1] if code else "eng"
-    return NewsRecord(
+    record = NewsRecord(
         url=cells[_ADDRESS],
         title=title,
         domain=cells[_SITE],
         language=_LANGUAGES.get(language, language),
-        published_at=_read_stamp(published[1]) if published else None,
+        published_at=parse_utc(published[1], _STAMP) if published else None,
         # A row stamped after its file, or before it: the later time is the safe one.
         seen_at=max(row_time, file_time),
     )
+    return record, 0
 
 
-def _read_stamp(text: str) -> datetime | None:
-    """Return the time of fourteen digits, as ``parse_utc`` does, in a tenth of its time."""
-    if len(text) != _STAMP_DIGITS or not text.isascii() or not text.isdigit():
-        return parse_utc(text, _STAMP)
+def _read_gal_line(line: str, seen_at: datetime) -> tuple[NewsRecord | None, int]:
+    """Return the article of a line and the repairs of its JSON; None where it is no article."""
     try:
-        return datetime.fromisoformat(f"{text[:8]}T{text[8:]}").replace(tzinfo=UTC)
-    except ValueError:
-        return None
-
-
-def _read_gal_entry(entry: dict[str, Any], seen_at: datetime) -> NewsRecord | None:
+        # Lines of a JSON array that was written line by line end in a comma.
+        entry, repairs = load_json(line.rstrip().rstrip(","), "a line")
+    except SchemaDrift:
+        return None, 0
+    if not isinstance(entry, dict):
+        return None, 0
     # GDELT's times are UTC where they name no zone.
     published_at = _read_iso(entry.get("date"), UTC)
     title = read_title(entry.get("title"))
     if published_at is None or title is None or not is_web_address(entry.get("url")):
-        return None
+        return None, repairs
 
     language = str(entry.get("lang") or "")
-    return NewsRecord(
+    record = NewsRecord(
         url=entry["url"],
         title=title,
         body=str(entry.get("desc") or ""),
@@ -400,6 +364,7 @@ def _read_gal_entry(entry: dict[str, Any], seen_at: datetime) -> NewsRecord | No
         published_at=published_at,
         seen_at=seen_at,
     )
+    return record, repairs
 
 
 def _read_iso(text: object, zone: tzinfo | None = None) -> datetime | None:

@@ -6,9 +6,10 @@ does not: the formats (``gdelt.parse``), fetching (``gdelt.live``), which candid
 have (``compevo_core.data.news``).
 """
 
+import contextlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -24,9 +25,9 @@ from compevo_core.data.news import (
     is_in_language,
     is_of_country,
 )
-from compevo_core.errors import ConfigError, SchemaDrift
+from compevo_core.errors import ConfigError, SchemaDrift, SourceAbsent
 from compevo_core.runtime.files import read_toml
-from compevo_pipeline.sources.common.articles import EmptyNewsAnswer, NewsReport
+from compevo_pipeline.sources.common.articles import LOSSES, EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import (
     Clock,
     Mode,
@@ -163,12 +164,20 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
             # Members have the same names in every tar: the day in front keeps their labels apart.
             name = f"{path.name.removesuffix('.tar.gz')}_{member.replace('/', '_')}"
             yield read_archive_file(
-                path, path.parents[1], (name, content), source=DOC_SOURCE, clock=clock
+                path, Path(archive or ""), (name, content), source=DOC_SOURCE, clock=clock
             )
-    yield from _read_single_files(archive, clock)
+    # Single stored answers, the empty ones too (they are counted), and bulk files.
+    patterns = {
+        DOC_SOURCE: (DOC_FOLDER, ("*.json",)),
+        BULK_SOURCE: (BULK_FOLDER, [f"*{suffix}" for suffix in (*GAL_SUFFIXES, *GKG_SUFFIXES)]),
+    }
+    for source, (folder, files) in patterns.items():
+        with contextlib.suppress(SourceAbsent):
+            for path in find_archive_files(archive, folder, *files):
+                yield read_archive_file(path, Path(archive or ""), source=source, clock=clock)
 
 
-def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
+def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse any GDELT file into ``ARTICLE_SCHEMA``, with counts.
 
     Raises:
@@ -180,17 +189,17 @@ def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     """
     # The bulk names first: .gal.json ends in .json too.
     if raw.name.endswith(GAL_SUFFIXES):
-        frame, report = parse_gal(raw)
+        frame, counts = parse_gal(raw)
     elif raw.name.endswith(GKG_SUFFIXES):
-        frame, report = parse_gkg(raw)
+        frame, counts = parse_gkg(raw)
     elif raw.name.endswith(".json"):
-        frame, report = parse_doc(raw)
+        frame, counts = parse_doc(raw)
     else:
         raise SchemaDrift(
             f"{raw.name}: not a DOC answer (.json), a GAL file (.gal.json.gz) or a GKG file "
             "(.gkg.csv.zip); rename it"
         )
-    return check_periods(frame, [raw], read_periods), report
+    return check_periods(frame, [raw], read_periods), counts
 
 
 def read_periods(raw: RawFile) -> list[Period]:
@@ -211,7 +220,7 @@ def read_periods(raw: RawFile) -> list[Period]:
 
 def parse_all(
     raws: Iterable[RawFile], queries: NewsQueries | None = None
-) -> tuple[pl.DataFrame, NewsReport]:
+) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse many files into one frame without duplicates; count the empty answers.
 
     The 15-minute files hold the news of the whole world: of those fetched live only articles that
@@ -221,25 +230,25 @@ def parse_all(
     :func:`parse_counted` raises.
     """
     frames: list[pl.DataFrame] = []
-    total = NewsReport()
+    total = Counter(dict.fromkeys(LOSSES, 0))
     for raw in raws:
         try:
-            frame, report = parse_counted(raw)
+            frame, counts = parse_counted(raw)
         except EmptyNewsAnswer:
             # One empty poll among many is normal; only nothing but empty polls is a failure.
-            total += NewsReport(files=1, empty_answers=1)
+            total.update({"files": 1, "empty answers": 1})
             continue
 
         if queries is not None and raw.mode is Mode.LIVE:
             if _is_bulk(raw.name):
                 frame = queries.keep_concerned(frame)
-            report = replace(report, articles=frame.height)
+            counts["articles"] = frame.height
         frames.append(frame)
-        total += report
+        total.update(counts)
 
     if not frames:
         raise EmptyNewsAnswer(
-            f"none of {total.files} news files held an article; this is a failure, not a day "
+            f"none of {total['files']} news files held an article; this is a failure, not a day "
             "without news: try later"
         )
     return deduplicate_articles(pl.concat(frames)), total
@@ -252,25 +261,11 @@ def parse_concerned(
 
     Of near-identical headlines the first is kept, where any news was fetched live.
     """
-    frame, report = parse_all(raws, read_queries(news_queries))
+    frame, counts = parse_all(raws, read_queries(news_queries))
     if frame["source"].str.starts_with(f"{Mode.LIVE}:").any():
         frame = drop_near_identical(frame)
-    return frame, report.describe_losses()
+    return frame, {name: counts[name] for name in LOSSES}
 
 
 def _is_bulk(name: str) -> bool:
     return name.endswith((*GAL_SUFFIXES, *GKG_SUFFIXES))
-
-
-def _read_single_files(archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield single stored answers, the empty ones too (they are counted), and bulk files."""
-    if archive is None:
-        return
-
-    folder = archive / DOC_FOLDER
-    for path in [*sorted(folder.glob("*/*.json")), *sorted(folder.glob("*.json"))]:
-        yield read_archive_file(path, archive, source=DOC_SOURCE, clock=clock)
-
-    for path in sorted((archive / BULK_FOLDER).glob("*.g*")):
-        if _is_bulk(path.name):
-            yield read_archive_file(path, archive, source=BULK_SOURCE, clock=clock)

@@ -19,7 +19,7 @@ import polars as pl
 from pydantic import BaseModel
 
 from compevo_core.data.content import describe_faults
-from compevo_core.data.datasets import ALL_SERIES
+from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.series import find_calendar_step, measure_gaps
 from compevo_core.data.steps import (
     DAY,
@@ -42,7 +42,7 @@ from compevo_core.table.cells import (
     is_numeric,
     read_numbers,
 )
-from compevo_core.table.frames import SERIES, START, VALUE, WindowPlan
+from compevo_core.table.frames import SERIES, START, VALUE, plan_windows
 from compevo_core.table.text_stamps import (
     find_place_zone,
     find_standard_offset,
@@ -184,7 +184,9 @@ def draft_declaration(
     declared = {"name": request.name, **_drop_unset(sections)}
     declaration = check_declaration(declared | {"splits": _ANY_SPLITS}, "the declaration")
     frame, repairs = parse_series(raw, declaration)
-    draft.findings.append(repairs.describe())
+    draft.findings.append(
+        ", ".join(f"{count:,} {what}" for what, count in repairs.items() if count)
+    )
     parts = frame.partition_by("series_id", maintain_order=True)
     for part in parts:
         draft.warnings += describe_faults(part["series_id"][0], part, step)
@@ -197,16 +199,16 @@ def draft_declaration(
     plan = _plan_windows(request, frame, step, zone)
     _describe_plan(request, plan, gaps, draft)
     sections["grid"] |= {
-        "horizon": plan.horizon,
-        "lookback": plan.lookback,
-        "stride": plan.stride if _is_thinned(plan) else None,
-        "season_steps": plan.season or None,
-        "max_fill_steps": plan.longest_fill,
-        "max_filled_inputs": plan.most_filled,
+        "horizon": plan.horizon_steps,
+        "lookback": plan.lookback_steps,
+        "stride": plan.stride_steps if _is_thinned(plan) else None,
+        "season_steps": plan.season_steps or None,
+        "max_fill_steps": plan.max_fill_steps,
+        "max_filled_inputs": plan.max_filled_inputs,
     }
     sections["splits"] = {
-        "validation_from": date.fromisoformat(plan.validation_from),
-        "test_from": date.fromisoformat(plan.later_from),
+        "validation_from": plan.spans[1].first_day,
+        "test_from": plan.spans[-1].first_day,
     }
     sections["evaluation"] = {
         "low": plan.bounds[0],
@@ -349,7 +351,7 @@ def _describe_gaps(part: pl.DataFrame, step: timedelta, draft: DraftedDeclaratio
     return math.ceil(100 * (steps - len(known)) / steps) / 100
 
 
-def _plan_windows(request: Request, frame: pl.DataFrame, step: timedelta, zone: str) -> WindowPlan:
+def _plan_windows(request: Request, frame: pl.DataFrame, step: timedelta, zone: str) -> DatasetSpec:
     """Return the plan of a frame's values, on the clock of a zone without daylight saving."""
     rows = frame.select(
         pl.col("series_id").alias(SERIES),
@@ -360,50 +362,51 @@ def _plan_windows(request: Request, frame: pl.DataFrame, step: timedelta, zone: 
         first, last = cast(datetime, rows[START].min()), cast(datetime, rows[START].max())
         kept = round((1 - request.test) * count_steps(first, last, step))
         rows = rows.filter(pl.col(START) < shift(first, kept, step))
-    return WindowPlan.make(
+    return plan_windows(
         rows, step, "UTC", horizon=request.horizon or None, lookback=request.lookback or None
     )
 
 
-def _bridges(plan: WindowPlan) -> bool:
+def _bridges(plan: DatasetSpec) -> bool:
     """Whether gaps belong to the series, as weekends do."""
-    return plan.most_filled > plan.lookback // 4
+    return plan.max_filled_inputs > plan.lookback_steps // 4
 
 
-def _is_thinned(plan: WindowPlan) -> bool:
+def _is_thinned(plan: DatasetSpec) -> bool:
     """Whether windows are further apart than the step alone would have them."""
-    return plan.stride != choose_stride(plan.step, plan.horizon, 0, 1)
+    return plan.stride_steps != choose_stride(plan.step, plan.horizon_steps, 0, 1)
 
 
 def _describe_plan(
-    request: Request, plan: WindowPlan, gaps: Sequence[float], draft: DraftedDeclaration
+    request: Request, plan: DatasetSpec, gaps: Sequence[float], draft: DraftedDeclaration
 ) -> None:
     """Say what the values made of the plan that the step alone would not."""
     usual = choose_horizon(plan.step)
-    if not request.horizon and plan.horizon < usual:
+    if not request.horizon and plan.horizon_steps < usual:
         draft.guesses.append(
-            f"forecasts have {plan.horizon} steps in place of {usual}, as the file is short; use "
-            "--horizon for another number"
+            f"forecasts have {plan.horizon_steps} steps in place of {usual}, as the file is short; "
+            "use --horizon for another number"
         )
-    usual = choose_lookback(plan.step, plan.horizon)
-    if not request.lookback and plan.lookback < usual:
+    usual = choose_lookback(plan.step, plan.horizon_steps)
+    if not request.lookback and plan.lookback_steps < usual:
         draft.guesses.append(
-            f"forecasts look {plan.lookback} steps back in place of {usual}, as the file is short; "
-            "set grid.lookback otherwise"
+            f"forecasts look {plan.lookback_steps} steps back in place of {usual}, as the file is "
+            "short; set grid.lookback otherwise"
         )
     if _bridges(plan):
         draft.guesses.append(
-            f"{max(gaps):.0%} of the steps have no value, so up to {plan.most_filled} of "
-            f"{plan.lookback} inputs may be carried over gaps of up to {plan.longest_fill} steps"
+            f"{max(gaps):.0%} of the steps have no value, so up to {plan.max_filled_inputs} of "
+            f"{plan.lookback_steps} inputs may be carried over gaps of up to {plan.max_fill_steps} "
+            "steps"
         )
-    if plan.season:
+    if plan.season_steps:
         draft.guesses.append(
-            f"the values repeat after {plan.season} steps, not after {find_season(plan.step)}; "
-            "without grid.season_steps the step decides"
+            f"the values repeat after {plan.season_steps} steps, not after "
+            f"{find_season(plan.step)}; without grid.season_steps the step decides"
         )
     if _is_thinned(plan):
         draft.guesses.append(
-            f"a forecast every {plan.stride} steps is enough to learn from; set grid.stride "
+            f"a forecast every {plan.stride_steps} steps is enough to learn from; set grid.stride "
             "otherwise"
         )
     if plan.bounds[0] == 0:

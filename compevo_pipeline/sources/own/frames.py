@@ -9,8 +9,8 @@ cells. Anything else is an error that names its row. Articles belong to their da
 publisher and their ids name it.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -43,7 +43,7 @@ from compevo_core.table.text_stamps import (
     to_wall_clock,
 )
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
-from compevo_pipeline.sources.common.base import Counts, RawFile
+from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.tables import build_series_frame, flag_missing
 from compevo_pipeline.sources.own.declaration import (
     SERIES_PREFIX,
@@ -63,29 +63,8 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
 _ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repairs(Counts):
-    """Counts of what was repaired or left empty while a table was read."""
-
-    rows: int = 0  # rows of the table, once for each column of values
-    empty_cells: int = 0  # cells without a value
-    cells_with_unit: int = 0  # cells whose unit was cut off
-    out_of_order: int = 0  # rows that came after a later one
-    equal_duplicates: int = 0  # rows that repeat another, stamp and value
-    joined_duplicates: int = 0  # rows that lost to another value of their stamp, as declared
-    repeated_hours: int = 0  # rows in an hour that comes twice
-    stamps_seconds_off: int = 0  # stamps that a logger wrote seconds too late
-
-    def describe(self) -> str:
-        """Return the counts that are not zero, in words."""
-        counts = [
-            f"{count:,} {name.replace('_', ' ')}" for name, count in self.as_dict().items() if count
-        ]
-        return ", ".join(counts)
-
-
-def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, Repairs]:
-    """Parse the table of values, and count what was repaired."""
+def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, Counter[str]]:
+    """Parse the table of values; count, in words, what was repaired or left empty."""
     keys = declaration.series
     named = filter(None, [keys.id, keys.period])
     table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *named])
@@ -101,16 +80,20 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
     stamps = add_periods(stamps, times, keys.period, keys.time_zone, are_ends=are_ends)
     starts = _find_starts(times, stamps, declaration)
     entities = _name_entities(table, raw.name, declaration)
-    repairs = Repairs(repeated_hours=report.repeated)
+    repairs = Counter({"repeated hours": report.repeated})
     if not keys.aggregate:
         is_off = (stamps - starts).dt.total_seconds() % 60 != 0
-        repairs += Repairs(stamps_seconds_off=int(is_off.sum()))
+        repairs["stamps seconds off"] = int(is_off.sum())
 
     frames = []
     for column, entity in entities:
         values, cells = read_numbers(TextColumn(table, raw.name, column), keys.decimal)
-        repairs += Repairs(
-            rows=table.height, empty_cells=cells.empty, cells_with_unit=cells.with_unit
+        repairs.update(
+            {
+                "rows": table.height,
+                "empty cells": cells.empty,
+                "cells with unit": cells.with_unit,
+            }
         )
         rows = table.with_columns(
             starts.alias(_START), stamps.alias(_STAMP), values.alias(_VALUE), entity
@@ -122,7 +105,7 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
             rows = rows.sort(_STAMP).group_by(key).agg(known, pl.col(LINE).first()).sort(key)
         else:
             rows, joined = _join_duplicates(TextColumn(rows, raw.name, column), keys.duplicates)
-            repairs += joined
+            repairs.update(joined)
         if keys.fill is not None:
             rows = _fill_steps(rows, read_step(declaration.grid.step), keys.fill)
         frames.append(_build_frame(rows, raw, declaration))
@@ -288,7 +271,7 @@ def _find_starts(
     return (clock - offset).dt.replace_time_zone("UTC")
 
 
-def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, Repairs]:
+def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, dict[str, int]]:
     """Return one row a stamp and series, in order."""
     key = ["_entity", _START]
     rows = column.table
@@ -317,12 +300,11 @@ def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, Repai
 
     value = getattr(pl.col(_VALUE), "first" if rule == "refuse" else rule)()
     joined = distinct.group_by(key, maintain_order=True).agg(value, pl.col(LINE).first())
-    repairs = Repairs(
-        out_of_order=out_of_order,
-        equal_duplicates=equal,
-        joined_duplicates=distinct.height - joined.height,
-    )
-    return joined.sort(key), repairs
+    return joined.sort(key), {
+        "out of order": out_of_order,
+        "equal duplicates": equal,
+        "joined duplicates": distinct.height - joined.height,
+    }
 
 
 def _build_frame(rows: pl.DataFrame, raw: RawFile, declaration: Declaration) -> pl.DataFrame:

@@ -24,9 +24,9 @@ from compevo_pipeline.sources.common.decode import (
     decode_text,
     gunzip,
     read_json,
-    stream_only_member,
+    unzip_only,
 )
-from compevo_pipeline.sources.common.tables import Quoting, read_rows, split_cells
+from compevo_pipeline.sources.common.tables import read_rows, split_cells
 
 SEPARATORS = (",", ";", "\t", "|")
 
@@ -140,7 +140,7 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
     if name.endswith(".gz"):
         content, name = gunzip(content, name), name.removesuffix(".gz")
     if name.endswith(".zip"):
-        content, name = b"".join(stream_only_member(content, name)), name.removesuffix(".zip")
+        content, name = unzip_only(content, name), name.removesuffix(".zip")
     if content.startswith(_PARQUET) or PurePath(name).suffix == ".parquet":
         return _read_parquet(content, name)
     if content.startswith(_ARROW):
@@ -174,8 +174,7 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
             f"{name}, line {notes + 1}: rename column {LINE!r}; rows are numbered by that name"
         )
 
-    quoting = Quoting.LINES if '"' in body else Quoting.NONE
-    rows = read_rows(body, name, cells, first_line=notes + 2, separator=separator, quoting=quoting)
+    rows = read_rows(body, name, cells, first_line=notes + 2, separator=separator, spans_lines=True)
     # Files that were joined have the names again.
     return rows.filter(~pl.all_horizontal(pl.col(cell).str.strip_chars() == cell for cell in cells))
 
@@ -210,7 +209,7 @@ def _leave_out_notes_below(lines: Sequence[str], separator: str, n_cells: int) -
 
 def _split_header(line: str) -> tuple[str, list[str]]:
     """Return the separator that gives most cells, and the cells."""
-    by_mark = {mark: split_cells(line, mark, Quoting.CELLS) for mark in SEPARATORS}
+    by_mark = {mark: split_cells(line, mark) for mark in SEPARATORS}
     separator = max(SEPARATORS, key=lambda mark: len(by_mark[mark]))
     return separator, [cell.strip() for cell in by_mark[separator]]
 
@@ -229,7 +228,7 @@ def _count_notes(lines: Sequence[str]) -> int:
     for number, (line, below) in enumerate(itertools.pairwise(lines[:_MOST_NOTES])):
         separator, names = _split_header(line)
         is_header = not line.startswith("#") and _are_names(names)
-        if is_header and len(split_cells(below, separator, Quoting.CELLS)) == len(names):
+        if is_header and len(split_cells(below, separator)) == len(names):
             notes = [above for above in lines[:number] if not above.startswith("#")]
             filled = [sum(map(bool, _split_header(note)[1])) for note in notes]
             return number if max(filled, default=0) < len(names) else 0

@@ -66,7 +66,7 @@ _SEED = 20260218
 _DECIMALS = 2
 
 read_files = functools.partial(
-    read_product, source=SOURCE, folder="weather", files=[FORECASTS, "observed/*.parquet"]
+    read_product, source=SOURCE, folder="weather", files=[FORECASTS, "????-??.parquet"]
 )
 """Yields both parts from an archive; there is no other mode."""
 

@@ -48,9 +48,7 @@ read_files = functools.partial(
 
 def parse(raw: RawFile) -> pl.DataFrame:
     """Parse the table into ``COVARIATE_SCHEMA``; a missing value has no row."""
-    table = tables.read_table(
-        read_text(raw.content, raw.name), raw.name, HEADER, quoting=tables.Quoting.CELLS
-    )
+    table = tables.read_table(read_text(raw.content, raw.name), raw.name, HEADER)
     table = tables.to_stamp(table, raw.name, "Date", ("%Y-%m-%d",))
     table = tables.to_number(table, raw.name, list(COLUMNS), missing=MISSING_CELLS)
 

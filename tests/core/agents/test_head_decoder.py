@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from compevo_core.agents.decoders import ForecastRequest, mix_bases
-from compevo_core.agents.head_decoder import HeadDecoder, _PromptLayout
+from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.baselines import gbm
@@ -214,16 +214,16 @@ def test_of_three_articles_the_best_match_is_the_last_to_go(form):
     executor, decoder = build_decoder(news__form=form)
     ids = article_ids()[:3]
     news = executor.news_retriever.resolve(ids)
-    layout = _PromptLayout(decoder, 1, ids)
+    rows = {name: row for row, name in enumerate((*ids, ""))}
 
     # As tokens, no news takes as much room as one article.
     fewest = 0 if form == "text" else 1
     for kept in range(3, fewest - 1, -1):
-        expected = layout._write_evidence("Watch heat.", news[:kept])
-        assert layout._fit_evidence("Watch heat.", news, "", len(expected)) == expected
-    assert layout.n_cut == 3 - fewest
+        expected = decoder._write_evidence("Watch heat.", news[:kept], rows)
+        fitted = decoder._fit_evidence("Watch heat.", news, "", len(expected), rows)
+        assert fitted == (expected, 3 - kept)
     with pytest.raises(ConfigError, match="context_length"):
-        layout._fit_evidence("Watch heat.", news, "", 3)
+        decoder._fit_evidence("Watch heat.", news, "", 3, rows)
 
 
 def test_an_article_has_the_same_place_whatever_else_is_read():

@@ -145,7 +145,7 @@ def test_a_logic_is_embedded_once_and_not_for_ever(monkeypatch, spy):
 def test_every_logic_of_a_group_is_scored_by_the_forecast_it_alone_would_give(form):
     trainer, state, examples = build_round_trainer(news__form=form, backbone__context_length=1024)
     groups = [[logic, SEED_LOGICS[5 + agent]] for agent, logic in enumerate(state.logics)]
-    together = trainer.executor.forecast_groups(groups, examples).values_AGBH
+    together = trainer.executor.forecast_groups(groups, examples).values_ABH
     assert together.shape == (3, 2, 2, 48)
 
     for member in range(2):

@@ -118,13 +118,11 @@ def test_the_ridge_keeps_the_last_season_at_steps_that_are_never_known():
         fit(3)
 
 
-def test_the_blend_is_the_weighted_mean_of_its_parts_which_it_also_gives(train, windows):
+def test_the_blend_is_the_weighted_mean_of_its_parts(train, windows):
     views = windows[50:].views()
     blend = fit_baseline("blend", train, seed=3)
-    parts = blend.components(views)
-    assert set(parts) == set(BLEND_WEIGHTS) and sum(BLEND_WEIGHTS.values()) == 1
-    for name, forecast in parts.items():
-        assert forecast.tobytes() == fit_baseline(name, train, seed=3).predict(views).tobytes()
+    parts = {name: fit_baseline(name, train, seed=3).predict(views) for name in BLEND_WEIGHTS}
+    assert sum(BLEND_WEIGHTS.values()) == 1
     expected = 0.3 * parts["calendar-ridge"] + 0.7 * parts["gbm"]
     np.testing.assert_allclose(blend.predict(views), expected, rtol=1e-12)
 

@@ -8,7 +8,6 @@ import pytest
 from compevo_core.baselines.known_errors import (
     POOLED_WINDOWS,
     RULE_GRID,
-    ErrorEvidence,
     ErrorLevels,
     LevelRule,
     follow_levels,
@@ -18,7 +17,7 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import Window
 from compevo_core.errors import DataError
 from tests.support import population as small
-from tests.support.window_samples import make_window
+from tests.support.window_samples import NEW_YEAR, make_window
 
 DAY = 1440
 MEAN = LevelRule("mean", 1.0)
@@ -30,9 +29,30 @@ def _errors(*values):
 
 def estimate_level(rule, series, minutes, rows, error_ABH):
     """Return the level (A, E, H) after the errors of windows."""
-    evidence = ErrorEvidence.start(len(error_ABH), series, error_ABH.shape[-1])
-    evidence.add(rule, minutes, rows, error_ABH)
-    return evidence.level()
+    levels = start_levels(rule, series, error_ABH)
+    add_errors(levels, minutes, rows, error_ABH)
+    return levels.estimate()
+
+
+def start_levels(rule, series, error_ABH):
+    names = [str(row) for row in range(series)]
+    scaler = Scaler(mean=dict.fromkeys(names, 0.0), std=dict.fromkeys(names, 1.0))
+    return ErrorLevels(rule, scaler, len(error_ABH), error_ABH.shape[-1])
+
+
+def add_errors(levels, minutes, rows, error_ABH):
+    """Observe windows whose forecasts of zero have these errors, one forecaster after another."""
+    truth = np.zeros(error_ABH.shape[-1])
+    windows = [
+        make_window(
+            origin=NEW_YEAR + timedelta(minutes=minute),
+            entity=str(row),
+            y=truth,
+            horizon=len(truth),
+        )
+        for minute, row in zip(minutes, rows, strict=True)
+    ]
+    levels.observe(windows, -error_ABH.swapaxes(0, 1))
 
 
 def test_the_level_of_one_series_is_the_mean_of_its_errors_each_day_counting_half_of_the_next():
@@ -72,13 +92,13 @@ def test_evidence_of_two_calls_is_that_of_one_and_an_older_window_is_refused():
     minutes = [0, 0, DAY, DAY, 3 * DAY, 3 * DAY]
     rows = [0, 1] * 3
     for rule in RULE_GRID[1:]:
-        once, twice = (ErrorEvidence.start(2, 2, 3) for _ in range(2))
-        once.add(rule, minutes, rows, error)
-        twice.add(rule, minutes[:3], rows[:3], error[:, :3])
-        twice.add(rule, minutes[3:], rows[3:], error[:, 3:])
-        assert np.array_equal(once.level(), twice.level())
+        once, twice = (start_levels(rule, 2, error) for _ in range(2))
+        add_errors(once, minutes, rows, error)
+        add_errors(twice, minutes[:3], rows[:3], error[:, :3])
+        add_errors(twice, minutes[3:], rows[3:], error[:, 3:])
+        assert np.array_equal(once.estimate(), twice.estimate())
         with pytest.raises(DataError, match="order of time"):
-            twice.add(rule, [2 * DAY], [0], error[:, :1])
+            add_errors(twice, [2 * DAY], [0], error[:, :1])
 
 
 def test_the_halves_of_a_span_share_no_truth():

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from compevo_core import Forecaster
-from compevo_core.baselines import NewsFits, SharedFits, load_baseline
+from compevo_core.baselines import SharedFits, add_news, load_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_windows
 from compevo_core.data.news_pool import NewsPool
@@ -19,7 +19,6 @@ from compevo_core.evaluation.news_audit import audit_news
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.issued import measure_news_change
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.table.fitted import list_frames
 from compevo_core.training.prior import PriorKey, PriorSet
 from compevo_core.training.trainer import train as train_run
 from compevo_core.training.training_data import join_for_refit
@@ -60,9 +59,9 @@ class Hashing(HashingEncoder):
 def cut(table, news, horizon=1):
     """Return windows of train and of validation, and all articles as a pool."""
     forecaster = Forecaster(horizon=horizon)
-    rows, form, articles = forecaster._take(table, None, news)
-    plan = forecaster._plan(rows, form)
-    windows = build_windows(plan.spec, **list_frames(rows, form, plan, articles))
+    known = forecaster._take(table, None, news)
+    spec, articles = forecaster._plan(known), known.articles
+    windows = build_windows(spec, **known.list_frames(spec))
     pool = NewsPool(articles, Hashing().encode(articles["title"].to_list()), Hashing.name)
     return windows.split("train"), windows.split("val"), pool
 
@@ -73,9 +72,9 @@ def miss(forecast_NH, windows):
 
 def test_a_ridge_on_news_recovers_what_headlines_announce_and_is_read_back(tmp_path):
     train, val, news = cut(*make_table(3.0))
-    fit = NewsFits(SharedFits(), news)
+    fit = add_news(SharedFits(), news)
     fitted = fit(METHOD, train)
-    assert [part.entity for part in fitted.reading.parts] == [""]
+    assert [part.entity for part in fitted.parts] == [""]
     assert miss(fitted.predict(val.views()), val) < 0.75 * miss(
         fitted.base.predict(val.views()), val
     )
@@ -96,10 +95,10 @@ def test_a_ridge_on_news_recovers_what_headlines_announce_and_is_read_back(tmp_p
 
 def test_each_series_has_weights_of_its_own_where_they_differ():
     train, val, news = cut(*make_table(2.0, series=("a", "b")))
-    reading = NewsFits(SharedFits(), news)(METHOD, train).reading
+    reading = add_news(SharedFits(), news)(METHOD, train)
     assert [part.entity for part in reading.parts][:1] == [""]
     assert {part.entity for part in reading.parts} <= {"", "a", "b"}
-    read_NH = reading.read(val.views(), news)
+    read_NH = reading.read(val.views())
     by_series = {
         name: np.ptp(read_NH[[view.entity == name for view in val.views()]]) for name in "ab"
     }
@@ -114,7 +113,7 @@ def test_nothing_of_validation_enters_the_fit():
     changed = table.with_columns(pl.when(pl.col("ds") < begin).then("y").otherwise(99.0).alias("y"))
     other, _, poisoned = cut(changed, news.with_columns(title=told))
     fitted, same = (
-        NewsFits(SharedFits(), of)(METHOD, windows).reading
+        add_news(SharedFits(), of)(METHOD, windows)
         for windows, of in ((train, pool), (other, poisoned))
     )
     assert "strike" in fitted.columns.words and fitted.columns.words == same.columns.words
@@ -125,11 +124,11 @@ def test_nothing_of_validation_enters_the_fit():
 def test_a_refit_in_use_moves_the_method_and_keeps_what_was_read():
     train, val, news = cut(*make_table(3.0))
     config = configure_method(METHOD).with_overrides({"forecast.refit_days": 7})
-    priors = PriorSet.fit(config, train, Scaler.fit(train), NewsFits(SharedFits(), news))
+    priors = PriorSet.fit(config, train, Scaler.fit(train), add_news(SharedFits(), news))
     (before,) = priors.fitted.values()
     priors.observe(release_windows(list(val)))
     (after,) = priors.fitted.values()
-    assert after.base is not before.base and after.reading is before.reading
+    assert after.base is not before.base and after.parts is before.parts
     assert list(priors.fitted) == [PriorKey(METHOD)]
 
 

@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from compevo_core.baselines import BASELINES, fit_baseline, gbm, is_applicable
-from compevo_core.baselines.features import PublishedErrorSpace
-from compevo_core.baselines.weather import TEMPERATURE, PastSpace
+from compevo_core.baselines.leads import TEMPERATURE, PastSpace, PublishedErrorSpace
 from compevo_core.data.build import build_windows
 from compevo_core.data.schemas import PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.window import WindowSet
@@ -107,7 +106,7 @@ def test_what_the_train_split_did_not_have_is_refused(name, windows):
         fitted.predict([replace(view, entity="QLD1")])
     with pytest.raises(DataError, match="have no published forecast, first"):
         fitted.predict([replace(view, published=None)])
-    with pytest.raises(DataError, match="no published forecast with its errors"):
+    with pytest.raises(DataError, match="holds a published forecast with its errors"):
         fit_baseline(name, make_window_set(40))
     assert not is_applicable(name, make_window_set(3)) and is_applicable(name, windows)
 

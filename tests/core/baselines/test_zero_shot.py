@@ -1,8 +1,5 @@
 """Pretrained models as they are: in a series' unit, window by window, from safetensors alone."""
 
-import sys
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -56,35 +53,6 @@ def test_chronos_forecasts_each_window_by_itself_in_any_unit(save, tmp_path):
     pytest.importorskip("chronos")
     folder = save(tmp_path / "tiny-chronos")
     check_contract(folder, fit(folder))
-
-
-def test_toto_is_asked_as_its_library_wants_to_be(tmp_path, monkeypatch):
-    folder = tiny.save_toto(tmp_path / "tiny-toto")
-    with pytest.raises(ConfigError, match=r"pip install toto-2 \(Python 3.12"):
-        fit(folder)
-
-    class Toto2Model:
-        """The library's interface: quantiles (9, B, V, H) of a target (B, V, L)."""
-
-        @classmethod
-        def from_pretrained(cls, path):
-            made = cls()
-            made.level = float(load_file(f"{path}/model.safetensors")["level"])
-            return made
-
-        def eval(self):
-            return self
-
-        def forecast(self, inputs, horizon, has_missing_values):
-            target = inputs["target"]
-            assert inputs["target_mask"].all() and not has_missing_values
-            assert inputs["series_ids"].shape == target.shape[:2]
-            last = target[..., -1:].expand(*target.shape[:2], horizon)
-            return torch.stack([last + self.level * (q - 4) for q in range(9)])
-
-    monkeypatch.setitem(sys.modules, "toto2", SimpleNamespace(Toto2Model=Toto2Model))
-    expected = [np.full(48, view.x[-1]) for view in TRAIN.views()]
-    np.testing.assert_allclose(fit(folder).predict(TRAIN.views()), expected, rtol=1e-5)
 
 
 def test_its_rows_say_which_weights_it_has_and_that_it_may_have_read_the_truth(timesfm):

@@ -11,7 +11,7 @@ from compevo_core.config.run import RunConfig, iterate_settings, list_presets
 from compevo_core.config.sections import MemberConfig
 from compevo_core.data.splits import FOLDS
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.score_files import read_configs
+from compevo_core.evaluation.result_rows import read_configs
 from compevo_core.paper.changes import find_variant
 from tests.support.population import tiny
 
@@ -107,18 +107,18 @@ def test_every_shipped_preset_loads_and_differs_in_hash():
         ({"population": {"agents": 0}}, "agents = 0 should be greater than or equal to 1"),
         ({"population": {"agents": "3"}}, "integer"),
         ({"population": {"agents": True}}, "integer"),
-        ({"population": 3}, "[population] is 3"),
+        ({"population": 3}, "population = 3 should be a table of settings"),
         ({"selection": {"ema": 1.0}}, "0.9999"),
         ({"forecast": {"decoder": "words"}}, "should be 'head', 'text', 'linear' or 'none'"),
         ({"optim": {"fusion_lr": "x"}}, "optim.fusion_lr = 'x' should be a valid number"),
         ({"optim": {"fusion_lr": -1.0}}, "optim.fusion_lr = -1.0 should be"),
         ({"run": {"seed": -1}}, "run.seed"),
         ({"evolution": {"start": ["one"]}}, "1 logics for 10 agents"),
-        ({"evolution": {"flat_share": 0.5}}, "need logics with slots"),
+        ({"evolution": {"flat_share": 0.5}}, "writes logics without slots"),
         ({"evolution": {"cross_share": 0.5, "form": "slots"}}, "evolution.flat_share"),
-        ({"evolution": {"topics": ["heat"]}}, "need logics with slots"),
+        ({"evolution": {"topics": ["heat"]}}, "writes logics without slots"),
         ({"evolution": {"flat_share": 1.0, "form": "slots"}}, "fills slots by chance"),
-        ({"news": {"linear": True}, "forecast": {"decoder": "text"}}, "news.linear adds numbers"),
+        ({"news": {"linear": True}, "forecast": {"decoder": "text"}}, "set news.linear = false"),
     ],
 )
 def test_what_is_unknown_or_out_of_bounds_is_refused_by_name(tree, message):
@@ -144,21 +144,33 @@ BASES = {
 SERVED = {"evolution.writer": "server:m", "evolution.update": "simplified"}
 MEMBERS = "population.members"
 CONTRADICTIONS = [
-    ("tiny", SERVED | {"evolution.writer": "vllm"}, "neither 'backbone' nor 'server:NAME'"),
-    ("tiny", SERVED | {"evolution.writer": "server:"}, "neither 'backbone' nor 'server:NAME'"),
-    ("tiny", SERVED | {"evolution.update": "three-stage"}, "set update = 'simplified'"),
-    ("tiny", SERVED | {"evolution.form": "slots"}, "set form = 'free'"),
-    ("tiny", SERVED | {"evolution.selector": "endpoint:m"}, "set selector = 'backbone'"),
+    (
+        "tiny",
+        SERVED | {"evolution.writer": "vllm"},
+        "writer = .* is none of its values: .* 'server:NAME'",
+    ),
+    (
+        "tiny",
+        SERVED | {"evolution.writer": "server:"},
+        "writer = .* is none of its values: .* 'server:NAME'",
+    ),
+    ("tiny", SERVED | {"evolution.update": "three-stage"}, 'set evolution.update = "simplified"'),
+    ("tiny", SERVED | {"evolution.form": "slots"}, 'set evolution.form = "free"'),
+    ("tiny", SERVED | {"evolution.selector": "endpoint:m"}, 'set evolution.selector = "backbone"'),
     ("tiny", {"population.system": "mael"}, r"objective.lambda_pred = 0\.0, .*--variant mael"),
-    ("mael", {"evolution.every": 1}, r"needs evolution\.every = 0: choose"),
-    ("mad-rl", {"forecast.decoder": "text"}, r"set forecast\.decoder = 'head'"),
+    ("mael", {"evolution.every": 1}, r"set evolution\.every = 0, or choose"),
+    ("mad-rl", {"forecast.decoder": "text"}, r'set forecast\.decoder = "head"'),
     ("mad-rl", {"population.agents": 1}, r"set population\.agents to 2"),
     ("mae-gpt", {"evolution.writer": "server:m"}, "no adapters that write logics"),
-    ("mae-gpt", {"evolution.selector": "gpt"}, "neither 'backbone' nor 'endpoint:NAME'"),
+    (
+        "mae-gpt",
+        {"evolution.selector": "gpt"},
+        "selector = 'gpt' is none of its values: .* 'endpoint:NAME'",
+    ),
     (
         "mae-gpt",
         {"evolution.selector": "endpoint:m", "evolution.form": "slots"},
-        "set form = 'free'",
+        'set evolution.form = "free"',
     ),
     ("one method", {"evolution.every": 2}, "evolution.every need a language model"),
     ("one method", {MEMBERS: [{"prior": "gbm", "news_scope": "none"}]}, r"\[0\].news_scope"),
@@ -166,10 +178,14 @@ CONTRADICTIONS = [
     ("one method", {MEMBERS: [{"prior": "none"}]}, "a base model or a"),
     ("one method", {"population.agents": 2, MEMBERS: []}, "2 members .* by 1 base models"),
     ("specialists", {"news.linear": False}, "set news.linear = true"),
-    ("specialists", {"evolution.flat_share": 0.5}, "needs evolution.flat_share"),
-    ("specialists", {"objective.lambda_own": 1.0}, "needs objective.lambda_own"),
+    ("specialists", {"evolution.flat_share": 0.5}, "set evolution.flat_share = 1.0"),
+    ("specialists", {"objective.lambda_own": 1.0}, "set objective.lambda_own = 0.0"),
     ("specialists", {"grpo.reward_windows": 10}, "too few to fit readings"),
-    ("specialists", {"selection.online": True, "selection.rule": "paper"}, "set rule = 'boa'"),
+    (
+        "specialists",
+        {"selection.online": True, "selection.rule": "paper"},
+        'set selection.rule = "boa"',
+    ),
 ]
 
 

@@ -16,7 +16,6 @@ from compevo_core.data.build import (
 )
 from compevo_core.data.coverage import (
     count_coverage,
-    find_missing_years,
     measure_news_choice,
     share_with_choice,
 )
@@ -269,11 +268,6 @@ def test_coverage_counts_windows_by_split_entity_and_year_and_shows_what_is_miss
     coverage = count_coverage(views)
     assert coverage["train"] == {"NSW1": {"2019": 59, "2020": 19}, "SA1": {"2019": 59}}
     assert coverage["inference"] == {"NSW1": {"2026": 40}, "SA1": {}}
-    assert find_missing_years(coverage) == [
-        "train: SA1 has no window in 2020",
-        "test: NSW1 has no window in 2021",
-        "inference: SA1 has no window in 2026",
-    ]
 
 
 def test_a_logic_has_a_choice_where_candidates_outnumber_what_an_agent_reads():

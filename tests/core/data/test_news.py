@@ -1,15 +1,12 @@
 """Article identity, availability, duplicates, candidates and the news pool."""
 
 import itertools
-import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from compevo_core.data import news
 from compevo_core.data.build import build_windows
@@ -74,26 +71,6 @@ def test_other_pages_other_ports_and_other_queries_stay_apart():
     assert len(derive_article_id(pages[0])) == 32
 
 
-@given(
-    st.from_regex(
-        r"https?://(www\.)?[a-z0-9.-]{1,12}(:\d{1,4})?(/[A-Za-z0-9._~%+,=@!;\[\] -]{0,8}){0,3}"
-        r"(\?[a-z=&]{0,5})?(#x)?",
-        fullmatch=True,
-    )
-)
-def test_the_short_way_to_a_canonical_address_is_the_long_one(url):
-    def read():
-        try:
-            return canonicalize_url(url)
-        except ValueError as error:
-            return str(error)
-
-    short = read()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(news, "_PLAIN_ADDRESS", re.compile("(?!)"))
-        assert read() == short
-
-
 def find_indexed(frame, limit=9, origin=ORIGIN, **filters):
     return ArticleIndex(frame, **filters).find_before(origin, WEEK, limit)
 
@@ -125,11 +102,6 @@ def test_a_window_with_few_articles_looks_further_back_and_no_further_than_neede
     assert find(3) == ["a0", "a1", "a2"]
     assert find(9) == ["a0", "a1", "a2", "a3"]
     assert index.find_before(ORIGIN, WEEK, 2, fewest=3, longest_lookback=month) == ["a0", "a1"]
-
-
-def test_an_origin_without_a_time_zone_is_refused():
-    with pytest.raises(DataError, match="time zone"):
-        find_indexed(make_articles([ORIGIN]), origin=ORIGIN.replace(tzinfo=None))
 
 
 def test_available_is_the_latest_of_published_and_seen():

@@ -19,7 +19,6 @@ from compevo_core.data.schemas import (
     validate_frame,
 )
 from compevo_core.data.series import (
-    fill_forward,
     is_synthetic,
     measure_gaps,
     regularise_series,
@@ -94,12 +93,9 @@ def test_a_gap_is_usual_that_comes_once_in_a_fortnight():
     assert measure_gaps(office.head(2), timedelta(hours=1)) == (2, 0, 0)
 
 
-def test_filling_goes_forward_only_at_most_so_far_and_says_so():
-    full, _ = regularise_series(make_series([None, 1.0, None, None, None, 9.0]), HALF_HOUR)
-    filled = fill_forward(full, 2)
-    assert filled["value"].to_list() == [None, 1.0, 1.0, 1.0, None, 9.0]
-    gap = ["filled:forward", "filled:forward", "missing"]
-    assert read_flags(filled) == ["missing", "observed", *gap, "observed"]
+def test_filling_goes_forward_only_and_at_most_so_far():
+    series = grid_series(make_series([None, 1.0, None, None, None, 9.0]), HALF_HOUR, 2)
+    assert np.array_equal(series.filled, [np.nan, 1.0, 1.0, 1.0, np.nan, 9.0], equal_nan=True)
 
 
 CHANGE = from_nem(2021, 10, 1)  # to readings of five minutes

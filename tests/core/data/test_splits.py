@@ -17,6 +17,7 @@ from compevo_core.data.splits import (
     assign_folds,
     assign_split,
     build_folds,
+    find_split,
     leave_out_blocks,
     nearest_windows,
     resolve_spans,
@@ -52,7 +53,7 @@ def split(n, lookback=DEFAULT_STEPS, horizon=DEFAULT_STEPS):
 
 @given(st.integers(min_value=700, max_value=4000))
 def test_fractions_leave_one_horizon_between_splits_and_lose_no_other_step(n):
-    limits = split(n).spans
+    limits = split(n)
     assert limits["train"][0] == FIRST + DEFAULT_STEPS * DAY
     assert limits["val"][0] - limits["train"][1] == DEFAULT_STEPS * DAY
     assert limits["test"][0] - limits["val"][1] == DEFAULT_STEPS * DAY
@@ -69,9 +70,9 @@ def test_a_series_too_short_for_three_splits_is_refused():
 
 def test_a_window_across_a_boundary_belongs_to_no_split():
     plan = split(1000)
-    end = plan.spans["train"][1]
-    assert plan.find_split(end - DEFAULT_STEPS * DAY, end) == "train"
-    assert plan.find_split(end - (DEFAULT_STEPS - 1) * DAY, end + DAY) is None
+    end = plan["train"][1]
+    assert find_split(plan, end - DEFAULT_STEPS * DAY, end) == "train"
+    assert find_split(plan, end - (DEFAULT_STEPS - 1) * DAY, end + DAY) is None
 
 
 def test_a_later_split_starts_one_horizon_after_the_earlier_one_ends():

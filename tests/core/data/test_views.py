@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.build import build_views, build_windows
-from compevo_core.data.context import MEDIAN, CovariateIndex, StepValues, find_oldest_needed
+from compevo_core.data.context import MEDIAN, StepValues, find_oldest_needed, index_daily
 from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.schemas import COVARIATE_SCHEMA, PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.view import replay_days
@@ -230,14 +230,14 @@ def test_covariates_by_step_that_came_too_late_are_found_in_views():
     late = solar.with_columns(available_at=pl.col("available_at") + HALF_HOUR)
     found = find_unavailable_step_covariates(views, late)
     assert [violation.where for violation in found] == [views[1].window_id]
-    assert "step 0 of solar_mw" in found[0].detail
+    assert found[0].detail.startswith("solar_mw = ")
 
     # Yesterday's value under its lag, and a value that is in no row at all.
     altered = solar.with_columns(
         value=pl.when(pl.col("start_utc") < ORIGIN).then(-1.0).otherwise(pl.col("value"))
     )
     names = {v.detail.split(" = ")[0] for v in find_unavailable_step_covariates(views, altered)}
-    assert names == {"step 0 of solar_mw_lag1"}
+    assert names == {"solar_mw_lag1"}
 
 
 def test_the_error_of_an_earlier_day_is_that_of_the_forecast_as_it_then_stood():
@@ -334,9 +334,9 @@ def test_a_revision_replaces_the_value_it_revises_whatever_the_order_of_the_rows
         for value, hours in issues
     ]
     for order in (rows, rows[::-1]):
-        index = CovariateIndex(pl.DataFrame(order, schema=COVARIATE_SCHEMA, orient="row"), 2)
-        target = MARCH.date() + timedelta(days=1)
-        assert index.find_before("NSW1", target, MARCH) == {"max_temp_k_lag1": 291.0}
+        index = index_daily(pl.DataFrame(order, schema=COVARIATE_SCHEMA, orient="row"))
+        midnight = from_nem(2019, 3, 1, 10)
+        assert index.find("NSW1", "max_temp_k", midnight, MARCH).tolist() == [291.0]
 
 
 def test_a_forecast_issued_again_before_the_origin_is_the_one_handed_on():

@@ -2,16 +2,15 @@
 
 import dataclasses
 import json
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 
 from compevo_core.data.build import build_windows
-from compevo_core.data.calendar import HOLIDAYS_VERSION, Calendar
+from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.view import WindowView
-from compevo_core.data.window import WindowSet, find_holiday_changes, serialize_for_hash
+from compevo_core.data.window import WindowSet, serialize_for_hash
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import replace_together
 from tests.support.window_samples import (
@@ -170,29 +169,6 @@ def test_a_file_with_other_columns_is_refused_in_one_sentence(tmp_path):
         replace_together(tmp_path, {"windows.parquet": other.write_parquet}, windows.manifest)
         with pytest.raises(DataError, match="has other columns than windows; build"):
             WindowSet.read(tmp_path)
-
-
-def name_holiday(view, name):
-    calendar = Calendar.from_dict(view.calendar.as_dict() | {"target_holiday": name})
-    return replace(view, calendar=calendar)
-
-
-def test_a_day_that_becomes_a_holiday_is_found_and_days_that_only_one_set_has_are_not(tmp_path):
-    windows = make_window_set(6)
-    assert find_holiday_changes(tmp_path, windows.views()).height == 0
-    windows[:4].write(tmp_path)
-    assert find_holiday_changes(tmp_path, windows.views()).height == 0
-
-    views = list(windows.views())
-    changed = [
-        name_holiday(view, "Day of the Market") if i in (2, 5) else view
-        for i, view in enumerate(views)
-    ]
-    found = find_holiday_changes(tmp_path, changed)
-    day = views[2].calendar.target_date.isoformat()
-    assert found.rows() == [
-        (views[2].entity, day, views[2].calendar.target_holiday, "Day of the Market")
-    ]
 
 
 def test_windows_say_which_release_named_their_holidays():

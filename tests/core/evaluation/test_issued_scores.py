@@ -22,7 +22,8 @@ from compevo_core.evaluation.issued_scores import (
     score_issued,
 )
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.report.tomorrow import month_table, pool, score_table, view_operator
+from compevo_core.report.forecast_page import view_operator
+from compevo_core.report.tomorrow import month_table, pool, score_table
 from tests.support.scored_samples import FIRST_DAY, NOW, make_rows, write_forecast
 from tests.support.window_samples import from_nem, make_series
 

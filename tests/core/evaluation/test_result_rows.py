@@ -27,9 +27,9 @@ from compevo_core.evaluation.result_rows import (
     Identity,
     evaluate,
     forecast_windows,
+    read_configs,
     write_rows,
 )
-from compevo_core.evaluation.score_files import read_configs
 from compevo_core.evaluation.scoring import measure_regret
 from tests.support.window_samples import from_nem, make_set, make_window
 

@@ -229,7 +229,7 @@ def test_another_version_of_the_code_goes_on_until_its_state_is_made_anew(sealed
     known = EVENINGS.with_windows(w for w in EVENINGS if w.view.origin_utc < ORIGINS[5])
     CompEvoForecaster.load(sealed, news_pool()).catch_up(known, until, upgraded.snapshots, None)
     found = upgraded.snapshots.find(known, until)
-    assert found[1].facts["made_by"] == "b"
+    assert found.facts["made_by"] == "b"
 
 
 def test_a_state_of_another_model_is_not_found(sealed, tmp_path):

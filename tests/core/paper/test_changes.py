@@ -12,7 +12,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import build_folds, choose_validation
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.score_files import read_configs
+from compevo_core.evaluation.result_rows import read_configs
 from compevo_core.evaluation.scoring import load_population
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import (

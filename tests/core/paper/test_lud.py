@@ -44,7 +44,6 @@ from compevo_core.paper.lud_judges import (
     JudgeVerdict,
     LocalJudge,
     SlotJudge,
-    VerdictCache,
     build_judge_messages,
     hash_question,
     judge_pairs,
@@ -494,10 +493,10 @@ YES, NO = JudgeVerdict(1, 0), JudgeVerdict(0, 0)
 
 def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path):
     judge, path = ScriptedJudge(zero="ccc"), tmp_path / "deep" / "verdicts.jsonl"
-    first = judge_pairs(judge, PAIRS, VerdictCache(path))
+    first = judge_pairs(judge, PAIRS, path)
     assert first == [YES, NO, YES]
     assert judge.asked == PAIRS[:2]
-    assert judge_pairs(judge, PAIRS, VerdictCache(path)) == first
+    assert judge_pairs(judge, PAIRS, path) == first
     assert judge.asked == PAIRS[:2]
 
     # A line names its judge: verdicts of several share the file.
@@ -518,16 +517,16 @@ def test_what_was_judged_before_a_failure_is_kept(tmp_path):
     path = tmp_path / "v.jsonl"
     judge = ScriptedJudge(fails="ccc", error=SourceTransient("status 503"))
     with pytest.raises(SourceTransient):
-        judge_pairs(judge, PAIRS, VerdictCache(path))
+        judge_pairs(judge, PAIRS, path)
     assert len(path.read_text().splitlines()) == 1
 
 
 def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path):
     path = tmp_path / "v.jsonl"
     torn = ScriptedJudge(fails="ccc")
-    assert judge_pairs(torn, PAIRS, VerdictCache(path)) == [YES, None, YES]
+    assert judge_pairs(torn, PAIRS, path) == [YES, None, YES]
     whole = ScriptedJudge()
-    assert judge_pairs(whole, PAIRS, VerdictCache(path)) == [YES, YES, YES]
+    assert judge_pairs(whole, PAIRS, path) == [YES, YES, YES]
     assert whole.asked == [("a", "ccc")]
 
 
@@ -537,7 +536,7 @@ def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path):
 )
 def test_a_damaged_line_is_refused_with_file_and_line(tmp_path, line):
     path = tmp_path / "v.jsonl"
-    judge_pairs(ScriptedJudge(), PAIRS, VerdictCache(path))
+    judge_pairs(ScriptedJudge(), PAIRS, path)
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(DataError, match=r"v\.jsonl, line 3"):
-        VerdictCache(path)
+        judge_pairs(ScriptedJudge(), PAIRS, path)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -49,9 +50,7 @@ TEST = windows("test", 4, first_day=40)
 
 def test_every_baseline_and_every_network_is_a_method_with_its_own_number_of_seeds():
     assert {*BASELINES, *NETWORKS} <= set(METHODS)
-    assert {name: METHODS[name].seeds for name in NETWORKS} == {
-        name: kind.seeds for name, kind in NETWORKS.items()
-    }
+    assert {METHODS[name].seeds for name in NETWORKS} == {3, 5}
     assert METHODS["persistence"].seeds == 1
     assert METHODS["gbm"].seeds == 5
 
@@ -124,25 +123,23 @@ def test_rows_say_budget_seed_and_what_the_method_tells_about_itself():
 
 
 def test_every_seed_is_fitted_with_the_rate_that_seed_zero_chose_on_validation():
-    tuned, fitted = [], []
-
-    def tune(inputs):
-        tuned.append((inputs.seed, inputs.val is VAL))
-        return 0.003
+    fitted = []
 
     def fit(inputs):
-        fitted.append((inputs.seed, inputs.learning_rate))
-        return Talking()
+        fitted.append((inputs.seed, inputs.learning_rate, inputs.budget.passes))
+        talking = Talking()
+        talking.report = SimpleNamespace(validation_loss=abs(inputs.learning_rate - 0.003))
+        return talking
 
-    method = make_method(tune=tune, fit=fit)
+    method = make_method(is_tuned=True, fit=fit)
     for seed in (2, 0):
         run(method, seed=seed)
-    assert tuned == [(0, True)] * 2
-    assert fitted == [(2, 0.003), (0, 0.003)]
+    tried = [(0, rate, TUNED.tuning_passes) for rate in TUNED.learning_rates]
+    assert fitted == [*tried, (2, 0.003, TUNED.passes), *tried, (0, 0.003, TUNED.passes)]
 
     # One rate is not a choice.
     run(method, budget=STANDARD)
-    assert (len(tuned), fitted[-1]) == (2, (2, 0.001))
+    assert fitted[8:] == [(2, 0.001, STANDARD.passes)]
 
 
 def test_no_fit_is_given_a_test_window():

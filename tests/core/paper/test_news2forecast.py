@@ -18,8 +18,7 @@ from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.model_sources import load_architecture
 from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
-from compevo_core.paper.networks.fitting import FitBudget
-from compevo_core.paper.networks.forecaster import NetworkBaseline
+from compevo_core.paper.networks.forecaster import FitBudget, NetworkBaseline
 from compevo_core.paper.networks.gpt4ts import GPT4TS
 from compevo_core.paper.networks.layers import count_trainable
 from compevo_core.paper.news2forecast import (
@@ -236,7 +235,7 @@ def test_a_refined_logic_is_a_sentence_of_the_grammar_and_that_of_its_seed(refle
 WIDTH, SIZE = 32, POOL.embeddings.shape[1]
 FOUR_DAYS = windows("train", 4)
 TWO_DAYS = windows("val", 2, first_day=8)
-QUICK = FitBudget(passes=1, batch_size=8)
+QUICK = FitBudget(passes=1)
 
 
 @pytest.fixture(scope="module")
@@ -361,8 +360,8 @@ def test_the_memory_is_a_mixture_of_its_values_by_the_fit_of_their_keys():
         torch.testing.assert_close(memory(torch.ones(1, 3))[0], expected)
 
 
-def test_a_fit_with_sentences_is_settled_by_its_seed_and_survives_saving(backbone, tmp_path):
-    budget = FitBudget(passes=2, batch_size=4)
+def test_a_fit_with_sentences_is_settled_by_its_seed(backbone):
+    budget = FitBudget(passes=2)
 
     def fit_network(seed=0):
         kind = make_ltp_llm(Scribe(backbone), ENCODER)
@@ -374,8 +373,4 @@ def test_a_fit_with_sentences_is_settled_by_its_seed_and_survives_saving(backbon
     forecast = fitted.predict(TWO_DAYS.views())
     assert forecast.tobytes() == fit_network().predict(TWO_DAYS.views()).tobytes()
     assert forecast.tobytes() != fit_network(seed=1).predict(TWO_DAYS.views()).tobytes()
-
-    fitted.save(tmp_path)
-    loaded = NetworkBaseline.load(tmp_path, make_ltp_llm(Scribe(backbone), ENCODER))
-    assert loaded.predict(TWO_DAYS.views()).tobytes() == forecast.tobytes()
-    assert loaded.predict([]).shape == (0, 48)
+    assert fitted.predict([]).shape == (0, 48)

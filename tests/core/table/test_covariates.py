@@ -54,7 +54,7 @@ def miss(forecast):
 def find_views(fitted):
     """Return all views that the forecaster was trained on."""
     fit = fitted._fitted
-    windows = build_windows(fit.plan.spec, **fit.list_frames())
+    windows = build_windows(fit.spec, **fit.list_frames(fit.spec))
     return list(windows.views())
 
 
@@ -104,7 +104,7 @@ def test_nothing_that_was_not_known_reaches_a_forecast(ahead, past):
     assert not clone(PAST).backtest(moved, windows=3).equals(before)
 
     for fitted in (ahead, past):
-        frames = fitted._fitted.list_frames()
+        frames = fitted._fitted.list_frames(fitted._fitted.spec)
         views = find_views(fitted)
         if "covariates" in frames:
             assert any(view.covariates for view in views)

@@ -95,7 +95,7 @@ def test_optimiser_averages_and_every_generator_are_restored(tmp_path):
     generators = RunGenerators.from_seed(20, range(3), CPU)
     trainer.step(state, examples, generators)
     state.best_error, state.train_seconds = 0.25, 3.0
-    captured = capture_state(trainer, state, generators)
+    captured = capture_state(trainer.model, trainer.optimizer, state, generators)
     save_checkpoint(tmp_path, 1, captured, trainer.shards)
     expected = describe_draws(generators)
 
@@ -104,7 +104,7 @@ def test_optimiser_averages_and_every_generator_are_restored(tmp_path):
     torch.manual_seed(99)
     saved = load_newest_checkpoint(tmp_path, other.shards)
     assert saved is not None
-    again = restore_state(saved, other, restored)
+    again = restore_state(saved, other.model, other.optimizer, restored)
 
     assert (again.round, again.logics, again.rewards) == (1, state.logics, state.rewards)
     assert (again.best_error, again.train_seconds) == (0.25, 3.0)

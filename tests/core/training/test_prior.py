@@ -166,6 +166,6 @@ def test_train_windows_that_end_in_validation_say_nothing_about_its_first_foreca
     moved_NH[inside] = np.nan
     moved_NH[inside, -1] = late.truth()[inside, -1]  # keeps the windows; hardly any truth
 
-    known = _prepare(late, VAL).priors.levels.evidence.weight_EH
-    without = _prepare(late.with_truth(moved_NH), VAL).priors.levels.evidence.weight_EH
+    known = _prepare(late, VAL).priors.levels.weight_EH
+    without = _prepare(late.with_truth(moved_NH), VAL).priors.levels.weight_EH
     assert np.array_equal(known, without)

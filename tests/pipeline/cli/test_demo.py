@@ -15,7 +15,7 @@ LEAST_GAIN_MW = 25.0
 
 
 @pytest.mark.slow
-def test_the_demo_beats_the_best_numeric_method_and_says_so_first(tmp_path):
+def test_the_demo_beats_the_best_numeric_method(tmp_path):
     shutil.copy(REPOSITORY / "dagster_home" / "dagster.yaml", tmp_path)
     folders = {"DAGSTER_HOME": str(tmp_path), "COMPEVO_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-m", "compevo_pipeline.cli.main", "demo"]

@@ -41,9 +41,9 @@ def read(layout, known):
     return day / f"known-{known:%Y%m%dT%H%MZ}"
 
 
-def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(layout, tmp_path):
+def test_later_data_change_no_forecast(layout, tmp_path):
     shown = forecast("--csv", str(tmp_path / "tomorrow.csv"))
-    assert "Tuesday 24 February 2026, MW, times in UTC+10\nknown until 23 Feb 2026 17:00" in shown
+    assert "Tuesday 24 February 2026" in shown and "23 Feb 2026 17:00" in shown
     assert "[sample: synthetic data]" in shown.splitlines()
     # The table is what stands last.
     assert shown.splitlines()[-1].split()[0] == "NSW1"
@@ -84,7 +84,7 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(la
     assert midnight.facts["series"][0]["unknown_inputs"] == 0
 
 
-def test_a_day_can_be_superseded_and_every_issue_is_verified(layout):
+def test_a_superseded_day_is_verified(layout):
     forecast()
     # The same forecast is the one that was issued, whoever asks.
     assert "Supersedes" not in forecast("--supersede")
@@ -110,19 +110,19 @@ def test_a_day_can_be_superseded_and_every_issue_is_verified(layout):
     assert f"of chain {head[:16]}" in shown
     for words in (["verify"], ["verify", DATASET]):
         assert head in invoke(*words)
-    with pytest.raises(DataError, match="no forecast of exchange was issued"):
+    with pytest.raises(DataError, match="exchange"):
         invoke("verify", "exchange")
 
 
-def test_a_stale_series_is_refused_with_what_is_missing(layout):
-    with pytest.raises(DataError, match=r"NSW1: the series does not reach .* to 2026-02-2"):
+def test_a_stale_series_is_refused(layout):
+    with pytest.raises(DataError, match=r"NSW1.*2026-02-2"):
         invoke("forecast", "--day", "2026-03-05")
 
 
-def test_an_empty_home_is_refused_with_the_command_that_trains_and_its_folder(
+def test_an_empty_home_is_refused(
     tmp_path,
 ):
-    with pytest.raises(ConfigError, match=r"train one with `compevo fit") as caught:
+    with pytest.raises(ConfigError, match="compevo fit") as caught:
         invoke("forecast", home=tmp_path)
     assert str(tmp_path) in str(caught.value)
     with pytest.raises(DataError, match="synthetic data") as missing:
@@ -130,20 +130,16 @@ def test_an_empty_home_is_refused_with_the_command_that_trains_and_its_folder(
     assert str(tmp_path) in str(missing.value).partition("COMPEVO_HOME")[2]
 
 
-def test_a_day_is_a_date_or_a_word_on_the_markets_clock():
+def test_a_day_is_a_date_or_word():
     now = datetime(2026, 2, 24, 23, 0)  # noqa: DTZ001 - of the market
     days = {"today": "2026-02-24", "tomorrow": "2026-02-25", "2026-03-01": "2026-03-01"}
     assert {text: str(read_day(text, now)) for text in days} == days
     assert read_day("", now) is None
-    with pytest.raises(ConfigError, match="YYYY-MM-DD, today or tomorrow"):
+    with pytest.raises(ConfigError, match="YYYY-MM-DD"):
         read_day("2026-02-30", now)
 
 
-def test_a_data_set_without_days_or_without_an_issue_time_is_refused():
-    with pytest.raises(ConfigError, match="traffic has no windows that start"):
-        forecast("traffic")
-    refusal = "forecasts of electricity always use data up to midnight"
-    with pytest.raises(ConfigError, match=refusal):
-        forecast("electricity", "--known-to", "issue-time")
-    with pytest.raises(ConfigError, match="no data set 'demand'"):
-        forecast("demand")
+def test_data_without_such_days_are_refused():
+    for words in (["traffic"], ["electricity", "--known-to", "issue-time"], ["demand"]):
+        with pytest.raises(ConfigError, match=words[0]):
+            forecast(*words)

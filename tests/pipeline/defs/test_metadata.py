@@ -62,7 +62,7 @@ def test_names_in_drawings_load_nothing(text):
     assert "<script" not in page and "<a " not in page
 
 
-def test_markdown_is_made_in_these_places_alone():
+def test_markdown_is_made_in_known_places():
     """A new place needs its own escape: read it, then add it here with the reason."""
     found = set()
     for path in PIPELINE.rglob("*.py"):
@@ -72,10 +72,11 @@ def test_markdown_is_made_in_these_places_alone():
             names = {"MetadataValue.md", "MarkdownMetadataValue", "dg.MarkdownMetadataValue"}
             if is_call and any(ast.unparse(node.func).endswith(name) for name in names):
                 found.add(path.relative_to(PIPELINE).as_posix())
+
     assert found == set(RENDERS_MARKDOWN)
 
 
-def test_hostile_headlines_load_nothing_on_the_page_of_the_news(tmp_path):
+def test_hostile_headlines_load_nothing(tmp_path):
     listed = [
         {
             "url": f"https://example.org/{number}",
@@ -89,13 +90,11 @@ def test_hostile_headlines_load_nothing_on_the_page_of_the_news(tmp_path):
     answer = raw("answer.json", json.dumps({"articles": listed}), "gdelt_doc")
     (gdelt,) = [feed for feed in default_feeds()["news"] if feed.name == "gdelt"]
     feed = Feed(name="gdelt", read_files=lambda *_: iter([answer]), parsers=gdelt.parsers)
+    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE)
+    workspace = Deployment(settings=settings, clock=SetClock())
     result = dg.materialize(
         [build_articles_asset([feed])],
-        resources={
-            "workspace": Deployment(settings=Settings(home=tmp_path, mode=Mode.ARCHIVE)),
-            "feeds": {"news": [feed]},
-            "clock": SetClock(),
-        },
+        resources={"workspace": workspace},
     )
 
     shown = read_materialization(result).metadata
@@ -118,28 +117,21 @@ def polylines(sketch):
     ]
 
 
-@pytest.mark.parametrize("lines", [1, 2, 3])
-@pytest.mark.parametrize("length", [1, 2, 48, 5000])
-def test_a_drawing_is_short_enough_to_be_shown_and_has_every_line(lines, length):
+@pytest.mark.parametrize(("lines", "length"), [(1, 1), (3, 48), (3, 5000)])
+def test_a_drawing_is_short_and_has_every_line(lines, length):
     values = [math.sin(i / 9) * 12345 for i in range(length)]
     sketch = render_sketch({f"line {i}": [v + i for v in values] for i in range(lines)})
     assert len(sketch.value) < 1000
     assert len(polylines(sketch)) == lines
 
 
-def test_larger_values_are_higher_and_the_last_is_at_the_right_edge():
+def test_larger_values_are_drawn_higher():
     ((first, second, last),) = polylines(render_sketch({"a": [1.0, 3.0, 2.0]}))
     assert first[0] == 0 < second[0] < last[0] == 240
     assert first[1] > last[1] > second[1]
 
-
-def test_both_lines_are_on_one_scale_and_missing_values_are_left_out():
     low, high = polylines(render_sketch({"a": [1.0, None, 1.0], "b": [2.0, math.nan, 2.0]}))
     assert len(low) == len(high) == 2 and low[0][1] > high[0][1]
-
-
-def test_nothing_to_draw_is_said():
-    assert render_sketch({"a": [None]}).value == "a (blue); no values yet"
 
 
 def make_view(steps, *, is_live=False, clock=None):
@@ -156,7 +148,7 @@ def text_of(view):
     # The imports before a step of a second make no half hour of what is left.
     [(30.0, 30.0, "1m30s"), (30.0, 120.0, "3m00s"), (1.0, 20.0, "1m58s")],
 )
-def test_the_time_left_follows_how_fast_the_finished_steps_were(monkeypatch, usual, seconds, left):
+def test_the_time_left_follows_finished_steps(monkeypatch, usual, seconds, left):
     monkeypatch.setattr(loggers, "USUAL_SECONDS", {"first": usual, "second": 90.0})
     clock = SetClock(0.0)
     view = make_view(["first", "second"], clock=clock)
@@ -166,22 +158,17 @@ def test_the_time_left_follows_how_fast_the_finished_steps_were(monkeypatch, usu
     assert view.describe_time_left() == f"about {left} left"
 
 
-def test_a_plain_line_begins_with_the_time_and_the_steps_done():
-    clock = SetClock(0.0)
-    view = make_view(["models__compevo", "report__site"], clock=clock)
-    view.finish_step("report__site")
-    clock.now = 65.0
-    view.write("x [bold]y[/bold]")
-    assert text_of(view) == "[ 1m05s  1/2] x [bold]y[/bold]\n"
-
-
-def test_a_terminal_shows_one_bar_with_the_current_step_and_removes_it_at_the_end():
+def test_a_terminal_shows_a_bar_and_one_message():
     view = make_view(["models__compevo", "report__site"], is_live=True)
     view._bar.update(view._task, description="models/compevo")
-    view.write("round 1/2")
+    view._bar.refresh()
+    assert "0/2 steps" in text_of(view) and "models/compevo" in text_of(view)
+
+    for number in range(50):
+        view.show(f"round {number} [bold]")
     view._bar.refresh()
     shown = text_of(view)
-    assert "0/2 steps" in shown and "models/compevo" in shown and "round 1/2" in shown
+    assert "round 49 [bold]" in shown and "round 7 " not in shown and shown.count("\n") <= 1
     view._bar.stop()
     assert text_of(view).endswith("\x1b[?25h") or "\x1b[2K" in text_of(view)[len(shown) :]
 
@@ -207,7 +194,7 @@ def run(view, fails=False):
     return job.execute_in_process(run_config={"loggers": {"progress": {}}}, raise_on_error=False)
 
 
-def test_a_log_gets_failed_checks_at_once_and_what_went_well_now_and_then():
+def test_a_log_gets_failed_checks_at_once():
     view = make_view(["thing"])
     run(view)
     assert text_of(view) == "[    0s  0/1]   check failed, thing: sane: odd\n"
@@ -223,16 +210,7 @@ def test_a_log_gets_failed_checks_at_once_and_what_went_well_now_and_then():
     ]
 
 
-def test_a_terminal_rewrites_one_line_of_messages():
-    view = make_view(["thing"], is_live=True)
-    for number in range(50):
-        view.show(f"round {number} [bold]")
-    view._bar.refresh()
-    shown = text_of(view)
-    assert "round 49 [bold]" in shown and "round 7 " not in shown and shown.count("\n") <= 1
-
-
-def test_a_failed_step_is_shown_with_its_innermost_reason():
+def test_a_failed_step_shows_its_reason():
     view = make_view(["thing"])
     result = run(view, fails=True)
     (event,) = result.filter_events(lambda e: e.is_step_failure)
@@ -244,7 +222,7 @@ def test_a_failed_step_is_shown_with_its_innermost_reason():
     "error",
     [dg.DagsterExecutionInterruptedError(), RuntimeError("Query interrupted")],  # of DuckDB
 )
-def test_a_step_that_somebody_interrupted_is_not_called_faulty(error):
+def test_an_interrupted_step_is_not_called_faulty(error):
     @dg.asset
     def interrupted():
         raise error
@@ -258,7 +236,7 @@ def test_a_step_that_somebody_interrupted_is_not_called_faulty(error):
 
 
 @pytest.mark.parametrize("variable", ["", "true"])
-def test_a_ci_log_gets_lines_even_where_it_claims_to_be_a_terminal(monkeypatch, variable):
+def test_a_ci_log_gets_lines(monkeypatch, variable):
     monkeypatch.setenv("CI", variable)
     monkeypatch.setenv("FORCE_COLOR", "1")
     context = dg.build_init_logger_context(logger_config={"steps": ["thing"]})

@@ -39,7 +39,7 @@ def materialize(deployment, **options):
     )
 
 
-def test_without_an_endpoint_the_runs_own_backbone_judges_offline(tmp_path):
+def test_the_backbone_judges_without_an_endpoint(tmp_path):
     deployment = with_run(tmp_path)
     shown = read_materialization(materialize(deployment)).metadata
     written = json.loads(
@@ -51,7 +51,7 @@ def test_without_an_endpoint_the_runs_own_backbone_judges_offline(tmp_path):
     assert "mean_lud" in columns and "agreement" not in shown
 
 
-def test_logics_with_slots_are_judged_by_rule_as_well(tmp_path):
+def test_logics_with_slots_are_judged_by_rule(tmp_path):
     deployment = deploy(tmp_path)
     logics = tuple((seed,) for seed in SLOT_SEED_LOGICS[:4])
     run = finished_run(deployment.layout.run("done"), logics, form="slots")
@@ -67,13 +67,11 @@ def test_logics_with_slots_are_judged_by_rule_as_well(tmp_path):
     assert judge["agents"][0]["mean_evidence_recombination"] == 1.0
 
 
-def test_with_an_endpoint_two_judges_are_asked_once_ever_and_their_agreement_is_shown(
-    tmp_path, asked, monkeypatch
-):
-    monkeypatch.setenv("COMPEVO_JUDGE_KEY", KEY)
-    judge = {"judge_url": JUDGE, "judge_model": "m-1", "judge_key": "x"}
+def test_an_endpoint_is_asked_once_ever(tmp_path, asked):
+    judge = {"judge_url": JUDGE, "judge_model": "m-1", "judge_key": KEY}
     deployment = with_run(tmp_path, judge)
     shown = read_materialization(materialize(deployment)).metadata
+
     assert len(asked) == 2
     request = asked[0].request
     assert request.headers["Authorization"] == f"Bearer {KEY}"
@@ -87,11 +85,13 @@ def test_with_an_endpoint_two_judges_are_asked_once_ever_and_their_agreement_is_
     assert KEY not in stored and KEY not in str(shown)
 
 
-def test_the_command_asks_the_endpoint_of_the_environment(tmp_path, asked, monkeypatch):
+def test_the_command_asks_the_environments_endpoint(tmp_path, asked, monkeypatch):
     run = finished_run(tmp_path / "run")
     monkeypatch.setenv("COMPEVO_JUDGE_URL", JUDGE)
     monkeypatch.setenv("COMPEVO_JUDGE_MODEL", "m-1")
+
     summary = json.loads(invoke("paper", "lud", run, "--judge", "endpoint", "--pairs", "1"))
+
     assert [judge["name"] for judge in summary["judges"]] == ["endpoint:m-1"]
     assert summary["judges"][0]["agents"][0]["mean_strategy_shift"] == 1.0
 
@@ -99,14 +99,12 @@ def test_the_command_asks_the_endpoint_of_the_environment(tmp_path, asked, monke
 @pytest.mark.parametrize(
     ("judge", "remedy"),
     [
-        ("endpoint", "set COMPEVO_JUDGE_URL"),
-        ("gpt", "is not one of local, slots"),
-        ("slots", "reads logics with slots"),
+        ("endpoint", "COMPEVO_JUDGE_URL"),
+        ("gpt", "slots"),
+        ("slots", "slots"),
     ],
 )
-def test_a_judge_that_is_not_set_or_not_known_is_refused(
-    tmp_path, monkeypatch, capsys, judge, remedy
-):
+def test_an_unknown_judge_is_refused(tmp_path, monkeypatch, capsys, judge, remedy):
     monkeypatch.delenv("COMPEVO_JUDGE_URL", raising=False)
     run = finished_run(tmp_path / "run")
     with pytest.raises(SystemExit):

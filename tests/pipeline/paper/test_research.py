@@ -11,8 +11,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.result_rows import RESULT_SCHEMA
-from compevo_core.evaluation.score_files import read_configs
+from compevo_core.evaluation.result_rows import RESULT_SCHEMA, read_configs
 from compevo_core.paper import control
 from compevo_core.paper.changes import list_changes
 from compevo_core.paper.control import ControlPlan, list_cells
@@ -65,7 +64,7 @@ def pooled(layout):
 
 
 @pytest.mark.slow
-def test_every_variant_is_trained_and_scored_under_every_seed(layout, pooled):
+def test_variants_are_scored_under_every_seed(layout, pooled):
     assert pooled.select("method", "seed").rows() == [(v, s) for v in VARIANTS for s in SEEDS]
     trained = [
         json.loads(path.read_text())["run"]["seed"]
@@ -77,7 +76,7 @@ def test_every_variant_is_trained_and_scored_under_every_seed(layout, pooled):
 
 
 @pytest.mark.slow
-def test_every_variant_is_paired_with_the_full_method_over_all_seeds(layout, pooled):
+def test_variants_are_paired_with_the_full_method(layout, pooled):
     paired = pl.read_csv(layout.results / "paired-ablation-electricity.csv")
     assert paired.columns == list(PAIRED_TEST_SCHEMA)
     assert paired.select("method_a", "method_b", "n").rows() == [
@@ -119,7 +118,7 @@ def test_the_command_finds_what_the_asset_trained(layout, pooled, tmp_path, monk
     assert rows.filter(pl.col("entity") == "pooled")["mae"].to_list() == pooled["mae"].to_list()
 
 
-def test_seeds_are_the_ones_named_or_that_of_the_run():
+def test_seeds_are_named_or_the_runs():
     def select(**fields):
         config = AblationConfig(**fields)
         return config.select_seeds(config.resolve("tiny"))
@@ -130,13 +129,13 @@ def test_seeds_are_the_ones_named_or_that_of_the_run():
     assert select() == [AblationConfig().resolve("tiny").run.seed]
 
 
-def test_an_experiment_has_changes_of_its_own_and_one_that_trains_nothing_is_no_launch():
+def test_an_experiment_has_its_own_changes():
     def list_names(config):
         return [change.name for change in config.select_variants()]
 
     assert list_names(AblationConfig()) == list_changes("variant")
     assert list_names(AblationConfig(experiment="agents"))[:2] == ["agents=1", "agents=2"]
-    with pytest.raises(ConfigError, match="agents has no change 'no-grpo'"):
+    with pytest.raises(ConfigError, match="no-grpo"):
         AblationConfig(experiment="agents", variants=["no-grpo"]).select_variants()
     with pytest.raises(Exception, match="tau"):
         AblationConfig(experiment="tau")
@@ -164,7 +163,7 @@ def deployment(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_asset_and_command_write_the_same_rows_and_train_once(deployment, tmp_path, monkeypatch):
+def test_asset_and_command_write_equal_rows(deployment, tmp_path, monkeypatch):
     preset = _write_preset(tmp_path / "short.toml")
     choice = {"preset": preset, "effects": [2.0], "seeds": 1, "series": ["NSW1"]}
     deployment.materialize("evidence/control", config={"evidence/control": choice})
@@ -192,9 +191,7 @@ def test_asset_and_command_write_the_same_rows_and_train_once(deployment, tmp_pa
 
 
 @pytest.mark.slow
-def test_every_arm_of_specialists_is_trained_once_and_what_has_rows_is_left_out(
-    deployment, tmp_path, monkeypatch
-):
+def test_every_arm_of_specialists_is_trained_once(deployment, tmp_path, monkeypatch):
     short = {"run.rounds": 1, "grpo.group_size": 2, "grpo.reward_windows": 40}
     config = RunConfig.preset("specialists").with_overrides(short)
     (cell,) = list_cells(config, worlds=["niches-regional"], effects=[2.0], seeds=1)
@@ -212,22 +209,20 @@ def test_every_arm_of_specialists_is_trained_once_and_what_has_rows_is_left_out(
     run_specialists_on(deployment, "electricity", cells, log=LOG, results=tmp_path)
 
 
-def test_a_series_that_is_not_there_and_an_effect_that_is_no_number_are_named(deployment):
-    with pytest.raises(ConfigError, match="no series 'XYZ'; known: NSW1, SA1"):
+def test_unknown_series_and_effects_are_named(deployment):
+    with pytest.raises(ConfigError, match=r"'XYZ'.*NSW1, SA1"):
         run_control_on(
             deployment, "electricity", ControlPlan(config=search(), series=["XYZ"]), log=LOG
         )
-    with pytest.raises(ConfigError, match="--effects big is not a list of numbers"):
+    with pytest.raises(ConfigError, match="--effects big"):
         invoke("paper", "experiment", "control", "electricity", "--effects", "big")
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("poems", "no worded data 'poems'; known: weather, demand"), ("weather", "COMPEVO_ARCHIVE")],
+    [("poems", "'poems'.*weather, demand"), ("weather", "COMPEVO_ARCHIVE")],
 )
-def test_worded_data_that_are_unknown_or_without_an_archive_are_named(
-    deployment, monkeypatch, name, said
-):
+def test_missing_worded_data_are_named(deployment, monkeypatch, name, said):
     monkeypatch.setenv("COMPEVO_HOME", str(deployment.layout.root.parent))
     monkeypatch.delenv("COMPEVO_ARCHIVE", raising=False)
     with pytest.raises(CompEvoError, match=said):

@@ -12,14 +12,12 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.paper import news_audit
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.lud_judges import EndpointJudge
 from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
 from compevo_core.runtime.files import write_json
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app, main
 from compevo_pipeline.cli.results import ERRORS, render_scores
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.paper import experiments
 from compevo_pipeline.work.deployment import Deployment
 from tests.support.commands import invoke
 from tests.support.context_tasks import write_task
@@ -37,12 +35,11 @@ def results(tmp_path):
     return folder
 
 
-def test_a_table_of_the_paper_and_that_of_all_methods_are_printed(results):
+def test_tables_of_paper_and_methods_are_printed(results):
     paper = invoke("paper", "table", "main", "--results", results)
     # Rows of other windows are not beside the paper's figures.
-    assert "| CompEvo | no row | **220.15 ± 2.40** |" in paper
-    assert "| CompEvo | 198.4 |" in paper
-    assert "pooled errors" in invoke("paper", "table", "--results", results)
+    assert "| no row | **220.15 ± 2.40** |" in paper and "| CompEvo | 198.4 |" in paper
+    assert invoke("paper", "table", "--results", results) != paper
     with pytest.raises(ConfigError):  # a folder is not a name of a table
         invoke("paper", "table", results)
 
@@ -50,7 +47,7 @@ def test_a_table_of_the_paper_and_that_of_all_methods_are_printed(results):
 @pytest.mark.parametrize(
     "command", [["table", "main", "--results"], ["table", "--results"], ["report"]]
 )
-def test_rows_of_a_folder_that_is_not_there_are_refused(command, tmp_path, monkeypatch):
+def test_an_absent_folder_of_rows_is_refused(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=str(tmp_path / "none")):
         invoke("paper", *command, tmp_path / "none")
@@ -58,24 +55,17 @@ def test_rows_of_a_folder_that_is_not_there_are_refused(command, tmp_path, monke
     assert not any(tmp_path.iterdir())
 
 
-def test_a_run_that_is_not_there_is_said_to_be_none(tmp_path, capsys):
+def test_an_absent_run_is_named(tmp_path, capsys):
     run = str(tmp_path / "none")
     places = ["--windows", str(tmp_path), "--news", str(tmp_path)]
     for words in (["lud", run], ["trace", run, "x"], ["evaluate", run, *places]):
         with pytest.raises(SystemExit) as stop:
             main(["paper", *words])
         assert stop.value.code == 1
-        told = capsys.readouterr().err
-        assert run in told and "name one that is there" in told
-        assert "stored is whole" not in told
+        assert run in capsys.readouterr().err
 
 
-def test_a_count_of_nothing_is_an_error_of_usage():
-    for option in ("--rank", "--agents"):
-        assert CliRunner().invoke(app, ["paper", "params", option, "0"]).exit_code == 2
-
-
-def test_a_run_is_traced_under_the_name_of_its_system_and_its_own_seed(tmp_path):
+def test_a_trace_has_system_and_seed(tmp_path):
     run = RunFolder(tmp_path / "run")
     run.model.mkdir(parents=True)
     config = find_variant("mael").configure(RunConfig.preset("tiny"))
@@ -90,7 +80,7 @@ def test_a_run_is_traced_under_the_name_of_its_system_and_its_own_seed(tmp_path)
 
 
 @pytest.mark.slow
-def test_the_audit_of_a_probe_measures_every_split_apart(tmp_path, monkeypatch):
+def test_an_audit_measures_every_split_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(news_audit, "DRAWS", 1)
     monkeypatch.setattr(news_audit, "EFFECTS", (4.0,))
     world = planted_world(3.0, is_regional=True, share=0.1)
@@ -100,22 +90,22 @@ def test_the_audit_of_a_probe_measures_every_split_apart(tmp_path, monkeypatch):
     paths = ("--windows", tmp_path / "windows", "--news", tmp_path / "news")
     words = ("electricity", "--probe", *paths, "--results", tmp_path / "out")
     printed = invoke("paper", "audit-news", *words)
-    assert printed.count("does news help a linear probe?") == 3
+    assert printed.count("linear probe") == 3
 
     rows = pl.read_csv(tmp_path / "out" / "news-audit-electricity.csv")
     assert rows["split"].unique(maintain_order=True).to_list() == ["train", "val", "test"]
     assert rows["seen_from_sd"].drop_nulls().unique().to_list() == [4.0]
 
 
-def test_a_folder_or_a_data_set_without_windows_is_refused_with_the_remedy(tmp_path, monkeypatch):
+def test_data_without_windows_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="--windows and --news"):
         invoke("paper", "audit-news", tmp_path)
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
-    with pytest.raises(DataError, match=r"no windows of exchange: .*`compevo refresh exchange`"):
+    with pytest.raises(DataError, match="compevo refresh exchange"):
         invoke("paper", "audit-news", "exchange")
 
 
-def test_scores_of_each_test_set_stand_in_a_table_of_their_own():
+def test_each_test_set_has_a_table():
     subsets = ("operational-2026-200", "operational-2026-200-known-1700")
     facts = {"dataset": "electricity-operational", "split": "test", "entity": "pooled"}
     rows = [
@@ -127,6 +117,7 @@ def test_scores_of_each_test_set_stand_in_a_table_of_their_own():
     first, second = re.findall(
         r"^Elec.*?gbm +(\S+)", render_scores(pl.DataFrame(rows)), re.M | re.S
     )
+
     assert (first, second) == ("1.5", "2.5")
 
 
@@ -162,10 +153,11 @@ def benchmark(benchmark_results, methods, seeds):
     return pl.read_csv(benchmark_results / "benchmark-traffic.csv")
 
 
-def test_every_method_and_seed_has_rows_with_its_cost(benchmark_results):
+def test_every_method_has_rows_with_cost(benchmark_results):
     first = benchmark(benchmark_results, "dlinear,gpt4ts-no-lm", 2).filter(
         pl.col("entity") == "pooled"
     )
+
     assert first["method"].to_list() == ["dlinear"] * 2 + ["gpt4ts-no-lm"] * 2
     assert first["seed"].to_list() == [0, 1, 0, 1]
     assert first["n_windows"].unique().to_list() == [SPLITS["test"]]
@@ -176,13 +168,7 @@ def test_every_method_and_seed_has_rows_with_its_cost(benchmark_results):
     assert set(first["learning_rate"]) == {0.001}
 
 
-def test_an_unknown_network_is_refused_before_any_is_fitted(benchmark_results):
-    with pytest.raises(ConfigError, match="no method 'lstm'"):
-        benchmark(benchmark_results, "dlinear,lstm", 1)
-    assert not benchmark_results.exists()
-
-
-def test_the_first_test_sets_alone_can_be_scored(tmp_path, store):
+def test_the_first_test_sets_can_be_scored(tmp_path, store):
     windows = [make_window(i) for i in range(4)] + [
         make_window(10 + i, split="test", subsets=(subset,))
         for i, subset in enumerate(["n2f-test-100", "aemo-2021"])
@@ -218,29 +204,14 @@ def run_context(*options):
     return f"{result.output}{result.exception or ''}"
 
 
-def test_rows_are_written_and_shown_among_the_published_ones(archive, tmp_path):
+def test_rows_are_shown_among_published_ones(archive, tmp_path):
     shown = run_context("--results", str(tmp_path))
-    assert "**ours, numbers alone** | 0.750" in shown and "Chronos Large | 0.326" in shown
+    assert "| 0.750" in shown and "Chronos Large | 0.326" in shown
     rows = pl.read_csv(tmp_path / "context-is-key.csv")
     assert rows["score"].to_list() == [0.75, 0.75] and rows["samples"].to_list() == [25, 25]
 
 
-def test_an_endpoint_reads_and_its_answers_are_kept(archive, tmp_path, monkeypatch):
-    asked = []
-
-    def transport(body):
-        asked.append(body)
-        return {"choices": [{"message": {"content": "4, 5"}}]}
-
-    judge = EndpointJudge(model="m-1", transport=transport)
-    monkeypatch.setattr(experiments, "read_endpoint_judge", lambda: judge)
-    for _ in range(2):
-        shown = run_context("--reader", "endpoint", "--samples", "2", "--results", str(tmp_path))
-        assert "**ours, written by endpoint:m-1** | 0.000" in shown
-    assert len(asked) == 2
-
-
 def test_what_is_missing_is_named(archive, monkeypatch):
-    assert "'gpt' is not one of none, local, endpoint" in run_context("--reader", "gpt")
+    assert "'gpt'" in run_context("--reader", "gpt")
     monkeypatch.delenv("COMPEVO_ARCHIVE")
-    assert "set COMPEVO_ARCHIVE" in run_context()
+    assert "COMPEVO_ARCHIVE" in run_context()

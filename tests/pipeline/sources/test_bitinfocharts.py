@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.series import validate_series
-from compevo_core.errors import SchemaDrift, SourceBlocked
+from compevo_core.errors import SourceBlocked
 from compevo_pipeline.sources import bitinfocharts
 from compevo_pipeline.sources.bitinfocharts import METRICS
 from compevo_pipeline.sources.common.base import Mode
@@ -26,27 +26,21 @@ def parse_page(text=PAGE, name="bitcoin-transactions.html"):
     return validate_series(bitinfocharts.parse(raw(name, text)))
 
 
-def test_a_page_gives_every_day_but_the_unfinished_last_one():
+def test_a_page_gives_every_finished_day():
     frame = parse_page()
     assert frame["series_id"].unique().to_list() == ["BITINFOCHARTS/transactions"]
     assert frame["start_utc"].dt.date().to_list() == [date(2020, 1, d) for d in (1, 2, 3)]
     assert frame["value"].to_list() == [None, 1500.0, 1600.0]
 
 
-def test_a_joined_page_gives_its_metrics_in_the_order_of_its_name():
+def test_a_joined_page_gives_its_metrics():
     text = '[[new Date("2020/01/01"),5,7200],[new Date("2020/01/02"),6,7300]]'
     frame = parse_page(text, "transactions-price-btc.html")
     values = dict(frame.select("series_id", "value").iter_rows())
     assert values == {"BITINFOCHARTS/transactions": 5.0, "BITINFOCHARTS/price": 7200.0}
 
 
-@pytest.mark.parametrize("name", ["ethereum-price.html", "transactions-price.html"])
-def test_a_page_of_another_name_is_refused(name):
-    with pytest.raises(SchemaDrift, match="not the name of a Bitcoin chart page"):
-        parse_page(name=name)
-
-
-def test_a_page_saved_by_hand_into_the_archive_is_read(tmp_path):
+def test_a_page_in_the_archive_is_read(tmp_path):
     (tmp_path / "bitcoin").mkdir()
     (tmp_path / "bitcoin" / "price-btc.html").write_text(PAGE)
     (file,) = bitinfocharts.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
@@ -84,7 +78,7 @@ def save(home, name, content, at=NOW):
     os.utime(saved, (at.timestamp(), at.timestamp()))
 
 
-def test_a_page_is_asked_for_once_a_day_and_under_conditions_the_next(home, replay):
+def test_a_page_is_asked_once_a_day(home, replay):
     home.ingest("bitcoin")
     assert len(replay.seen) == 18
     assert home.ingest("bitcoin")["bitinfocharts"]["files"] == 0
@@ -104,17 +98,17 @@ def test_a_page_is_asked_for_once_a_day_and_under_conditions_the_next(home, repl
         Answer(body=b"<html><p>We will be back soon</html>", kind="text/html"),
     ],
 )
-def test_at_a_wall_no_further_page_is_asked_for_and_what_came_is_stored(home, replay, wall):
+def test_a_wall_ends_the_asking(home, replay, wall):
     slugs = list(METRICS)
     replay.serve({path(slugs[2]): wall})
-    with pytest.raises(SourceBlocked, match=r"not circumvented.*folder bitcoin of COMPEVO_ARCHIVE"):
+    with pytest.raises(SourceBlocked, match="COMPEVO_ARCHIVE"):
         home.ingest("bitcoin")
     assert replay.paths() == [path(slug)[1] for slug in slugs[:3]]
     stored = set(home.series("bitcoin")["series_id"])
     assert stored == {f"BITINFOCHARTS/{METRICS[slug].id}" for slug in slugs[:2]}
 
 
-def test_after_a_wall_the_missing_pages_are_asked_for_again(home, replay):
+def test_missing_pages_are_asked_again(home, replay):
     slugs = list(METRICS)
     replay.serve({path(slugs[2]): [CHALLENGE, Answer(body=page(), kind="text/html")]})
     with pytest.raises(SourceBlocked):
@@ -124,7 +118,7 @@ def test_after_a_wall_the_missing_pages_are_asked_for_again(home, replay):
     assert home.series("bitcoin")["series_id"].n_unique() == 18
 
 
-def test_pages_saved_by_hand_take_the_place_of_blocked_ones_and_are_read_once(home, replay):
+def test_saved_pages_replace_blocked_ones(home, replay):
     replay.serve({path(slug): CHALLENGE for slug in METRICS})
     save(home, "price-btc.html", page())
     assert home.ingest("bitcoin")["bitinfocharts"]["new"] == 2
@@ -139,7 +133,7 @@ def test_pages_saved_by_hand_take_the_place_of_blocked_ones_and_are_read_once(ho
 
 
 @pytest.mark.parametrize("others", [0, 2])
-def test_a_saved_page_that_cannot_be_read_is_named_by_every_run(home, replay, caplog, others):
+def test_an_unreadable_page_is_named(home, replay, caplog, others):
     replay.serve({path(slug): CHALLENGE for slug in METRICS})
     save(home, "price-btc.html", b"<html>saved too early</html>")
     for slug in ("size", "tweets")[:others]:
@@ -148,10 +142,10 @@ def test_a_saved_page_that_cannot_be_read_is_named_by_every_run(home, replay, ca
         caplog.clear()
         with contextlib.suppress(SourceBlocked):
             home.ingest("bitcoin")
-        assert "price-btc.html: no chart data in the page" in caplog.text
+        assert "price-btc.html" in caplog.text
 
 
-def test_a_page_saved_earlier_takes_the_place_of_no_newer_value(home):
+def test_an_older_page_replaces_nothing(home):
     save(home, "price-btc.html", page(old=1, new=2), at=NOW.replace(day=19))
     home.ingest("bitcoin")
     price = home.series("bitcoin").filter(pl.col("variable") == "price_usd")

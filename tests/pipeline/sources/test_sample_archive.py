@@ -17,10 +17,10 @@ from compevo_pipeline.sources.common.base import (
 )
 from compevo_pipeline.sources.common.nem import REGIONS
 from tools.sample_world.__main__ import make_members
-from tools.sample_world.evening import HEADLINES_PER_REGION
+from tools.sample_world.daily_news import HEADLINES_PER_REGION
 
 
-def test_files_come_by_name_labelled_as_invented_and_without_a_clock():
+def test_files_are_labelled_as_invented():
     months = list(read_sample_files("pems"))
     assert [raw.label for raw in months] == [
         f"sample:pems/d04_text_station_hour_2016_{month:02d}.txt.gz" for month in (1, 2, 3)
@@ -29,7 +29,7 @@ def test_files_come_by_name_labelled_as_invented_and_without_a_clock():
     assert list(read_sample_files("no-such-product")) == []
 
 
-def test_invented_news_says_so_has_no_number_and_no_headline_passes_for_a_copy():
+def test_invented_news_says_so():
     (raw,) = read_sample_files("n2f_news")
     items = [item for item in csv.DictReader(io.StringIO(raw.content.decode())) if item["time"]]
     assert len(items) == 156 * len(REGIONS) * HEADLINES_PER_REGION

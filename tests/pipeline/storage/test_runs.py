@@ -44,7 +44,7 @@ def names(layout):
     return {path.name for path in layout.run("x").parent.iterdir() if path.is_dir()}
 
 
-def test_the_newest_three_finished_runs_of_a_name_and_the_current_one_stay(layout):
+def test_the_newest_and_current_runs_stay(layout):
     for number in range(6):
         make_run(layout, f"compevo-traffic-c{number}-d", days=10 - number)
     make_run(layout, "ablation-traffic-no-grpo-c-d", days=300)
@@ -59,14 +59,14 @@ def test_the_newest_three_finished_runs_of_a_name_and_the_current_one_stay(layou
     assert clean(layout, NOW) == []
 
 
-def test_a_finished_run_keeps_its_model_and_no_checkpoint(layout):
+def test_a_finished_run_keeps_its_model(layout):
     run = make_run(layout, "compevo-traffic-c-d", days=0)
     clean(layout, NOW)
     assert run.is_finished
     assert not run.checkpoints.exists() and not run.best.exists()
 
 
-def test_an_unfinished_run_keeps_its_checkpoints_for_thirty_days(layout):
+def test_an_unfinished_run_stays_a_month(layout):
     young = make_run(layout, "compevo-traffic-c-d", days=29, finished=False)
     make_run(layout, "compevo-traffic-c-e", days=31, finished=False)
     clean(layout, NOW)
@@ -74,7 +74,7 @@ def test_an_unfinished_run_keeps_its_checkpoints_for_thirty_days(layout):
     assert (young.checkpoints / "round_000001").is_dir()
 
 
-def test_a_run_that_is_being_trained_is_left_alone(layout):
+def test_a_run_in_training_is_left_alone(layout):
     old = make_run(layout, "compevo-traffic-c-d", days=31, finished=False)
     with old.hold():
         assert clean(layout, NOW) == []
@@ -82,7 +82,7 @@ def test_a_run_that_is_being_trained_is_left_alone(layout):
     assert list(old.path.parent.iterdir()) == []
 
 
-def test_files_that_go_while_they_are_looked_at_are_no_failure(layout):
+def test_vanishing_files_are_no_failure(layout):
     run = make_run(layout, "compevo-traffic-c-d", days=31, finished=False)
     # A link to nothing: listed, and without a status, as a file that was renamed in between.
     for folder in (layout.series / "traffic", run.checkpoints):
@@ -110,7 +110,7 @@ def test_a_part_file_stays_for_a_day(layout):
     assert not checkpoint.exists()
 
 
-def test_fits_and_states_that_nobody_has_used_for_a_month_go(layout):
+def test_unused_fits_and_states_go(layout):
     run = make_run(layout, "compevo-traffic-c-d", days=1)
     for folder, days in (
         (layout.fits / "v1" / "gbm-seed0-a", 31),
@@ -128,11 +128,11 @@ def test_fits_and_states_that_nobody_has_used_for_a_month_go(layout):
 
 
 @pytest.mark.parametrize("content", ['{"run": "on', "{}", "[1]"])
-def test_a_torn_pointer_is_named_and_nothing_is_cleaned(layout, content):
+def test_a_torn_pointer_stops_cleaning(layout, content):
     run = make_run(layout, "a-00000000-00000000", 40)
     pointer = run.path.parent / "current-exchange.json"
     pointer.write_text(content)
     for act in (lambda: find_current_run(layout, "exchange"), lambda: clean(layout, NOW)):
-        with pytest.raises(DataError, match=r"current-exchange\.json.*; remove it"):
+        with pytest.raises(DataError, match=r"current-exchange\.json"):
             act()
     assert run.model.exists()

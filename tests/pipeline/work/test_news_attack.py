@@ -21,7 +21,7 @@ COUNT = 150
 
 
 @pytest.mark.slow
-def test_false_headlines_move_no_energy_by_half_a_percent_without_a_note(tmp_path):
+def test_false_headlines_move_nothing_untold(tmp_path):
     world, encoder = planted_world(3.0), sentence_encoder()
     train(search(), world.windows.split("train"), world.windows.split("val"), world.news, tmp_path)
     views = world.windows.split("test").views()

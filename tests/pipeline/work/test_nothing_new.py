@@ -17,21 +17,16 @@ from compevo_pipeline.defs.assets import windows as windows_asset
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.ingest import ingest_feeds
+from compevo_pipeline.work.ingest import ingest_dataset
 from compevo_pipeline.work.stored_windows import cut_windows, write_windows
 from tests.support import operational
 from tests.support.population import news_pool
+from tests.support.trees import read_tree
 from tests.support.window_samples import make_articles
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LOG = logging.getLogger("test")
 DATASET = "bitcoin"
-
-
-def list_tree(folder):
-    """Return size and time of every file, but for locks."""
-    files = [path for path in folder.rglob("*") if path.is_file() and "lock" not in path.name]
-    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 
 
 def count_parses(feeds, parsed):
@@ -47,21 +42,22 @@ def count_parses(feeds, parsed):
     return [watch(feed) for feed in feeds]
 
 
-def test_files_that_were_parsed_are_not_parsed_again_until_something_is_lost(tmp_path):
-    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
+def test_files_are_parsed_once_until_lost(tmp_path):
+    settings = Settings(home=tmp_path, mode=Mode.SAMPLE)
+    workspace = Deployment(settings=settings, clock=lambda: NOW)
     parsed: list[str] = []
     feeds = [feed for feed in default_feeds()[DATASET] if feed.exists_in(Mode.SAMPLE)]
 
     def ingest(chosen=feeds):
         watched = count_parses(chosen, parsed)
-        return ingest_feeds(workspace, watched, DATASET, clock=lambda: NOW, log=LOG)
+        return ingest_dataset(workspace, DATASET, watched, log=LOG)
 
     ingest()
-    before, stored = list_tree(tmp_path), workspace.series_store().read(DATASET)
+    before, stored = read_tree(tmp_path), workspace.series_store().read(DATASET)
     counts = ingest()
     assert len(parsed) == len(feeds)
     assert counts[feeds[0].name]["known files"] == counts[feeds[0].name]["files"] > 0
-    assert list_tree(tmp_path) == before
+    assert read_tree(tmp_path) == before
 
     # What is lost from the store comes back from the files.
     next((workspace.layout.series / DATASET).glob("*.parquet")).unlink()
@@ -74,7 +70,7 @@ def test_files_that_were_parsed_are_not_parsed_again_until_something_is_lost(tmp
 
 
 @pytest.mark.slow
-def test_a_second_run_cuts_no_window_and_judges_nothing_again(tmp_path, monkeypatch):
+def test_a_second_run_cuts_no_window(tmp_path, monkeypatch):
     defs = build_defs(Settings(home=tmp_path / "home", mode=Mode.SAMPLE), clock=lambda: NOW)
     keys = ("series", DATASET), ("windows", DATASET), ("news", "articles")
     selection = dg.AssetSelection.assets(*map(dg.AssetKey, keys))
@@ -84,7 +80,7 @@ def test_a_second_run_cuts_no_window_and_judges_nothing_again(tmp_path, monkeypa
     (tmp_path / "dagster").mkdir()
     with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
         first = resolved.execute_in_process(instance=instance)
-        before = list_tree(tmp_path / "home")
+        before = read_tree(tmp_path / "home")
         for module, name in (
             (windows_asset, "cut_windows"),
             (asset_checks, "run_suites"),
@@ -94,7 +90,7 @@ def test_a_second_run_cuts_no_window_and_judges_nothing_again(tmp_path, monkeypa
         second = resolved.execute_in_process(instance=instance)
 
     assert first.success and second.success
-    assert list_tree(tmp_path / "home") == before
+    assert read_tree(tmp_path / "home") == before
     runs = (first, second)
     one, other = (run.asset_materializations_for_node("windows__bitcoin")[0] for run in runs)
     assert one.tags["dagster/data_version"] == other.tags["dagster/data_version"]
@@ -103,10 +99,8 @@ def test_a_second_run_cuts_no_window_and_judges_nothing_again(tmp_path, monkeypa
     assert judged[0] == judged[1] > 0
 
 
-@pytest.mark.parametrize("change", ["value", "article"])
-def test_windows_before_the_first_month_that_changed_are_not_cut_again(
-    tmp_path, monkeypatch, change
-):
+@pytest.mark.parametrize("change", ["value", pytest.param("article", marks=pytest.mark.slow)])
+def test_windows_before_a_change_stay(tmp_path, monkeypatch, change):
     layout = Layout(root=tmp_path / "sample")
     operational.store_until(layout, operational.issue_time(date(2026, 2, 24)))
     workspace = operational.open_workspace(layout)
@@ -118,9 +112,9 @@ def test_windows_before_the_first_month_that_changed_are_not_cut_again(
     built: list[datetime] = []
     build_view = ContextBuilder.build_view
 
-    def count(self, labels, inputs, *others):
+    def count(self, series, entity, inputs, *others):
         built.append(inputs.origin_utc)
-        return build_view(self, labels, inputs, *others)
+        return build_view(self, series, entity, inputs, *others)
 
     monkeypatch.setattr(ContextBuilder, "build_view", count)
     cut_windows(workspace, dataset)

@@ -45,7 +45,7 @@ def stale(deployment):
     return {k.to_user_string() for k in keys if resolver.get_status(k) == StaleStatus.STALE}
 
 
-def test_new_windows_of_traffic_mark_what_was_made_of_traffic_and_nothing_else(deployment):
+def test_new_windows_mark_their_own_models(deployment):
     assert stale(deployment) == set()
     report(deployment, "windows/traffic")
     assert stale(deployment) == {"models/compevo/traffic", "evaluation/baselines/traffic"}
@@ -73,13 +73,13 @@ def version(real):
     return made.tags["dagster/data_version"]
 
 
-def test_equal_data_that_are_read_again_leave_the_windows_fresh(real):
+def test_equal_data_leave_windows_fresh(real):
     assert stale(real) == set()
     real.materialize("series/traffic", "news/articles")
     assert stale(real) == set()
 
 
-def test_a_new_value_marks_the_windows_until_they_are_cut_again(real, workspace):
+def test_a_new_value_marks_the_windows(real, workspace):
     store = workspace.series_store()
     newest = store.read("traffic").sort("start_utc").tail(1)
     store.write("traffic", newest.with_columns(pl.col("start_utc") + ONE_STEP))
@@ -89,7 +89,7 @@ def test_a_new_value_marks_the_windows_until_they_are_cut_again(real, workspace)
     assert stale(real) == set()
 
 
-def test_a_frame_beside_the_series_is_content_too(real, workspace):
+def test_a_frame_is_content_too(real, workspace):
     frames = workspace.frame_store()
     before = frames.hash_files("electricity")
     row = pl.DataFrame(
@@ -106,7 +106,7 @@ def test_a_frame_beside_the_series_is_content_too(real, workspace):
     assert frames.hash_files("electricity") != with_frames
 
 
-def test_a_new_article_marks_the_windows_and_changes_no_version_that_models_have(real, workspace):
+def test_a_new_article_marks_the_windows(real, workspace):
     embedded = version(real)
     workspace.news_store().upsert_articles(articles(1))
     real.materialize("news/articles")

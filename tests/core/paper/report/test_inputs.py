@@ -40,11 +40,13 @@ def test_panels_survive_writing_and_reading(tmp_path):
     assert first.origin_utc == make_panel().origin_utc
 
 
-def test_a_panel_refuses_a_short_forecast_and_a_moment_without_zone():
+def test_a_panel_refuses_a_short_forecast_and_a_moment_without_zone(tmp_path):
     with pytest.raises(DataError, match="gbm has 2 values"):
         make_panel(forecasts={"gbm": [1.0, 2.0]})
-    with pytest.raises(DataError, match="no zone"):
-        make_panel(origin_utc=datetime(2021, 1, 1))  # noqa: DTZ001 - the case tested
+    local = make_panel(origin_utc=datetime(2021, 1, 1))  # noqa: DTZ001 - the case tested
+    write_panels(tmp_path / "panels.jsonl", [local])
+    with pytest.raises(DataError, match="line 1: not a forecast panel"):
+        read_panels(tmp_path / "panels.jsonl")
 
 
 def test_a_run_folder_is_read_whole(tmp_path):

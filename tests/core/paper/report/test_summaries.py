@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
-from compevo_core.evaluation.score_files import write_config
+from compevo_core.evaluation.result_rows import write_config
 from compevo_core.paper.report import markdown
 from compevo_core.paper.report.inputs import read_inputs
 from compevo_core.paper.report.markdown import (
@@ -47,7 +47,7 @@ from compevo_core.paper.report.summaries import (
 )
 from compevo_core.report import tables
 from compevo_core.report.forecast_page import template_environment
-from compevo_core.report.tables import Table, markdown_table
+from compevo_core.report.tables import Table
 from tests.support.report_samples import (
     HOSTILE,
     NOW,
@@ -490,15 +490,8 @@ def test_best_cells_are_bold_in_both_forms():
 
 
 def test_a_markdown_table_is_aligned_as_asked():
-    lines = markdown_table(["a", "b"], [["x", 1.5]], align="lr").splitlines()
+    lines = Table(header=["a", "b"], rows=[["x", "1.5"]]).to_markdown().splitlines()
     assert lines == ["| a | b |", "| --- | ---: |", "| x | 1.5 |"]
-    assert markdown_table(["a", "b"], []).splitlines()[1] == "| --- | --- |"
-
-
-@pytest.mark.parametrize(("rows", "align"), [([["1", "2"]], ""), ([["1"]], "lr")])
-def test_a_markdown_table_refuses_rows_and_alignments_of_another_width(rows, align):
-    with pytest.raises(ValueError, match="for 1 columns"):
-        markdown_table(["a"], rows, align=align)
 
 
 @pytest.mark.parametrize(

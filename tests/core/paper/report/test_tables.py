@@ -117,7 +117,7 @@ def test_the_papers_sets_stand_with_their_shares_and_the_gain_on_yesterday():
     text = format_paper_sets(inputs)
     assert "| paper-original | 2,568 | 317 | 317 of 366 | 76.2 % | 100.0 % | 9 |" in text
     assert "| CompEvo, as the paper prints it | 220.15 ± 2.40 |" in text
-    assert "| DLinear | 250.0 | 387.3 | 6.25 | 150.0 | -20.00 to -5.00 |" in text
+    assert "| DLinear | 250.0 | 387.3 | 6.25 | 150.0 (-20.00 to -5.00) |" in text
 
 
 def test_a_sweep_stands_beside_its_table_and_apart_from_the_methods():

@@ -14,7 +14,6 @@ from compevo_core.paper.planted_news import HEADLINES
 from compevo_pipeline.checks.content import find_availability_violations
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import Mode, read_planted
-from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment
@@ -75,19 +74,7 @@ def test_data_assets_report_rows_previews_and_plots(data):
     assert all(check.passed for check in evaluated.values())
 
 
-def test_the_title_of_every_candidate_was_embedded_ahead_and_no_other(deployment, data):
-    windows = WindowSet.read(deployment.layout.windows("electricity"))
-    named = {name for view in windows.views() for name in view.candidate_ids}
-    articles = NewsStore(deployment.layout.news_database).read_named(named)
-    embeddings = EmbeddingStore(deployment.layout.embeddings, "hashing")
-    assert embeddings.find_missing(articles["title"].to_list()) == []
-
-    shown = metadata(data, "news/embeddings")
-    assert len(named) <= shown["nameable_articles"].value <= shown["articles"].value
-    assert shown["newly_embedded"].value == len(embeddings)
-
-
-def test_the_days_with_an_event_are_a_test_set_whose_news_announces_it(deployment, data):
+def test_days_with_an_event_are_announced(deployment, data):
     windows = WindowSet.read(deployment.layout.windows("electricity"))
     days = windows.subset(ALL_DAYS)
     store = NewsStore(deployment.layout.news_database)
@@ -106,6 +93,7 @@ def test_the_days_with_an_event_are_a_test_set_whose_news_announces_it(deploymen
         )
     ]
     marked = [view.window_id for view in windows.subset(EVENT_DAYS).views()]
+
     assert marked == announced and 0 < len(marked) < len(days)
 
 
@@ -124,7 +112,7 @@ def test_training_leaves_a_sealed_run_and_shows_it(deployment, trained):
     assert set(pool.articles["article_id"]) == named
 
 
-def test_rows_of_the_population_and_the_baselines_are_of_the_same_windows(deployment, trained):
+def test_rows_are_of_the_same_windows(deployment, trained):
     population = pl.read_csv(deployment.layout.results / "compevo-electricity.csv")
     baselines = pl.read_csv(deployment.layout.results / "baselines-electricity.csv")
     assert population.columns == list(RESULT_COLUMNS)
@@ -141,16 +129,17 @@ def test_rows_of_the_population_and_the_baselines_are_of_the_same_windows(deploy
     assert set(paired["n"]) == {13} and paired["p_value"].is_between(0, 1).all()
 
 
-def test_a_population_cannot_be_scored_on_origins_the_baselines_skipped(deployment, trained):
+def test_skipped_origins_are_scored_by_neither(deployment, trained):
     asked = {"dataset": "electricity", "config": {"evaluation/test": {"every": 2}}}
     result = deployment.materialize("evaluation/test", **asked, raise_on_error=False)
     assert not result.success
     said = str(result.failure_data_for_node("evaluation__test__electricity"))
-    assert "give both evaluation assets the same settings" in said
+    assert "settings" in said
 
 
-def test_the_2026_inference_changes_nothing_and_its_blocking_checks_pass(deployment, leakage):
+def test_inference_passes_its_blocking_checks(deployment, leakage):
     evaluated = {name: check for (key, name), check in checks(leakage).items()}
+
     assert set(evaluated) == {
         "artifact_unchanged",
         "available_before_origin",
@@ -169,7 +158,7 @@ def test_the_2026_inference_changes_nothing_and_its_blocking_checks_pass(deploym
     assert "published" in set(rows["method"])
 
 
-def test_an_altered_model_is_refused_by_the_2026_inference(deployment, leakage):
+def test_an_altered_model_is_refused(deployment, leakage):
     logics = find_current_run(deployment.layout, "electricity") / "model" / "logics.json"
     before = logics.read_text()
     logics.write_text(before + " ")
@@ -180,9 +169,7 @@ def test_an_altered_model_is_refused_by_the_2026_inference(deployment, leakage):
     assert not result.success
 
 
-def test_an_article_that_became_available_late_fails_the_blocking_check(
-    deployment, data, monkeypatch
-):
+def test_a_late_article_fails_the_check(deployment, data, monkeypatch):
     read = NewsStore.read_named
 
     def shifted(self, ids):
@@ -196,7 +183,7 @@ def test_an_article_that_became_available_late_fails_the_blocking_check(
     assert {violation.kind for violation in violations} == {"late article"}
 
 
-def test_the_report_shows_what_was_scored_and_says_it_is_synthetic(deployment, trained):
+def test_the_report_says_it_is_synthetic(deployment, trained):
     result = deployment.materialize("report/site")
     page = (deployment.layout.report / "research.html").read_text()
     assert "Sample data" in page

@@ -35,9 +35,7 @@ def deploy_failing(home, error):
         (SchemaDrift("another format"), True, False),
     ],
 )
-def test_stored_news_go_on_where_a_publisher_cannot_be_reached(
-    tmp_path, error, is_stored, succeeds
-):
+def test_stored_news_outlive_a_publisher(tmp_path, error, is_stored, succeeds):
     deployment = deploy_failing(tmp_path, error)
     if is_stored:
         NewsStore(deployment.layout.news_database).create()
@@ -57,9 +55,7 @@ def test_stored_news_go_on_where_a_publisher_cannot_be_reached(
         ("full_electricity_operational", "", [OPERATIONAL, "news"]),
     ],
 )
-def test_a_refresh_asks_for_values_first_and_for_news_only_where_its_model_reads_them(
-    tmp_path, monkeypatch, job, encoder, asked
-):
+def test_a_refresh_asks_for_needed_news(tmp_path, monkeypatch, job, encoder, asked):
     seen = []
 
     def record(name):

@@ -22,7 +22,7 @@ def deployment(tmp_path_factory):
     return deploy(home)
 
 
-def test_an_own_data_set_has_the_assets_of_any_other(deployment):
+def test_own_data_have_all_assets(deployment):
     graph = deployment.defs.resolve_asset_graph()
     names = {key.to_user_string() for key in graph.get_all_asset_keys()}
     of_bitcoin = {name.replace("bitcoin", "demand") for name in names if "bitcoin" in name}
@@ -33,16 +33,14 @@ def test_an_own_data_set_has_the_assets_of_any_other(deployment):
 
 
 @pytest.mark.parametrize("name", ["full_demand", "refresh_demand"])
-def test_its_articles_are_embedded_after_they_are_read_and_its_results_shown_at_the_end(
-    deployment, name
-):
+def test_its_steps_come_in_order(deployment, name):
     plan = create_execution_plan(deployment.defs.resolve_job_def(name))
     steps = [step.key for step in plan.get_all_steps_in_topo_order()]
     assert steps.index("series__demand") < steps.index("news__embeddings")
     assert steps[-2:] == ["report__site", "report__cleaned"]
 
 
-def test_no_job_of_another_data_set_reads_the_users_files(deployment):
+def test_no_other_job_reads_users_files(deployment):
     own = {dg.AssetKey(["series", "demand"]), dg.AssetKey(["windows", "demand"])}
     for name in ("demo", "full", "refresh", "full_traffic", "refresh_exchange"):
         job = deployment.defs.resolve_job_def(name)
@@ -52,7 +50,7 @@ def test_no_job_of_another_data_set_reads_the_users_files(deployment):
         assert own <= set(job.asset_layer.executable_asset_keys)
 
 
-def test_a_broken_declaration_is_an_asset_that_fails_with_its_error(deployment):
+def test_a_broken_declaration_is_a_failing_asset(deployment):
     key = dg.AssetKey(["broken", "broken"])
     node = deployment.defs.resolve_asset_graph().get(key)
     assert "grid is missing" in (node.description or "")
@@ -62,7 +60,7 @@ def test_a_broken_declaration_is_an_asset_that_fails_with_its_error(deployment):
     assert "broken.toml" in str(result.failure_data_for_node("broken__broken"))
 
 
-def test_its_windows_hold_its_own_articles_wording_and_nothing_of_others(deployment):
+def test_its_windows_hold_its_own_articles(deployment):
     NewsStore(deployment.layout.news_database).upsert_articles(news_pool().articles)
     deployment.materialize("series/demand", "windows/demand")
     windows = WindowSet.read(deployment.layout.windows("demand"))
@@ -78,7 +76,7 @@ def test_its_windows_hold_its_own_articles_wording_and_nothing_of_others(deploym
     assert all(len(view.candidate_ids) == 1 for view in seen)
 
 
-def test_a_row_that_was_removed_from_the_file_is_removed_from_the_store(deployment):
+def test_a_removed_row_leaves_the_store(deployment):
     folder = deployment.home / "datasets"
     write_demand(folder / "demand.csv", days=50)
     deployment.materialize("series/demand")

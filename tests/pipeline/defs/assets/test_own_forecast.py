@@ -10,8 +10,7 @@ from compevo_core.data.datasets import DATASETS
 from compevo_core.forecast.issued import find_issued, read_issued
 from compevo_pipeline.defs.asset_checks import select_disjoint
 from compevo_pipeline.defs.asset_keys import make_target_days
-from compevo_pipeline.defs.assets.forecast import build_next_day_asset
-from compevo_pipeline.sources.registry import BUILT_IN, load_registry
+from compevo_pipeline.sources.registry import load_registry
 from compevo_pipeline.work.results import read_scored
 from tests.pipeline.sources.test_registry import SOUND
 from tests.support.deployment import QUIET, deploy, read_materialization
@@ -44,7 +43,7 @@ def read_metadata(result):
     return dict(read_materialization(result).metadata)
 
 
-def test_the_day_after_the_file_is_issued_once_and_read_back(deployment):
+def test_the_day_after_the_file_is_issued(deployment):
     first = read_metadata(issue(deployment, NEXT))
     assert (first["issued_now"].value, first["mode"].value) == (True, "sample")
     assert first["by_series"].records[0].data["entity"] == "load_mw"
@@ -54,7 +53,7 @@ def test_the_day_after_the_file_is_issued_once_and_read_back(deployment):
 
     # The page begins with the day: a table of the series and a drawing of each, then the charts.
     names = [name for name in first if not name.startswith("dagster/")]
-    assert names[:4] == ["day", "forecast", "chart of load_mw", "charts"]
+    assert names[:3] == ["day", "forecast", "charts"]
     assert list(first["forecast"].records[0].data) == ["series", "load_mw"]  # on its side
     assert names.index("chain_head") > names.index("weights")
 
@@ -64,7 +63,7 @@ def test_the_day_after_the_file_is_issued_once_and_read_back(deployment):
     assert first["known_until"].value == "2024-02-20 00:00 UTC+1"
 
 
-def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_after(deployment):
+def test_a_grown_file_is_scored_and_forecast(deployment):
     issue(deployment, NEXT)
     write_demand(deployment.home / "datasets" / "demand.csv", days=DAYS + 1)
     result = deployment.defs.resolve_job_def("refresh_demand").execute_in_process(
@@ -86,12 +85,12 @@ def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_
     assert issued.origin.date() == date(2024, 2, 21)
 
 
-def test_a_launch_that_names_no_day_is_told_to_name_one(deployment):
-    with pytest.raises(dg.Failure, match="no day to forecast: launch a partition"):
+def test_a_launch_must_name_its_day(deployment):
+    with pytest.raises(dg.Failure, match="partition"):
         deployment.materialize("forecast/next_day/demand")
 
 
-def test_days_begin_with_the_test_span_and_reach_to_tomorrow_on_any_clock(deployment):
+def test_days_reach_from_test_to_tomorrow(deployment):
     spec = load_registry(deployment.home / "datasets")["demand"].spec
     days = make_target_days(spec)
     assert days.get_first_partition_key() == "2024-02-10"
@@ -101,16 +100,7 @@ def test_days_begin_with_the_test_span_and_reach_to_tomorrow_on_any_clock(deploy
     assert make_target_days(DATASETS["exchange"]).get_first_partition_key() == "2000-01-01"
 
 
-def test_the_page_says_how_far_a_forecast_reaches():
-    def describe(name):
-        (spec,) = build_next_day_asset(BUILT_IN[name]).specs
-        return str(spec.description)
-
-    assert "for a day," in describe("electricity-operational")
-    assert "for 48 days," in describe("exchange")
-
-
-def test_the_alarms_count_no_step_of_overlapping_forecasts_twice():
+def test_overlapping_forecasts_are_counted_once():
     rows = make_rows({"forecast": [1.0] * 10})
     days = sorted(set(rows["day"]))
     assert sorted(set(select_disjoint(rows, DAY)["day"])) == days

@@ -16,7 +16,8 @@ from compevo_pipeline.sources.aemo.names import ACTUAL_REPORT, FORECAST_REPORT, 
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import REGIONS
 from tests.fuzz.seeds import FILES
-from tests.support.nemweb import ACTUAL_INDEX, FORECAST_INDEX, ROOFTOP_INDEX, pack
+from tests.support import nemweb
+from tests.support.nemweb import pack
 from tests.support.sources import clock, raw
 
 COLLECTED = (
@@ -25,12 +26,13 @@ COLLECTED = (
 PRICE = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\nSA1,2016/01/01 00:30:00,2.04,5,TRADE\n"
 
 
-def test_aemos_file_wins_over_a_collection_in_any_order():
+def test_aemos_file_wins_over_a_collection():
     raws = [
         raw("sa.csv", COLLECTED, "aemo_totaldemand_half_hourly"),
         raw("p.csv", PRICE, "aemo_price_and_demand"),
     ]
     frame = aemo.parse_all(raws)
+
     assert frame.equals(aemo.parse_all(raws[::-1]))
     demand = frame.filter(variable="demand_mw").sort("start_utc")
     assert demand["value"].to_list() == [1.0, 2.04, 3.0]
@@ -38,7 +40,7 @@ def test_aemos_file_wins_over_a_collection_in_any_order():
     assert frame.filter(variable="price_aud_per_mwh").height == 1
 
 
-def test_a_value_wins_over_a_null_even_from_a_file_of_lower_precedence():
+def test_a_value_wins_over_a_null():
     index = "I,DISPATCH,REGIONSUM,4,SETTLEMENTDATE,REGIONID,INTERVENTION,TOTALDEMAND"
     partial = (
         f'C,x\n{index}\nD,DISPATCH,REGIONSUM,4,2016/01/01 00:05:00,SA1,0,9\nC,"END OF REPORT",9\n'
@@ -50,19 +52,19 @@ def test_a_value_wins_over_a_null_even_from_a_file_of_lower_precedence():
     assert aemo.parse_all(raws)["value"].to_list() == [1.0, 2.0, 3.0]
 
 
-def test_day_comes_before_month_in_the_collected_stamps():
+def test_day_comes_before_month_when_collected():
     content = "DATETIME,TOTALDEMAND,REGIONID\r\n1/2/2010 0:30,8038,NSW1\r\n"
     frame = aemo.parse_all([raw("nsw.csv", content, "aemo_totaldemand_half_hourly")])
     assert frame["start_utc"].to_list() == [datetime(2010, 1, 31, 14, 0, tzinfo=UTC)]
 
 
-def test_an_archive_that_is_not_set_is_a_named_error():
+def test_an_unset_archive_is_named():
     with pytest.raises(SourceAbsent, match="COMPEVO_ARCHIVE"):
         list(aemo.read_files(Mode.ARCHIVE, None, clock=clock))
     assert aemo.parse_all([]).height == 0
 
 
-def test_a_missing_product_costs_itself_alone_and_is_said_once(tmp_path, caplog):
+def test_a_missing_product_costs_itself(tmp_path, caplog):
     folder = tmp_path / "aemo_price_and_demand"
     folder.mkdir()
     (folder / "PRICE_AND_DEMAND_202001_NSW1.csv").write_text("x", encoding="utf-8")
@@ -101,21 +103,19 @@ def parse(content, **options):
     )
 
 
-def test_of_days_that_are_read_together_the_one_at_fault_is_named():
+def test_the_day_at_fault_is_named():
     whole, cut = (
         raw(f"PUBLIC_HISTDEMAND_{number}.csv", report(records), "aemo_histdemand")
         for number, records in enumerate([day(), day()[:-1]])
     )
     # The same day in two files is no duplicate: precedence decides later.
     assert parse_tables.parse_histdemand(whole, whole).height == 480
-    with pytest.raises(SchemaDrift, match=rf"^{cut.name}, line 241: VIC1 .* has 47 periods"):
+    with pytest.raises(SchemaDrift, match=rf"^{cut.name}, line 241: VIC1 .* 47"):
         parse_tables.parse_histdemand(whole, cut)
 
 
-def test_missing_periods_are_named_with_region_and_day_unless_tolerated():
-    with pytest.raises(
-        SchemaDrift, match=r"VIC1 on 2019-01-01 has 47 periods, not 48.*tolerate_gaps"
-    ):
+def test_missing_periods_are_named_unless_tolerated():
+    with pytest.raises(SchemaDrift, match=r"VIC1 on 2019-01-01.* 47.*tolerate_gaps"):
         parse(report(day()[:-1]))
     assert parse(report(day()[:-1]), tolerate_gaps=True).height == 239
 
@@ -139,17 +139,12 @@ def stamps():
     return [f"2019/12/01 00:{minute:02d}:00" for minute in range(5, 35, 5)]
 
 
-def test_dispatch_rows_doubled_by_an_intervention_count_once_and_new_columns_do_not_matter():
+def test_doubled_dispatch_rows_count_once():
     rows = [f"{stamp},1,NSW1,{run},{600 + k}" for k, stamp in enumerate(stamps()) for run in (0, 1)]
     found = dispatch(*rows)
     assert found["value"].to_list() == [pytest.approx(602.5)]
     assert found["start_utc"].to_list() == [datetime(2019, 11, 30, 14, 0, tzinfo=UTC)]
     assert found["series_id"].to_list() == ["AEMO/TOTALDEMAND/NSW1"]
-
-
-def test_one_dispatch_run_given_twice_is_an_error():
-    with pytest.raises(SchemaDrift, match=r"line 4: .* is a duplicate"):
-        dispatch(*[f"{stamps()[0]},1,NSW1,0,600"] * 2)
 
 
 def test_trading_rows_are_half_hours_already():
@@ -194,6 +189,7 @@ def test_an_interval_end_becomes_its_start_in_utc(quote, end, seconds):
     cells = [(stamp if seconds else stamp[:-3], *rest) for stamp, *rest in HALF_HOURS]
     frame = parse_month(rows(*cells, quote=quote), end=end)
     found = demand(frame)
+
     assert found["start_utc"].to_list() == [
         datetime(2019, 12, 31, 14, 0, tzinfo=UTC), datetime(2019, 12, 31, 14, 30, tzinfo=UTC)
     ]  # fmt: skip
@@ -210,7 +206,7 @@ def five_minutes(count):
     ]
 
 
-def test_six_five_minute_rows_become_the_half_hour_that_ends_with_the_last():
+def test_six_rows_become_a_half_hour():
     found = demand(parse_month(rows(*five_minutes(12))))
     assert found["start_utc"].to_list() == [
         datetime(2021, 9, 30, 14, 0, tzinfo=UTC), datetime(2021, 9, 30, 14, 30, tzinfo=UTC)
@@ -218,18 +214,16 @@ def test_six_five_minute_rows_become_the_half_hour_that_ends_with_the_last():
     assert found["value"].to_list() == [pytest.approx(102.5), pytest.approx(108.5)]
 
 
-def test_a_half_hour_with_five_of_six_parts_at_the_end_of_a_growing_month_is_nulled_and_flagged():
+def test_an_incomplete_half_hour_is_nulled():
     found = demand(parse_month(rows(*five_minutes(11))))
     assert found["value"].to_list() == [pytest.approx(102.5), None]
     assert found["flag"].to_list() == ["observed", "nulled:incomplete-half-hour"]
 
 
-def test_a_missing_five_minute_row_is_an_error_unless_gaps_are_tolerated():
+def test_a_missing_row_is_an_error():
     cells = five_minutes(12)
     del cells[3]
-    with pytest.raises(
-        SchemaDrift, match=r"line 5: SETTLEMENTDATE 2021-10-01 00:25:00 of VIC1 .* tolerate_gaps"
-    ):
+    with pytest.raises(SchemaDrift, match=r"line 5: .*2021-10-01 00:25:00.* tolerate_gaps"):
         parse_month(rows(*cells))
     assert demand(parse_month(rows(*cells), tolerate_gaps=True))["value"].to_list() == [
         None,
@@ -237,59 +231,47 @@ def test_a_missing_five_minute_row_is_an_error_unless_gaps_are_tolerated():
     ]
 
 
-CREATED = datetime(2026, 7, 18, 7, 1, 4, tzinfo=UTC)  # 17:01:04 NEM time
+CREATED = datetime(2026, 7, 18, 7, 1, 4, tzinfo=UTC)
+MADE = datetime(2026, 7, 18, 17, 1, 4)  # noqa: DTZ001 - the same instant in NEM time
 ACTUAL_NAME = f"{ACTUAL_REPORT}_202607190030_20260719003001.CSV"
 FORECAST_NAME = f"{FORECAST_REPORT}_202607181730_20260718170104.CSV"
 ROOFTOP_NAME = f"{ROOFTOP_REPORT}_20260718170000_0000000528134281.CSV"
 
 
-def head(name, created="2026/07/18,17:01:04"):
-    return f"C,NEMP.WORLD,{name},AEMO,PUBLIC,{created},0000000528134281,DEMAND,0000000528134281"
-
-
 def actual(*rows):
     """Rows are the end of an interval, its demand, and when the row was changed."""
-    return report(
-        [
-            f'D,OPERATIONAL_DEMAND,ACTUAL,3,NSW1,"{end}",{value},50,5,"{changed}"'
-            for end, value, changed in rows
-        ],
-        head=head("ACTUAL_OPERATIONAL_DEMAND_HH"),
-        index=ACTUAL_INDEX,
-    )
+    records = [
+        f'D,OPERATIONAL_DEMAND,ACTUAL,3,NSW1,"{end}",{value},50,5,"{changed}"'
+        for end, value, changed in rows
+    ]
+    return nemweb.report("ACTUAL_OPERATIONAL_DEMAND_HH", nemweb.ACTUAL_INDEX, records, MADE)
 
 
-def forecast(*rows, created="2026/07/18,17:01:04"):
+def forecast(*rows, created=MADE):
     """Rows are the end of an interval and its three quantiles."""
     # LOAD_DATE and LASTCHANGED are before the file was made: no one could read them then.
-    return report(
-        [
-            f'D,OPERATIONAL_DEMAND,FORECAST,1,NSW1,"{end}","2026/07/18 17:00:00",{poe10},{poe50},'
-            f'{poe90},"2026/07/18 17:00:40"'
-            for end, poe10, poe50, poe90 in rows
-        ],
-        head=head("FORECAST_OPERATIONAL_DEMAND_HH", created),
-        index=FORECAST_INDEX,
-    )
+    records = [
+        f'D,OPERATIONAL_DEMAND,FORECAST,1,NSW1,"{end}","2026/07/18 17:00:00",{poe10},{poe50},'
+        f'{poe90},"2026/07/18 17:00:40"'
+        for end, poe10, poe50, poe90 in rows
+    ]
+    name = "FORECAST_OPERATIONAL_DEMAND_HH"
+    return nemweb.report(name, nemweb.FORECAST_INDEX, records, created)
 
 
-def rooftop(*rows):
-    return report(
-        [
-            f'D,ROOFTOP,FORECAST,1,"2026/07/18 17:00:00",NSW1,"{end}",99.9,{median},1,2,'
-            '"2026/07/18 16:51:58"'
-            for end, median in rows
-        ],
-        head=head("ROOFTOP_PV_FORECAST"),
-        index=ROOFTOP_INDEX,
+def rooftop(end, median):
+    record = (
+        f'D,ROOFTOP,FORECAST,1,"2026/07/18 17:00:00",NSW1,"{end}",99.9,{median},1,2,'
+        '"2026/07/18 16:51:58"'
     )
+    return nemweb.report("ROOFTOP_PV_FORECAST", nemweb.ROOFTOP_INDEX, [record], MADE)
 
 
 def wrap(name, content):
     return raw(name, content, "aemo_operational_demand")
 
 
-def test_a_reissued_value_is_the_one_changed_last_and_adjustments_are_not_added():
+def test_a_reissued_value_is_the_last():
     late = ("2026/07/19 00:30:00", 8300, "2026/07/19 00:35:00")
     early = ("2026/07/19 00:30:00", 8239, "2026/07/19 00:30:01")
     for rows in ([late, early], [early, late]):
@@ -299,11 +281,12 @@ def test_a_reissued_value_is_the_one_changed_last_and_adjustments_are_not_added(
         ]
 
 
-def test_a_forecast_is_known_from_the_creation_of_its_file_and_not_before():
+def test_a_forecast_is_known_from_its_creation():
     found = parse_operational.parse_published(
         wrap(FORECAST_NAME, forecast(("2026/07/19 00:30:00", "8900", "8500.5", "8100")))
     )
     start = datetime(2026, 7, 18, 14, 0, tzinfo=UTC)
+
     assert found.select("entity", "start_utc", "value", "available_at", "quantile").rows() == [
         ("NSW1", start, 8900.0, CREATED, 0.9),
         ("NSW1", start, 8500.5, CREATED, 0.5),
@@ -312,7 +295,7 @@ def test_a_forecast_is_known_from_the_creation_of_its_file_and_not_before():
     assert parse_operational.parse_operational(wrap(FORECAST_NAME, forecast())).is_empty()
 
 
-def test_two_days_ahead_are_kept_of_an_issue_and_a_cell_without_a_value_is_left_out():
+def test_two_days_ahead_are_kept():
     rows = [
         ("2026/07/20 17:00:00", "3", "2", "1"),
         ("2026/07/20 17:30:00", "", "2", "1"),
@@ -323,28 +306,21 @@ def test_two_days_ahead_are_kept_of_an_issue_and_a_cell_without_a_value_is_left_
         CREATED.replace(day=20, hour=hour, minute=minute, second=0)
         for hour, minute in ((6, 30), (7, 0))
     ]
+
     assert sorted(set(found["start_utc"])) == starts
     assert found.filter(start_utc=starts[1])["quantile"].to_list() == [0.5, 0.1]
 
 
-def test_the_median_of_rooftop_solar_power_is_a_covariate_by_step():
+def test_rooftop_solar_is_a_covariate():
     found = parse_operational.parse_step_covariates(
-        wrap(ROOFTOP_NAME.lower(), rooftop(("2026/07/19 12:30:00", "3334.102")))
+        wrap(ROOFTOP_NAME.lower(), rooftop("2026/07/19 12:30:00", "3334.102"))
     )
     assert found.select("entity", "name", "start_utc", "value", "available_at").rows() == [
         ("NSW1", "rooftop_pv_mw", datetime(2026, 7, 19, 2, tzinfo=UTC), 3334.102, CREATED)
     ]
 
 
-def test_a_forecast_without_its_time_of_creation_is_refused():
-    for created in ("yesterday,17:00", "0001/01/01,00:00:00"):
-        bad = forecast(("2026/07/19 00:30:00", "3", "2", "1"), created=created)
-        said = f"line 1: '{created.replace(',', ' ')}' is not a date and time"
-        with pytest.raises(SchemaDrift, match=said):
-            parse_operational.parse_published(wrap(FORECAST_NAME, bad))
-
-
-def test_files_that_are_read_together_are_read_as_each_alone():
+def test_files_together_are_read_as_alone():
     """Keys come again in other files, each with its own time, source and line."""
     end, next_end = "2026/07/19 00:30:00", "2026/07/19 01:00:00"
     early, late = (
@@ -353,9 +329,9 @@ def test_files_that_are_read_together_are_read_as_each_alone():
     )
     issues = [
         wrap(f"{FORECAST_REPORT}_{n}.CSV", forecast((end, "3", "2", "1"), created=created))
-        for n, created in enumerate(["2026/07/18,17:01:04", "2026/07/18,18:00:00"])
+        for n, created in enumerate([MADE, MADE.replace(hour=18)])
     ]
-    solar = wrap(ROOFTOP_NAME, rooftop((end, "5")))
+    solar = wrap(ROOFTOP_NAME, rooftop(end, "5"))
     raws = [early, *issues, late, solar]
     for parse in (
         parse_operational.parse_operational,
@@ -366,10 +342,10 @@ def test_files_that_are_read_together_are_read_as_each_alone():
         assert parse(*raws).sort(alone.columns).equals(alone.sort(alone.columns))
 
     bad = wrap(f"{ACTUAL_REPORT}_9.CSV", actual((end, 1, end), (next_end, 1, "never")))
-    with pytest.raises(SchemaDrift, match=f"^{bad.name}, line 4: LASTCHANGED is 'never'"):
+    with pytest.raises(SchemaDrift, match=f"^{bad.name}, line 4: .*'never'"):
         parse_operational.parse_operational(early, bad)
     twice = wrap(f"{FORECAST_REPORT}_9.CSV", forecast(*[(end, "3", "2", "1")] * 2))
-    with pytest.raises(SchemaDrift, match=f"^{twice.name}, line 4: .* is a duplicate"):
+    with pytest.raises(SchemaDrift, match=f"^{twice.name}, line 4: "):
         parse_operational.parse_published(*issues, twice)
 
 
@@ -422,9 +398,7 @@ def test_each_report_may_be_missing(archive):
 
     shutil.rmtree(archive / "aemo_operational_demand" / "ACTUAL_HH")
     (archive / "aemo_operational_demand" / f"{ACTUAL_NAME[:-4]}.zip").unlink()
-    with pytest.raises(
-        SourceAbsent, match=r"no file aemo_operational_demand/\*\.tar\.gz or PUBLIC_ACTUAL"
-    ):
+    with pytest.raises(SourceAbsent, match="aemo_operational_demand"):
         list(aemo.read_operational_files(Mode.ARCHIVE, archive=archive, clock=clock))
 
 
@@ -450,7 +424,7 @@ def make_raw(content):
     )
 
 
-def test_a_published_forecast_was_available_at_seventeen_hours_nem_time_the_day_before():
+def test_a_day_was_published_at_seventeen():
     frame = parse_operational.parse_published(make_raw(make_document()))
     assert frame["available_at"].unique().to_list() == [datetime(2026, 2, 18, 7, 0, tzinfo=UTC)]
     assert frame["available_at"].max() < frame["start_utc"].min()

@@ -24,7 +24,7 @@ from compevo_pipeline.sources.common.decode import (
 from tests.support.nemweb import pack as zipped
 
 
-def test_a_mark_of_byte_order_and_other_line_ends_are_no_part_of_a_text():
+def test_marks_and_line_ends_are_no_text():
     assert decode_text(b"\xef\xbb\xbfa\r\nb", "x.csv") == "a\nb"
 
 
@@ -35,19 +35,19 @@ def test_lossy_decoding_counts_only_what_it_replaced():
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b'{\n "a": [1,', "line 2, column 10: not JSON"),
-        (b"[" * 100_000, "nested too deeply"),
-        (b'{"a":' * 100_000, "nested too deeply"),
-        (b'{"mw": ' + b"9" * 5_000 + b"}", "an invalid number"),
-        (b'{"region": "NSW\\ud83d"}', "half a surrogate pair"),
+        (b'{\n "a": [1,', "line 2, column 10"),
+        (b"[" * 100_000, "nested"),
+        (b'{"a":' * 100_000, "nested"),
+        (b'{"mw": ' + b"9" * 5_000 + b"}", "number"),
+        (b'{"region": "NSW\\ud83d"}', "surrogate"),
     ],
 )
-def test_json_that_breaks_the_decoder_is_refused_by_name(content, reason):
+def test_json_that_breaks_the_decoder_is_refused(content, reason):
     with pytest.raises(SchemaDrift, match=rf"day\.json.*{reason}"):
         read_json(content, "day.json")
 
 
-def test_half_a_surrogate_pair_is_replaced_and_counted_and_a_whole_one_is_kept():
+def test_half_a_surrogate_pair_is_replaced():
     text = r'{"a\udc00": ["cut \ud83d", "whole \ud83d\ude00", 1]}'
     mark = "\N{REPLACEMENT CHARACTER}"
     expected = {f"a{mark}": [f"cut {mark}", "whole \N{GRINNING FACE}", 1]}
@@ -73,14 +73,14 @@ FLIPPED[len(FLIPPED) // 2] ^= 0xFF
 @pytest.mark.parametrize(
     ("content", "error", "reason"),
     [
-        (PACKED[:-20], SourceTransient, "the gzip stream is truncated after .* fetch or copy"),
+        (PACKED[:-20], SourceTransient, "truncated"),
         (bytes(FLIPPED), SourceTransient, "damaged"),
-        (b"REGION,SETTLEMENTDATE\n", SchemaDrift, "not a gzip file"),
-        (gzip.compress(b"0" * 10**6), SchemaDrift, "more than 200000 bytes"),
+        (b"REGION,SETTLEMENTDATE\n", SchemaDrift, "gzip"),
+        (gzip.compress(b"0" * 10**6), SchemaDrift, "200000"),
     ],
     ids=["cut", "flipped", "text", "bomb"],
 )
-def test_a_gzip_is_unpacked_and_what_is_none_is_named(content, error, reason):
+def test_a_broken_gzip_is_named(content, error, reason):
     assert gunzip(PACKED, "x.csv.gz") == b"a,b\n" * 10_000
     with pytest.raises(error, match=rf"x\.csv\.gz: .*{reason}"):
         gunzip(content, "x.csv.gz", cap=200_000)
@@ -103,12 +103,12 @@ ZEROS = b"0" * 15_000
     [
         *((unzip, zipped(("a", b"1"), (name, b"2")), SchemaDrift, "outside") for name in OUTSIDE),
         *((untar, tar(("a", b"1"), (name, b"2")), SchemaDrift, "outside") for name in OUTSIDE),
-        (untar, tar(("day.csv", b""), link="/etc/passwd"), SchemaDrift, "link or device"),
+        (untar, tar(("day.csv", b""), link="/etc/passwd"), SchemaDrift, "link"),
         (unzip, zipped(("a", ZEROS), ("b", ZEROS)), SchemaDrift, "more than"),
         (untar, tar(("a", ZEROS), ("b", ZEROS)), SchemaDrift, "more than"),
-        (unzip, zipped(("a", ZEROS))[:-30], SourceTransient, "the zip is damaged or truncated"),
-        (untar, tar(("a", ZEROS), mode="w")[:700], SourceTransient, "the tar is damaged or"),
-        (unzip, encrypt(zipped(("a", b"1,2"))), SchemaDrift, "the zip is encrypted .*fetch it"),
+        (unzip, zipped(("a", ZEROS))[:-30], SourceTransient, "damaged"),
+        (untar, tar(("a", ZEROS), mode="w")[:700], SourceTransient, "damaged"),
+        (unzip, encrypt(zipped(("a", b"1,2"))), SchemaDrift, "encrypted"),
     ],
     ids=lambda value: "packed" if isinstance(value, bytes) else None,  # they hold the time of day
 )
@@ -117,27 +117,27 @@ def test_an_unsafe_archive_is_refused(unpack, content, error, said):
         list(unpack(content, "x.packed", cap=20_000))
 
 
-def test_members_come_in_name_order_and_folders_are_passed_over():
+def test_members_come_in_name_order():
     ordered = [("a", b"1"), ("b", b"2")]
     assert list(untar(tar(*reversed(ordered)), "x.tar.gz")) == ordered
     assert list(unzip(zipped(ordered[1], ("folder/", b""), ordered[0]), "x.zip")) == ordered
 
 
-def test_a_zip_of_zips_yields_the_files_of_both():
+def test_a_zip_of_zips_yields_all_files():
     inner = zipped(("b.csv", b"2"), ("a.csv", b"1"))
     outer = zipped(("week/second.zip", inner), ("first.csv", b"0"))
     names = [name for name, _ in unzip_nested(outer, "week.zip")]
     assert names == ["first.csv", "a.csv", "b.csv"]
 
 
-def test_the_zips_in_a_zip_share_its_cap_and_hold_no_third_one():
+def test_zips_in_a_zip_share_its_cap():
     inner = zipped(("a.csv", b"0" * 300))
     assert len(list(unzip_nested(zipped(("a.zip", inner)), "one.zip", cap=1200))) == 1
-    with pytest.raises(SchemaDrift, match=r"two\.zip!b\.zip!a\.csv: unpacks to more than"):
+    with pytest.raises(SchemaDrift, match=r"two\.zip!b\.zip!a\.csv"):
         list(unzip_nested(zipped(("a.zip", inner), ("b.zip", inner)), "two.zip", cap=1200))
 
     deep = zipped(("deep.zip", zipped(("middle.zip", inner))))
-    with pytest.raises(SchemaDrift, match=r"x\.zip!deep\.zip!middle\.zip: a zip in a zip in a zip"):
+    with pytest.raises(SchemaDrift, match=r"x\.zip!deep\.zip!middle\.zip"):
         list(unzip_nested(deep, "x.zip"))
 
 
@@ -170,7 +170,7 @@ def test_a_file_is_unpacked_as_its_name_says(tmp_path, name, packed):
         ("line\u2028and\r\nline", "line and line"),
     ],
 )
-def test_nothing_that_moves_a_cursor_or_turns_a_line_is_stored(hostile, stored):
+def test_marks_that_move_a_cursor_are_removed(hostile, stored):
     assert clean_text(hostile) == stored
 
 
@@ -191,5 +191,5 @@ EMPTY_TITLES = dict.fromkeys([None, "", " \t", "\x00\x1b[0m", "\u202e"], "")
 
 
 @pytest.mark.parametrize(("value", "title"), (NO_TITLES | EMPTY_TITLES).items())
-def test_what_is_no_headline_is_none_and_one_of_nothing_is_empty(value, title):
+def test_what_is_no_headline_is_none(value, title):
     assert read_title(value) == title

@@ -28,24 +28,24 @@ def hold(frame, *read_periods, file="a.csv"):
     return check_periods(frame, [raw(file, "")], lambda _: read_periods)
 
 
-def test_rows_up_to_the_end_pass_and_the_end_itself_does_not():
+def test_rows_pass_up_to_the_end():
     month = Period(first=FIRST, end=FIRST + timedelta(days=31), entity="NSW1")
     good = rows(FIRST, month.end - timedelta(minutes=30))
     assert hold(good, month).equals(good)
-    with pytest.raises(SchemaDrift, match=r"but 1 of 2 rows are not, the first .*2026-07-31 14:00"):
+    with pytest.raises(SchemaDrift, match=r"1 of 2 .*2026-07-31 14:00"):
         hold(rows(FIRST, month.end), month)
-    with pytest.raises(SchemaDrift, match="but 1 of 1 rows are not"):
+    with pytest.raises(SchemaDrift, match="1 of 1"):
         hold(rows(FIRST - timedelta(minutes=30)), month)
-    with pytest.raises(SchemaDrift, match="its name allows rows NSW1 from 2026-06-30 14:00"):
+    with pytest.raises(SchemaDrift, match="NSW1 from 2026-06-30"):
         hold(rows(FIRST, region="QLD1"), month)
 
 
-def test_rows_of_other_files_are_not_held_against_the_name():
+def test_other_files_are_not_held_back():
     month = Period(first=FIRST, end=FIRST + timedelta(days=31))
     hold(rows(FIRST - timedelta(days=40)), month, file="another.csv")
 
 
-def test_a_share_of_rows_may_lie_beyond_where_a_name_says_so():
+def test_a_share_may_lie_beyond():
     period = Period(first=FIRST, end=FIRST + timedelta(days=1), most_beyond=0.5)
     hold(rows(FIRST, FIRST + timedelta(days=3)), period)
     with pytest.raises(SchemaDrift):
@@ -56,7 +56,7 @@ def nem(*moment):
     return datetime(*moment, tzinfo=ZoneInfo("Australia/Brisbane"))
 
 
-DAY, HALF = timedelta(days=1), timedelta(minutes=30)
+DAY = timedelta(days=1)
 NEWER = "PUBLIC_ARCHIVE%2523DEMANDOPERATIONALACTUAL%2523FILE01%2523202607010000.CSV"
 REPORT = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607191730_20260719173007.CSV"
 FORECAST = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH_202607181730_20260718170104.CSV"
@@ -95,7 +95,7 @@ def test_other_names_state_nothing(name):
     assert names.read_periods(raw(name, "")) == []
 
 
-def test_months_and_days_of_pems_are_those_of_the_local_clock():
+def test_pems_periods_follow_the_local_clock():
     (month,) = pems.read_periods(raw("d04_text_station_hour_2026_03.txt.gz", ""))
     los_angeles = ZoneInfo("America/Los_Angeles")
     assert month == expect_month(2026, 3, los_angeles)

@@ -13,31 +13,26 @@ from compevo_pipeline.sources.common import ledger as ledger_module
 from compevo_pipeline.sources.common.ledger import EntryState, Ledger
 from compevo_pipeline.sources.common.raw_store import RawStore
 from tests.support.sources import raw
+from tests.support.trees import read_tree
 
 
 def make_raw(content=b"a,b\n1,2\n", name="x.csv"):
     return raw(name, content, "aemo")
 
 
-def tree(root):
-    # A lock's time says who took it last; it holds nothing.
-    files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != ".lock")
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
-
-
 def test_raw_bytes_are_kept_once_with_their_provenance(tmp_path):
     store = RawStore(tmp_path / "raw")
     path = store.write(make_raw())
-    before = tree(tmp_path)
+    before = read_tree(tmp_path)
     assert store.write(replace(make_raw(), fetched_at=datetime(2030, 1, 1, tzinfo=UTC))) == path
-    assert tree(tmp_path) == before
+    assert read_tree(tmp_path) == before
     assert path.read_bytes() == b"a,b\n1,2\n"
     sidecar = json.loads((path.parent / "x.csv.json").read_text())
     assert sidecar["sha256"] == make_raw().sha256
     assert sidecar["url"] == "file:x.csv"
 
 
-def test_a_revised_raw_file_does_not_erase_the_one_before(tmp_path):
+def test_a_revised_file_keeps_the_one_before(tmp_path):
     store = RawStore(tmp_path / "raw")
     old, new = make_raw(), make_raw(b"a,b\n1,3\n")
     store.write(old)
@@ -49,14 +44,14 @@ def test_a_revised_raw_file_does_not_erase_the_one_before(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../x.csv", "/etc/x.csv", "a/../../x.csv"])
-def test_a_raw_file_cannot_be_stored_outside_its_folder(tmp_path, name):
-    with pytest.raises(SchemaDrift, match="outside its folder"):
+def test_a_raw_file_stays_in_its_folder(tmp_path, name):
+    with pytest.raises(SchemaDrift, match="outside"):
         RawStore(tmp_path / "home").write(make_raw(name=name))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_listed_name_that_no_folder_takes_is_refused_in_one_line(tmp_path):
-    with pytest.raises(SchemaDrift, match=r"^aemo: a file name of 5000 bytes, 'xxx") as caught:
+def test_a_listed_long_name_is_refused(tmp_path):
+    with pytest.raises(SchemaDrift, match=r"^aemo: .*5000") as caught:
         RawStore(tmp_path / "home").write(make_raw(name="x" * 5000))
     assert len(str(caught.value)) < 300
     assert RawStore(tmp_path / "home").write(make_raw(name="x" * 200)).exists()
@@ -75,7 +70,7 @@ def fetch(ledger, name="x.zip"):
     ledger.record_fetched("s", name, url=URL, sha256="0" * 64, now=NOW, etag='"1"')
 
 
-def test_what_this_run_has_fetched_is_not_due_and_to_the_next_run_it_is(ledger):
+def test_fetched_files_are_due_next_run(ledger):
     fetch(ledger)
     assert not ledger.is_due("s", "x.zip", NOW)
     assert Ledger(ledger.path).is_due("s", "x.zip", NOW)
@@ -90,19 +85,19 @@ def test_a_failure_leaves_a_stored_file_stored(ledger):
     assert (entry.state, entry.etag, entry.note) == (EntryState.STORED, '"1"', "SourceTransient: x")
 
 
-def test_a_ledger_that_is_no_database_says_what_to_do(ledger):
+def test_a_ledger_of_no_database_is_named(ledger):
     ledger.path.parent.mkdir(parents=True)
     ledger.path.write_bytes(b"not a database, and long enough to have a header" * 10)
-    with pytest.raises(StorageError, match="move it away"):
+    with pytest.raises(StorageError, match="move"):
         ledger.get("s", "x.zip")
 
 
-def test_a_ledger_that_another_run_holds_is_worth_another_try(ledger, monkeypatch):
+def test_a_held_ledger_is_worth_another_try(ledger, monkeypatch):
     fetch(ledger)
     monkeypatch.setattr(ledger_module, "_WAIT_FOR_OTHERS_S", 0.05)
     with closing(sqlite3.connect(ledger.path)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(SourceTransient, match="wait for other runs"):
+        with pytest.raises(SourceTransient, match="wait"):
             ledger.confirm()
 
 
@@ -116,6 +111,6 @@ def test_a_ledger_that_cannot_grow_says_so(ledger, monkeypatch):
         return connection
 
     monkeypatch.setattr(ledger_module.sqlite3, "connect", connect_to_a_full_disk)
-    with pytest.raises(StorageError, match="disk space"):
+    with pytest.raises(StorageError, match="space"):
         for number in range(200):
             fetch(ledger, f"{number:0100}.zip")

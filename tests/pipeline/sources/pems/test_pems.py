@@ -12,15 +12,12 @@ import polars as pl
 import pytest
 
 from compevo_core.data.series import regularise_series, validate_series
-from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceError
-from compevo_core.runtime.files import StoreBusy
-from compevo_pipeline.sources.common.base import FrameKind, Mode, read_sample_files
+from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import ABSENT_PAUSES, EntryState
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.sources.pems import source as pems
-from compevo_pipeline.sources.pems.live import parse_list
 from compevo_pipeline.sources.pems.source import describe_short
-from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support.commands import invoke
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
@@ -51,7 +48,7 @@ def occupancy(frame):
     return frame.filter(pl.col("variable") == "occupancy").sort("start_utc")
 
 
-def test_a_local_hour_in_winter_and_in_summer_becomes_utc():
+def test_a_local_hour_becomes_utc():
     frame = occupancy(parse(line("03/13/2016 01:00:00"), line("03/13/2016 03:00:00")))
     assert frame["start_utc"].to_list() == [
         datetime(2016, 3, 13, 9, tzinfo=UTC),
@@ -62,7 +59,7 @@ def test_a_local_hour_in_winter_and_in_summer_becomes_utc():
 
 
 @pytest.mark.parametrize("copies", [1, 2])
-def test_the_repeated_hour_of_november_is_nulled_in_both_its_utc_hours(copies):
+def test_the_repeated_hour_is_nulled(copies):
     hours = [
         line("11/06/2016 00:00:00"),
         *[line("11/06/2016 01:00:00")] * copies,
@@ -73,7 +70,7 @@ def test_the_repeated_hour_of_november_is_nulled_in_both_its_utc_hours(copies):
     assert regularise_series(frame, HOUR)[1]["missing"] == 0
 
 
-def test_blank_imputed_and_impossible_occupancies_have_different_flags():
+def test_occupancies_have_flags():
     lines = [
         line(f"03/01/2016 0{hour}:00:00", percent=percent, occupancy=value)
         for hour, (percent, value) in enumerate(
@@ -82,6 +79,7 @@ def test_blank_imputed_and_impossible_occupancies_have_different_flags():
     ]
     frame = occupancy(parse(*lines))
     flags = ["filled:pems-imputed", "missing", "nulled:out-of-range", "observed"]
+
     assert frame["flag"].to_list() == flags
     assert frame["value"].to_list() == [0.02, None, None, 0.0]
 
@@ -105,18 +103,11 @@ def parse_archive(tmp_path):
     return parse_stations
 
 
-def test_the_archive_gives_the_chosen_stations_and_all_where_none_is_chosen(parse_archive):
+def test_the_archive_gives_chosen_stations(parse_archive):
     assert parse_archive() == set(STATIONS)
     assert parse_archive(*STATIONS[1:]) == set(STATIONS[1:])
-    with pytest.raises(SchemaDrift, match=rf"{NAME}: none of the stations 999, 1000; correct"):
+    with pytest.raises(SchemaDrift, match=f"{NAME}.* 999, 1000"):
         parse_archive("999", "1000")
-
-
-def test_the_sample_and_the_benchmark_table_have_no_published_stations_and_stay_whole():
-    invented = next(read_sample_files("pems"))
-    assert pems.parse_chosen(invented, stations=("999",)).equals(pems.parse(invented))
-    with pytest.raises(SchemaDrift, match="neither a header"):
-        pems.parse_chosen(raw("traffic.csv", "not,a,table\n", "pems"), stations=("999",))
 
 
 def dated(first, header="date,0,OT", rows=pems.HOURS):
@@ -125,7 +116,7 @@ def dated(first, header="date,0,OT", rows=pems.HOURS):
     return header + "\n" + "\n".join(lines)
 
 
-def test_the_misdated_common_table_is_put_on_its_right_hours():
+def test_the_misdated_common_table_is_put_right():
     frame = pems.parse(raw("traffic.csv", dated("2016-07-01 02:00")))
     last = frame.filter(pl.col("series_id") == "PEMS862/861")
     assert last.height == pems.HOURS
@@ -133,32 +124,23 @@ def test_the_misdated_common_table_is_put_on_its_right_hours():
     assert last["start_utc"][-1] == datetime(2017, 1, 1, 7, tzinfo=UTC)
 
 
-def leave_out(number):
-    lines = dated("2015-01-01").split("\n")
-    return "\n".join([*lines[:number], *lines[number + 1 :]])
-
-
-SENSORS = "not distinct numbers from 0 to 861"
-
-
 @pytest.mark.parametrize(
-    ("text", "match"),
+    ("text", "facts"),
     [
-        (dated("2015-01-02"), "line 2: first timestamp 2015-01-02"),
-        (leave_out(100), "line 101: .*rows are missing"),
-        (dated("2015-01-01", header="date,0,862"), SENSORS),
-        (dated("2015-01-01", header="date,0,0"), SENSORS),
-        (dated("2015-01-01", header="date,0,temperature"), SENSORS),
-        (dated("2015-01-01"), r"no sensor \['5'\]"),
+        (dated("2015-01-02"), "line 2: .* 2015-01-02"),
+        (dated("2015-01-01").replace("2015-01-03 00:00:00,0.03,0.5\n", ""), "line 50: "),
+        (dated("2015-01-01", header="date,0,862"), "861"),
+        (dated("2015-01-01", header="date,0,0"), "861"),
+        (dated("2015-01-01"), r"\['5'\]"),
     ],
-    ids=["late", "hour-left-out", "862", "twice", "no-number", "not-there"],
+    ids=["late", "hour-left-out", "862", "twice", "not-there"],
 )
-def test_another_table_is_refused(text, match):
-    with pytest.raises(SchemaDrift, match=match):
+def test_another_table_is_refused(text, facts):
+    with pytest.raises(SchemaDrift, match=facts):
         pems.parse(raw("traffic.csv", text), only=["5"])
 
 
-def test_the_headerless_original_is_read_by_position(monkeypatch):
+def test_the_headerless_original_is_read(monkeypatch):
     monkeypatch.setattr(pems, "HOURS", 48)
     row = ",".join(f"0.{sensor:03d}" for sensor in range(pems.SENSORS))
     frame = pems.parse(raw("traffic.txt", (row + "\n") * pems.HOURS), only=["7"])
@@ -191,7 +173,7 @@ def parse_minutes(*lines, only=None):
     )
 
 
-def test_twelve_intervals_are_an_hour_of_the_series_of_station_hour_files():
+def test_twelve_intervals_are_an_hour():
     rising = [
         minute(local(2026, 10, 31, 8, 5 * step), occupancy=f"{0.01 * (step + 1):.2f}", percent=p)
         for step, p in enumerate(["100"] * 6 + ["50"] * 6)
@@ -204,34 +186,19 @@ def test_twelve_intervals_are_an_hour_of_the_series_of_station_hour_files():
 
 
 @pytest.mark.parametrize("occupancy_cell", [None, "", "5.3", "-.01"])
-def test_an_hour_with_an_interval_missing_blank_or_impossible_has_no_value(occupancy_cell):
+def test_a_broken_hour_has_no_value(occupancy_cell):
     lines = hour(drop=[3])
     if occupancy_cell is not None:
         lines.append(minute(local(2026, 10, 31, 8, 15), occupancy=occupancy_cell))
     assert occupancy(parse_minutes(*lines)).select("value", "flag").rows() == [(None, "missing")]
 
 
-def test_the_repeated_hour_is_nulled_in_both_its_utc_hours():
-    repeated = hour(start=local(2026, 11, 1, 1))
-    frame = occupancy(parse_minutes(*repeated, *repeated, *hour(start=local(2026, 11, 1, 2))))
-    assert frame["flag"].to_list() == ["nulled:ambiguous-dst-hour"] * 2 + ["observed"]
-
-
-def test_stations_are_kept_apart_and_can_be_chosen():
-    both = [*hour(), *hour(station="400002", occupancy=".09")]
-    assert occupancy(parse_minutes(*both))["value"].to_list() == pytest.approx([0.03, 0.09])
-    assert set(parse_minutes(*both, only=["400002"])["series_id"]) == {
-        "PEMS/400002",
-        "PEMS_OBSERVED/400002",
-    }
-
-
-def test_a_file_read_in_parts_is_the_same_and_faults_name_their_line(monkeypatch):
+def test_a_file_in_parts_is_the_same(monkeypatch):
     lines = [*hour(), *hour(station="400002"), *hour(station="400003", occupancy=".09")]
     whole = parse_minutes(*lines)
     monkeypatch.setattr(pems, "PART_CHARACTERS", 150)
     assert parse_minutes(*lines).equals(whole)
-    with pytest.raises(SchemaDrift, match="line 30: occupancy is 'low'"):
+    with pytest.raises(SchemaDrift, match=r"line 30: .*'low'"):
         parse_minutes(*lines[:29], lines[29].replace(".09", "low"), *lines[30:])
 
 
@@ -320,7 +287,7 @@ def downloads(site):
     return [name for name in site.log if name.endswith((".gz", ".txt"))]
 
 
-def test_the_asset_logs_in_once_and_stores_the_new_months(home, site):
+def test_the_asset_logs_in_once(home, site):
     assert home.materialize("traffic").success
     assert site.log[0] == "login"
     assert site.log.count("login") == 1
@@ -329,30 +296,6 @@ def test_the_asset_logs_in_once_and_stores_the_new_months(home, site):
     assert set(frame["series_id"]) == {"PEMS/400001", "PEMS_OBSERVED/400001"}
     assert frame.height == 2 * 2 * 3
     assert (home.workspace.layout.raw / "pems" / META_FILE).exists()
-
-
-@pytest.mark.parametrize("fault", [Answer(status=404, body=b"none"), Answer(status=500)])
-def test_a_file_that_failed_is_asked_for_again_on_the_same_day(home, site, fault):
-    send = site.send
-    site.send = lambda name: fault if name == HOUR_FILE else send(name)
-    with pytest.raises(SourceError):
-        home.ingest("traffic")
-    site.send = send
-    home.wait(minutes=2)
-    assert home.ingest("traffic")["pems"]["files"] == 1
-    assert home.series("traffic").height == 2 * 2 * 3
-
-
-def test_files_that_were_fetched_and_not_stored_are_stored_on_the_same_day(home, site, monkeypatch):
-    def is_busy(*args, **kwargs):
-        raise StoreBusy("another run writes")
-
-    with monkeypatch.context() as patch, pytest.raises(StoreBusy):
-        patch.setattr(SeriesStore, "write", is_busy)
-        home.ingest("traffic")
-    asked = len(downloads(site))
-    assert home.ingest("traffic")["pems"]["files"] == 2
-    assert len(downloads(site)) == asked
 
 
 DAY_FILE = "d04_text_station_5min_2026_11_17.txt.gz"
@@ -385,7 +328,7 @@ def count_values(home):
     return rows.filter(series_id="PEMS/400001").height
 
 
-def test_a_day_that_lacks_its_last_hours_is_asked_for_again_until_it_is_whole(days, site):
+def test_a_short_day_is_asked_until_whole(days, site):
     days.ingest("traffic")
     assert count_values(days) == 20
     for slots in (264, 288):
@@ -409,46 +352,24 @@ def test_a_day_that_stays_short_becomes_final(days, site, monkeypatch, is_packed
             body=pack(mtime=len(site.log)), kind="application/octet-stream"
         )
 
-    for _ in range(30):
+    for pause in (*ABSENT_PAUSES, timedelta(days=30)):
         days.ingest("traffic")
         # A second refresh of the same day asks nothing.
         days.ingest("traffic")
-        days.wait(days=1)
+        days.clock.now += max(pause, timedelta(days=1))
+    days.ingest("traffic")
     assert len(downloads(site)) == 1 + len(ABSENT_PAUSES)
     assert count_values(days) == 20
 
     monkeypatch.setenv("COMPEVO_HOME", str(days.home))
     monkeypatch.setenv("COMPEVO_MODE", "live")
     shown = invoke("sources", "--dataset", "pems")
-    assert "short, asked again never: 240 of 288 five-minute slots" in " ".join(shown.split())
-    assert "100 %" in shown
-
-
-def test_a_short_day_that_fails_again_keeps_no_new_file_waiting(days, site):
-    days.ingest("traffic")
-    days.wait(days=1)
-    site.faults[DAY_FILE] = Answer(status=404, body=b"none")
-    days.ingest("traffic")
-    entry = days.ledger.get("pems", DAY_FILE)
-    assert (entry.state, entry.tries) == (EntryState.SHORT, 1)
-    assert entry.note == "240 of 288 five-minute slots"
-
-
-def test_a_day_that_takes_known_hours_away_waits_as_any_removal(days, site):
-    days.ingest("traffic")
-    days.wait(days=1)
-    hole = minutes("2026-11-17", end=60) + minutes("2026-11-17", first=120)
-    site.days[DAY_FILE] = hole
-    days.ingest("traffic")
-    assert count_values(days) == 24
-    days.wait(days=1)
-    days.ingest("traffic")
-    assert count_values(days) == 19
+    assert "240 of 288" in " ".join(shown.split()) and "100 %" in shown
 
 
 @pytest.mark.parametrize("slots", [288, 240])
 @pytest.mark.parametrize("day", ["2026-03-08", "2026-11-01"])
-def test_a_day_of_a_clock_change_is_whole_by_the_slots_of_its_clock(day, slots):
+def test_a_clock_change_changes_the_slots(day, slots):
     content = minutes(day, end=slots)
     if day == "2026-03-08":
         # The clock has no hour from two to three.
@@ -458,6 +379,7 @@ def test_a_day_of_a_clock_change_is_whole_by_the_slots_of_its_clock(day, slots):
     whole = 276 if day == "2026-03-08" else 288
     missing = 288 - slots
     expected = f"{whole - missing} of {whole} five-minute slots" if missing else ""
+
     assert describe_short(raw(name, content, "pems", Mode.LIVE)) == expected
 
 
@@ -474,7 +396,7 @@ def test_a_lost_session_is_opened_again_once(home, site, name):
     assert site.log.count("login") == 2
 
 
-def test_a_session_that_is_lost_at_once_again_ends_the_run_and_keeps_the_other_files(home, site):
+def test_a_session_lost_twice_ends_the_run(home, site):
     site.send = lambda name: LOGIN_PAGE if name == HOUR_FILE else Answer(body=FILES[name][1])
     with pytest.raises(SourceBlocked, match=HOUR_FILE):
         home.ingest("traffic")
@@ -482,34 +404,21 @@ def test_a_session_that_is_lost_at_once_again_ends_the_run_and_keeps_the_other_f
     assert home.series("traffic").height == 2 * 3
 
 
-def test_a_refused_log_in_names_the_variables_and_asks_for_nothing(home, site):
+def test_a_refused_login_asks_for_nothing(home, site):
     site.accepts = (USER, "another")
-    with pytest.raises(SourceBlocked, match="COMPEVO_PEMS_USER and COMPEVO_PEMS_PASSWORD"):
+    with pytest.raises(SourceBlocked, match="COMPEVO_PEMS_USER"):
         home.ingest("traffic")
     assert site.log == ["login"]
 
 
-def test_a_year_without_files_is_an_empty_list():
-    assert parse_list(b"[]", "x") == parse_list(b'{"data": []}', "x") == []
-    assert parse_list(b'{"data": {}}', "x") == []
-
-
-def test_a_list_may_send_to_no_other_host(home, site):
-    entry = {"file_name": HOUR_FILE, "url": "https://elsewhere.example/steal"}
-    body = json.dumps({"data": {"October": [entry]}}).encode()
-    site.list_files = lambda kind, year: Answer(body=body, kind="text/plain")
-    with pytest.raises(SourceError, match=r"elsewhere\.example"):
-        home.ingest("traffic")
-
-
-def test_without_an_account_the_error_names_the_variables_and_the_folder(tmp_path, site):
+def test_a_missing_account_is_named(tmp_path, site):
     home = LiveHome(tmp_path / "home", NOW)
     with pytest.raises(SourceAbsent, match=r"COMPEVO_PEMS_USER and .*folder traffic"):
         home.ingest("traffic")
     assert site.log == []
 
 
-def test_files_fetched_by_hand_need_no_account_and_are_read_once(tmp_path, site):
+def test_files_by_hand_need_no_account(tmp_path, site):
     folder = tmp_path / "archive" / "traffic"
     folder.mkdir(parents=True)
     (folder / HOUR_FILE).write_bytes(FILES[HOUR_FILE][1])

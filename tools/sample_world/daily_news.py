@@ -3,9 +3,10 @@
 What belongs here: which headlines appear on a day, about which region and when. What does not: the
 words (``compevo_core.paper.planted_news``), a publisher's format (``news2forecast``, ``gdelt``).
 
-An event of tomorrow is announced between 16 and 22 o'clock. There are so many headlines that the 64
-newest, which a window can name, are all of one day. A reporter makes each headline one of its own:
-equal ones, and those that differ in a word, pass for copies. A number would run with time.
+An event of tomorrow is announced between 5 and 8 o'clock, before all other news. So the 64 newest
+headlines, which a window can name, hold the whole day and announce nothing of the day before. A
+reporter makes each headline one of its own: equal ones, and those that differ in a word, pass for
+copies. A number would run with time.
 """
 
 from collections.abc import Iterator
@@ -19,13 +20,13 @@ from compevo_core.paper.planted_news import DISTRACTORS, HEADLINES
 from compevo_pipeline.sources.common.nem import REGIONS
 from tools.sample_world.world import EVENT_KINDS, FIRST_DAY, SEED, SampleWorld
 
-HEADLINES_PER_REGION = 13
-_ANNOUNCED = (16 * 60, 22 * 60)  # minutes of the day, market time
-_OTHERS = (7 * 60, 22 * 60)
+HEADLINES_PER_REGION = 8
+_ANNOUNCED = (5 * 60, 8 * 60)  # minutes of the day, market time
+_OTHERS = (8 * 60, 22 * 60)
 
 _ACTING = tuple(kind.topic for kind in EVENT_KINDS)
 # 23 and 29: a text shares no name with itself on the days around, and no pair comes back. Each name
-# is one token to the encoder, which takes a third of the demo's time for these titles.
+# is one token to the encoder, which takes a quarter of the demo's time for these titles.
 _FIRST_NAMES = """Ada Bruno Clara Felix Hugo Jonas Lars Olga Pavel Rosa Sven Vera Wanda Emma Paul
     Anna Maria Peter Laura Helen Karl Nora Greta"""
 _LAST_NAMES = """Weber Fischer Silva Rossi Novak Ramos Torres Larsen Nielsen Keller Meyer Hansen
@@ -47,7 +48,7 @@ class Headline:
     minute: int  # of its day
 
 
-def write_evening(world: SampleWorld, day: date) -> Iterator[Headline]:
+def write_day(world: SampleWorld, day: date) -> Iterator[Headline]:
     """Yield the headlines of a day; equal on every call."""
     index = (day - FIRST_DAY).days
     generator = np.random.default_rng([SEED, index, 1])
