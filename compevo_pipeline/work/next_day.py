@@ -421,10 +421,7 @@ def forecast_day(
         result = replace(result, is_new=result.folder != folder or not was_issued)
         log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
 
-    result = replace(result, notes=(*of_start, *result.notes, *_describe_news(result.forecast)))
-    for note in result.notes:
-        log.warning(f"{dataset}, {day}: {note}")
-    return result
+    return replace(result, notes=(*of_start, *result.notes, *_describe_news(result.forecast)))
 
 
 def _describe_start(deployment: Deployment, spec: DatasetSpec, origin: Origin) -> Iterator[str]:
@@ -616,12 +613,16 @@ def _describe_limits(spec: DatasetSpec, origin: Origin, others: Sequence[str]) -
 
 def _describe_news(forecast: IssuedForecast) -> Iterator[str]:
     """Say which series news moves far from the same forecast without news."""
-    for entity, change in list_news_changes(forecast).items():
-        if abs(change) > LEAST_NEWS_CHANGE:
-            yield (
-                f"news moves {entity} by {change:+.1%} against the same forecast without it; "
-                f"compevo explain {forecast.origin:%Y-%m-%d} {entity} names the articles"
-            )
+    changes = {
+        entity: f"{entity} by {change:+.1%}"
+        for entity, change in list_news_changes(forecast).items()
+        if abs(change) > LEAST_NEWS_CHANGE
+    }
+    if changes:
+        yield (
+            f"news moves {', '.join(changes.values())} against the same forecast without it; "
+            f"compevo explain {forecast.origin:%Y-%m-%d} {next(iter(changes))} names the articles"
+        )
 
 
 def _describe_ahead(views: Sequence[WindowView]) -> Iterator[str]:

@@ -146,6 +146,8 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
                     raise
                 context.log.info(f"the forecast waits: {error}")
                 return
+            for note in day_forecast.notes:
+                context.log.warning(f"{dataset}, {context.partition_key}: {note}")
         yield describe_forecast(workspace, day_forecast)
 
     return _next_day

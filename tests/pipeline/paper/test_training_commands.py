@@ -98,7 +98,7 @@ def test_an_experiment_trains_each_change(tmp_path, monkeypatch):
     for words, said in (
         (["agents", "electricity", "--only", "agents=99"], "agents=99"),
         (["contrl"], "control"),
-        (["epochs", "electricity", "--budget", "small"], ""),
+        (["epochs", "electricity", "--budget", "small"], "budget"),
     ):
         with pytest.raises(ConfigError, match=said):
             invoke("paper", "experiment", *words)
