@@ -37,11 +37,20 @@ FORMATS = (
 ISO = tuple(form for form in FORMATS if form.startswith("%Y-%m"))
 _SHAPES = {"": ISO, **{form: (form,) for form in FORMATS if form not in ISO}}
 _OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
-_NAMES_OF_MONTHS = (  # in English, German, French, Spanish, Italian, Portuguese, and Dutch
-    *("jan|ene|gen", "feb|fév|fev", "mar|mär|mrt|maa", "apr|avr|abr", "may|mai|mag|mei"),
-    *("jun|juin|giu", "jul|juil|lug", "aug|aoû|aou|ago", "sep|set", "oct|okt|ott|out", "nov"),
-    "dec|dez|déc|dic",
-)
+_MONTHS_BY_NAME = {  # English, German, French, Spanish, Italian, Portuguese, Dutch
+    "Jan": "jan|ene|gen",
+    "Feb": "feb|fév|fev",
+    "Mar": "mar|mär|mrt|maa",
+    "Apr": "apr|avr|abr",
+    "May": "may|mai|mag|mei",
+    "Jun": "jun|juin|giu",
+    "Jul": "jul|juil|lug",
+    "Aug": "aug|aoû|aou|ago",
+    "Sep": "sep|set",
+    "Oct": "oct|okt|ott|out",
+    "Nov": "nov",
+    "Dec": "dec|dez|déc|dic",
+}
 _SPELLINGS = (
     (r"^((?:17|18|19|20|21)\d\d)$", "$1-01-01"),
     (r"^(\d{4})[-M](\d{2})$", "$1-$2-01"),
@@ -66,8 +75,8 @@ _SPELLINGS = (
     (r"^(\p{L}{3,10})\.? +(\d\d?)(?:st|nd|rd|th)?,? +(\d{4})", "$2 $1 $3"),
     (r"^(\d\d?)(?:\.|st|nd|rd|th)?(?:[-/ ]| de )*(\p{L}{3,10})\.?(?:[-/, ]| de )*(\d)", "$1 $2 $3"),
     *(
-        (rf"^(\d\d?) (?i:{names})\p{{L}}* ", f"$1 {datetime(2024, month, 1):%B} ")  # noqa: DTZ001
-        for month, names in enumerate(_NAMES_OF_MONTHS, start=1)
+        (rf"^(\d\d?) (?i:{names})\p{{L}}* ", f"$1 {month} ")
+        for month, names in _MONTHS_BY_NAME.items()
     ),
     (r"^(\d+ \p{L}+) ([0-6]\d)\b", "$1 20$2"),
     (r"^(\d+ \p{L}+) ([7-9]\d)\b", "$1 19$2"),
