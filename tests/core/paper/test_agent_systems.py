@@ -55,7 +55,7 @@ def test_every_system_gets_the_updates_of_the_budget(system, budget):
     assert (run.batch_size, run.seed) == (budget.round_windows, 4)
 
 
-def test_committed_rows_of_the_papers_sets_have_the_settings_of_today():
+def test_committed_paper_rows_have_current_settings():
     found = set()
     for path in (Path(__file__).parents[3] / "results").glob("benchmark-paper-*.csv"):
         for row in read_result_file(path).filter(entity="pooled").to_dicts():
@@ -67,7 +67,7 @@ def test_committed_rows_of_the_papers_sets_have_the_settings_of_today():
     assert "compevo" in found
 
 
-def test_the_full_budget_has_as_many_rewritings_as_the_preset():
+def test_the_full_budget_rewrites_like_the_preset():
     preset = RunConfig.preset("default")
     assert configure_agents("compevo", _inputs(STANDARD, 0)).run.rounds == preset.run.rounds
 
@@ -96,7 +96,7 @@ def test_a_system_is_trained_sealed_and_described(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_training_that_was_stopped_goes_on_and_a_finished_one_is_taken(tmp_path, monkeypatch):
+def test_stopped_trainings_continue_and_finished_ones_stay(tmp_path, monkeypatch):
     monkeypatch.setattr(
         agent_systems,
         "configure_agents",
@@ -133,7 +133,7 @@ def test_a_training_that_was_stopped_goes_on_and_a_finished_one_is_taken(tmp_pat
 
 
 @pytest.mark.slow
-def test_the_built_systems_have_the_published_numbers_of_parameters():
+def test_built_systems_have_the_published_parameters():
     # Each count is of a system that was built, and equal to the sum of its parts.
     report = build_parameter_report("Llama-3.1-8B")
     systems = report["methods"]
@@ -147,7 +147,7 @@ def test_the_built_systems_have_the_published_numbers_of_parameters():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", known_architectures())
-def test_every_preset_matches_its_published_size_and_peft_on_the_meta_device(stem):
+def test_every_preset_has_its_published_size(stem):
     architecture = load_architecture(stem)
     model = build_meta_model(architecture)
     presets = resources.files("compevo_core.config") / "presets" / "architectures"
@@ -162,7 +162,7 @@ def test_every_preset_matches_its_published_size_and_peft_on_the_meta_device(ste
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_the_system_that_is_counted_is_the_one_that_trains(system):
+def test_the_counted_system_is_the_trained_one(system):
     config = find_variant(system).configure(tiny())
     sizes = load_backbone(config.backbone, device="cpu").model.config.to_dict()
     architecture = Architecture.from_mapping(sizes, name="tiny")
@@ -172,7 +172,7 @@ def test_the_system_that_is_counted_is_the_one_that_trains(system):
     assert model.trainable_parameters == counted + decoder
 
 
-def test_a_system_that_is_built_otherwise_than_listed_is_an_error(monkeypatch):
+def test_a_system_unlike_its_listing_is_refused(monkeypatch):
     monkeypatch.setattr(agent_systems, "count_built", lambda *_, **__: 7)
     with pytest.raises(ConfigError, match="mael as built trains 7"):
         build_parameter_report("smollm2-135m", systems=["mael"])
@@ -186,7 +186,7 @@ def test_an_unknown_system_or_empty_population_is_refused():
         list_trainable_parts(architecture, "compevo", agents=0)
 
 
-def test_a_model_folder_is_read_and_missing_sizes_follow_the_usual_rule(tmp_path):
+def test_a_model_folder_completes_missing_sizes(tmp_path):
     sizes = {
         "model_type": "llama",
         "hidden_size": 32,

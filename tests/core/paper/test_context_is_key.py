@@ -56,7 +56,7 @@ def make_task(**changes):
     return replace(task, **changes)
 
 
-def test_the_crps_is_that_of_all_pairs_of_samples():
+def test_the_crps_covers_all_sample_pairs():
     rng = np.random.default_rng(0)
     paths, truth = rng.normal(size=(7, 3)), rng.normal(size=3)
     distance = np.abs(paths[:, None] - paths).sum((0, 1)) / (7 * 6)
@@ -75,12 +75,12 @@ def test_the_crps_is_that_of_all_pairs_of_samples():
         ({"scale": 100.0}, 5.0),  # no task counts more
     ],
 )
-def test_the_score_weighs_region_and_limits_as_the_benchmark_does(changes, expected):
+def test_the_score_weighs_region_and_limits(changes, expected):
     paths = np.tile([2.0, 2.0, 4.0, 1.0], (2, 1))  # one unit off at the first step
     assert score_paths(make_task(**changes), paths) == pytest.approx(expected)
 
 
-def test_the_past_goes_on_in_seasons_in_changes_or_in_any_of_its_values():
+def test_the_past_continues_in_three_ways():
     rng = np.random.default_rng(0)
     assert sample_from_numbers(make_task(), 3, rng) == pytest.approx(
         np.tile([1.0, 2.0, 4.0, 1.0], (3, 1))
@@ -116,7 +116,7 @@ def test_an_answer_is_its_first_numbers_or_none(text, expected):
     assert (None if answer is None else answer.tolist()) == expected
 
 
-def test_rows_give_each_arm_by_source_and_replace_answers_that_hold_no_forecast(tmp_path):
+def test_rows_replace_answers_without_forecasts(tmp_path):
     tasks = [
         make_task(past_T=np.tile([3.0, 3.0, 3.0], 5), season=3),
         make_task(name="outage", sources=("c_h", "c_f"), weight=3.0),
@@ -166,7 +166,7 @@ def test_the_backbone_writes_numbers_alone_to_every_prompt():
     assert all(read_answer(text, 3) is not None and text.count(",") == 3 for text in texts)
 
 
-def test_samples_of_the_backbone_have_a_stream_of_their_own():
+def test_backbone_samples_have_their_own_stream():
     first, again, other = (
         write_by_backbone(load_backbone(BackboneConfig(name_or_path=TINY)), seed)(["Heat:"], 2, 2)
         for seed in (0, 0, 1)
@@ -200,7 +200,7 @@ def test_tasks_are_read_as_published(tmp_path):
     assert task.caps == {0: 8.0}
 
 
-def test_the_committed_row_of_the_numbers_is_made_again(archive_dir):
+def test_the_committed_row_is_made_again(archive_dir):
     tasks = read_tasks(archive_dir)
     assert len(tasks) == 355 and len({task.name for task in tasks}) == 71
     rows = run_context(tasks, None, facts=FACTS, log=LOG)

@@ -63,7 +63,7 @@ def test_magnitude_by_hand_same_orthogonal_opposite():
     np.testing.assert_allclose(delta, [0.0, 1.0, 2.0, 1 - math.sqrt(0.5)], atol=1e-12)
 
 
-def test_a_table_of_updates_compares_each_round_with_the_one_before_and_skips_unchanged_texts():
+def test_updates_compare_neighbouring_rounds_with_changes():
     vectors = {"north": [1.0, 0.0], "east": [0.0, 1.0], "south": [-1.0, 0.0]}
     asked = []
 
@@ -86,7 +86,7 @@ def test_a_table_of_updates_compares_each_round_with_the_one_before_and_skips_un
     ]
 
 
-def test_one_round_has_no_updates_and_ragged_rounds_are_refused():
+def test_ragged_rounds_are_refused():
     vectors = {"a": np.ones(2), "b": np.ones(2)}
     assert build_lud_table([["a"]], vectors, lambda p: []).height == 0
     with pytest.raises(DataError, match="different numbers"):
@@ -132,7 +132,7 @@ def test_agreement_of_two_judges_gates_the_same_magnitudes():
     assert measure_agreement(first, first)["kappa_gate"] == 1.0
 
 
-def test_a_gain_is_the_reward_of_the_new_logic_less_that_of_the_old_on_the_same_windows():
+def test_a_gain_compares_logics_on_equal_windows():
     rounds = [
         round_record(
             0,
@@ -148,7 +148,7 @@ def test_a_gain_is_the_reward_of_the_new_logic_less_that_of_the_old_on_the_same_
     assert measure_gains(rounds).rows() == [(1, 0, 0.5), (1, 1, -0.5)]
 
 
-def test_a_played_logic_that_stays_saved_nothing_and_a_round_without_rewriting_is_no_update():
+def test_an_unchanged_logic_gains_nothing():
     samples = {"group_logics": [["b"]], "group_rewards": [[-1.0]], "played_rewards": [-0.5]}
     nothing = {"group_logics": [], "group_rewards": [], "played_rewards": [], "evolved": False}
     rounds = [
@@ -166,7 +166,7 @@ def lud_rows(lud):
     return pl.concat([nothing, pl.DataFrame(rows)], how="diagonal_relaxed")
 
 
-def test_the_summary_joins_each_update_with_its_own_gain_and_leaves_out_unjudged_ones():
+def test_the_summary_joins_updates_with_gains():
     gains = pl.DataFrame({"round": [4, 3, 1, 2], "agent": [0] * 4, "gain": [0.4, 0.3, 0.1, 9.0]})
     summary = summarize_gains(lud_rows([0.1, None, 0.3, 0.7]), gains)
     assert (summary["n"], summary["n_by_regime"]) == (3, [1, 1, 1])
@@ -176,7 +176,7 @@ def test_the_summary_joins_each_update_with_its_own_gain_and_leaves_out_unjudged
     )
 
 
-def test_of_equally_good_logics_few_runs_have_a_significant_correlation():
+def test_equal_logics_rarely_correlate_significantly():
     # An agent keeps its logic where none of three others earns more on the same windows.
     rng, significant = np.random.default_rng(0), 0
     for _ in range(200):
@@ -206,7 +206,7 @@ def measure_delta(before, after):
     return float(update_magnitude(ENCODER.encode([before]), ENCODER.encode([after]))[0])
 
 
-def test_updates_are_measured_from_first_to_last_and_from_round_to_round(tmp_path):
+def test_updates_are_measured_from_end_to_end(tmp_path):
     summary = measure_lud(finished_run(tmp_path / "run"), [ScriptedJudge()], ENCODER)
     first, second = summary["agents"]
     assert first["first_to_last"] == 0.0  # it came back to its seed logic
@@ -216,14 +216,14 @@ def test_updates_are_measured_from_first_to_last_and_from_round_to_round(tmp_pat
     assert second["first_to_last"] == pytest.approx(measure_delta(LOGICS[0][1], LOGICS[4][1]))
 
 
-def test_a_reply_in_prose_is_a_counted_failure_and_leaves_the_means(tmp_path):
+def test_a_prose_reply_is_a_counted_failure(tmp_path):
     judges = [ScriptedJudge(fails="outages")]
     summary = measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)["judges"][0]
     assert summary["failures"] == 1
     assert (summary["agents"][0]["pairs"], summary["agents"][1]["pairs"]) == (3, 4)
 
 
-def test_rounds_that_rewrote_nothing_are_no_updates_and_nobody_is_asked_about_them(tmp_path):
+def test_rounds_that_rewrote_nothing_are_not_judged(tmp_path):
     run = RunFolder(tmp_path / "run")
     finished_run(run.path, LOGICS[:1])
     write_text(run.rounds_file, "")
@@ -259,7 +259,7 @@ def test_judged_rounds_are_few_and_evenly_spaced(updates, count, rounds):
     assert space_rounds(updates, count) == rounds
 
 
-def test_a_folder_without_a_run_and_an_altered_model_are_refused(tmp_path):
+def test_missing_runs_and_altered_models_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"no rounds\.jsonl"):
         measure_lud(tmp_path, [ScriptedJudge()], ENCODER)
     run = finished_run(tmp_path / "run")
@@ -268,9 +268,7 @@ def test_a_folder_without_a_run_and_an_altered_model_are_refused(tmp_path):
         measure_lud(run, [ScriptedJudge()], ENCODER)
 
 
-def test_the_command_judges_with_the_runs_own_backbone_which_is_loaded_only_to_be_asked(
-    tmp_path, monkeypatch
-):
+def test_the_command_loads_the_runs_backbone_lazily(tmp_path, monkeypatch):
     run = finished_run(tmp_path / "run")
     first = CliRunner().invoke(app, ["paper", "lud", str(run), "--pairs", "1"])
     assert first.exit_code == 0, first.output
@@ -285,7 +283,7 @@ def test_the_command_judges_with_the_runs_own_backbone_which_is_loaded_only_to_b
 SUMMARY = LUD | {"config_hash": "c1", "judges": LUD["judges"][1:]}
 
 
-def test_a_run_has_a_row_a_pair_of_judges_a_regime_and_one_over_all_updates():
+def test_a_run_has_rows_per_judge_and_regime():
     rows = tabulate_lud(SUMMARY, "electricity")
     pair, *regimes = rows["subject"]
     assert pair == "local:packaged:smollm2-135m/float32 / endpoint:m-1"
@@ -294,7 +292,7 @@ def test_a_run_has_a_row_a_pair_of_judges_a_regime_and_one_over_all_updates():
     assert rows["pearson_r"].to_list() == [0.77, None, None, None, 0.46]
 
 
-def test_a_run_measured_again_replaces_its_rows_and_leaves_those_of_others(tmp_path):
+def test_a_repeated_measurement_replaces_its_rows(tmp_path):
     write_lud_rows(tmp_path, SUMMARY, "electricity")
     write_lud_rows(tmp_path, SUMMARY | {"artifact_hash": "a2"}, "electricity")
     write_lud_rows(tmp_path, SUMMARY, "electricity")
@@ -315,7 +313,7 @@ def judge():
     return LocalJudge(BackboneConfig(name_or_path=TINY))
 
 
-def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing_else():
+def test_the_prompt_holds_exactly_the_papers_rubric():
     system, user = build_judge_messages("Watch the weather.", "Watch {logic_prev} and policy.")
     assert system["content"].startswith("You are a strict evaluator of logic updates")
     text = user["content"]
@@ -382,7 +380,7 @@ def test_local_scores_equal_one_full_forward_per_answer(judge):
     assert judge.judge("Watch rain.", "Watch tariffs.") == ANSWERS[expected.index(max(expected))]
 
 
-def test_answers_of_different_lengths_are_scored_without_their_padding(judge, monkeypatch):
+def test_answers_are_scored_without_padding(judge, monkeypatch):
     monkeypatch.setattr(
         JudgeVerdict, "to_json", lambda mark: json.dumps(asdict(mark), indent=1 + mark.rius)
     )
@@ -391,7 +389,7 @@ def test_answers_of_different_lengths_are_scored_without_their_padding(judge, mo
 
 
 @pytest.mark.parametrize("forbid_system", [False, True])
-def test_a_chat_template_is_used_with_or_without_a_system_turn(judge, monkeypatch, forbid_system):
+def test_chat_templates_work_without_system_turns(judge, monkeypatch, forbid_system):
     template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
     monkeypatch.setattr(judge.backbone.tokenizer, "chat_template", template)
     system, user = build_judge_messages("a", "b")
@@ -405,7 +403,7 @@ def test_a_chat_template_is_used_with_or_without_a_system_turn(judge, monkeypatc
     )
 
 
-def test_a_pair_longer_than_the_models_context_is_refused_with_both_lengths(judge, monkeypatch):
+def test_a_pair_beyond_the_context_is_refused(judge, monkeypatch):
     monkeypatch.setattr(judge.backbone.model.config, "max_position_embeddings", 128)
     with pytest.raises(DataError, match="holds 128"):
         judge.judge("a", "b")
@@ -421,7 +419,7 @@ def make_endpoint_judge(content):
     return sent, EndpointJudge(model="m-1", transport=transport)
 
 
-def test_an_endpoint_is_asked_at_temperature_zero_with_the_same_prompt():
+def test_an_endpoint_gets_the_same_prompt_cold():
     sent, judge = make_endpoint_judge('{"strategy_shift": 1, "evidence_recombination": 0}')
     assert judge.judge("old", "new") == JudgeVerdict(1, 0)
     assert sent == [
@@ -436,7 +434,7 @@ def test_an_endpoint_is_asked_at_temperature_zero_with_the_same_prompt():
 
 
 @pytest.mark.parametrize("content", [None, "I cannot.", ["text"]])
-def test_a_refusal_of_the_endpoint_is_a_typed_failure(content):
+def test_an_endpoints_refusal_is_a_typed_failure(content):
     with pytest.raises(JudgeReplyError):
         make_endpoint_judge(content)[1].judge("a", "b")
 
@@ -448,7 +446,7 @@ LOGIC = (
 REWORDED, SHIFTED, RECOMBINED = JudgeVerdict(0, 0), JudgeVerdict(1, 0), JudgeVerdict(1, 1)
 
 
-def test_the_slots_of_every_sentence_of_the_grammar_are_read_back():
+def test_grammar_slots_are_read_back():
     for parts in itertools.product(*build_slots(["NSW1", "AUD"])):
         verb, topics, region, time, sign = (part.strip(" ,.") for part in parts)
         slots = read_slots("".join(parts))
@@ -491,7 +489,7 @@ PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb")]
 YES, NO = JudgeVerdict(1, 0), JudgeVerdict(0, 0)
 
 
-def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path):
+def test_a_pair_is_judged_once_a_call(tmp_path):
     judge, path = ScriptedJudge(zero="ccc"), tmp_path / "deep" / "verdicts.jsonl"
     first = judge_pairs(judge, PAIRS, path)
     assert first == [YES, NO, YES]
@@ -506,7 +504,7 @@ def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path):
     assert {row["judge"] for row in rows} == {"scripted"}
 
 
-def test_another_judge_another_text_or_another_prompt_has_another_key(monkeypatch):
+def test_judge_text_and_prompt_make_the_key(monkeypatch):
     keys = {hash_question(*question) for question in ("jab", "kab", "jba", "jac")}
     monkeypatch.setattr("compevo_core.paper.lud_judges.SYSTEM_PROMPT", "Be kind.")
     keys.add(hash_question("j", "a", "b"))
@@ -521,7 +519,7 @@ def test_what_was_judged_before_a_failure_is_kept(tmp_path):
     assert len(path.read_text().splitlines()) == 1
 
 
-def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path):
+def test_an_invalid_reply_is_asked_for_again(tmp_path):
     path = tmp_path / "v.jsonl"
     torn = ScriptedJudge(fails="ccc")
     assert judge_pairs(torn, PAIRS, path) == [YES, None, YES]
@@ -534,7 +532,7 @@ def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path):
     "line",
     ["{", "[]", '{"key": "x"}', '{"key": "x", "strategy_shift": 3, "evidence_recombination": 0}'],
 )
-def test_a_damaged_line_is_refused_with_file_and_line(tmp_path, line):
+def test_a_damaged_line_is_refused_by_number(tmp_path, line):
     path = tmp_path / "v.jsonl"
     judge_pairs(ScriptedJudge(), PAIRS, path)
     path.write_text(path.read_text() + line + "\n")

@@ -78,7 +78,7 @@ def audit():
     )
 
 
-def test_the_effect_is_the_mean_difference_of_window_errors():
+def test_the_effect_is_the_mean_window_difference():
     rows = audit()
     overall = {row["news"]: row for row in rows.to_dicts() if row["group_kind"] == "all"}
     assert set(overall) == set(READINGS)
@@ -89,7 +89,7 @@ def test_the_effect_is_the_mean_difference_of_window_errors():
     assert overall["none"]["n_with_news"] == 0
 
 
-def test_effects_are_given_by_series_and_by_declared_days():
+def test_effects_are_given_by_series_and_days():
     rows = audit()
     groups = set(rows.select("group_kind", "group").iter_rows())
     assert {("series", "NSW1"), ("series", "SA1"), ("declared", SIGNALS[0])} <= groups
@@ -99,7 +99,7 @@ def test_effects_are_given_by_series_and_by_declared_days():
     assert declared["difference"].to_list() == [pytest.approx(-6.0)]
 
 
-def test_what_moves_a_forecast_is_measured_against_the_forecast():
+def test_moves_are_measured_against_the_forecast():
     without_NH = np.array([[100.0], [1000.0], [100.0], [1000.0]])
     chosen = [[("a",), ("a", "b"), (), ("b",)]]
     moved_NH = np.array([[10.0], [10.0], [0.0], [0.0]])
@@ -133,9 +133,7 @@ HELP, CHANCE, HARM = (-3.0, -1.0), (-1.0, 1.0), (0.5, 2.0)
         ((None, None), HELP, 1, "Unknown: there are too few days"),
     ],
 )
-def test_the_intervals_against_none_and_another_day_decide_whether_news_help(
-    none, swapped, lenders, verdict
-):
+def test_two_intervals_decide_whether_news_helps(none, swapped, lenders, verdict):
     decide = {"none": none, "swapped": swapped}
     rows = [
         row
@@ -148,7 +146,7 @@ def test_the_intervals_against_none_and_another_day_decide_whether_news_help(
     assert judge_news(rows).startswith(verdict)
 
 
-def test_rows_of_another_source_stay_and_the_same_are_replaced(tmp_path):
+def test_other_sources_rows_stay(tmp_path):
     rows = audit()
     other = rows.with_columns(pl.lit("run").alias("source"))
     for one in (rows, other, rows):
@@ -166,7 +164,7 @@ def probe(effect=3.0):
     return NewsProbe(world.split("train"), world.news)
 
 
-def test_a_planted_effect_is_seen_held_out_and_later_and_news_of_another_day_is_no_help():
+def test_a_planted_effect_is_seen_held_out():
     test = planted_world(3.0, is_regional=True, share=0.1).split("test")
     samples = [probe().train, probe().open(Scope(subset="test", windows=test))]
     for sample, errors in zip(samples, probe().read(samples), strict=True):
@@ -177,13 +175,13 @@ def test_a_planted_effect_is_seen_held_out_and_later_and_news_of_another_day_is_
     assert is_seen(probe().read(samples)[0], samples[0], "power outages")
 
 
-def test_news_that_any_other_day_replaces_is_not_seen():
+def test_replaceable_news_is_not_seen():
     errors = probe().read([probe().train])[0]
     replaced = {**errors, "swapped": errors["own"]}
     assert is_seen(errors, probe().train, ANY) and not is_seen(replaced, probe().train, ANY)
 
 
-def test_an_article_counts_if_it_is_fresh_and_of_the_windows_own_region():
+def test_an_article_must_be_fresh_and_regional():
     world = planted_world(3.0, is_regional=True, share=0.1)
     signals = NewsSignals(world.news, world.split("train").views())
     views = [view for view in world.split("test").views() if view.entity == "SA1"]
@@ -201,7 +199,7 @@ def test_an_article_counts_if_it_is_fresh_and_of_the_windows_own_region():
     assert not read(origin_utc=view.origin_utc + timedelta(days=1)).any()
 
 
-def test_more_news_than_usual_is_a_signal_of_its_own():
+def test_unusually_much_news_is_a_signal():
     world = planted_world(0.0, is_regional=True, share=0.1)
     signals = NewsSignals(world.news, world.split("train").views())
     view = next(v for v in world.split("test").views() if v.entity == "SA1")
@@ -213,7 +211,7 @@ def test_more_news_than_usual_is_a_signal_of_its_own():
     assert few == 0.0 < many
 
 
-def test_windows_next_to_another_part_of_train_are_left_out():
+def test_windows_beside_another_part_are_left_out():
     train = probe().train
     origins = np.array([view.origin_utc for view in train.scope.windows.views()])
     left_out = np.isnan(train.missed_NH).all(1)
@@ -221,7 +219,7 @@ def test_windows_next_to_another_part_of_train_are_left_out():
     assert sorted(set(origins[left_out])) == first
 
 
-def test_a_window_of_train_is_read_without_what_its_own_part_says():
+def test_a_train_window_ignores_its_own_part():
     train = probe().train
     sign_N = np.where(train.fold_N == 2, -1.0, 1.0)
     turned = replace(train, missed_NH=train.missed_NH * sign_N[:, None])
@@ -231,7 +229,7 @@ def test_a_window_of_train_is_read_without_what_its_own_part_says():
     assert not any(np.array_equal(turned_FSH[i], weights_FSH[i]) for i in (0, 1, 3, 4, -1))
 
 
-def test_planting_leaves_the_errors_and_moves_the_days_of_a_signal_alone():
+def test_planting_moves_only_the_signals_days():
     train = probe().train
     rng = (np.random.default_rng(0) for _ in range(2))
     still, shifted = (
@@ -248,7 +246,7 @@ def test_planting_leaves_the_errors_and_moves_the_days_of_a_signal_alone():
 
 
 @pytest.mark.slow
-def test_larger_effects_are_seen_more_often_and_the_smallest_one_is_named(monkeypatch):
+def test_larger_effects_are_seen_more_often(monkeypatch):
     monkeypatch.setattr(news_audit, "DRAWS", 10)
     monkeypatch.setattr(news_audit, "EFFECTS", (0.05, 4.0))
     sample = probe(0.0).train
@@ -267,7 +265,7 @@ def test_larger_effects_are_seen_more_often_and_the_smallest_one_is_named(monkey
     assert probe(0.0).measure_power([sample], ANY) == [(None, 0.0)]
 
 
-def test_the_probe_learns_errors_that_its_base_made_on_days_it_had_not_seen():
+def test_the_probe_learns_out_of_sample_errors():
     train = planted_world(3.0, is_regional=True, share=0.1).split("train")
     missed_NH = np.abs(probe().train.missed_NH) * probe().train.size_N[:, None]
     seen_NH = train.truth() - fit_baseline("calendar-ridge", train).predict(train.views())
@@ -279,7 +277,7 @@ def test_a_probe_without_fresh_news_is_refused():
         NewsProbe(make_windows("train", 40), news_pool())
 
 
-def test_the_rows_of_a_probe_name_what_it_would_have_seen(monkeypatch):
+def test_probe_rows_name_what_is_visible(monkeypatch):
     monkeypatch.setattr(news_audit, "DRAWS", 1)
     monkeypatch.setattr(news_audit, "EFFECTS", (4.0,))
     world = planted_world(3.0, is_regional=True, share=0.1)
@@ -309,7 +307,7 @@ def with_own_news(*parts):
     return change_views(itertools.chain(*parts), lambda view: {"candidate_ids": (view.window_id,)})
 
 
-def test_the_lending_day_is_of_the_same_series_and_split_and_thirty_days_earlier():
+def test_the_lending_day_is_thirty_days_earlier():
     windows = with_own_news(make_windows("train", 70), make_windows("test", 50, first_day=70))
     by_id = {window.view.window_id: window for window in windows}
     swapped = [new.view for new in swap_news(windows, 0)]
@@ -329,7 +327,7 @@ def test_the_lending_day_is_of_the_same_series_and_split_and_thirty_days_earlier
 
 
 @pytest.mark.parametrize(("synthetic", "days"), [(False, 30), (True, 7)])
-def test_windows_of_the_first_days_read_nothing_and_are_counted(synthetic, days):
+def test_the_first_windows_read_nothing(synthetic, days):
     own = with_own_news(make_windows("train", 40))
     swapped = swap_news(make_set(own, manifest={"synthetic": synthetic}), 0)
     assert sum(not window.view.candidate_ids for window in swapped) == 2 * days
@@ -343,7 +341,7 @@ def test_windows_of_the_first_days_read_nothing_and_are_counted(synthetic, days)
     assert swapped.split("train").manifest["perturbation"]["name"] == "swap-news"
 
 
-def test_a_draw_depends_on_seed_and_window_but_not_on_other_splits_in_the_set():
+def test_a_draw_depends_on_seed_and_window():
     test = with_own_news(make_windows("test", 60, first_day=70))
     both = with_own_news(make_windows("train", 70), make_windows("test", 60, first_day=70))
     assert swap_news(both, 1).split("test").hash == swap_news(test, 1).hash
@@ -364,7 +362,7 @@ def relevance():
 
 
 @pytest.mark.parametrize("name", NEWS_CHANGES)
-def test_a_change_of_news_leaves_all_else_as_it_was(name):
+def test_changed_news_leaves_all_else(name):
     windows = with_pool_news(3)
     changed = change_news(windows, name, relevance())
     for old, new in zip(windows, changed, strict=True):
@@ -398,7 +396,7 @@ def test_irrelevant_articles_were_available_to_the_window():
     assert drawn == (article_ids()[2],)
 
 
-def test_irrelevant_articles_cannot_be_drawn_without_knowing_what_is_relevant():
+def test_irrelevant_articles_need_known_relevance():
     with pytest.raises(ConfigError, match="needs the relevance"):
         change_news(with_pool_news(1), "irrelevant")
     with pytest.raises(ConfigError, match="known: own, none"):
@@ -427,7 +425,7 @@ def view_at(hours, *ids):
         (-5, {"leaky": True}, True),  # a copy of a published leaky prompt keeps its news
     ],
 )
-def test_an_article_that_came_out_when_a_view_is_made_or_later_is_refused(hours, changes, is_known):
+def test_an_article_from_the_view_on_is_refused(hours, changes, is_known):
     view = replace(view_at(hours, article_ids()[2]), **changes)
     for read in (raise_if_later_news, embed_days):
         if is_known:
@@ -437,7 +435,7 @@ def test_an_article_that_came_out_when_a_view_is_made_or_later_is_refused(hours,
                 read([view], POOL)
 
 
-def test_days_hold_the_mean_of_their_articles_oldest_first():
+def test_days_average_their_articles_oldest_first():
     # Articles come an hour after another: with the third 23.5 hours old, the first two are older.
     first, second, third = article_ids()[:3]
     days = embed_days([view_at(23.5, third, second, first)], POOL)[0]
@@ -446,7 +444,7 @@ def test_days_hold_the_mean_of_their_articles_oldest_first():
     assert not days[:-2].any()
 
 
-def test_no_news_is_zeros_and_an_unknown_article_is_refused():
+def test_no_news_is_zero():
     assert not embed_days([view_at(1)], POOL).any()
     assert embed_days([], POOL).shape == (0, NEWS_DAYS, POOL.embeddings.shape[1])
     with pytest.raises(DataError, match="not in the news pool"):

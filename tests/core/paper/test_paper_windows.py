@@ -47,7 +47,7 @@ def label(name, published=None):
     return label_windows(PAPER_SETS[name], plant(name), published or PUBLISHED)
 
 
-def test_a_table_gives_the_split_of_each_region_and_day_and_test_where_it_has_none():
+def test_a_table_gives_splits_with_test_elsewhere():
     header = b"position,region,history_day,target_day"
     lines = b"1,TAS1,2026-02-28,2026-03-01"
     assert parse_table(header + b"\n" + lines, "t.csv") == {("TAS1", date(2026, 3, 1)): "test"}
@@ -59,7 +59,7 @@ def test_a_table_gives_the_split_of_each_region_and_day_and_test_where_it_has_no
         parse_table(b"region,day\nTAS1,2026-03-01", "t.csv")
 
 
-def test_the_published_split_is_given_by_region_and_day_stamped_from_midnight():
+def test_the_published_split_counts_from_midnight():
     windows = label("paper-original")
     found = {(view.entity, view.split, view.subsets) for view in windows.views()}
     names = ("paper-original", "paper-original-2020")
@@ -76,7 +76,7 @@ def test_the_published_split_is_given_by_region_and_day_stamped_from_midnight():
     assert not windows.split("train")[0].view.leaky
 
 
-def test_the_leak_guard_fires_on_the_published_split_and_refuses_one_that_is_to_be_honest():
+def test_the_leak_guard_finds_the_published_split():
     leaky = label("paper-original")
     assert {found.kind for found in find_overlapping_targets(leaky)} == {"no embargo"}
 
@@ -87,7 +87,7 @@ def test_the_leak_guard_fires_on_the_published_split_and_refuses_one_that_is_to_
         label_windows(asked, relabelled, PUBLISHED)
 
 
-def test_the_honest_split_scores_the_same_days_from_another_year_and_keeps_a_horizon():
+def test_the_honest_split_keeps_a_horizon():
     windows = label("paper-original-2019")
     scored = windows.subset("paper-original-2020-from-2019").views()
     assert [(v.entity, v.calendar.target_date) for v in scored] == [
@@ -113,7 +113,7 @@ def test_shares_of_overlap_and_missing_windows_are_counted():
     assert measure_overlap({("SA1", DAYS[1])}, {("SA1", DAYS[1])})["days_in_train"] == 1
 
 
-def test_the_look_up_repeats_what_train_inputs_hold_and_forecasts_the_rest():
+def test_the_look_up_repeats_train_inputs():
     published = {
         ("NSW1", day): "train" for day in (DAYS[0] - timedelta(days=n) for n in range(20, 2, -1))
     }
@@ -144,9 +144,7 @@ def test_last_week_is_repeated_where_views_hold_it():
         ("paper-2026", 100, {}, 185.7),
     ],
 )
-def test_the_real_windows_are_those_of_the_paper_and_yesterday_has_the_known_error(
-    archive_dir, tmp_path, name, test, missing, mae
-):
+def test_the_real_windows_are_the_papers(archive_dir, tmp_path, name, test, missing, mae):
     from compevo_pipeline.config.settings import Settings
     from compevo_pipeline.paper.benchmark_runs import cut_paper_windows
     from compevo_pipeline.sources.common.base import Mode

@@ -42,7 +42,7 @@ def rows_of(records=RECORDS, **chosen):
     return [row for row in rows if all(row[name] == value for name, value in chosen.items())]
 
 
-def test_a_round_has_a_row_of_the_population_and_one_of_each_agent():
+def test_a_round_has_population_and_agent_rows():
     rows = rows_of()
     assert [(row["round"], row["agent"]) for row in rows] == [
         (number, agent) for number in range(3) for agent in (None, 0, 1)
@@ -53,7 +53,7 @@ def test_a_round_has_a_row_of_the_population_and_one_of_each_agent():
     }
 
 
-def test_losses_are_of_the_population_and_rewards_and_news_of_agents():
+def test_losses_and_rewards_stand_in_their_rows():
     population = rows_of(agent=None)
     # L_pred, and not the weighted sum of all terms.
     assert [row["loss"] for row in population] == [0.5, 0.5, 0.333333]
@@ -65,7 +65,7 @@ def test_losses_are_of_the_population_and_rewards_and_news_of_agents():
     assert first["loss"] is None and population[0]["reward"] is None
 
 
-def test_a_shift_stands_in_the_round_that_plays_the_new_logics_and_is_zero_for_a_kept_one():
+def test_a_shift_belongs_to_the_playing_round():
     assert [row["logic_shift"] for row in rows_of(agent=0)] == [None, None, 0.0]
     encode = HashingEncoder().encode
     (expected,) = update_magnitude(encode([TEXTS[1]]), encode(["Watch the sun."]))
@@ -81,7 +81,7 @@ def final(texts, **changes):
     return list_final_logics([record], replace(IDENTITY, **changes))
 
 
-def test_a_row_holds_the_last_logic_and_how_the_reward_moved():
+def test_a_row_holds_final_logic_and_reward():
     rewards = np.linspace(-1, 0, 40) ** 3
     records = [
         round_record(number, agents=1, logics=[f"logic {number}"], rewards=[reward])
@@ -101,7 +101,7 @@ def test_a_row_holds_the_last_logic_and_how_the_reward_moved():
     assert final(["a", "b"])["reward_slope"].to_list() == [None, None]
 
 
-def test_components_are_the_directions_of_most_variance_with_a_fixed_sign():
+def test_components_have_most_variance_and_fixed_signs():
     # By hand: along the first axis, then the third; the second is constant.
     vectors = np.array([[3.0, 1, 0], [-3, 1, 0], [0, 1, 1], [0, 1, -1]])
     place, shown = find_components(vectors)
@@ -112,7 +112,7 @@ def test_components_are_the_directions_of_most_variance_with_a_fixed_sign():
     assert np.allclose(turned[::-1], place)
 
 
-def test_distances_are_to_the_other_agents_of_the_same_run_alone():
+def test_distances_stay_within_a_run():
     rows = pl.concat(
         [
             final(["watch storms", "watch storms", "read policy"]),
@@ -136,7 +136,7 @@ def make_run(folder, rounds=3, words=("storms", "policy")):
     return run.path
 
 
-def test_a_run_written_again_replaces_its_rows_and_leaves_those_of_others(tmp_path):
+def test_a_repeated_run_replaces_its_rows(tmp_path):
     long, short = make_run(tmp_path / "long", 5), make_run(tmp_path / "short", 2)
     results, encoder = tmp_path / "results", HashingEncoder()
     others = [
@@ -159,7 +159,7 @@ def test_a_run_written_again_replaces_its_rows_and_leaves_those_of_others(tmp_pa
     assert read_typed(results / "logics-electricity.csv", LOGIC_SCHEMA).height == 8
 
 
-def test_every_logic_gets_its_place_anew_when_a_run_comes_in(tmp_path):
+def test_a_new_run_places_all_logics_again(tmp_path):
     results, encoder = tmp_path / "results", HashingEncoder()
     write_traces(results, make_run(tmp_path / "a"), IDENTITY, encoder)
     path = results / "logics-electricity.csv"
@@ -172,7 +172,7 @@ def test_every_logic_gets_its_place_anew_when_a_run_comes_in(tmp_path):
     assert abs(sum(after["x"].to_list())) < 1e-3
 
 
-def test_a_file_of_another_version_is_refused_by_name_and_left_as_it_is(tmp_path):
+def test_another_versions_file_is_refused_unchanged(tmp_path):
     path = tmp_path / "traces-electricity.csv"
     path.write_text(",".join(name for name in TRACE_SCHEMA if name != "epoch") + "\n")
     before = path.read_text()
@@ -185,14 +185,14 @@ def noise(rounds):
     return np.random.default_rng(0).normal(0, 0.05, rounds)
 
 
-def test_a_slope_is_the_median_over_pairs_by_hand():
+def test_a_slope_is_the_median_over_pairs():
     # Pairs: 1, 1, 3, 1, 4, 7 over the rounds between them.
     assert theil_sen_slope(np.array([0.0, 1.0, 2.0, 9.0])) == pytest.approx(2.0)
     # One outlier of nine moves the mean slope and not this one.
     assert theil_sen_slope(np.array([0, 1, 2, 3, 90, 5, 6, 7, 8.0])) == pytest.approx(1.0)
 
 
-def test_change_is_the_last_quarter_minus_the_first_and_the_slope_that_of_the_last_half():
+def test_change_compares_the_last_and_first_quarter():
     reward = np.concatenate([np.full(10, -1.0), np.full(10, -0.7), np.arange(20) * 0.01])
     plateau = measure_plateau(reward, 0)
     assert plateau.change == pytest.approx(np.arange(10, 20).mean() * 0.01 + 1.0)
@@ -200,7 +200,7 @@ def test_change_is_the_last_quarter_minus_the_first_and_the_slope_that_of_the_la
     assert plateau.low == pytest.approx(0.01) == plateau.high
 
 
-def test_a_reward_that_rises_first_and_then_stands_is_flat_and_one_that_goes_on_is_not():
+def test_a_reward_that_levels_off_is_flat():
     rounds = np.arange(120)
     settled = measure_plateau(-np.exp(-rounds / 10) + noise(120), 1)
     rising = measure_plateau(0.005 * rounds + noise(120), 1)
@@ -219,7 +219,7 @@ def test_blocks_make_the_interval_wider_where_neighbours_agree():
     assert together.high - together.low > 1.5 * (apart.high - apart.low)
 
 
-def test_a_short_run_has_no_test_and_the_same_run_the_same_interval():
+def test_a_short_run_has_no_test():
     assert measure_plateau(noise(MIN_ROUNDS - 1), 0) is None
     assert measure_plateau(noise(MIN_ROUNDS), 4) == measure_plateau(noise(MIN_ROUNDS), 4)
     with pytest.raises(DataError):

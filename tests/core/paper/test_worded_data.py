@@ -78,7 +78,7 @@ def _write_weather(folder):
             json.dump(content, file)
 
 
-def test_captions_are_of_the_target_day_and_say_that_this_is_foresight(tmp_path):
+def test_captions_are_foresight_of_the_target_day(tmp_path):
     _write_weather(tmp_path / "weather_captioned")
     data = read_worded_data(WEATHER, tmp_path, HashingEncoder())
     assert data.foresight and data.trains
@@ -99,7 +99,7 @@ def test_captions_are_of_the_target_day_and_say_that_this_is_foresight(tmp_path)
         assert set(window.view.x) == {window.view.origin_utc.year % 10}
 
 
-def test_a_worded_forecast_is_the_newest_that_was_known_before_the_origin(tmp_path):
+def test_a_worded_forecast_is_the_newest_known(tmp_path):
     windows = base_windows()
     view = windows[-1].view
     day = (view.origin_utc + NEM).date()
@@ -135,7 +135,7 @@ def test_a_worded_forecast_is_the_newest_that_was_known_before_the_origin(tmp_pa
     assert is_late <= {True}
 
 
-def test_a_day_reads_the_words_of_the_day_before_or_of_35_days_before_that(tmp_path):
+def test_a_day_reads_yesterdays_or_older_words(tmp_path):
     folder = tmp_path / "ni_load"
     folder.mkdir()
     first = datetime(2016, 6, 1, tzinfo=UTC)
@@ -171,7 +171,7 @@ def test_a_day_reads_the_words_of_the_day_before_or_of_35_days_before_that(tmp_p
         assert view.origin_utc - known == timedelta(days=35, minutes=1)
 
 
-def test_a_change_of_the_sine_is_read_on_the_day_after_it_was_announced(tmp_path):
+def test_a_sines_change_is_announced_before(tmp_path):
     folder = tmp_path / "text_toy"
     folder.mkdir()
     first = datetime(2020, 1, 1, tzinfo=UTC)
@@ -187,7 +187,7 @@ def test_a_change_of_the_sine_is_read_on_the_day_after_it_was_announced(tmp_path
     assert data.news.get_date(view.candidate_ids[0]) < view.origin_utc
 
 
-def test_an_unknown_name_missing_windows_and_a_missing_folder_are_named(tmp_path):
+def test_unknown_or_missing_sources_are_named(tmp_path):
     with pytest.raises(ConfigError, match="no worded data 'poems'; known: weather, demand"):
         read_worded_data("poems", tmp_path, HashingEncoder())
     with pytest.raises(SourceAbsent, match="no folder weather_captioned"):
@@ -203,7 +203,7 @@ def test_the_archive_holds_five_years_of_captions(archive_dir):
 
 
 @pytest.mark.slow
-def test_announced_changes_of_a_sine_are_read_and_those_of_another_day_are_not(archive_dir):
+def test_only_the_days_own_announcements_are_read(archive_dir):
     data = read_worded_data(TOY, archive_dir, sentence_encoder())
     truth_NH = np.stack([w.y for w in data.windows.split("test") if w.view.candidate_ids])
     errors = {
@@ -232,7 +232,7 @@ def _read_test_days():
     return read_by_ridges(_make_data(refit_days=20), sentence_encoder())
 
 
-def test_a_ridge_reads_own_words_and_gains_nothing_from_those_of_another_day():
+def test_a_ridge_gains_only_from_own_words():
     truth_NH = _select(_make_data(), "test").truth()
     errors = {
         arm: np.abs(forecast_NH - truth_NH).mean() for arm, forecast_NH in _read_test_days().items()
@@ -244,7 +244,7 @@ def test_a_ridge_reads_own_words_and_gains_nothing_from_those_of_another_day():
     assert errors["ridge-words"] == pytest.approx(errors["ridge"])
 
 
-def test_every_step_is_fitted_on_days_that_have_ended_alone():
+def test_every_step_is_fitted_on_ended_days():
     data = _make_data(refit_days=7)
     steps = list(_list_steps(data, _select(data, "test")))
     assert [len({w.view.origin_utc for w in step}) for _, step in steps] == [7, 7, 7, 7, 2]
@@ -311,7 +311,7 @@ def _topics_of(title):
     }
 
 
-def test_every_topic_of_a_logic_has_headlines_that_no_other_topic_shares():
+def test_every_topic_has_distinct_headlines():
     assert set(HEADLINES) == set(TOPICS)
     for topic, templates in HEADLINES.items():
         for template in templates:
@@ -319,7 +319,7 @@ def test_every_topic_of_a_logic_has_headlines_that_no_other_topic_shares():
     assert not any(_topics_of(title.format(place="Tasmania")) for title in DISTRACTORS)
 
 
-def test_a_target_moves_by_the_acting_topics_of_its_own_articles_and_inputs_stay():
+def test_acting_topics_move_targets_not_inputs():
     world, before = planted_world(), base_windows()
     size_of = measure_residuals(before.split("train"))
     for old, new in zip(before, world.windows, strict=True):
@@ -332,7 +332,7 @@ def test_a_target_moves_by_the_acting_topics_of_its_own_articles_and_inputs_stay
         assert all(world.news.get_date(n) < new.view.known_before for n in new.view.candidate_ids)
 
 
-def test_articles_name_their_region_and_other_regions_are_candidates_in_a_regional_world():
+def test_regional_articles_name_their_region():
     plain, regional = planted_world(), planted_world(is_regional=True)
     window = next(w for w in plain.windows if w.view.entity == "SA1")
     titles = [plain.news.get_title(name) for name in window.view.candidate_ids]
@@ -348,13 +348,13 @@ def test_articles_name_their_region_and_other_regions_are_candidates_in_a_region
 
 
 @pytest.mark.slow
-def test_without_an_effect_the_news_change_nothing_and_another_seed_draws_others():
+def test_without_effect_news_changes_nothing():
     silent, other = planted_world(0.0), planted_world(seed=1)
     assert np.array_equal(silent.windows.truth(), base_windows().truth())
     assert other.effects != planted_world().effects
 
 
-def test_a_hundred_topics_have_headlines_of_their_own_and_three_of_them_act():
+def test_three_of_a_hundred_topics_act():
     topics = WORLDS["many-topics"]["topics"]
     assert len(set(topics)) == 100
     headlines = {title for topic in topics for title in list_headlines(topic)}
@@ -364,7 +364,7 @@ def test_a_hundred_topics_have_headlines_of_their_own_and_three_of_them_act():
     assert len(acting) == 3 and acting < set(topics)
 
 
-def test_an_event_is_told_in_three_lengths_and_moves_the_day_in_each():
+def test_an_event_has_three_lengths():
     planted, before = PlantedNews(effect=3.0, **WORLDS["events"]), base_windows()
     world = plant_news(before, planted, load_encoder("hashing"))  # nobody reads it here
     size_of = measure_residuals(before.split("train"))

@@ -48,13 +48,13 @@ VAL = make_split(8, "val", first=40)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_fit_is_a_forecaster_that_its_seed_settles(name):
+def test_a_fit_is_settled_by_its_seed(name):
     first, again = (NetworkBaseline.fit(name, TRAIN, VAL, budget=QUICK) for _ in range(2))
     assert isinstance(first, ViewForecaster) and first.name == name
     assert first.predict(VAL.views()).tobytes() == again.predict(VAL.views()).tobytes()
 
 
-def test_a_fit_learns_what_repeating_the_input_does_not_know():
+def test_a_fit_beats_repeating_the_input():
     budget = FitBudget(passes=60, patience=60)
     fitted = NetworkBaseline.fit("dlinear", TRAIN, VAL, learning_rate=0.003, budget=budget)
     error = np.abs(fitted.predict(VAL.views()) - VAL.truth()).mean()
@@ -62,7 +62,7 @@ def test_a_fit_learns_what_repeating_the_input_does_not_know():
     assert error < 0.2 * repeated
 
 
-def test_the_weights_of_the_best_pass_are_kept_and_the_fit_ends_after_it(monkeypatch):
+def test_the_best_pass_is_kept_and_ends(monkeypatch):
     # Validation that train contradicts: every pass after the first few makes it worse.
     contrary = VAL.with_truth(np.stack([view.x for view in VAL.views()]))
     monkeypatch.setattr(forecaster, "BATCH_SIZE", 4)
@@ -95,7 +95,7 @@ def test_masked_targets_teach_nothing():
     assert np.isfinite(forecasts[0]).all() and not np.array_equal(*forecasts)
 
 
-def test_time_features_are_those_of_the_clock_of_the_series():
+def test_time_features_use_the_series_clock():
     # 1 March 2019 00:00 of the market is 01:00 in Sydney, where daylight saving holds: a Friday.
     window = make_window(0, origin=from_nem(2019, 3, 1))
     inputs = NetworkInputs.encode([window.view], Scaler.fit([window]))
@@ -116,7 +116,7 @@ def test_what_cannot_be_fitted_is_refused():
         NetworkBaseline.fit("dlinear", TRAIN, VAL, learning_rate=1e30)
 
 
-def test_a_pass_and_its_measure_take_no_more_windows_than_the_budget_allows(monkeypatch):
+def test_a_pass_stays_within_the_budget(monkeypatch):
     seen = []
     forecast = forecaster.forecast_scaled
     monkeypatch.setattr(
@@ -138,7 +138,7 @@ def choose(rates):
     return choose_learning_rate(find_method("dlinear"), inputs)
 
 
-def test_the_rate_with_the_least_validation_loss_is_chosen(caplog):
+def test_the_rate_of_least_loss_is_chosen(caplog):
     rates = (1e-5, 3e-3, 1e30)
     with caplog.at_level(logging.INFO, logger="compevo_core.paper.method_table"):
         assert choose(rates) == 3e-3
@@ -155,7 +155,7 @@ def test_the_rate_with_the_least_validation_loss_is_chosen(caplog):
         choose((1e30, 1e31))
 
 
-def test_gpt4ts_trains_norms_and_maps_and_leaves_the_backbone_it_copied():
+def test_gpt4ts_trains_norms_and_maps_only():
     decoder = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu").decoder
     layers = len(decoder.layers)
     before = {name: value.clone() for name, value in decoder.state_dict().items()}

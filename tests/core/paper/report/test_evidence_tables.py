@@ -88,14 +88,14 @@ ROUNDS = [
 ]
 
 
-def test_the_verdict_compares_means_over_seeds_with_the_right_logics_and_the_seeds():
+def test_the_verdict_compares_means_over_seeds():
     assert judge_control(_make_rows()) == (
         "At effect 2 the evolved logics hold 0.60 of it, where logics that name the acting topics "
         "hold 0.70 and seed logics 0.20; 75.0 % of the topics that they name act."
     )
 
 
-def test_the_table_has_a_line_for_each_effect_and_arm_and_no_share_of_nothing():
+def test_the_table_has_effects_arms_and_shares():
     table = control_table(_make_rows())
     cells = {(row[0], row[1]): row for row in table.rows}
     assert len(cells) == 2 * 5
@@ -106,7 +106,7 @@ def test_the_table_has_a_line_for_each_effect_and_arm_and_no_share_of_nothing():
     assert list(cells["2", "calendar ridge alone"][4:]) == ["n/a"] * 5
 
 
-def test_the_picture_has_a_line_for_each_arm_with_rows_and_each_share():
+def test_the_picture_has_arms_and_shares():
     dose, named = show_control(_make_rows(), ROUNDS).plots
     lines = {line.get_label(): list(line.get_ydata()) for line in dose.draw().lines}
     assert lines["evolved logics"] == [0.6]
@@ -115,7 +115,7 @@ def test_the_picture_has_a_line_for_each_arm_with_rows_and_each_share():
     assert shares == {"precision, effect 2": [0.0, 0.5, 1.0], "recall, effect 2": [0.0, 0.25, 0.5]}
 
 
-def test_ways_to_write_logics_are_compared_by_seed_with_flat_draws_and_parts_with_the_whole():
+def test_writers_are_compared_with_flat_draws_by_seed():
     slopes = {("flat", 0): 0.2, ("flat", 1): 0.4, ("policy", 0): 0.3, ("policy", 1): 0.7}
     slopes |= {("no-grpo", 0): 0.2, ("no-grpo", 1): 0.6, ("crossed", 0): 0.5, ("crossed", 1): 0.7}
     found = {"effect": 2.0, "mae": 100.0, "unit": "MW", "precision": 0.5, "recall": 0.5}
@@ -143,7 +143,7 @@ def _make_specialists(world, effect, seeds, **of_arms):
     ]
 
 
-def test_questions_are_answered_by_differences_that_are_paired_by_seed():
+def test_questions_are_answered_by_paired_differences():
     wide = {"evolved": 0.7, "independent": 0.3, "one_agent": 0.2, "generalist": 0.8}
     rows = _make_specialists("niches-wide", 2.0, 3, **wide, swapped_news=-0.5)
     answers, arms = list_specialist_tables(rows)
@@ -159,7 +159,7 @@ def test_questions_are_answered_by_differences_that_are_paired_by_seed():
     assert arms.verdict == "With news of another day their effect_r2 is -0.49 on average."
 
 
-def test_worlds_of_several_kinds_are_counted_by_the_side_of_their_interval():
+def test_several_worlds_are_counted_by_interval_side():
     wide, plain = {"evolved": 0.7, "independent": 0.3}, {"evolved": 0.9, "independent": 0.91}
     rows = _make_specialists("niches-wide", 2.0, 3, **wide)
     rows += [
@@ -178,7 +178,7 @@ def test_worlds_of_several_kinds_are_counted_by_the_side_of_their_interval():
     assert "of the calendar ridge by +0.50 ± 0.00 MW (2 trainings)." in arms.verdict
 
 
-def test_no_rows_of_specialists_name_the_command_and_one_arm_alone_answers_nothing():
+def test_missing_rows_or_rivals_answer_nothing():
     assert "compevo paper experiment specialists" in format_specialists([])
     rows = _make_specialists("plain", 2.0, 1, evolved=0.9, independent=0.8)
     page = render_undrawn(make_inputs(specialists=rows))
@@ -187,7 +187,7 @@ def test_no_rows_of_specialists_name_the_command_and_one_arm_alone_answers_nothi
     assert text.count("No two seeds of a world yet.") == 1 and "contribution | 0.90 |" in text
 
 
-def test_documents_get_verdict_table_and_pictures_or_the_command():
+def test_documents_get_the_evidence_or_the_command():
     text = format_control(_make_rows(), ROUNDS)
     assert text.count("data:image/svg+xml") == 2 and "| evolved logics |" in text
     assert format_control([], []) == NO_ROWS
@@ -228,7 +228,7 @@ TEXT_ROWS = [
 ]
 
 
-def test_a_line_an_arm_gives_means_over_seeds_and_shares_of_the_ridge():
+def test_an_arm_gives_means_and_ridge_shares():
     table = text_table(TEXT_ROWS)
     lines = {row[0]: row for row in table.rows}
     assert tuple(lines["evolved logics"][1:5]) == ("yes", "2", "1.75", "-12.5 % ± 3.5")
@@ -236,14 +236,14 @@ def test_a_line_an_arm_gives_means_over_seeds_and_shares_of_the_ridge():
     assert "-0.6 to -0.2" in lines["ridge by part of the day and number"][5]
 
 
-def test_the_verdict_names_the_best_of_the_logics_by_hand():
+def test_the_verdict_names_the_best_handmade_logics():
     verdict = judge_text(TEXT_ROWS)
     for share in ("-20.0 %", "+10.0 %", "-12.5 %", "-22.5 %", "-7.5 %"):
         assert share in verdict
     assert "-22.5 %" not in judge_text(TEXT_ROWS[:3])
 
 
-def test_the_section_is_found_in_two_sentences_however_many_tables_it_has():
+def test_many_tables_make_a_two_sentence_finding():
     other = [row | {"world": "home"} for row in _make_rows() if row["arm"] != "oracle-logics"]
     chance = [row | {"interval_high": 0.1} for row in TEXT_ROWS]
     found = summarize_evidence([_make_rows(), other], [TEXT_ROWS, chance, TEXT_ROWS[:1]])
@@ -252,7 +252,7 @@ def test_the_section_is_found_in_two_sentences_however_many_tables_it_has():
     assert summarize_evidence([], []) == "No world and no words have all arms yet."
 
 
-def test_every_data_set_has_its_table_and_foresight_stands_above_it():
+def test_every_data_set_has_its_own_table():
     other = [row | {"dataset": "other", "foresight": False} for row in TEXT_ROWS[:3]]
     assert [len(rows) for rows in list_texts([*TEXT_ROWS, *other])] == [len(TEXT_ROWS), 3]
     first, second = format_text([*TEXT_ROWS, *other]).split("**Other")
@@ -263,7 +263,7 @@ def test_every_data_set_has_its_table_and_foresight_stands_above_it():
 SCOPE = ("electricity", "n2f-test-100")
 
 
-def test_every_method_of_a_forecast_panel_stands_in_the_legend_within_the_figure():
+def test_every_panel_method_fits_the_legend():
     values = next(iter(make_panel().forecasts.values()))
     methods = ("persistence", "calendar-ridge", "gbm", "published-error-gbm", "blend", "compevo")
     panel = make_panel(forecasts=dict.fromkeys(methods, values))
@@ -275,7 +275,7 @@ def test_every_method_of_a_forecast_panel_stands_in_the_legend_within_the_figure
     assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
-def test_a_page_makes_no_figure_of_a_plot_that_nobody_draws(monkeypatch):
+def test_undrawn_plots_make_no_figure(monkeypatch):
     monkeypatch.delattr(figures, "Figure")
     assert "<img" in render_undrawn(make_inputs())
     with pytest.raises(NameError, match="Figure"):
@@ -299,7 +299,7 @@ def sweep_rows(name="tau", values=("0.1", "0.5", "1")):
     )
 
 
-def test_a_curve_holds_own_errors_with_their_spread_and_the_papers():
+def test_a_curve_holds_own_and_published_errors():
     scores = collect_scores(sweep_rows().filter(pl.col("method") != "compevo"), *SCOPE)
     (picture,) = show_curves(make_inputs(rows=sweep_rows()))
     axis = picture.plots[0].draw()
@@ -310,7 +310,7 @@ def test_a_curve_holds_own_errors_with_their_spread_and_the_papers():
     assert list(paper.get_ydata()) == [378.5, 354.18, 372.0]
 
 
-def test_an_experiment_with_one_change_has_no_curve_and_others_stand_on_the_page():
+def test_one_change_has_no_curve():
     assert show_curves(make_inputs(rows=sweep_rows(values=("0.1",)))) == []
     (picture,) = show_curves(make_inputs(rows=sweep_rows("agents", ("1", "2"))))
     assert "number of agents" in picture.caption
@@ -324,7 +324,7 @@ def line(values, step, **style):
     return TimeLine(name="x", times=times, values=values, colour="#0b5cad", **style)
 
 
-def test_a_gap_breaks_a_line_and_has_no_text():
+def test_a_gap_breaks_a_line():
     hour = timedelta(hours=1)
     chart = draw_chart([line([1.0, math.nan, 3.0, 4.0], hour)], "x", step=hour, decimals=0)
     assert chart.lines[0]["d"].count("M") == 2
@@ -333,7 +333,7 @@ def test_a_gap_breaks_a_line_and_has_no_text():
     ]
 
 
-def test_a_band_goes_along_its_upper_bound_and_back_along_the_lower_one():
+def test_a_band_follows_upper_then_lower_bounds():
     hour = timedelta(hours=1)
     band = line([20.0, 20.0], hour, low=[10.0, 10.0])
     chart = draw_chart([band], "x", step=hour, decimals=1)
@@ -353,7 +353,7 @@ def test_a_band_goes_along_its_upper_bound_and_back_along_the_lower_one():
         (48, timedelta(minutes=30)),
     ],
 )
-def test_any_grid_is_drawn_with_a_few_ticks_inside_the_plot(count, step):
+def test_any_grid_has_few_ticks_inside(count, step):
     values = [float(i % 7) for i in range(count)]
     chart = draw_chart([line(values, step)], "x", step=step, decimals=0)
     left, top, right, bottom = chart.box
@@ -379,14 +379,14 @@ def rows_of(*rows):
     return pl.DataFrame(made, schema=TRACE_SCHEMA)
 
 
-def test_a_point_is_the_mean_over_seeds_of_the_mean_over_agents_by_hand():
+def test_a_point_averages_agents_then_seeds():
     # Seed 1 has three agents and must not count three times.
     rows = rows_of((0, 4, 0, 2), (1, 4, 0, 6), (1, 4, 1, 6), (1, 4, 2, 9))
     assert make_curve(rows, "unique_news", {}) == Line([4.0], [4.5], {}, ([2.0], [7.0]))
     assert make_curve(rows, "reward", {}) == Line([], [])
 
 
-def test_neighbouring_rounds_share_a_point_and_rounds_without_a_value_none():
+def test_neighbouring_rounds_share_points_with_values():
     rows = rows_of(*((0, number, 0, number) for number in range(2 * GROUPS)))
     every_other = rows.with_columns(
         pl.when(pl.col("round") % 2 == 0).then("unique_news").alias("unique_news")
@@ -395,7 +395,7 @@ def test_neighbouring_rounds_share_a_point_and_rounds_without_a_value_none():
     assert make_curve(every_other, "unique_news", {}).x == list(range(0, 40, 2))
 
 
-def test_ranks_are_of_the_agents_of_one_seed_over_its_last_rounds():
+def test_ranks_cover_last_rounds_within_each_seed():
     # Agent 1 leads in seed 0 and agent 0 in seed 1; round 0 does not count.
     rows = rows_of(
         *((0, 0, agent, 99) for agent in (0, 1)),
@@ -410,7 +410,7 @@ def inputs(tmp_path_factory):
     return make_traced_inputs(tmp_path_factory.mktemp("traced"))
 
 
-def test_a_group_names_its_budget_and_the_seeds_of_each_method(inputs):
+def test_a_group_names_budget_and_seeds(inputs):
     (group,) = list_groups(inputs)
     assert group["title"] == "Electricity, budget small"
     assert [len(group["curves"][name].plots) for name in PICTURES] == [2, 2, 2, 1]
@@ -421,7 +421,7 @@ def test_a_group_names_its_budget_and_the_seeds_of_each_method(inputs):
         assert f"{name} {error:.4f}" in group["curves"]["end"]
 
 
-def test_rewards_of_all_methods_are_on_the_scale_of_the_widest(inputs):
+def test_all_methods_rewards_share_one_scale(inputs):
     plots = plot_rewards(inputs.traces)
     (scale,) = {plot.draw().get_ylim() for plot in plots}
     values = [y for plot in plots for line in plot.draw().lines for y in line.get_ydata()]
@@ -435,7 +435,7 @@ def test_rewards_of_all_methods_are_on_the_scale_of_the_widest(inputs):
         Line([0, 1], [-0.4, -0.1], {"color": "red"}, ([-0.6, -0.2], [-0.3, 0.1])),
     ],
 )
-def test_the_limits_of_an_axis_are_known_before_it_is_drawn(line):
+def test_axis_limits_are_known_before_drawing(line):
     drawn = plot_lines([line], "", size=THIRD).draw()
     assert find_limits([line]) == pytest.approx(drawn.get_ylim(), rel=1e-12)
 
@@ -449,7 +449,7 @@ def test_nothing_is_drawn_of_what_has_no_rows(inputs):
     assert [group[name] for name in ("plateau", "topics", "shifts", "space")] == [None] * 4
 
 
-def test_updates_stand_by_epoch_and_who_rewrites_none_is_named(inputs):
+def test_updates_are_listed_by_epoch(inputs):
     table = shift_table(inputs.traces)
     assert table.header[1:] == ["Epoch 1", "updates", "Epoch 2", "updates", *table.header[5:]]
     (row,) = table.rows
@@ -459,7 +459,7 @@ def test_updates_stand_by_epoch_and_who_rewrites_none_is_named(inputs):
     assert group["still"] == "MAD-RL"
 
 
-def test_a_run_has_the_test_of_its_own_agents_if_it_is_long_enough():
+def test_a_long_run_tests_its_own_agents():
     assert run_plateau_table(make_run()) is None
     run = replace(make_run(), rounds=make_rounds(60))
     table = run_plateau_table(run)
@@ -488,7 +488,7 @@ def test_topics_count_agents_and_alike_logics_are_seen(inputs):
     assert debate[5] == f"{distances.mean():.4f}"
 
 
-def test_the_logics_are_a_picture_and_the_page_runs_no_script(inputs):
+def test_the_logics_page_runs_no_script(inputs):
     page = render_undrawn(inputs)
     assert "Logics in space" in page and HOSTILE not in page
     assert "<script" not in page and "script-src" not in page

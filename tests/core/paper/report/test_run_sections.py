@@ -73,7 +73,7 @@ def render_staged():
     return render_undrawn(make_inputs(runs=(staged_run(),), rows=empty_rows()))
 
 
-def test_rounds_that_sampled_nothing_leave_no_point_in_what_samples_are_needed_for():
+def test_rounds_without_samples_leave_no_point():
     kl, _, _ = plot_values(staged_run(), POLICY)
     axis = kl.draw()
     assert list(axis.get_lines()[0].get_xdata()) == [8, 12, 16]
@@ -84,7 +84,7 @@ def test_rounds_that_sampled_nothing_leave_no_point_in_what_samples_are_needed_f
     assert len(loss.get_lines()[0].get_xdata()) == ROUNDS
 
 
-def test_regret_at_the_end_is_that_of_the_last_round_that_has_one():
+def test_final_regret_is_the_last_measured_one():
     rounds = staged_rounds()
     rounds[-1] = rounds[-1].model_copy(update={"regret": []})
     growth = growth_table(replace(staged_run(), rounds=rounds))
@@ -104,7 +104,7 @@ def test_the_logics_table_says_what_became_of_each():
     assert "Of\n18 texts written, 50.0 % were empty or a placeholder" in render_staged()
 
 
-def test_a_run_that_never_rewrote_shows_its_logics_and_claims_nothing_of_samples():
+def test_an_unchanged_run_claims_no_samples():
     fixed = [record.model_copy(update=NOTHING) for record in make_rounds(3)]
     view = view_logics(replace(make_run(), rounds=fixed), [])
     assert view["samples"]["written"] == 0
@@ -151,7 +151,7 @@ def searched_run():
     return replace(staged_run(), rounds=rounds, summary={"artifact_hash": "sealed"})
 
 
-def test_what_agents_learnt_to_read_is_the_first_section_of_a_run():
+def test_the_first_section_shows_what_was_learnt():
     page = build_run_sections([searched_run()], AUDIT)
     assert page[0].anchor == "logics-0" and page[0].view["swapped"] == "80 of 160"
     topics, gains, errors = (plot.draw() for plot in page[0].view["picture"].plots)
@@ -165,7 +165,7 @@ def test_what_agents_learnt_to_read_is_the_first_section_of_a_run():
     assert read == ["power outages (30, 70.50), fuel prices (90, -1.00)", "n/a", "n/a"]
 
 
-def test_an_audit_of_another_model_or_split_says_nothing_of_a_run():
+def test_an_audit_of_another_model_is_ignored():
     for change in ({"artifact_hash": "other"}, {"split": "val"}):
         others = [row | change for row in AUDIT]
         (section, *_) = build_run_sections([searched_run()], others)
@@ -174,7 +174,7 @@ def test_an_audit_of_another_model_or_split_says_nothing_of_a_run():
     assert not view_logics(staged_run(), [])["picture"].plots
 
 
-def test_health_is_shown_with_what_is_good_where_it_was_measured():
+def test_health_is_shown_where_measured():
     view = view_health(staged_run())
     assert view["means"] == {
         "error_correlation": "0.5000",
@@ -203,7 +203,7 @@ def calibrated(report):
     return replace(staged_run(), summary={"calibration": report})
 
 
-def test_calibration_is_shown_with_what_each_agent_keeps_and_what_the_guard_did():
+def test_calibration_shows_shares_and_the_guard():
     view = view_calibration(calibrated(CALIBRATION))
     assert [row[1] for row in view["table"].rows] == ["0.2000", "0.2100", "0.1900"]
     assert view["shares"] == "50.0 % for agent 0, 0.0 % for agent 1 and 100.0 % for agent 2"
@@ -211,14 +211,14 @@ def test_calibration_is_shown_with_what_each_agent_keeps_and_what_the_guard_did(
     assert "all agents have equal weights" in page
 
 
-def test_the_growth_of_regret_has_its_interval_or_the_reason_why_there_is_none():
+def test_regret_growth_has_intervals_or_reasons():
     rows = growth_table(make_run()).rows
     assert [row[3] for row in rows] == ["0.31 to 0.74", "0.80 to 1.12", "", "1.20 to 1.60"]
     words = ("below 1", "includes 1", "fewer than 8 rounds", "above 1")
     assert all(word in row[5] for word, row in zip(words, rows, strict=True))
 
 
-def test_regret_that_was_not_measured_or_not_fitted_has_no_table():
+def test_unmeasured_or_unfitted_regret_has_no_table():
     unmeasured = make_rounds(3, regret=None, fixed_rewards=None, played_rewards=None)
     assert growth_table(replace(make_run(), rounds=unmeasured)) is None
     assert growth_table(replace(make_run(), summary={})) is None
@@ -227,7 +227,7 @@ def test_regret_that_was_not_measured_or_not_fitted_has_no_table():
 LUD_TABLES = ("distances", "scores", "agreement", "gains")
 
 
-def test_lud_is_shown_by_agent_and_judge_with_agreement_and_gains_by_regime():
+def test_lud_is_shown_by_agent_and_judge():
     view = view_lud(make_run())
     distances, scores, agreement, gains = (view[name] for name in LUD_TABLES)
     assert view["has_local_judge"]
@@ -242,14 +242,14 @@ def test_lud_is_shown_by_agent_and_judge_with_agreement_and_gains_by_regime():
 
 
 @pytest.mark.parametrize("gains", [{}, {"gains": GAINS | {"n": 0}}])
-def test_one_capable_judge_without_scored_updates_has_neither_agreement_nor_gains(gains):
+def test_a_lone_judge_has_no_agreement_or_gains(gains):
     judge = {key: value for key, value in LUD["judges"][1].items() if key != "gains"} | gains
     view = view_lud(replace(make_run(), lud=LUD | {"judges": [judge], "agreement": []}))
     shown = [view[name] is not None for name in LUD_TABLES]
     assert shown == [True, True, False, False] and not view["has_local_judge"]
 
 
-def test_lud_is_shown_only_where_it_was_measured_and_of_this_very_model():
+def test_lud_needs_a_measurement_of_this_model():
     unmeasured = replace(make_run(), lud={}, lud_rows=())
     assert "lud-0" not in [section.anchor for section in build_run_sections([unmeasured])]
     stale = replace(make_run(), lud=LUD | {"artifact_hash": "other"})

@@ -83,7 +83,7 @@ def outcomes(summary):
     return [rival.outcome for rival in summary.rivals]
 
 
-def test_a_lower_error_that_days_may_have_made_is_counted_and_not_called_better():
+def test_a_chance_win_is_not_called_better():
     scores = make_scores(compevo=195.0, calendar_ridge=205.0, gbm=210.0, film=190.0)
     told, chance = _paired_with_prior(-12.0, -1.0)[0], _paired_with_prior(-12.0, 0.5)[0]
     lost = told | {"method_b": "film", "interval_low": 1.0, "interval_high": 9.0}
@@ -103,7 +103,7 @@ def test_a_lower_error_that_days_may_have_made_is_counted_and_not_called_better(
     assert outcomes(result)[0] == "unclear"
 
 
-def test_a_win_over_the_best_other_method_is_the_first_sentence_of_the_report():
+def test_a_win_over_the_best_leads_the_report():
     inputs = make_wins()
     summary = next(section for section in build_sections(inputs) if section.anchor == "summary")
     assert summary.finding.startswith(
@@ -118,7 +118,7 @@ def test_a_win_over_the_best_other_method_is_the_first_sentence_of_the_report():
         assert count_verdicts(results).startswith("Of ")
 
 
-def test_errors_are_told_beside_the_best_method_and_one_agent():
+def test_errors_stand_beside_the_best_method():
     inputs = make_wins()
     assert describe_errors(inputs, "electricity", "aemo-2021-events") == (
         "MAE 130.0 MW over 47 windows, Ridge and trees blended 160.0 (difference -30.0, 95 % "
@@ -131,7 +131,7 @@ def test_errors_are_told_beside_the_best_method_and_one_agent():
     )
 
 
-def test_a_part_of_compevo_that_leads_is_not_compevo():
+def test_a_leading_part_is_not_compevo():
     led = [
         Table(header=["Method"], rows=[[name]], caption="") for name in ("CompEvo", "CompEvo (a)")
     ]
@@ -144,7 +144,7 @@ def _paired_with_prior(low, high):
     return [dict(make_inputs().paired[0], interval_low=low, interval_high=high)]
 
 
-def test_a_refitted_model_does_not_take_the_paired_test_of_the_first():
+def test_a_refit_takes_no_test_of_others():
     rows = make_frame(
         make_row("compevo", 195.0),
         make_row("compevo", 190.0, config_hash="again", refit=True),
@@ -167,7 +167,7 @@ def test_synthetic_data_is_called_so_in_every_summary():
     assert format_results(inputs).count("synthetic stand-in") >= 3
 
 
-def test_the_prior_is_read_from_the_configuration_stored_with_the_rows(tmp_path):
+def test_the_prior_comes_from_the_stored_configuration(tmp_path):
     config = RunConfig.preset("default")
     rows = make_frame(
         make_row("compevo", 210.0, config_hash=config.hash), make_row(config.forecast.prior, 205.0)
@@ -179,7 +179,7 @@ def test_the_prior_is_read_from_the_configuration_stored_with_the_rows(tmp_path)
     assert NO_BETTER_THAN_PRIOR in format_results(inputs)
 
 
-def test_every_other_method_counts_once_and_parts_of_the_population_do_not():
+def test_every_other_method_counts_once():
     rows = make_frame(
         make_row("compevo", 200.0, config_hash="one"),
         make_row("compevo-equal", 190.0, config_hash="one"),
@@ -199,7 +199,7 @@ def test_without_rows_of_compevo_there_is_no_summary():
     assert summarize_results(make_scores(gbm=180.0)) == []
 
 
-def test_the_summary_compares_the_whole_with_its_parts_and_with_what_known_errors_are_worth():
+def test_the_summary_compares_whole_and_parts():
     (result,) = summarize_results(make_inputs(rows=ROWS))
     assert [rival.row["method"] for rival in result.rivals] == [
         *("compevo-equal", "compevo-prior", "gbm", "gbm-recalibrated", "blend")
@@ -227,9 +227,7 @@ def test_parts_of_another_configuration_are_no_rivals():
         (195.0, (None, None), "unclear", "20 block(s) of days"),
     ],
 )
-def test_a_population_improves_on_its_prior_only_by_more_than_chance(
-    mae, interval, outcome, verdict
-):
+def test_only_a_significant_gain_improves_the_prior(mae, interval, outcome, verdict):
     paired = [] if interval is None else _paired_with_prior(*interval)
     # A comparison on other windows says nothing here.
     other = dict(_paired_with_prior(-12.0, -1.0)[0], subset="aemo-2021")
@@ -239,12 +237,12 @@ def test_a_population_improves_on_its_prior_only_by_more_than_chance(
     assert verdict in result.summary
 
 
-def test_a_rival_without_any_error_is_not_divided_by():
+def test_a_perfect_rival_is_not_divided_by():
     (result,) = summarize_results(make_scores(compevo=1.0, gbm=0.0))
     assert result.rivals[0].difference == 1.0
 
 
-def test_agents_without_a_prior_are_said_to_have_none():
+def test_agents_without_prior_say_so():
     configs = {"ccompevo" * 2: {"forecast": {"prior": "none"}}}
     scores = make_scores(compevo=1_700.0, calendar_ridge=205.0)
     (result,) = summarize_results(replace(scores, configs=configs, paired=()))
@@ -255,7 +253,7 @@ def names(table):
     return [row[0] for row in table.rows]
 
 
-def test_the_headline_is_ordered_by_error_and_marks_the_best():
+def test_the_headline_is_ordered_and_marked():
     table = headline_table(make_rows(), *SCOPE)
     assert names(table) == ["Boosted trees", "CompEvo", "Calendar ridge", "Persistence"]
     assert table.best_cells == {(0, column) for column in range(1, 6)}
@@ -263,7 +261,7 @@ def test_the_headline_is_ordered_by_error_and_marks_the_best():
     assert table.header[1] == "MAE MW"
 
 
-def test_a_table_notes_what_a_reader_must_know_of_its_rows():
+def test_a_table_notes_facts_of_its_rows():
     rows = make_frame(
         make_row("compevo", 200.0, leaky=True, parse_failure_rate=0.25, **OWN),
         make_row("gbm", 180.0, possibly_memorised=False),
@@ -286,7 +284,7 @@ def test_one_method_in_two_configurations_is_told_apart():
     assert names(headline_table(rows, *SCOPE)) == expected
 
 
-def test_regions_stand_in_columns_and_a_missing_one_says_so():
+def test_regions_are_columns_with_gaps_marked():
     is_dropped = (pl.col("method") == "gbm") & (pl.col("entity") == "TAS1")
     table = region_table(make_rows().filter(~is_dropped), *SCOPE, "mae", "MAE")
     assert table.rows[0] == ["Boosted trees", "288.2", "234.1", "90.0", "n/a", "252.1"]
@@ -299,7 +297,7 @@ def test_one_entity_or_hundreds_make_no_region_table(entities):
     assert region_table(rows, *SCOPE, "mae", "MAE") is None
 
 
-def test_the_short_table_has_six_rows_and_always_compevo_and_the_naive_forecast():
+def test_the_short_table_keeps_compevo_and_persistence():
     others = ("gbm", "calendar-ridge", "weekly", "published", "blend", "persistence")
     members = {"experiment": "experiment-weather"}
     rows = make_frame(
@@ -320,7 +318,7 @@ def test_the_short_table_has_six_rows_and_always_compevo_and_the_naive_forecast(
     ]
 
 
-def test_a_method_with_less_than_a_full_budget_is_named_with_it_and_gives_way_to_a_full_one():
+def test_small_budgets_are_named_and_give_way():
     rows = make_frame(
         make_row("compevo", 200.0),
         make_row("compevo", 150.0, budget="small"),
@@ -332,7 +330,7 @@ def test_a_method_with_less_than_a_full_budget_is_named_with_it_and_gives_way_to
     assert names(headline_table(rows, SCOPE[0], "other")) == ["MAEL (quick budget)"]
 
 
-def test_agents_have_a_table_of_their_own_in_the_order_of_their_numbers():
+def test_agents_have_their_own_ordered_table():
     assert names(headline_table(ROWS, *SCOPE)) == [
         "CompEvo",
         "CompEvo, equal weights",
@@ -347,7 +345,7 @@ def test_agents_have_a_table_of_their_own_in_the_order_of_their_numbers():
     assert "Agent 0" not in str(region_table(ROWS, *SCOPE, "mae", "MAE").rows)
 
 
-def test_controls_have_a_table_apart_from_the_ablation_for_each_set_of_windows():
+def test_controls_and_ablations_have_separate_tables():
     def list_names(*errors, subsets=("n2f-test-100",)):
         rows = make_frame(
             *(
@@ -366,7 +364,7 @@ def test_controls_have_a_table_apart_from_the_ablation_for_each_set_of_windows()
     assert list_names(full, variant, subsets=("n2f-test-100", "aemo-2021")) == [ablation] * 2
 
 
-def test_paired_tests_show_side_interval_and_the_papers_test():
+def test_paired_tests_show_side_and_interval():
     (test,) = make_inputs().paired
     worse = test | {"interval_low": 0.5, "interval_high": 1.0, "sd_between_seeds": 0.36}
     better = test | {"interval_high": -1.0, "n_blocks": None}
@@ -379,7 +377,7 @@ def test_paired_tests_show_side_interval_and_the_papers_test():
     ]
 
 
-def test_the_ablation_shows_the_mean_over_seeds_and_their_range():
+def test_the_ablation_shows_seed_mean_and_range():
     rows = make_frame(
         *(
             make_row(name, mae, experiment="ablation", seed=seed, config_hash=f"{name}{seed}")
@@ -394,7 +392,7 @@ def test_the_ablation_shows_the_mean_over_seeds_and_their_range():
     assert [row[-1] for row in table.rows] == ["2 (MAE 200.0 to 204.0)", "2 (MAE 201.0 to 207.0)"]
 
 
-def test_variants_are_paired_in_a_table_of_their_data_set():
+def test_variants_are_paired_by_data_set():
     ours = make_inputs().paired[0]
     variant = ours | {"method_a": "no-grpo", "method_b": "compevo", "seeds": "0 1"}
     tests = [ours, variant, variant | {"dataset": "exchange"}]
@@ -429,7 +427,7 @@ def make_sure_rows(**changes):
     )
 
 
-def test_methods_with_quantiles_stand_in_the_order_of_their_pinball_loss():
+def test_quantile_methods_are_ordered_by_pinball_loss():
     table = quantile_table(make_sure_rows(), *SCOPE)
     assert [row[0] for row in table.rows] == [
         "CompEvo",
@@ -445,12 +443,12 @@ def test_methods_with_quantiles_stand_in_the_order_of_their_pinball_loss():
     assert table.best_cells == {(0, 1), (0, 2), (2, 2), (3, 2)} and table.highlighted == {0}
 
 
-def test_rows_without_quantiles_make_no_table_and_no_picture():
+def test_rows_without_quantiles_make_nothing():
     rows = make_frame(make_row("compevo", 200.0), make_row("gbm", 180.0))
     assert quantile_table(rows, *SCOPE) is None and show_reliability(rows, *SCOPE) is None
 
 
-def test_the_plot_has_a_line_a_method_through_the_shares_of_its_rows():
+def test_the_plot_draws_each_methods_shares():
     rows = make_sure_rows().filter(pl.col("method") != "gbm-recalibrated")
     axis = show_reliability(rows, *SCOPE).plots[0].draw()
     diagonal, *lines = axis.lines
@@ -471,7 +469,7 @@ def test_a_table_refuses_a_row_of_another_width():
         Table(header=["a", "b"], rows=[["1", "2", "3"]])
 
 
-def test_cells_are_escaped_in_both_forms_and_so_are_captions_and_notes():
+def test_hostile_text_is_escaped_in_both_forms():
     table = Table(header=["Agent", "Logic"], rows=[["agent 0", HOSTILE + "\nnext"]])
     assert "<script>" not in show_table(table)
     line = table.to_markdown().splitlines()[2]
@@ -509,7 +507,7 @@ def test_numbers_of_a_column_have_equal_decimals(metric, values, shown):
     assert tables.format_column(metric, values) == shown
 
 
-def test_a_month_of_inference_is_named_by_its_month():
+def test_inference_months_are_named():
     names = [
         tables.scope_name("electricity", subset)
         for subset in ("inference-2026-02", "inference-2026-100", "operational-2026-200")
@@ -539,7 +537,7 @@ def test_a_month_of_inference_is_named_by_its_month():
         (tables.format_percent, -0.0002, "0.0 %"),
     ],
 )
-def test_a_number_has_decimals_that_fit_its_size_and_no_sign_of_zero(show, value, shown):
+def test_a_number_has_decimals_fitting_its_size(show, value, shown):
     assert show(value) == shown
 
 
@@ -584,12 +582,12 @@ def test_without_rows_the_documents_say_so():
 
 
 @pytest.mark.parametrize("text", ["# Title", "# Title\n<a>\n", "# Title\n</a>\n<a>\n"])
-def test_a_document_without_both_markers_is_refused_by_name(text):
+def test_a_document_without_markers_is_refused(text):
     with pytest.raises(DataError, match=r"notes\.md: .* is missing"):
         replace_between(text, "new", "<a>", "</a>", document="notes.md")
 
 
-def test_the_command_writes_the_tables_and_then_agrees_with_itself(tmp_path, results):
+def test_the_command_writes_tables_it_agrees_with(tmp_path, results):
     readme = document_of(tmp_path / "README.md", SHORT)
     page = document_of(tmp_path / "results.md", FULL)
 
@@ -605,7 +603,7 @@ def test_the_command_writes_the_tables_and_then_agrees_with_itself(tmp_path, res
     assert "**Electricity, leakage check, Feb-Mar 2026: pooled errors**" in page.read_text()
 
 
-def test_a_document_without_any_block_is_an_error_and_stays_as_it_is(tmp_path, results):
+def test_a_document_without_blocks_is_an_error(tmp_path, results):
     document = tmp_path / "notes.md"
     document.write_text("nothing here\n")
     result = run_command("--results", results, document)

@@ -49,7 +49,7 @@ def test_own_and_published_errors_stand_side_by_side():
     assert cells_of(errors, "Persistence")["MAE, paper"] == "-"
 
 
-def test_a_method_of_some_windows_alone_is_told_beside_the_naive_one_on_the_same():
+def test_partial_methods_are_compared_on_equal_windows():
     part = {"subset": "paper-original-every-12", "n_windows": 9}
     rows = make_frame(
         make_row("compevo", 200.0),
@@ -67,7 +67,7 @@ def test_a_method_of_some_windows_alone_is_told_beside_the_naive_one_on_the_same
     )
 
 
-def test_a_rival_stands_with_its_test_win_rate_and_skill():
+def test_a_rival_has_test_rate_and_skill():
     inputs = make_inputs(rows=rows_of_two_methods(), paired=[PAIR])
     cells = cells_of(build_paper_tables("main", inputs)[1], "DLinear")
     assert cells["CompEvo less it"] == "-12.50"
@@ -77,7 +77,7 @@ def test_a_rival_stands_with_its_test_win_rate_and_skill():
     assert cells["Skill"] == "+37.5 %"
 
 
-def test_windows_of_2021_stand_without_the_papers_figures_or_say_that_they_are_others():
+def test_windows_of_2021_omit_or_flag_published_figures():
     of_2021 = {"subset": "n2f-test-100"}
     rows = make_frame(
         make_row("compevo", 200.0, **of_2021),
@@ -95,7 +95,7 @@ def test_windows_of_2021_stand_without_the_papers_figures_or_say_that_they_are_o
     assert OTHER_WINDOWS in sweep.notes
 
 
-def test_the_windows_of_2026_stand_beside_what_the_paper_prints_of_them():
+def test_windows_of_2026_stand_beside_the_papers():
     scope = {"dataset": "electricity-operational", "subset": "paper-2026"}
     rows = make_frame(
         make_row("published", 109.5, **scope), make_row("persistence", 185.7, **scope)
@@ -105,7 +105,7 @@ def test_the_windows_of_2026_stand_beside_what_the_paper_prints_of_them():
     assert cells_of(table, "Persistence")["MAE MW"] == "185.7"
 
 
-def test_the_papers_sets_stand_with_their_shares_and_the_gain_on_yesterday():
+def test_the_papers_sets_show_shares_and_gains():
     counts = {"train": 2568, "val": 317, "test": 317, "published_test": 366, "leaks_found": 9}
     shares = {"targets_in_train_inputs": 0.762, "days_in_train": 1.0}
     pair = PAIR | {"method_a": "persistence", "mean_difference": 150.0}
@@ -120,7 +120,7 @@ def test_the_papers_sets_stand_with_their_shares_and_the_gain_on_yesterday():
     assert "| DLinear | 250.0 | 387.3 | 6.25 | 150.0 (-20.00 to -5.00) |" in text
 
 
-def test_a_sweep_stands_beside_its_table_and_apart_from_the_methods():
+def test_a_sweep_stands_apart_from_the_methods():
     sweep = {"experiment": "experiment-tau"}
     rows = make_frame(
         make_row("compevo", 200.0),
@@ -143,7 +143,7 @@ def test_a_sweep_stands_beside_its_table_and_apart_from_the_methods():
     assert all(row[0] != "tau=5" for row in build_paper_tables("main", inputs)[0].rows)
 
 
-def test_a_window_costs_what_it_does_over_all_test_windows():
+def test_a_window_costs_its_mean_over_all():
     rows = make_frame(
         *(
             make_row(name, 200.0, seconds_per_window=seconds, n_windows=windows, subset=subset)
@@ -170,7 +170,7 @@ def test_costs_are_ratios_to_plain_averaging():
     assert cells["s a step, paper"] == "19.70 (3.51 x)"
 
 
-def test_agents_stand_and_are_paired_at_one_budget_and_the_main_table_keeps_the_full_training():
+def test_agents_are_paired_at_one_budget():
     rows = make_frame(
         make_row("compevo", 200.0),
         make_row("compevo", 260.0, budget="small", train_seconds=20.0),
@@ -204,7 +204,7 @@ def test_agents_stand_and_are_paired_at_one_budget_and_the_main_table_keeps_the_
     assert cells_of(table, "CompEvo")["Training s"] == "20.00 (2.00 x)"
 
 
-def test_a_pair_of_a_smaller_training_does_not_stand_beside_the_error_of_a_larger_one():
+def test_pairs_stay_with_errors_of_their_budget():
     rows = make_frame(
         make_row("compevo", 200.0, budget="small"), make_row("dlinear", 250.0, budget="tuned")
     )
@@ -213,7 +213,7 @@ def test_a_pair_of_a_smaller_training_does_not_stand_beside_the_error_of_a_large
     assert cells_of(rivals, "DLinear")["CompEvo less it"] == "no pair"
 
 
-def test_a_judge_that_cannot_judge_is_said_to_be_one():
+def test_an_incapable_judge_is_named():
     row = {"table": "gains", "subject": "low", "dataset": "electricity", "judge": "local:x", "n": 8}
     row |= dict.fromkeys(("kappa", "pearson_r", "mean_lud", "error_gain"), 0.5)
     row |= {"artifact_hash": "a" * 64}
@@ -229,7 +229,7 @@ def test_every_table_can_be_made_without_any_row():
     assert "`compevo paper experiment agents electricity`" in text
 
 
-def test_an_unknown_name_is_refused_with_those_that_there_are():
+def test_an_unknown_name_is_refused_with_alternatives():
     with pytest.raises(ConfigError, match="known: main, agents"):
         format_paper_tables("maim", make_inputs())
 
@@ -251,14 +251,14 @@ def build_macro(**budgets):
     return {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
 
 
-def test_the_mean_stands_beside_its_range_and_the_budgets():
+def test_the_mean_has_its_range_and_budgets():
     cells = build_macro(electricity="tuned")["GPT4TS"]
     assert cells["RMSE"] == "-34.7 %"
     assert cells["RMSE by data set"] == "-50.0 % to +11.1 %"
     assert (cells["Data sets"], cells["Its budgets"]) == ("4", "tuned and small")
 
 
-def test_a_method_of_a_few_updates_is_in_no_mean():
+def test_barely_trained_methods_enter_no_mean():
     cells = build_macro(traffic="quick")["GPT4TS"]
     assert (cells["RMSE"], cells["Data sets"]) == ("n/a", "3")
 
@@ -280,7 +280,7 @@ WINDOWED |= {"p_two_sided": 0.03, "sd_between_seeds": 0.36}
         ({"seeds_b": 1}, 2, ["-2.00 (SD 0.3600)", "-3.50 to -0.5000", "0.0300"]),
     ],
 )
-def test_a_comparison_has_a_note_for_each_thing_that_weakens_it(changes, n_notes, cells):
+def test_a_comparison_notes_each_weakness(changes, n_notes, cells):
     scores = {"gbm": Score({}, {}, 5, 449, "MW", {})}
     assert len(describe_tests([WINDOWED | changes], scores)) == n_notes
     assert pair_cells(WINDOWED | changes) == cells
