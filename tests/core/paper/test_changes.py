@@ -96,9 +96,8 @@ def test_one_agent_samples_the_populations_trials():
     # What reads everything has no logic to try.
     members = [{"reads": "everything"}, {"window_share": 0.5}]
     pair = {"population.agents": 2, "population.members": members}
-    config = find_variant(ALL_TRIALS).configure(
-        RunConfig.preset("specialists").with_overrides(pair)
-    )
+    specialists = RunConfig.preset("specialists").with_overrides(pair)
+    config = find_variant(ALL_TRIALS).configure(specialists)
     assert [member.window_share for member in config.population.members] == [0.5]
 
 
@@ -160,14 +159,9 @@ def test_disabled_parts_return_together():
     assert parts["parts=none"] == off
     back = list_differences(off, parts["parts=all"])
     assert back == {name: list_differences(off, paper)[name] for name in back}
-    assert sorted(back) == [
-        "evolution.cross_share",
-        "evolution.flat_share",  # policies write, not chance
-        "evolution.update",
-        "grpo.enabled",
-        "objective.lambda_div",
-        "objective.lambda_prune",
-    ]
+    policies = {"evolution.flat_share", "evolution.cross_share"}  # policies write, not chance
+    terms = {"objective.lambda_div", "objective.lambda_prune"}
+    assert back.keys() == policies | terms | {"evolution.update", "grpo.enabled"}
     assert len({hash_stage(config, {}) for config in parts.values()}) == 1
 
 
@@ -182,24 +176,19 @@ def test_nothing_is_kept_without_a_published_model():
 
 
 def test_further_agents_reuse_members_with_seeds():
-    base = tiny(
-        population__agents=2, population__members=[{"prior": "gbm"}, {"lookback_steps": 24}]
-    )
+    members = [{"prior": "gbm"}, {"lookback_steps": 24}]
     (change,) = EXPERIMENTS["agents"].select(["agents=3"])
-    members = change.configure(base).population.members
-    assert [(member.prior, member.seed) for member in members] == [
-        ("gbm", 0),
-        ("shared", 1),
-        ("gbm", 2),
-    ]
+    config = change.configure(tiny(population__agents=2, population__members=members))
+    reused = [(member.prior, member.seed) for member in config.population.members]
+    assert reused == [("gbm", 0), ("shared", 1), ("gbm", 2)]
 
 
 def test_unknown_experiments_and_changes_are_refused():
-    with pytest.raises(ConfigError, match="known: ablation, lambda-pg"):
+    with pytest.raises(ConfigError, match="ablation, lambda-pg"):
         find_experiment("lamda")
     with pytest.raises(ConfigError, match="'tau=7'"):
         EXPERIMENTS["tau"].select(["tau=7"])
-    with pytest.raises(ConfigError, match="'no-new'; known: compevo"):
+    with pytest.raises(ConfigError, match=r"'no-new'.*compevo"):
         find_variant("no-new")
 
 
@@ -232,6 +221,7 @@ def test_without_weather_all_else_stays(days):
 
 def test_weather_of_another_day_comes_from_before(days):
     changed = change_weather(days, "nine-days-before")
+
     for day, view in enumerate(changed.views()):
         lent = view.step_covariates
         assert all((lent[name] == day).all() for name in OTHERS)
@@ -239,7 +229,8 @@ def test_weather_of_another_day_comes_from_before(days):
             assert not set(lent) & set(WEATHER)
         else:
             assert all((lent[name] == day - 9).all() for name in WEATHER)
-    with pytest.raises(ConfigError, match="no weather 'tomorrow'"):
+
+    with pytest.raises(ConfigError, match="'tomorrow'"):
         change_weather(days, "tomorrow")
 
 
@@ -248,14 +239,15 @@ CONFIG = tiny(run__rounds=2, run__validate_every=0, evolution__every=0, selectio
 TEMPERATURES = ("tau=0.1", "tau=0.5", "tau=5")
 
 
+def join(*spans, entities=("NSW1", "SA1")):
+    """Join windows of (split, days, first day)."""
+    parts = (make_windows(name, n, first_day=day, entities=entities) for name, n, day in spans)
+    return make_set([window for part in parts for window in part])
+
+
 @pytest.fixture(scope="module")
 def windows():
-    parts = [
-        make_windows("train", 6),
-        make_windows("val", 2, first_day=40),
-        make_windows("test", 5, first_day=60),
-    ]
-    return make_set([window for part in parts for window in part])
+    return join(("train", 6, 0), ("val", 2, 40), ("test", 5, 60))
 
 
 @pytest.fixture(scope="module")
@@ -268,13 +260,14 @@ def run(tmp_path_factory, windows):
 def test_a_temperature_moves_only_the_weights(windows, run):
     views = windows.split("test").views()
     forecaster = load_population(run, news_pool())
-    forecaster._model.calibration.override_A.fill(0.0)
-    forecaster._model.selection.fitness_EA.copy_(
-        forecaster._model.selection.fitness_EA.new_tensor([[-1.0, -2.0, -3.0]])
-    )
+    model = forecaster._model
+    model.calibration.override_A.fill(0.0)
+    model.selection.fitness_EA.copy_(model.selection.fitness_EA.new_tensor([[-1.0, -2.0, -3.0]]))
+
     before = forecaster.predict_by_agent(views)
     forecaster.reweigh(CONFIG.with_overrides({"selection.temperature": 0.05}))
     after = forecaster.predict_by_agent(views)
+
     assert (after.agents == before.agents).all()
     assert after.step_weights[:, 0].min() > 0.99 > before.step_weights[:, 0].max()
     assert forecaster.config.selection.temperature == 0.05
@@ -292,46 +285,32 @@ def test_a_sweep_becomes_rows_pairs_and_tables(tmp_path, windows, run):
     assert set(pooled["method"]) == set(TEMPERATURES)
     # The settings that a row was made with, not those of the run that it was made from.
     assert set(read_configs(tmp_path)) == set(pooled["config_hash"])
-    assert {(test["method_a"], test["method_b"]) for test in inputs.paired} == {
-        ("tau=0.1", "tau=0.5"),
-        ("tau=5", "tau=0.5"),
-    }
+    pairs = {(test["method_a"], test["method_b"]) for test in inputs.paired}
+    assert pairs == {("tau=0.1", "tau=0.5"), ("tau=5", "tau=0.5")}
     captions = [table.caption for table in build_paper_tables("sensitivity", inputs)]
-    assert "Electricity, test split: temperature of the weights, against tau=0.5" in captions
+    assert any("temperature of the weights, against tau=0.5" in caption for caption in captions)
 
 
 def test_changed_news_is_scored_where_changed(windows, run):
     changes = EXPERIMENTS["news"].select(["news=own", "news=none", "news=noisy"])
     trials = list_trials_of_runs(changes, [(run, CONFIG)], windows, news_pool())
     counts = [len(trial.windows[0].view.candidate_ids) for trial in trials]
-    assert counts[1] == 0
-    assert counts[2] >= counts[0] > 0
+
+    assert counts[1] == 0 and counts[2] >= counts[0] > 0
 
 
 def test_returning_parts_are_judged_on_validation(windows):
     (scope,) = _select_scopes(EXPERIMENTS["parts"], windows, 1, None)
-    assert scope.subset == "val"
+    assert (scope.subset, scope.days) == ("val", None)
     assert {window.view.split for window in scope.windows} == {"val"}
-    assert scope.days is None
 
 
 def test_days_after_the_test_are_scored_too(tmp_path):
-    parts = [
-        make_windows("train", 24),
-        make_windows("val", 6, first_day=30),
-        make_windows("test", 6, first_day=50),
-        make_windows("inference", 4, first_day=70),
-    ]
-    days = make_set([window for part in parts for window in part])
-    base = RunConfig().with_overrides(
-        {
-            "forecast.decoder": "none",
-            "population.agents": 2,
-            "population.members": [{"prior": "persistence", "weight": 3.0}, {"prior": "theta"}],
-            "selection.online": True,
-            "selection.rule": "boa",
-        }
-    )
+    days = join(("train", 24, 0), ("val", 6, 30), ("test", 6, 50), ("inference", 4, 70))
+    members = [{"prior": "persistence", "weight": 3.0}, {"prior": "theta"}]
+    numeric = {"forecast.decoder": "none", "population.agents": 2, "population.members": members}
+    online = {"selection.online": True, "selection.rule": "boa"}
+    base = RunConfig().with_overrides(numeric | online)
     weather = EXPERIMENTS["weather"]
     trials = []
     for change in weather.select(["weather=own", "weights=fixed"]):
@@ -363,22 +342,15 @@ SHORTEST = tiny(
     evolution__every=0,
     news__top_k=0,
     run__rounds=1,
+    run__fixed_logics=0,
     run__validate_every=1,
     run__validation_windows=1,
-    run__fixed_logics=0,
 )
 
 
 @pytest.fixture(scope="module")
 def folded():
-    return place_in_folds(
-        make_set(
-            [
-                *make_windows("train", 18, entities=("NSW1",)),
-                *make_windows("test", 2, first_day=40, entities=("NSW1",)),
-            ]
-        )
-    )
+    return place_in_folds(join(("train", 18, 0), ("test", 2, 40), entities=("NSW1",)))
 
 
 @pytest.fixture(scope="module")
@@ -410,36 +382,26 @@ def test_fold_errors_come_from_their_own_windows(folded, trained):
             "prior": fit_baseline("persistence", learnt),
         }
         for method, forecaster in forecasts.items():
-            row = rows.row(
-                by_predicate=(pl.col("fold") == str(number)) & (pl.col("method") == method),
-                named=True,
-            )
+            row = rows.filter(fold=str(number), method=method).row(0, named=True)
             error_NH = forecaster.predict(validation.views()) - validation.truth()
+            scaled = np.sqrt(((error_NH / scale_N1) ** 2).mean())
             assert row["mae"] == pytest.approx(np.abs(error_NH).mean(), rel=1e-4)
-            assert row["rmse_scaled"] == pytest.approx(
-                np.sqrt(((error_NH / scale_N1) ** 2).mean()), rel=1e-4
-            )
+            assert row["rmse_scaled"] == pytest.approx(scaled, rel=1e-4)
             assert (row["n_train"], row["n_validation"]) == (len(learnt), len(validation))
 
 
 def test_finished_folds_are_not_trained_again(folded, trained):
     out, rows = trained
     calls = []
-    again = train_folds(
-        SHORTEST,
-        folded,
-        news_pool(),
-        out,
-        on_round=lambda fold, record: calls.append(fold),
-        commit="abc",
-    )
+    options = {"commit": "abc", "on_round": lambda fold, record: calls.append(fold)}
+    again = train_folds(SHORTEST, folded, news_pool(), out, **options)
     assert again.equals(rows) and calls == []
 
 
 def test_the_last_fold_can_replace_validation(folded):
     learnt, validation = choose_validation(folded, last_fold=True)
-    expected_train, expected_validation = build_folds(folded)[-1]
-    assert (learnt.hash, validation.hash) == (expected_train.hash, expected_validation.hash)
-    assert {view.split for view in validation.views()} == {"val"}
     splits = choose_validation(folded, last_fold=False)
+
+    assert [learnt.hash, validation.hash] == [part.hash for part in build_folds(folded)[-1]]
+    assert {view.split for view in validation.views()} == {"val"}
     assert [len(part) for part in splits] == [len(folded.split("train")), 0]

@@ -36,24 +36,11 @@ FACTS = {"data_hash": "d", "commit": "c"}
 
 
 def make_task(**changes):
-    past = np.tile([1.0, 2.0, 4.0], 5)
-    task = ContextTask(
-        name="heat",
-        seed=1,
-        sources=("c_f",),
-        weight=1.0,
-        text="A heat wave doubles the load.",
-        stamps=tuple(f"day {n}" for n in range(19)),
-        past_T=past,
-        truth_H=np.array([1.0, 2.0, 4.0, 1.0]),
-        season=3,
-        scale=0.5,
-        region=(),
-        lowest=-np.inf,
-        highest=np.inf,
-        caps={},
-    )
-    return replace(task, **changes)
+    facts = {"name": "heat", "seed": 1, "sources": ("c_f",), "weight": 1.0, "season": 3}
+    facts |= {"text": "A heat wave doubles the load.", "scale": 0.5, "region": (), "caps": {}}
+    facts |= {"lowest": -np.inf, "highest": np.inf, "stamps": tuple(f"day {n}" for n in range(19))}
+    facts |= {"past_T": np.tile([1.0, 2.0, 4.0], 5), "truth_H": np.array([1.0, 2.0, 4.0, 1.0])}
+    return ContextTask(**facts | changes)
 
 
 def test_the_crps_covers_all_sample_pairs():
@@ -82,22 +69,25 @@ def test_the_score_weighs_region_and_limits(changes, expected):
 
 def test_the_past_continues_in_three_ways():
     rng = np.random.default_rng(0)
-    assert sample_from_numbers(make_task(), 3, rng) == pytest.approx(
-        np.tile([1.0, 2.0, 4.0, 1.0], (3, 1))
-    )
     line = make_task(past_T=np.arange(20.0), season=-1)
-    assert sample_from_numbers(line, 3, rng) == pytest.approx(np.tile([20, 21, 22, 23], (3, 1)))
-    few = sample_from_numbers(make_task(past_T=np.array([5.0, 7.0]), season=-1), 50, rng)
-    assert set(few.ravel()) == {5.0, 7.0}
+    few = make_task(past_T=np.array([5.0, 7.0]), season=-1)
+
+    repeated, continued = (sample_from_numbers(task, 3, rng) for task in (make_task(), line))
+    drawn = sample_from_numbers(few, 50, rng)
+
+    assert repeated == pytest.approx(np.tile([1.0, 2.0, 4.0, 1.0], (3, 1)))
+    assert continued == pytest.approx(np.tile([20, 21, 22, 23], (3, 1)))
+    assert set(drawn.ravel()) == {5.0, 7.0}
 
 
 def test_neither_numbers_nor_prompt_know_the_truth():
     task = make_task()
     poisoned = replace(task, truth_H=np.full(4, np.nan))
-    assert write_prompt(task) == write_prompt(poisoned)
     drawn = [sample_from_numbers(t, 5, np.random.default_rng(0)) for t in (task, poisoned)]
-    assert np.array_equal(*drawn)
     prompt = write_prompt(replace(task, past_T=np.arange(15.0)))
+
+    assert write_prompt(task) == write_prompt(poisoned)
+    assert np.array_equal(*drawn)
     assert "A heat wave" in prompt and "0, 1, 2" in prompt and prompt.count("day 15") == 1
 
 
@@ -127,6 +117,7 @@ def test_rows_replace_answers_without_forecasts(tmp_path):
 
     rows = run_context(tasks, write, model="m", samples=2, facts=FACTS, log=LOG)
     by_key = {(row["arm"], row["source"]): row for row in rows.to_dicts()}
+
     assert by_key[NUMBERS, ALL]["n_tasks"] == 2 and by_key[NUMBERS, ALL]["unread"] is None
     assert by_key[READER, ALL]["unread"] == 0.5
     # The second task is certain by its numbers; the first is worth a quarter.
@@ -162,6 +153,7 @@ def test_the_backbone_writes_numbers_alone_to_every_prompt():
     write = write_by_backbone(load_backbone(BackboneConfig(name_or_path=TINY)), seed=0)
     together = write(["Load 1, 2, 3, 4, 5, 6:", "Heat:"], 2, 3)
     texts = [text for answers in together for text in answers]
+
     assert len(texts) == 4 and len({*texts}) == 4
     assert all(read_answer(text, 3) is not None and text.count(",") == 3 for text in texts)
 
@@ -204,7 +196,7 @@ def test_the_committed_row_is_made_again(archive_dir):
     tasks = read_tasks(archive_dir)
     assert len(tasks) == 355 and len({task.name for task in tasks}) == 71
     rows = run_context(tasks, None, facts=FACTS, log=LOG)
-    committed = pl.read_csv(Path(__file__).parents[3] / "results" / "context-is-key.csv").filter(
-        pl.col("arm") == NUMBERS, pl.col("seed") == 0
-    )
+    committed = pl.read_csv(Path(__file__).parents[3] / "results" / "context-is-key.csv")
+    committed = committed.filter(arm=NUMBERS, seed=0)
+
     assert rows["score"].to_list() == pytest.approx(committed["score"].to_list())

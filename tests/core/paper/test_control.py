@@ -59,7 +59,7 @@ def control(tmp_path_factory):
 
 
 def _find(rows, effect, arm):
-    return rows.row(by_predicate=(pl.col("effect") == effect) & (pl.col("arm") == arm), named=True)
+    return rows.filter(effect=effect, arm=arm).row(0, named=True)
 
 
 class _ShareForecaster:
@@ -237,11 +237,9 @@ def test_unknown_worlds_and_arms_are_refused(changes):
 
 
 def test_precision_and_recall_are_means_over_agents():
-    logics = [
-        "Track news about power outages and fuel prices in any region, at night, as a sign of x.",
-        "Track news about rooftop solar and power outages in any region, at night, as a sign of x.",
-        "no slots at all",
-    ]
+    texts = ("power outages and fuel prices", "rooftop solar and power outages")
+    logics = [f"Track news about {text} in any region, at night, as a sign of x." for text in texts]
+    logics.append("no slots at all")
     assert compare_topics(logics, ("power outages", "rooftop solar")) == (0.5, 0.5)
 
 
@@ -276,9 +274,9 @@ def test_oracle_logics_share_all_acting_topics():
         return [find_topics(logic) for logic in _configure(world)["oracle-joint"].evolution.start]
 
     for world in ("plain", "events", "many-topics", "niches", "niches-wide", "niches-regional"):
-        assert {topic for names in name_topics(world) for topic in names} == {
-            *ControlPlan(config=search(), world=world).plant(1.0, 0).signs
-        }
+        signs = ControlPlan(config=search(), world=world).plant(1.0, 0).signs
+        assert {topic for names in name_topics(world) for topic in names} == set(signs)
+
     regional = _configure("niches-regional")
     assert name_topics("niches-regional") == [(topic,) for topic in HOMES]
     assert "in Victoria," in regional["oracle-joint"].evolution.start[4]
@@ -315,9 +313,9 @@ def test_the_effects_share_excludes_the_prior():
 
 def test_the_experiment_may_be_cut():
     cells = list_cells(TOGETHER)
-    count = Counter(
-        (c.world, *c.effects, c.config.population.agents, "policy" in c.only) for c in cells
-    )
+    kinds = ((c.world, *c.effects, c.config.population.agents, "policy" in c.only) for c in cells)
+    count = Counter(kinds)
+
     for world in ("plain", "niches-wide", "niches-regional"):
         assert count[world, 1.0, 5, False] == count[world, 2.0, 5, False] == 10
     assert {world for world, *_ in count} == set(WORLDS)
@@ -328,10 +326,10 @@ def test_the_experiment_may_be_cut():
 
     (c,) = list_cells(TOGETHER, worlds=["plain"], effects=[2.0], seeds=1, only=["generalist"])
     assert (c.world, *c.effects, *c.seeds, *c.only) == ("plain", 2.0, 0, "generalist")
-    with pytest.raises(ConfigError, match="no world 'flat'; known: niches-wide"):
+    with pytest.raises(ConfigError, match=r"'flat'.*niches-wide"):
         list_cells(TOGETHER, worlds=["flat"])
     for cut in ({"effects": [3.0]}, {"only": ["generalist", "gneralist"]}):
-        with pytest.raises(ConfigError, match="no such world, effect, seed and arm"):
+        with pytest.raises(ConfigError, match="effect, seed and"):
             list_cells(TOGETHER, **cut)
 
 
@@ -341,11 +339,8 @@ def test_finished_arms_are_left_out(tmp_path):
     assert leave_out_scored(plan, path) == plan
 
     arms = plan.configure_arms(0)
-    rows = [
-        dict.fromkeys(CONTROL_SCHEMA)
-        | {"world": "plain", "effect": 2.0, "seed": 0, "arm": arm, "config_hash": config.hash}
-        for arm, config in arms.items()
-    ]
+    shared = dict.fromkeys(CONTROL_SCHEMA) | {"world": "plain", "effect": 2.0, "seed": 0}
+    rows = [shared | {"arm": arm, "config_hash": config.hash} for arm, config in arms.items()]
     frame = pl.DataFrame(rows[:-2], schema=CONTROL_SCHEMA)
     assert write_control(tmp_path, "electricity", plan, frame, pl.DataFrame())[0] == path
     assert leave_out_scored(plan, path).only == list(arms)[-2:]

@@ -71,19 +71,16 @@ def test_updates_compare_neighbouring_rounds_with_changes():
         asked.extend(pairs)
         return [JudgeVerdict(int(b == "east"), 0) for _, b in pairs]
 
+    rounds = [["north", "north"], ["east", "north"], ["south", "south"]]
     table = build_lud_table(
-        [["north", "north"], ["east", "north"], ["south", "south"]],
-        {text: np.array(vector) for text, vector in vectors.items()},
-        judge,
+        rounds, {text: np.array(vector) for text, vector in vectors.items()}, judge
     )
+
     assert asked == [("north", "east"), ("east", "south"), ("north", "south")]
     assert dict(table.schema) == LUD_SCHEMA
-    assert table.select("round", "agent", "delta", "lud", "unchanged_text").rows() == [
-        (1, 0, 1.0, 1.0, False),
-        (1, 1, 0.0, 0.0, True),
-        (2, 0, 1.0, 0.0, False),
-        (2, 1, 2.0, 0.0, False),
-    ]
+    first, second = [(1, 0, 1.0, 1.0, False), (1, 1, 0.0, 0.0, True)], [(2, 0, 1.0, 0.0, False)]
+    rows = table.select("round", "agent", "delta", "lud", "unchanged_text").rows()
+    assert rows == [*first, *second, (2, 1, 2.0, 0.0, False)]
 
 
 def test_ragged_rounds_are_refused():
@@ -94,7 +91,7 @@ def test_ragged_rounds_are_refused():
 
 
 def test_an_empty_logic_embedding_is_refused():
-    with pytest.raises(DataError, match="zero or not finite"):
+    with pytest.raises(DataError, match="not finite"):
         update_magnitude([[0.0, 0.0]], [[1.0, 0.0]])
 
 
@@ -120,27 +117,20 @@ def test_agreement_of_two_judges_gates_the_same_magnitudes():
     no, both = JudgeVerdict(0, 0), JudgeVerdict(1, 1)
     first = tabulate(JudgeVerdict(1, 0), no, both, no)
     second = tabulate(JudgeVerdict(0, 1), no, both, JudgeVerdict(1, 0))
+    correlation = np.corrcoef([0.2, 0, 0.6, 0], [0.2, 0, 0.6, 0.1])[0, 1]
+    kappas = {"gate": 0.5, "strategy_shift": 0.0, "evidence_recombination": 0.5}
+    agreement = {f"kappa_{name}": value for name, value in kappas.items()}
     assert measure_agreement(first, second) == pytest.approx(
-        {
-            "n": 4,
-            "kappa_gate": 0.5,
-            "kappa_strategy_shift": 0.0,
-            "kappa_evidence_recombination": 0.5,
-            "pearson_lud": np.corrcoef([0.2, 0, 0.6, 0], [0.2, 0, 0.6, 0.1])[0, 1],
-        }
+        {"n": 4, "pearson_lud": correlation, **agreement}
     )
     assert measure_agreement(first, first)["kappa_gate"] == 1.0
 
 
 def test_a_gain_compares_logics_on_equal_windows():
+    sampled = {"group_logics": [["b", "c"], ["y", "z"]], "logics": ["a", "x"]}
+    earned = {"group_rewards": [[-0.5, -0.25], [-1.0, -2.0]], "played_rewards": [-0.75, -0.5]}
     rounds = [
-        round_record(
-            0,
-            logics=["a", "x"],
-            group_logics=[["b", "c"], ["y", "z"]],
-            group_rewards=[[-0.5, -0.25], [-1.0, -2.0]],
-            played_rewards=[-0.75, -0.5],
-        ),
+        round_record(0, **sampled, **earned),
         round_record(1, logics=["c", "y"], played_rewards=None),
         round_record(2, logics=["d", "y"]),
     ]
@@ -169,11 +159,11 @@ def lud_rows(lud):
 def test_the_summary_joins_updates_with_gains():
     gains = pl.DataFrame({"round": [4, 3, 1, 2], "agent": [0] * 4, "gain": [0.4, 0.3, 0.1, 9.0]})
     summary = summarize_gains(lud_rows([0.1, None, 0.3, 0.7]), gains)
+
+    correlation = np.corrcoef([0.1, 0.3, 0.7], [0.1, 0.3, 0.4])[0, 1]
     assert (summary["n"], summary["n_by_regime"]) == (3, [1, 1, 1])
     assert summary["mean_gain_by_regime"] == [0.1, 0.3, 0.4]
-    assert summary["pearson_r"] == pytest.approx(
-        np.corrcoef([0.1, 0.3, 0.7], [0.1, 0.3, 0.4])[0, 1]
-    )
+    assert summary["pearson_r"] == pytest.approx(correlation)
 
 
 def test_equal_logics_rarely_correlate_significantly():
@@ -186,7 +176,8 @@ def test_equal_logics_rarely_correlate_significantly():
         rows = lud_rows(lud.tolist()).with_columns(unchanged_text=pl.Series(gain == 0))
         gains = pl.DataFrame({"round": range(1, 25), "agent": [0] * 24, "gain": gain})
         significant += summarize_gains(rows, gains)["pearson_p"] < 0.05
-    assert significant <= 20, "one run in twenty by chance; with the unchanged ones it is most"
+    # One run in twenty by chance; with the unchanged logics it would be most of them.
+    assert significant <= 20
 
 
 @settings(deadline=None)
@@ -236,18 +227,15 @@ def test_rounds_that_rewrote_nothing_are_not_judged(tmp_path):
 
     judge = ScriptedJudge()
     summary = measure_lud(run.path, [judge], ENCODER)
+    rows = pl.read_csv(run.path / "lud.csv")
+
     assert (summary["rounds"], summary["updates_an_agent"]) == (6, 2)
     assert summary["judged_rounds"] == [3, 5]
-    assert set(judge.asked) == {
-        ("seed", "storms"),
-        ("seed too", "storms too"),
-        ("storms", "outages"),
-        ("storms too", "outages too"),
-    }
-    rows = pl.read_csv(run.path / "lud.csv")
+    updates = [("seed", "storms"), ("storms", "outages")]
+    assert set(judge.asked) == {*updates, *((f"{a} too", f"{b} too") for a, b in updates)}
     assert sorted(rows["round"].to_list()) == [3, 3, 5, 5]
+    steps = [measure_delta(*update) for update in updates]
     assert summary["agents"][0]["unchanged"] == 0
-    steps = [measure_delta("seed", "storms"), measure_delta("storms", "outages")]
     assert summary["agents"][0]["mean_delta"] == pytest.approx(sum(steps) / 2)
 
 
@@ -269,14 +257,13 @@ def test_missing_runs_and_altered_models_are_refused(tmp_path):
 
 
 def test_the_command_loads_the_runs_backbone_lazily(tmp_path, monkeypatch):
-    run = finished_run(tmp_path / "run")
-    first = CliRunner().invoke(app, ["paper", "lud", str(run), "--pairs", "1"])
+    command = ["paper", "lud", str(finished_run(tmp_path / "run")), "--pairs", "1"]
+    first = CliRunner().invoke(app, command)
+    monkeypatch.setattr(backbone, "load_backbone", lambda _: pytest.fail("nothing was asked"))
+    second = CliRunner().invoke(app, command)
+
     assert first.exit_code == 0, first.output
     assert json.loads(first.stdout)["judges"][0]["name"] == "local:tiny-random/float32"
-    monkeypatch.setattr(
-        backbone, "load_backbone", lambda _: pytest.fail("loaded without a question")
-    )
-    second = CliRunner().invoke(app, ["paper", "lud", str(run), "--pairs", "1"])
     assert json.loads(second.stdout) == json.loads(first.stdout)
 
 
@@ -293,9 +280,8 @@ def test_a_run_has_rows_per_judge_and_regime():
 
 
 def test_a_repeated_measurement_replaces_its_rows(tmp_path):
-    write_lud_rows(tmp_path, SUMMARY, "electricity")
-    write_lud_rows(tmp_path, SUMMARY | {"artifact_hash": "a2"}, "electricity")
-    write_lud_rows(tmp_path, SUMMARY, "electricity")
+    for artifact in ("a0", "a2", "a0"):
+        write_lud_rows(tmp_path, SUMMARY | {"artifact_hash": artifact}, "electricity")
     lud = read_inputs(tmp_path, [], mode="archive", generated_at=NOW).lud
     assert [row["artifact_hash"] for row in lud] == ["a2"] * 5 + ["a0"] * 5
     assert set(LUD_COLUMNS) <= set(lud[0])
@@ -315,13 +301,13 @@ def judge():
 
 def test_the_prompt_holds_exactly_the_papers_rubric():
     system, user = build_judge_messages("Watch the weather.", "Watch {logic_prev} and policy.")
-    assert system["content"].startswith("You are a strict evaluator of logic updates")
     text = user["content"]
-    assert "Previous logic (t-1): Watch the weather." in text
-    assert "Current logic (t): Watch {logic_prev} and policy." in text
-    assert "1) Strategy Shift (0/1): output 1 iff" in text
-    assert "2) Evidence Recombination (0/1): output 1 iff" in text
     example = json.loads(text[text.rindex("{") :])
+
+    assert system["content"].startswith("You are a strict evaluator")
+    facts = ("Watch the weather.", "Watch {logic_prev} and policy.", "1) Strategy", "2) Evidence")
+    places = [text.index(fact) for fact in facts]
+    assert places[0] < places[1] and text.count("output 1 iff") == 2
     assert example == {"strategy_shift": 0, "evidence_recombination": 1}
     assert "compevo" not in (system["content"] + text).lower()
 
@@ -356,14 +342,14 @@ def test_any_other_answer_is_a_typed_failure(reply):
 
 def score_directly(judge, prompt):
     scores = []
+    tokenizer, model = judge.backbone.tokenizer, judge.backbone.model
+    prefix = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     for verdict in ANSWERS:
-        prefix = judge.backbone.tokenizer(prompt, add_special_tokens=False)["input_ids"]
-        answer = judge.backbone.tokenizer(verdict.to_json(), add_special_tokens=False)["input_ids"]
+        answer = tokenizer(verdict.to_json(), add_special_tokens=False)["input_ids"]
         with torch.no_grad():
-            logits = judge.backbone.model(torch.tensor([prefix + answer])).logits[0].log_softmax(-1)
-        scores.append(
-            sum(float(logits[len(prefix) + k - 1, token]) for k, token in enumerate(answer))
-        )
+            logp_TV = model(torch.tensor([prefix + answer])).logits[0].log_softmax(-1)
+        steps = logp_TV[len(prefix) - 1 : -1]
+        scores.append(float(steps[range(len(answer)), answer].sum()))
     return scores
 
 
@@ -374,8 +360,9 @@ def join_prompt(previous, current):
 
 def test_local_scores_equal_one_full_forward_per_answer(judge):
     scores = judge.log_likelihoods("Watch rain.", "Watch tariffs.")
-    assert list(scores) == list(ANSWERS)
     expected = score_directly(judge, join_prompt("Watch rain.", "Watch tariffs."))
+
+    assert list(scores) == list(ANSWERS)
     assert list(scores.values()) == pytest.approx(expected, abs=1e-3)
     assert judge.judge("Watch rain.", "Watch tariffs.") == ANSWERS[expected.index(max(expected))]
 
@@ -392,15 +379,13 @@ def test_answers_are_scored_without_padding(judge, monkeypatch):
 def test_chat_templates_work_without_system_turns(judge, monkeypatch, forbid_system):
     template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
     monkeypatch.setattr(judge.backbone.tokenizer, "chat_template", template)
-    system, user = build_judge_messages("a", "b")
-    turns = (
-        f"<user>{system['content']}\n\n{user['content']}\n"
-        if forbid_system
-        else f"<system>{system['content']}\n<user>{user['content']}\n"
-    )
-    assert list(judge.log_likelihoods("a", "b").values()) == pytest.approx(
-        score_directly(judge, f"{turns}<assistant>"), abs=1e-3
-    )
+    system, user = (message["content"] for message in build_judge_messages("a", "b"))
+    with_turn = f"<system>{system}\n<user>{user}\n"
+    turns = f"<user>{system}\n\n{user}\n" if forbid_system else with_turn
+
+    scores = list(judge.log_likelihoods("a", "b").values())
+    expected = score_directly(judge, f"{turns}<assistant>")
+    assert scores == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_pair_beyond_the_context_is_refused(judge, monkeypatch):
@@ -422,14 +407,10 @@ def make_endpoint_judge(content):
 def test_an_endpoint_gets_the_same_prompt_cold():
     sent, judge = make_endpoint_judge('{"strategy_shift": 1, "evidence_recombination": 0}')
     assert judge.judge("old", "new") == JudgeVerdict(1, 0)
-    assert sent == [
-        {
-            "model": "m-1",
-            "temperature": 0,
-            "messages": build_judge_messages("old", "new"),
-            "response_format": {"type": "json_object"},
-        }
-    ]
+    (body,) = sent
+    assert (body.pop("model"), body.pop("temperature")) == ("m-1", 0)
+    assert body.pop("messages") == build_judge_messages("old", "new")
+    assert body == {"response_format": {"type": "json_object"}}
     assert judge.name == "endpoint:m-1"
 
 
@@ -450,14 +431,9 @@ def test_grammar_slots_are_read_back():
     for parts in itertools.product(*build_slots(["NSW1", "AUD"])):
         verb, topics, region, time, sign = (part.strip(" ,.") for part in parts)
         slots = read_slots("".join(parts))
-        assert slots is not None
+        named = verb.removesuffix(" news about"), tuple(topics.split(" and "))
         assert slots == (
-            verb.removesuffix(" news about"),
-            tuple(topics.split(" and ")),
-            region.removeprefix("in "),
-            time,
-            sign.removeprefix("as a sign of "),
-            (),
+            *(*named, region.removeprefix("in "), time, sign.removeprefix("as a sign of "), ()),
         )
 
 
@@ -492,10 +468,9 @@ YES, NO = JudgeVerdict(1, 0), JudgeVerdict(0, 0)
 def test_a_pair_is_judged_once_a_call(tmp_path):
     judge, path = ScriptedJudge(zero="ccc"), tmp_path / "deep" / "verdicts.jsonl"
     first = judge_pairs(judge, PAIRS, path)
-    assert first == [YES, NO, YES]
-    assert judge.asked == PAIRS[:2]
-    assert judge_pairs(judge, PAIRS, path) == first
-    assert judge.asked == PAIRS[:2]
+    assert (first, judge.asked) == ([YES, NO, YES], PAIRS[:2])
+    again = judge_pairs(judge, PAIRS, path)
+    assert (again, judge.asked) == (first, PAIRS[:2])
 
     # A line names its judge: verdicts of several share the file.
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -521,9 +496,9 @@ def test_what_was_judged_before_a_failure_is_kept(tmp_path):
 
 def test_an_invalid_reply_is_asked_for_again(tmp_path):
     path = tmp_path / "v.jsonl"
-    torn = ScriptedJudge(fails="ccc")
+    torn, whole = ScriptedJudge(fails="ccc"), ScriptedJudge()
+
     assert judge_pairs(torn, PAIRS, path) == [YES, None, YES]
-    whole = ScriptedJudge()
     assert judge_pairs(whole, PAIRS, path) == [YES, YES, YES]
     assert whole.asked == [("a", "ccc")]
 

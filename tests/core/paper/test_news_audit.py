@@ -1,6 +1,7 @@
 """What own news is worth against none, another day's and irrelevant ones, and what each is."""
 
 import itertools
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
@@ -92,10 +93,11 @@ def test_the_effect_is_the_mean_window_difference():
 def test_effects_are_given_by_series_and_days():
     rows = audit()
     groups = set(rows.select("group_kind", "group").iter_rows())
+    declared = rows.filter(group=ANY, news="none")
+
     assert {("series", "NSW1"), ("series", "SA1"), ("declared", SIGNALS[0])} <= groups
     # No window has it, and an effect on none is not an effect.
     assert ("declared", SIGNALS[1]) not in groups
-    declared = rows.filter((pl.col("group") == ANY) & (pl.col("news") == "none"))
     assert declared["difference"].to_list() == [pytest.approx(-6.0)]
 
 
@@ -104,14 +106,12 @@ def test_moves_are_measured_against_the_forecast():
     chosen = [[("a",), ("a", "b"), (), ("b",)]]
     moved_NH = np.array([[10.0], [10.0], [0.0], [0.0]])
     own = SimpleNamespace(aggregate=without_NH + moved_NH, chosen_news=chosen)
+    none = SimpleNamespace(aggregate=without_NH)
     names = {"a": "power outages", "b": "fuel prices"}
-    groups = {
-        (kind, group): members.tolist()
-        for kind, group, members in list_read_groups(
-            {"own": own, "none": SimpleNamespace(aggregate=without_NH)},
-            lambda ids: {names[name] for name in ids},
-        )
-    }
+
+    found = list_read_groups({"own": own, "none": none}, lambda ids: {names[name] for name in ids})
+
+    groups = {(kind, group): members.tolist() for kind, group, members in found}
     assert groups["moved", "most"] == [True, False, False, False]
     assert groups["moved", "rest"] == [False, True, True, True]
     assert groups["agent 0", "power outages"] == [True, True, False, False]
@@ -125,24 +125,21 @@ HELP, CHANCE, HARM = (-3.0, -1.0), (-1.0, 1.0), (0.5, 2.0)
     ("none", "swapped", "lenders", "verdict"),
     [
         (HELP, HELP, 1, "Yes"),
-        (HELP, CHANCE, 1, "The gain is not from"),
-        (HELP, CHANCE, 0, "Better than without news; there is no news of another day"),
+        (HELP, CHANCE, 1, "The gain is not"),
+        (HELP, CHANCE, 0, "Better than without news"),
         (CHANCE, HELP, 1, "No measurable gain"),
-        (HARM, HELP, 1, "No gain: the error is"),
-        (HELP, (None, None), 1, "Unknown: there are too few days"),
-        ((None, None), HELP, 1, "Unknown: there are too few days"),
+        (HARM, HELP, 1, "No gain:"),
+        (HELP, (None, None), 1, "Unknown:"),
+        ((None, None), HELP, 1, "Unknown:"),
     ],
 )
 def test_two_intervals_decide_whether_news_helps(none, swapped, lenders, verdict):
     decide = {"none": none, "swapped": swapped}
-    rows = [
-        row
-        | dict(zip(("interval_low", "interval_high"), decide[row["news"]], strict=True))
-        | {"n_with_news": lenders}
-        if row["news"] in decide
-        else row
-        for row in audit().to_dicts()
-    ]
+    rows = audit().to_dicts()
+    for row in rows:
+        if row["news"] in decide:
+            row["interval_low"], row["interval_high"] = decide[row["news"]]
+            row["n_with_news"] = lenders
     assert judge_news(rows).startswith(verdict)
 
 
@@ -159,13 +156,16 @@ def test_other_sources_rows_stay(tmp_path):
 
 @cache
 def probe(effect=3.0):
-    """A probe of a world in which the articles of all regions are candidates of a window."""
-    world = planted_world(effect, is_regional=True, share=0.1)
-    return NewsProbe(world.split("train"), world.news)
+    return NewsProbe(regional_world(effect).split("train"), regional_world(effect).news)
+
+
+def regional_world(effect=3.0):
+    """A world in which the articles of all regions are candidates of a window."""
+    return planted_world(effect, is_regional=True, share=0.1)
 
 
 def test_a_planted_effect_is_seen_held_out():
-    test = planted_world(3.0, is_regional=True, share=0.1).split("test")
+    test = regional_world().split("test")
     samples = [probe().train, probe().open(Scope(subset="test", windows=test))]
     for sample, errors in zip(samples, probe().read(samples), strict=True):
         assert is_seen(errors, sample, ANY)
@@ -182,7 +182,7 @@ def test_replaceable_news_is_not_seen():
 
 
 def test_an_article_must_be_fresh_and_regional():
-    world = planted_world(3.0, is_regional=True, share=0.1)
+    world = regional_world()
     signals = NewsSignals(world.news, world.split("train").views())
     views = [view for view in world.split("test").views() if view.entity == "SA1"]
     view = views[int(signals.measure(views).sum(1).argmax())]
@@ -200,14 +200,13 @@ def test_an_article_must_be_fresh_and_regional():
 
 
 def test_unusually_much_news_is_a_signal():
-    world = planted_world(0.0, is_regional=True, share=0.1)
+    world = regional_world(0.0)
     signals = NewsSignals(world.news, world.split("train").views())
     view = next(v for v in world.split("test").views() if v.entity == "SA1")
     own = [n for n in view.candidate_ids if "South Australia" in world.news.get_title(n)]
-    few, many = (
-        signals.measure([replace(view, candidate_ids=tuple(ids))])[0, -1]
-        for ids in (own[:2], [*own, *own])
-    )
+
+    views = [replace(view, candidate_ids=tuple(ids)) for ids in (own[:2], [*own, *own])]
+    few, many = signals.measure(views)[:, -1]
     assert few == 0.0 < many
 
 
@@ -252,9 +251,8 @@ def test_larger_effects_are_seen_more_often(monkeypatch):
     sample = probe(0.0).train
 
     def count(effect):
-        draws = (
-            plant_effect([sample], ANY, effect, np.random.default_rng(seed)) for seed in range(10)
-        )
+        rngs = map(np.random.default_rng, range(10))
+        draws = (plant_effect([sample], ANY, effect, rng) for rng in rngs)
         return sum(is_seen(probe(0.0).read(drawn)[0], sample, ANY) for drawn in draws)
 
     seen = [count(effect) for effect in (0.0, 0.3, 4.0)]
@@ -266,7 +264,7 @@ def test_larger_effects_are_seen_more_often(monkeypatch):
 
 
 def test_the_probe_learns_out_of_sample_errors():
-    train = planted_world(3.0, is_regional=True, share=0.1).split("train")
+    train = regional_world().split("train")
     missed_NH = np.abs(probe().train.missed_NH) * probe().train.size_N[:, None]
     seen_NH = train.truth() - fit_baseline("calendar-ridge", train).predict(train.views())
     assert np.nanmean(missed_NH) > 1.01 * np.abs(seen_NH).mean()
@@ -280,26 +278,22 @@ def test_a_probe_without_fresh_news_is_refused():
 def test_probe_rows_name_what_is_visible(monkeypatch):
     monkeypatch.setattr(news_audit, "DRAWS", 1)
     monkeypatch.setattr(news_audit, "EFFECTS", (4.0,))
-    world = planted_world(3.0, is_regional=True, share=0.1)
+    world = regional_world()
     rows = audit_probe(world.windows, world.news, commit="c")
+
     assert rows["split"].unique(maintain_order=True).to_list() == ["train", "val", "test"]
-    declared = rows.filter(
-        (pl.col("group_kind") == "declared") & (pl.col("group") == ANY) & (pl.col("news") == "own")
-    ).to_dicts()
+    declared = rows.filter(group_kind="declared", group=ANY, news="own").to_dicts()
     sizes = measure_residuals(world.split("train")).values()
     low, high = min(sizes), max(sizes)
     assert low < declared[0]["seen_from"] / declared[0]["seen_from_sd"] < high
     assert rows.filter(pl.col("news") != "own")["seen_from_sd"].is_null().all()
 
-    train = rows.filter(pl.col("split") == "train").to_dicts()
-    assert judge_news(train).startswith("Yes")
-    silent = [
-        row | ({"interval_low": -1.0, "interval_high": 1.0} if row["news"] != "own" else {})
-        for row in train
-    ]
-    assert "4 standard deviations" in judge_news(silent)
+    train = rows.filter(split="train").to_dicts()
+    chance = {"interval_low": -1.0, "interval_high": 1.0}
+    silent = [row | (chance if row["news"] != "own" else {}) for row in train]
     missed = [row | {"seen_from": None, "seen_from_sd": None} for row in silent]
-    assert judge_news(missed) != judge_news(silent)
+    assert judge_news(train).startswith("Yes")
+    assert "4 standard deviations" in judge_news(silent) != judge_news(missed)
 
 
 def with_own_news(*parts):
@@ -310,18 +304,13 @@ def with_own_news(*parts):
 def test_the_lending_day_is_thirty_days_earlier():
     windows = with_own_news(make_windows("train", 70), make_windows("test", 50, first_day=70))
     by_id = {window.view.window_id: window for window in windows}
-    swapped = [new.view for new in swap_news(windows, 0)]
-    pairs = [
-        (by_id[view.window_id], by_id[name]) for view in swapped for name in view.candidate_ids
-    ]
+    views = [new.view for new in swap_news(windows, 0)]
+    pairs = [(by_id[view.window_id], by_id[name]) for view in views for name in view.candidate_ids]
     assert len(pairs) == 2 * (40 + 20)
 
-    for window, lender in pairs:
-        assert window.view.origin_utc - lender.view.origin_utc >= timedelta(days=30)
-        assert (window.view.split, window.view.series_id) == (
-            lender.view.split,
-            lender.view.series_id,
-        )
+    for window, lender in ((a.view, b.view) for a, b in pairs):
+        assert window.origin_utc - lender.origin_utc >= timedelta(days=30)
+        assert (window.split, window.series_id) == (lender.split, lender.series_id)
     # The nearest day that may lend does: a rule that is stricter by a day would waste windows.
     assert min(a.view.origin_utc - b.view.origin_utc for a, b in pairs) < LEAST_DISTANCE * 1.1
 
@@ -331,12 +320,8 @@ def test_the_first_windows_read_nothing(synthetic, days):
     own = with_own_news(make_windows("train", 40))
     swapped = swap_news(make_set(own, manifest={"synthetic": synthetic}), 0)
     assert sum(not window.view.candidate_ids for window in swapped) == 2 * days
-    assert swapped.manifest["perturbation"] == {
-        "name": "swap-news",
-        "seed": 0,
-        "least_days": days,
-        "n_left_without_articles": 2 * days,
-    }
+    counted = {"least_days": days, "n_left_without_articles": 2 * days}
+    assert swapped.manifest["perturbation"] == {"name": "swap-news", "seed": 0, **counted}
     # The selection of a split must still say what was done to it.
     assert swapped.split("train").manifest["perturbation"]["name"] == "swap-news"
 
@@ -367,8 +352,7 @@ def test_changed_news_leaves_all_else(name):
     changed = change_news(windows, name, relevance())
     for old, new in zip(windows, changed, strict=True):
         assert new.view.window_id == old.view.window_id
-        assert np.array_equal(new.view.x, old.view.x)
-        assert np.array_equal(new.y, old.y)
+        assert np.array_equal(new.view.x, old.view.x) and np.array_equal(new.y, old.y)
 
 
 def test_each_change_gives_what_its_name_says():
@@ -397,9 +381,9 @@ def test_irrelevant_articles_were_available_to_the_window():
 
 
 def test_irrelevant_articles_need_known_relevance():
-    with pytest.raises(ConfigError, match="needs the relevance"):
+    with pytest.raises(ConfigError, match="the relevance"):
         change_news(with_pool_news(1), "irrelevant")
-    with pytest.raises(ConfigError, match="known: own, none"):
+    with pytest.raises(ConfigError, match="own, none"):
         change_news(with_pool_news(1), "fake")
 
 
@@ -428,11 +412,9 @@ def view_at(hours, *ids):
 def test_an_article_from_the_view_on_is_refused(hours, changes, is_known):
     view = replace(view_at(hours, article_ids()[2]), **changes)
     for read in (raise_if_later_news, embed_days):
-        if is_known:
+        late = pytest.raises(LeakageError, match="not available")
+        with nullcontext() if is_known else late:
             read([view], POOL)
-        else:
-            with pytest.raises(LeakageError, match="not available before"):
-                read([view], POOL)
 
 
 def test_days_average_their_articles_oldest_first():
@@ -447,5 +429,5 @@ def test_days_average_their_articles_oldest_first():
 def test_no_news_is_zero():
     assert not embed_days([view_at(1)], POOL).any()
     assert embed_days([], POOL).shape == (0, NEWS_DAYS, POOL.embeddings.shape[1])
-    with pytest.raises(DataError, match="not in the news pool"):
+    with pytest.raises(DataError, match="news pool"):
         embed_days([view_at(1, "0" * 32)], POOL)

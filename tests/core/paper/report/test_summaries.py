@@ -1,6 +1,7 @@
 """Which rows a table shows, with which notes; who won, also when it is not CompEvo."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -72,11 +73,18 @@ ROWS = make_frame(
     make_row("gbm-recalibrated", 133.4),
     make_row("blend", 138.0),
 )
+WON = [120.0, 150, 150.0, -30.0, 95, -36.0, -25.0]
+"""MAE, windows, MAE of the best other method, difference and its 95 % interval of ``make_wins``."""
 
 
 def make_scores(**errors):
     rows = [make_row(name.replace("_", "-"), mae) for name, mae in errors.items()]
     return make_inputs(rows=make_frame(*rows))
+
+
+def read_numbers(text):
+    """Return the numbers of a sentence, in its order, without the names of test sets."""
+    return [float(number) for number in re.findall(r"(?<![\w-])-?\d[\d.]*\b", text)]
 
 
 def outcomes(summary):
@@ -89,10 +97,10 @@ def test_a_chance_win_is_not_called_better():
     lost = told | {"method_b": "film", "interval_low": 1.0, "interval_high": 9.0}
     tests = [told | {"method_b": "gbm"}, chance, lost]
     (result,) = summarize_results(replace(scores, paired=tests))
-    assert "a lower error than 2 of 3 other methods; significant for 1 of" in result.summary
+    assert "2 of 3" in result.summary and "significant for 1" in result.summary
     assert outcomes(result) == ["unclear", "better", "worse"]
     assert np.allclose(result.rivals[0].bounds, (-12.0 / 205.0, 0.5 / 205.0))
-    assert "one training; how trainings vary is unknown" in result.summary
+    assert "one training" in result.summary
 
     # The interval decides, also where a mean over points lies on the other side of zero.
     (result,) = summarize_results(replace(scores, paired=[lost | {"method_b": "gbm"}]))
@@ -106,11 +114,9 @@ def test_a_chance_win_is_not_called_better():
 def test_a_win_over_the_best_leads_the_report():
     inputs = make_wins()
     summary = next(section for section in build_sections(inputs) if section.anchor == "summary")
-    assert summary.finding.startswith(
-        "CompEvo is better than the best other method in 2 of 2 sets of windows; Electricity, AEMO "
-        "TOTALDEMAND, 2021: MAE 120.0 MW over 150 windows, Ridge and trees blended 150.0 "
-        "(difference -30.0, 95 % -36.0 to -25.0). Of "
-    )
+    assert summary.finding.startswith("CompEvo is better") and "2 of 2" in summary.finding
+    won = summary.finding.partition("MAE ")[2].partition(")")[0]
+    assert read_numbers(won) == WON
     # A win that chance may have made, and a loss, are none.
     for low, high in ((-36.0, 1.0), (25.0, 36.0)):
         tests = [test | {"interval_low": low, "interval_high": high} for test in inputs.paired]
@@ -120,24 +126,21 @@ def test_a_win_over_the_best_leads_the_report():
 
 def test_errors_stand_beside_the_best_method():
     inputs = make_wins()
-    assert describe_errors(inputs, "electricity", "aemo-2021-events") == (
-        "MAE 130.0 MW over 47 windows, Ridge and trees blended 160.0 (difference -30.0, 95 % "
-        "-36.0 to -25.0); one agent with as many trials 139.0 (difference -9.0, 95 % -14.0 to -4.0)"
-    )
-    assert describe_errors(inputs, "electricity", "n2f-test-100") == ""
+    told = describe_errors(inputs, "electricity", "aemo-2021-events")
+    beaten = [139.0, -9.0, 95, -14.0, -4.0]
+    assert read_numbers(told) == [130.0, 47, 160.0, *WON[3:], *beaten]
+    assert describe_errors(inputs, *SCOPE) == ""
     alone = make_scores(compevo=120.0, blend=150.0)
-    assert describe_errors(alone, *SCOPE) == (
-        "MAE 120.0 MW over 100 windows, Ridge and trees blended 150.0"
-    )
+    assert read_numbers(describe_errors(alone, *SCOPE)) == [120.0, 100, 150.0]
 
 
 def test_a_leading_part_is_not_compevo():
-    led = [
-        Table(header=["Method"], rows=[[name]], caption="") for name in ("CompEvo", "CompEvo (a)")
-    ]
-    assert name_leaders(led).startswith("CompEvo has the lowest error in 2 of 2 test sets")
-    parts = [replace(led[0], rows=[["CompEvo's best base model"]])]
-    assert name_leaders(parts).startswith("CompEvo has the lowest error in 0 of 1 test sets")
+    def lead(*leaders):
+        tables = [Table(header=["Method"], rows=[[name]], caption="") for name in leaders]
+        return name_leaders(tables)
+
+    assert "2 of 2" in lead("CompEvo", "CompEvo (a)")
+    assert "0 of 1" in lead("CompEvo's best base model")
 
 
 def _paired_with_prior(low, high):
@@ -163,6 +166,7 @@ def test_an_unknown_configuration_claims_no_prior():
 def test_synthetic_data_is_called_so_in_every_summary():
     rows = make_rows().with_columns(pl.lit(value=True).alias("synthetic"))
     inputs = make_inputs(rows=rows)
+
     assert all("synthetic stand-in" in result.scope for result in summarize_results(inputs))
     assert format_results(inputs).count("synthetic stand-in") >= 3
 
@@ -191,7 +195,7 @@ def test_every_other_method_counts_once():
         make_row("theta", 150.0),
     )
     (result,) = summarize_results(make_inputs(rows=rows))
-    assert "a lower error than 2 of 3 other methods" in result.summary
+    assert "2 of 3" in result.summary
     assert [round(rival.difference, 3) for rival in result.rivals[1:3]] == [-0.048, -0.091]
 
 
@@ -201,9 +205,8 @@ def test_without_rows_of_compevo_there_is_no_summary():
 
 def test_the_summary_compares_whole_and_parts():
     (result,) = summarize_results(make_inputs(rows=ROWS))
-    assert [rival.row["method"] for rival in result.rivals] == [
-        *("compevo-equal", "compevo-prior", "gbm", "gbm-recalibrated", "blend")
-    ]
+    rivals = ["compevo-equal", "compevo-prior", "gbm", "gbm-recalibrated", "blend"]
+    assert [rival.row["method"] for rival in result.rivals] == rivals
     assert [round(rival.difference, 3) for rival in result.rivals[:2]] == [-0.008, -0.053]
     assert LOWER_THAN_PRIOR in result.summary
     assert [rival.is_prior for rival in result.rivals].count(True) == 1
@@ -232,7 +235,9 @@ def test_only_a_significant_gain_improves_the_prior(mae, interval, outcome, verd
     # A comparison on other windows says nothing here.
     other = dict(_paired_with_prior(-12.0, -1.0)[0], subset="aemo-2021")
     scores = replace(make_scores(compevo=mae, calendar_ridge=205.0), paired=[*paired, other])
+
     (result,) = summarize_results(scores)
+
     assert outcomes(result) == [outcome] and result.rivals[0].is_prior
     assert verdict in result.summary
 
@@ -276,10 +281,8 @@ def test_a_table_notes_facts_of_its_rows():
 
 
 def test_one_method_in_two_configurations_is_told_apart():
-    rows = make_frame(
-        make_row("compevo", 200.0, config_hash="aaaaaaaaaaaa"),
-        make_row("compevo", 210.0, config_hash="bbbbbbbbbbbb"),
-    )
+    hashes = ("aaaaaaaaaaaa", "bbbbbbbbbbbb")
+    rows = make_frame(*(make_row("compevo", 200.0, config_hash=value) for value in hashes))
     expected = ["CompEvo (aaaaaaaaaa)", "CompEvo (bbbbbbbbbb)"]
     assert names(headline_table(rows, *SCOPE)) == expected
 
@@ -308,14 +311,9 @@ def test_the_short_table_keeps_compevo_and_persistence():
     )
     table = short_table(rows, *SCOPE)
     assert table.header == ["Method", "MAE MW", "RMSE MW", "MAPE %", "Windows", "Seeds"]
-    assert names(table) == [
-        "Ensemble of four regressions (no language model)",
-        "Boosted trees",
-        "Calendar ridge",
-        "Weekly persistence",
-        "Persistence",
-        "CompEvo",
-    ]
+    ensemble = "Ensemble of four regressions (no language model)"
+    others = ["Boosted trees", "Calendar ridge", "Weekly persistence", "Persistence"]
+    assert names(table) == [ensemble, *others, "CompEvo"]
 
 
 def test_small_budgets_are_named_and_give_way():
@@ -331,14 +329,9 @@ def test_small_budgets_are_named_and_give_way():
 
 
 def test_agents_have_their_own_ordered_table():
-    assert names(headline_table(ROWS, *SCOPE)) == [
-        "CompEvo",
-        "CompEvo, equal weights",
-        "CompEvo's best base model",
-        "Boosted trees, known errors added",
-        "Ridge and trees blended",
-        "Boosted trees",
-    ]
+    parts = ["CompEvo, equal weights", "CompEvo's best base model"]
+    others = ["Boosted trees, known errors added", "Ridge and trees blended", "Boosted trees"]
+    assert names(headline_table(ROWS, *SCOPE)) == ["CompEvo", *parts, *others]
     table = agent_table(ROWS, *SCOPE)
     assert names(table) == ["Agent 0", "Agent 2", "Agent 10"]
     assert agent_table(make_rows(), *SCOPE) is None
@@ -401,17 +394,12 @@ def test_variants_are_paired_by_data_set():
     # What no row has is not a column.
     table = variant_test_table([variant | {"n_blocks": None, "seeds": None}], "electricity")
     assert table.header[4:] == ["Mean difference", "95 % interval"]
-    assert "Unknown here: Blocks of days, p, two-sided" in table.notes[-1]
+    assert "Unknown here: Blocks" in table.notes[-1] and "two-sided" in table.notes[-1]
     assert variant_test_table([ours], "electricity") is None
 
 
-BANDS = {
-    "coverage_80": 0.802,
-    "width_80": 390.0,
-    "coverage_95": 0.951,
-    "width_95": 700.0,
-    "wql": 0.0213,
-} | {column: level for level, column in BELOW_COLUMNS.items()}
+BANDS = {"coverage_80": 0.802, "width_80": 390.0, "coverage_95": 0.951, "width_95": 700.0}
+BANDS |= {"wql": 0.0213} | {column: level for level, column in BELOW_COLUMNS.items()}
 
 
 def make_sure_rows(**changes):
@@ -429,12 +417,8 @@ def make_sure_rows(**changes):
 
 def test_quantile_methods_are_ordered_by_pinball_loss():
     table = quantile_table(make_sure_rows(), *SCOPE)
-    assert [row[0] for row in table.rows] == [
-        "CompEvo",
-        "Published forecast (AEMO POE50)",
-        "Boosted trees, known errors added",
-        "Boosted trees",
-    ]
+    published, trees = "Published forecast (AEMO POE50)", "Boosted trees"
+    assert names(table) == ["CompEvo", published, f"{trees}, known errors added", trees]
     # The mean over two seeds; a level that was not published is missing, not zero.
     assert table.rows[0][1] == "41.00"
     assert table.rows[0][3:5] == ["80.2 %", "390.0"]
@@ -452,11 +436,15 @@ def test_the_plot_draws_each_methods_shares():
     rows = make_sure_rows().filter(pl.col("method") != "gbm-recalibrated")
     axis = show_reliability(rows, *SCOPE).plots[0].draw()
     diagonal, *lines = axis.lines
-    assert list(diagonal.get_xdata()) == [0, 1]
+    published = {str(line.get_label()): line for line in lines}.pop(
+        "Published forecast (AEMO POE50)"
+    )
     by_label = {str(line.get_label()): line for line in lines}
+
+    assert list(diagonal.get_xdata()) == [0, 1]
     assert "Boosted trees" in by_label
-    assert list(by_label["Published forecast (AEMO POE50)"].get_xdata()) == [0.1, 0.9]
-    assert list(by_label["Published forecast (AEMO POE50)"].get_ydata()) == [0.2, 0.8]
+    assert list(published.get_xdata()) == [0.1, 0.9]
+    assert list(published.get_ydata()) == [0.2, 0.8]
     assert list(by_label["CompEvo"].get_xdata()) == list(BELOW_COLUMNS)
 
 
@@ -465,7 +453,7 @@ def show_table(table):
 
 
 def test_a_table_refuses_a_row_of_another_width():
-    with pytest.raises(ValueError, match="3 cells but the header has 2"):
+    with pytest.raises(ValueError, match=r"3 cells.* 2"):
         Table(header=["a", "b"], rows=[["1", "2", "3"]])
 
 
@@ -547,7 +535,7 @@ FULL, SHORT, PAPER, AUDIT, *_ = BLOCKS
 @pytest.fixture(autouse=True)
 def short_scope(monkeypatch):
     """The short scope of these tests is the scope of the sample rows."""
-    monkeypatch.setattr(markdown, "SHORT_SCOPE", ("electricity", "n2f-test-100"))
+    monkeypatch.setattr(markdown, "SHORT_SCOPE", SCOPE)
 
 
 @pytest.fixture
@@ -573,7 +561,8 @@ def test_a_summary_stands_under_its_own_scope_only():
         make_row("compevo", 200.0), make_row("compevo", 201.0, subset="n2f-test-100-every-5")
     )
     first, second = format_results(make_inputs(rows=rows)).split("one window in 5: pooled")
-    assert "MAE 200.0 MW over" in first and "MAE 201.0 MW over" in second
+
+    assert "MAE 200.0 MW" in first and "MAE 201.0 MW" in second
 
 
 def test_without_rows_the_documents_say_so():
@@ -598,15 +587,16 @@ def test_the_command_writes_tables_it_agrees_with(tmp_path, results):
 
     assert run_command("--results", results, readme, page).exit_code == 0
     assert run_command("--check", "--results", results, readme, page).exit_code == 0
-    assert "| CompEvo | 198.4 | 307.4 | 4.96 | 100 | 1 |" in readme.read_text()
+    assert "198.4 | 307.4" in readme.read_text()
     assert "leakage check" not in readme.read_text()
-    assert "**Electricity, leakage check, Feb-Mar 2026: pooled errors**" in page.read_text()
+    assert "leakage check" in page.read_text()
 
 
 def test_a_document_without_blocks_is_an_error(tmp_path, results):
     document = tmp_path / "notes.md"
     document.write_text("nothing here\n")
     result = run_command("--results", results, document)
+
     assert result.exit_code == 1
-    assert "notes.md: no place for a result table" in result.output
+    assert "notes.md: no place" in result.output
     assert document.read_text() == "nothing here\n"
