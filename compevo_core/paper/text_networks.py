@@ -59,9 +59,14 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, WindowView
 from compevo_core.evaluation.leakage import raise_if_later_news
-from compevo_core.lm.encoder import Encoder
+from compevo_core.lm import backbone as backbones
+from compevo_core.lm import encoder as encoders
+from compevo_core.lm import model_sources
+from compevo_core.lm.encoder import PACKAGED_ENCODER, Encoder
 from compevo_core.lora.backbone import Backbone
-from compevo_core.paper.networks.forecaster import NetworkKind
+from compevo_core.paper.method import FitInputs
+from compevo_core.paper.networks import forecaster
+from compevo_core.paper.networks.forecaster import NetworkBaseline, NetworkKind
 from compevo_core.paper.networks.gpt4ts import (
     GPT4TS,
     LAYERS,
@@ -402,3 +407,16 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
         encode=encode,
         backbone=writer.backbone_name,
     )
+
+
+def fit_method(name: str, inputs: FitInputs) -> NetworkBaseline:
+    """Fit GPT4MTS, its twin without news, or LTP-LLM on the packaged backbone."""
+    backbone = backbones.load_packaged()
+    if name == "ltp-llm":
+        # Seeds run in processes of their own; what one of them wrote is there for the others.
+        writer = PatternWriter(backbone, model_sources.DEFAULT_CACHE)
+        kind = make_ltp_llm(writer, encoders.load_encoder(PACKAGED_ENCODER))
+    else:
+        news = inputs.require_news(name)
+        kind = make_gpt4mts(news, backbone, reads_news=not name.endswith("-no-news"))
+    return forecaster.fit_method(name, inputs, kind)

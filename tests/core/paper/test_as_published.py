@@ -15,8 +15,7 @@ from compevo_core.paper.as_published import (
     FIRST_LOGIC,
     AsPublished,
     AsWritten,
-    configure_as_published,
-    configure_as_written,
+    configure_method,
     render_series,
 )
 from compevo_core.paper.method import STANDARD, FitInputs
@@ -38,22 +37,17 @@ CONFIG = tiny(
 )
 
 
-def fit(form="code", train=TRAIN, *, updates=3, config=CONFIG):
+def fit(name="as-published", train=TRAIN, *, updates=3, config=CONFIG):
+    budget = replace(STANDARD, rounds=updates, round_windows=2)
+    inputs = FitInputs(train=train, val=train, seed=0, budget=budget, news=POOL)
     return AsPublished.fit(
-        train,
-        POOL,
-        config=config,
-        backbone=build_backbone(),
-        encoder=HashingEncoder(),
-        form=form,
-        updates=updates,
-        update_windows=2,
+        name, inputs, config=config, backbone=build_backbone(), encoder=HashingEncoder()
     )
 
 
-def make_untrained(form="code"):
+def make_untrained(name="as-published"):
     retriever = NewsRetriever(POOL, HashingEncoder(), 3)
-    return AsPublished(CONFIG, build_backbone(), retriever, TRAIN, form)
+    return AsPublished(CONFIG, build_backbone(), retriever, TRAIN, name)
 
 
 def test_all_agents_share_one_adapter_and_one_head():
@@ -118,7 +112,7 @@ def test_the_best_article_is_read_where_none_is_similar(monkeypatch, threshold, 
 
 
 def test_swapped_news_are_those_of_a_train_day_long_before():
-    model, view = make_untrained("swapped"), LATER[0].view
+    model, view = make_untrained("as-published-swapped"), LATER[0].view
     lent = {
         name
         for window in TRAIN
@@ -132,7 +126,7 @@ def test_swapped_news_are_those_of_a_train_day_long_before():
 
 def test_the_code_names_scaled_values_as_megawatts_and_no_holiday():
     window = TRAIN[0].change_view(covariates={"temp": 25.0})
-    as_code, mended = render_series(window.view, "code"), render_series(window.view, "mended")
+    as_code, mended = (render_series(window.view, is_mended) for is_mended in (False, True))
     assert f"mean {window.view.x.mean():.1f}" in mended and "temp 25" in mended
     assert "mean 0.0." in as_code or "mean -0.0." in as_code
     assert "not a public holiday" in as_code and "temp" not in as_code
@@ -147,8 +141,9 @@ def test_held_out_windows_and_diverging_fits_are_refused():
 
 def test_the_method_as_written_has_the_papers_settings_at_the_size_of_the_code():
     inputs = FitInputs(train=TRAIN, val=TRAIN, seed=3, budget=STANDARD)
-    whole, plain = (configure_as_written(name, inputs) for name in ("", "as-written-plain"))
-    code, paper = configure_as_published(3), RunConfig()
+    names = ("as-written", "as-written-plain", "as-published")
+    whole, plain, code = (configure_method(name, inputs) for name in names)
+    paper = RunConfig()
     assert (whole.objective, whole.selection) == (paper.objective, paper.selection)
     assert whole.grpo == paper.grpo.model_copy(update={"group_size": 4})
     assert (whole.backbone, whole.news) == (code.backbone, code.news)

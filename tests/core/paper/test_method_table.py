@@ -204,7 +204,7 @@ def test_a_network_is_fitted_within_the_budget_and_names_its_backbone(name):
 def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch, spy):
     changes = {"population.agents": 1, "population.exposed_peers": 0, "forecast.decoder": "text"}
     config = tiny().with_overrides({**changes, "forecast.prior": "none", "evolution.form": "slots"})
-    monkeypatch.setattr(news2forecast, "configure_news2forecast", lambda *_: config)
+    monkeypatch.setattr(news2forecast, "configure_method", lambda *_: config)
     # What the rows' hash stands for can be written beside them.
     assert METHODS["news2forecast"].configure(INPUTS) is config
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))

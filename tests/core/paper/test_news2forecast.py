@@ -18,7 +18,8 @@ from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.model_sources import load_architecture
 from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
-from compevo_core.paper.networks.forecaster import FitBudget, NetworkBaseline
+from compevo_core.paper.method import STANDARD, FitInputs
+from compevo_core.paper.networks.forecaster import NetworkBaseline
 from compevo_core.paper.networks.gpt4ts import GPT4TS
 from compevo_core.paper.networks.layers import count_trainable
 from compevo_core.paper.news2forecast import (
@@ -64,15 +65,12 @@ def _answers(monkeypatch):
 
 
 def fit(config=CONFIG, train=TRAIN, val=VAL, *, updates=3, reflections=1):
+    budget = replace(STANDARD, rounds=updates, round_windows=2)
     return News2Forecast.fit(
-        train,
-        val,
-        POOL,
+        FitInputs(train=train, val=val, seed=0, budget=budget, news=POOL),
         config=config,
         backbone=build_backbone(),
         encoder=HashingEncoder(),
-        updates=updates,
-        update_windows=2,
         reflections=reflections,
     )
 
@@ -235,7 +233,7 @@ def test_a_refined_logic_is_a_sentence_of_the_grammar_and_that_of_its_seed(refle
 WIDTH, SIZE = 32, POOL.embeddings.shape[1]
 FOUR_DAYS = windows("train", 4)
 TWO_DAYS = windows("val", 2, first_day=8)
-QUICK = FitBudget(passes=1)
+QUICK = replace(STANDARD, passes=1)
 
 
 @pytest.fixture(scope="module")
@@ -361,7 +359,7 @@ def test_the_memory_is_a_mixture_of_its_values_by_the_fit_of_their_keys():
 
 
 def test_a_fit_with_sentences_is_settled_by_its_seed(backbone):
-    budget = FitBudget(passes=2)
+    budget = replace(STANDARD, passes=2)
 
     def fit_network(seed=0):
         kind = make_ltp_llm(Scribe(backbone), ENCODER)

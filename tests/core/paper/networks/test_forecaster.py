@@ -16,13 +16,13 @@ from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.paper.method import STANDARD, FitInputs
 from compevo_core.paper.method_table import choose_learning_rate, find_method
 from compevo_core.paper.networks import forecaster
-from compevo_core.paper.networks.forecaster import NETWORKS, FitBudget, NetworkBaseline
+from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.paper.networks.layers import NetworkInputs, count_trainable
 from tests.support.oracles import draw_inputs
 from tests.support.window_samples import from_nem, make_set, make_window
 
-QUICK = FitBudget(passes=2)
+QUICK = replace(STANDARD, passes=2)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_a_fit_is_a_forecaster_that_its_seed_settles(name):
 
 
 def test_a_fit_learns_what_repeating_the_input_does_not_know():
-    budget = FitBudget(passes=60, patience=60)
+    budget = replace(STANDARD, passes=60, patience=60)
     fitted = NetworkBaseline.fit("dlinear", TRAIN, VAL, learning_rate=0.003, budget=budget)
     error = np.abs(fitted.predict(VAL.views()) - VAL.truth()).mean()
     repeated = np.abs(np.stack([view.x for view in VAL.views()]) - VAL.truth()).mean()
@@ -66,7 +66,7 @@ def test_the_weights_of_the_best_pass_are_kept_and_the_fit_ends_after_it(monkeyp
     # Validation that train contradicts: every pass after the first few makes it worse.
     contrary = VAL.with_truth(np.stack([view.x for view in VAL.views()]))
     monkeypatch.setattr(forecaster, "BATCH_SIZE", 4)
-    budget = FitBudget(passes=30, patience=3)
+    budget = replace(STANDARD, passes=30, patience=3)
     fitted = NetworkBaseline.fit("dlinear", TRAIN, contrary, learning_rate=0.003, budget=budget)
     report = fitted.report
     assert report.passes == report.best_pass + 3 < 30
@@ -124,12 +124,12 @@ def test_a_pass_and_its_measure_take_no_more_windows_than_the_budget_allows(monk
         "forecast_scaled",
         lambda net, x: (seen.append((net.training, len(x))), forecast(net, x))[1],
     )
-    budget = FitBudget(passes=2, pass_windows=12, val_windows=3)
+    budget = replace(STANDARD, passes=2, pass_windows=12, val_windows=3)
     NetworkBaseline.fit("dlinear", TRAIN, VAL, budget=budget)
     assert seen == [(True, 8), (True, 4), (False, 3)] * 2
 
 
-SHORT = FitBudget(passes=4)
+SHORT = replace(STANDARD, passes=4)
 
 
 def choose(rates):
