@@ -37,13 +37,6 @@ from compevo_core.paper.report.paper_tables import (
     build_paper_tables,
     show_curves,
 )
-from compevo_core.paper.report.plots import (
-    show_ablation,
-    show_methods,
-    show_panel,
-    show_reliability,
-    show_verdicts,
-)
 from compevo_core.paper.report.result_tables import (
     agent_table,
     check_table,
@@ -54,6 +47,10 @@ from compevo_core.paper.report.result_tables import (
     paired_table,
     quantile_table,
     region_table,
+    show_ablation,
+    show_methods,
+    show_panel,
+    show_reliability,
 )
 from compevo_core.paper.report.rows import list_scopes, select_pooled
 from compevo_core.paper.report.run_sections import Section, build_run_sections
@@ -122,7 +119,7 @@ def _list_scored(inputs: ReportInputs, tests: Sequence[Scope]) -> Iterator[Secti
     # Always there: the absence of scores is also shown.
     results = summaries.summarize_results(inputs)
     finding = summaries.count_verdicts(results)
-    verdicts = show_verdicts(results)
+    verdicts = summaries.show_verdicts(results)
     yield _fold("summary", "Summary", finding, summaries=results, verdicts=verdicts)
 
     paired = [test for test in inputs.paired if not is_of_variant(test)]

@@ -23,7 +23,6 @@ from compevo_core.paper.report.markdown import (
     replace_between,
 )
 from compevo_core.paper.report.page import build_sections
-from compevo_core.paper.report.plots import show_reliability
 from compevo_core.paper.report.result_tables import (
     agent_table,
     headline_table,
@@ -32,6 +31,7 @@ from compevo_core.paper.report.result_tables import (
     quantile_table,
     region_table,
     short_table,
+    show_reliability,
     variant_test_table,
 )
 from compevo_core.paper.report.rows import empty_rows
