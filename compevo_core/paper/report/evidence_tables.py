@@ -6,7 +6,7 @@ specialists that are read together read more than other populations. What does n
 it (``paper.news_audit``, ``paper.control``, ``paper.context_is_key``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -63,16 +63,23 @@ _BARS = {
 _OTHERS = {NONE: "no news", SWAPPED: "news of another day", IRRELEVANT: "irrelevant news"}
 
 
+Groups = Mapping[tuple[str, str], Mapping[str, Row]]
+"""Rows by kind and group, then by news, in the order that they were measured in."""
+
+
 def list_audits(rows: Sequence[Row]) -> list[list[Row]]:
     """Return the rows of each audited scope: one data set, source and subset."""
     return group_rows(rows, "dataset", "source", "subset")
 
 
-def format_audit(rows: Sequence[Row]) -> str:
-    """Return every audited scope as Markdown: its verdict, then its table."""
-    tables = map(audit_table, list_audits(rows))
-    text = "\n\n".join(table.to_titled_markdown() for table in tables)
-    return text or "*No audit of news yet: `compevo paper audit-news DATASET` makes it.*"
+def list_audit_tables(rows: Sequence[Row]) -> list[Table]:
+    """Return the table of every audited scope."""
+    return list(map(audit_table, list_audits(rows)))
+
+
+def _pick(rows: Iterable[Row], **facts: object) -> list[Row]:
+    """Return the rows that have these values."""
+    return [row for row in rows if all(row[name] == value for name, value in facts.items())]
 
 
 def judge_news(rows: Sequence[Row]) -> str:
@@ -95,7 +102,7 @@ def judge_news(rows: Sequence[Row]) -> str:
     )
 
 
-def _describe_power(groups: Mapping[tuple[str, str], Mapping[str, Row]]) -> str:
+def _describe_power(groups: Groups) -> str:
     """Say which effect on the declared days the probe would have seen."""
     if groups[ALL, ALL][OWN]["source"] != "probe":
         return ""
@@ -128,12 +135,11 @@ def _judge(none: Row, swapped: Row) -> str:
     return "No measurable gain: the confidence interval includes zero."
 
 
-def _group_rows(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, Row]]:
-    """Return rows by kind and group, then by news, in the order that they were measured in."""
-    groups: dict[tuple[str, str], dict[str, Row]] = {}
-    for row in rows:
-        groups.setdefault((row["group_kind"], row["group"]), {})[row["news"]] = row
-    return groups
+def _group_rows(rows: Sequence[Row]) -> Groups:
+    return {
+        (group[0]["group_kind"], group[0]["group"]): {row["news"]: row for row in group}
+        for group in group_rows(rows, "group_kind", "group")
+    }
 
 
 def audit_table(rows: Sequence[Row]) -> Table:
@@ -181,8 +187,8 @@ def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
 
 def find_audit(run: TrainingRun, rows: Sequence[Row]) -> list[Row]:
     """Return the rows of a run's sealed model on its largest audited test set; none without any."""
-    model = ("test", run.summary.get("artifact_hash", "not sealed"))
-    of_model = [row for row in rows if (row["split"], row["artifact_hash"]) == model]
+    model = run.summary.get("artifact_hash", "not sealed")
+    of_model = _pick(rows, split="test", artifact_hash=model)
     return max(list_audits(of_model), key=lambda scope: scope[0]["n_windows"], default=[])
 
 
@@ -217,7 +223,7 @@ def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
 
 def list_read_topics(rows: Sequence[Row], agent: int) -> str:
     """Return the topics an agent read about, with windows and the error that news saved there."""
-    read = [r for r in rows if (r["group_kind"], r["news"]) == (f"agent {agent}", NONE)]
+    read = _pick(rows, group_kind=f"agent {agent}", news=NONE)
     ranked = sorted(read, key=lambda row: row["difference"])[:MOST_TOPICS]
     texts = [f"{r['group']} ({r['n_windows']}, {format_number(-r['difference'])})" for r in ranked]
     return ", ".join(texts) or MISSING
@@ -319,7 +325,6 @@ TEXT_TITLES = {
     EVOLVED: ARM_TITLES[EVOLVED],
     "all-articles": ARM_TITLES["all-articles"],
 }
-NO_ROWS = "*No control yet: `compevo paper experiment control DATASET` makes it.*"
 
 
 def list_controls(rows: Sequence[Row]) -> list[list[Row]]:
@@ -327,9 +332,10 @@ def list_controls(rows: Sequence[Row]) -> list[list[Row]]:
     return group_rows((row for row in rows if row["arm"] in ARM_TITLES), "dataset", "world")
 
 
-def list_searches(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return the rows that compare ways to write logics, of each data set."""
-    return group_rows((row for row in rows if row["arm"] in SEARCH_TITLES), "dataset")
+def list_search_tables(rows: Sequence[Row]) -> list[Table]:
+    """Return the table of ways to write logics, of each data set."""
+    searches = group_rows((row for row in rows if row["arm"] in SEARCH_TITLES), "dataset")
+    return list(map(search_table, searches))
 
 
 def format_control(rows: Sequence[Row], rounds: Sequence[Row]) -> str:
@@ -339,18 +345,19 @@ def format_control(rows: Sequence[Row], rounds: Sequence[Row]) -> str:
         plots = show_control(control, rounds).plots
         images = "\n".join(f"![{plot.alt}]({plot.source})" for plot in plots)
         parts.append(control_table(control).to_titled_markdown(images))
-    parts += [search_table(search).to_titled_markdown() for search in list_searches(rows)]
-    return "\n\n".join(parts) or NO_ROWS
+    parts += [table.to_titled_markdown() for table in list_search_tables(rows)]
+    text = "\n\n".join(parts)
+    return text or "*No rows yet: `compevo paper experiment control DATASET` makes them.*"
 
 
-def summarize_evidence(controls: Sequence[Sequence[Row]], texts: Sequence[Sequence[Row]]) -> str:
+def summarize_evidence(control: Sequence[Row], text: Sequence[Row]) -> str:
     """Say what evolved logics find in all planted worlds, and of how many sets words are read."""
     shares = [
         evolved / oracle
-        for rows in controls
+        for rows in list_controls(control)
         for effect in sorted({row["effect"] for row in rows if row["effect"]})
-        if (evolved := _mean(_select(rows, effect, EVOLVED), "slope")) is not None
-        and (oracle := _mean(_select(rows, effect, "oracle-logics"), "slope"))
+        if (evolved := _mean(_pick(rows, effect=effect, arm=EVOLVED), "slope")) is not None
+        and (oracle := _mean(_pick(rows, effect=effect, arm="oracle-logics"), "slope"))
     ]
     sentences = []
     if shares:
@@ -361,8 +368,8 @@ def summarize_evidence(controls: Sequence[Sequence[Row]], texts: Sequence[Sequen
         )
 
     # Better by more than chance: the interval lies below zero in the mean of the seeds.
-    ridges = [[row for row in rows if row["arm"] == "ridge"] for rows in texts]
-    highs = [_mean(ridge, "interval_high") for ridge in ridges if ridge]
+    ridges = group_rows(_pick(text, arm="ridge"), "dataset", "split")
+    highs = [_mean(ridge, "interval_high") for ridge in ridges]
     if highs:
         gains = sum(high is not None and high < 0 for high in highs)
         sentences.append(
@@ -377,10 +384,10 @@ def judge_control(rows: Sequence[Row]) -> str:
     sentences = []
     for effect in sorted({row["effect"] for row in rows if row["effect"]}):
         evolved, oracle, seeds = (
-            _mean(_select(rows, effect, arm), "slope")
+            _mean(_pick(rows, effect=effect, arm=arm), "slope")
             for arm in (EVOLVED, "oracle-logics", "seed-logics")
         )
-        precision = _mean(_select(rows, effect, EVOLVED), "precision")
+        precision = _mean(_pick(rows, effect=effect, arm=EVOLVED), "precision")
         if evolved is None or oracle is None or seeds is None:
             continue
 
@@ -407,7 +414,7 @@ def _tabulate_arms(
 def control_table(rows: Sequence[Row]) -> Table:
     """Return one line for each effect and arm, as means over the seeds."""
     lines = [
-        _select(rows, effect, arm)
+        _pick(rows, effect=effect, arm=arm)
         for effect in sorted({row["effect"] for row in rows})
         for arm in ARM_TITLES
     ]
@@ -445,22 +452,21 @@ def control_table(rows: Sequence[Row]) -> Table:
 def search_table(rows: Sequence[Row]) -> Table:
     """Return one line for each world, effect and way to write logics, as means over the seeds."""
     worlds = sorted({(row["world"], row["effect"]) for row in rows}, reverse=True)
-    of_arm = {
-        (*world, arm): [r for r in rows if (r["world"], r["effect"], r["arm"]) == (*world, arm)]
-        for world in worlds
-        for arm in SEARCH_TITLES
-    }
 
     def compare(reference: str, line: Sequence[Row]) -> str:
         first = line[0]
-        others = of_arm[first["world"], first["effect"], reference]
         is_compared = first["arm"] in _PARTS or reference == FLAT
         if first["arm"] == reference or not is_compared:
             return MISSING
+        others = _pick(rows, world=first["world"], effect=first["effect"], arm=reference)
         return _format_gain(_pair(line, others, "slope"))
 
     return _tabulate_arms(
-        list(of_arm.values()),
+        [
+            _pick(rows, world=world, effect=effect, arm=arm)
+            for world, effect in worlds
+            for arm in SEARCH_TITLES
+        ],
         {
             "World": lambda line: _WORLD_TITLES[line[0]["world"]],
             "Effect": lambda line: f"{line[0]['effect']:g}",
@@ -515,12 +521,6 @@ def _format_gain(gain: Gain | None) -> str:
     return MISSING if gain is None else f"{gain.mean:+z.2f} ± {gain.half:.2f}"
 
 
-def format_specialists(rows: Sequence[Row]) -> str:
-    """Return the experiment on specialists as Markdown: answers, then arms, of every data set."""
-    tables = [table.to_titled_markdown() for table in list_specialist_tables(rows)]
-    return "\n\n".join(tables) or "*No rows: `compevo paper experiment specialists` makes them.*"
-
-
 def list_specialist_tables(rows: Sequence[Row]) -> list[Table]:
     """Return the answers of the experiment on specialists and its arms, of every data set."""
     return [
@@ -567,16 +567,16 @@ def answers_table(rows: Sequence[Row]) -> Table:
     ]
 
     def compare(question: str, world: Sequence[Row]) -> Gain | None:
-        first, other = ([row for row in world if row["arm"] == a] for a in QUESTIONS[question])
+        first, other = (_pick(world, arm=arm) for arm in QUESTIONS[question])
         return _pair(first, other, "effect_r2")
+
+    def answer(question: str, world: Sequence[Row]) -> str:
+        return _format_gain(compare(question, world))
 
     def title(question: str) -> str:
         return " less ".join(
             SPECIALIST_TITLES[arm].partition(":")[0] for arm in QUESTIONS[question]
         )
-
-    def answer(question: str, world: Sequence[Row]) -> str:
-        return _format_gain(compare(question, world))
 
     return tabulate(
         worlds,
@@ -621,19 +621,20 @@ def specialists_table(rows: Sequence[Row]) -> Table:
 
 
 def _format_arm(world: Sequence[Row], arm: str) -> str:
-    return _format_with_spread("effect_r2", [row for row in world if row["arm"] == arm])
+    return _format_with_spread("effect_r2", _pick(world, arm=arm))
 
 
 def judge_no_effect(rows: Sequence[Row]) -> str:
     """Say what specialists make of news that mean nothing, and of news of another day."""
     sentences = []
-    gain = _pair(_select(rows, 0.0, EVOLVED), _select(rows, 0.0, PRIOR), "mae")
+    evolved, prior = (_pick(rows, effect=0.0, arm=arm) for arm in (EVOLVED, PRIOR))
+    gain = _pair(evolved, prior, "mae")
     if gain is not None:
         sentences.append(
             "Where news means nothing, specialists change the error of the calendar ridge by "
             f"{_format_gain(gain)} {rows[0]['unit']} ({gain.seeds} trainings)."
         )
-    swapped = _mean([row for row in rows if row["arm"] == "swapped-news"], "effect_r2")
+    swapped = _mean(_pick(rows, arm="swapped-news"), "effect_r2")
     if swapped is not None:
         sentences.append(f"With news of another day their effect_r2 is {swapped:.2f} on average.")
     return " ".join(sentences)
@@ -642,20 +643,14 @@ def judge_no_effect(rows: Sequence[Row]) -> str:
 _SPLITS = {"val": "validation", "test": "test"}
 
 
-def list_texts(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return the rows of each set of worded data and split."""
-    return group_rows(rows, "dataset", "split")
-
-
-def format_text(rows: Sequence[Row]) -> str:
-    """Return every set of worded data as Markdown: verdict and table."""
-    parts = [text_table(words).to_titled_markdown() for words in list_texts(rows)]
-    return "\n\n".join(parts) or "*No rows yet: `compevo paper experiment text NAME` makes them.*"
+def list_text_tables(rows: Sequence[Row]) -> list[Table]:
+    """Return the table of each set of worded data and split."""
+    return list(map(text_table, group_rows(rows, "dataset", "split")))
 
 
 def judge_text(rows: Sequence[Row]) -> str:
     """Say by what each kind of reader changes the calendar ridge's error, with own news or not."""
-    by_arm = {arm: [row for row in rows if row["arm"] == arm] for arm in TEXT_TITLES}
+    by_arm = {arm: _pick(rows, arm=arm) for arm in TEXT_TITLES}
     hands = [arm for arm in by_arm if arm.startswith("hand-") and by_arm[arm]]
     best = min(hands, key=lambda arm: fmean(row["mae"] for row in by_arm[arm]), default=EVOLVED)
     names = {
@@ -676,7 +671,7 @@ def text_table(rows: Sequence[Row]) -> Table:
     foresight = " (perfect foresight: words made from the day that is forecast)"
 
     return _tabulate_arms(
-        [[row for row in rows if row["arm"] == arm] for arm in TEXT_TITLES],
+        [_pick(rows, arm=arm) for arm in TEXT_TITLES],
         {
             "Arm": lambda line: TEXT_TITLES[line[0]["arm"]],
             "Foresight": lambda line: "yes" if line[0]["foresight"] else "no",
@@ -697,21 +692,36 @@ def text_table(rows: Sequence[Row]) -> Table:
     )
 
 
+EVIDENCE: Mapping[str, tuple[Callable[[Sequence[Row]], list[Table]], str]] = {
+    "audit": (list_audit_tables, "audit-news DATASET"),
+    "specialists": (list_specialist_tables, "experiment specialists"),
+    "text": (list_text_tables, "experiment text NAME"),
+}
+"""Tables of each kind of rows, and the command that makes the rows."""
+
+
+def format_evidence(kind: str, rows: Sequence[Row]) -> str:
+    """Return tables as Markdown, each below its verdict, or the command that makes their rows."""
+    list_tables, command = EVIDENCE[kind]
+    text = "\n\n".join(table.to_titled_markdown() for table in list_tables(rows))
+    return text or f"*No rows yet: `compevo paper {command}` makes them.*"
+
+
 def format_worth(specialists: Sequence[Row], text: Sequence[Row], audit: Sequence[Row]) -> str:
     """Return what news adds as a short Markdown table: planted, captions, real headlines."""
-    planted = [row for row in specialists if (row["world"], row["agents"]) == ("niches-wide", 5)]
+    planted = _pick(specialists, world="niches-wide", agents=5, effect=2.0)
     lines: list[tuple[str, ...]] = []
     for arm in (EVOLVED, "independent", "generalist"):
-        if rows := _select(planted, 2.0, arm):
+        if rows := _pick(planted, arm=arm):
             title = f"Planted news, {_WORLD_TITLES['niches-wide']} act"
             recovered = f"{format_percent(_mean(rows, 'recovered'))} of its cost recovered"
             share = _format_with_spread("effect_r2", rows)
             lines.append((title, SPECIALIST_TITLES[arm], share, recovered))
 
-    if captions := [row for row in text if row["foresight"] and row["arm"] == EVOLVED]:
+    if captions := _pick(text, foresight=True, arm=EVOLVED):
         title = "Captions of the day's own weather (perfect foresight)"
         lines.append((title, ARM_TITLES[EVOLVED], MISSING, _format_share(captions)))
-    for rows in list_audits([r for r in audit if (r["source"], r["split"]) == ("run", "test")]):
+    for rows in list_audits(_pick(audit, source="run", split="test")):
         news = _group_rows(rows)[ALL, ALL]
         title = f"Real headlines: {scope_name(rows[0]['dataset'], rows[0]['subset'])}"
         lines.append((title, _READERS["run"], MISSING, _judge(news[NONE], news[SWAPPED])))
@@ -753,27 +763,20 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
     dose = [
         Line(
             effects,
-            [_mean(_select(rows, effect, arm), "slope") for effect in effects],
+            [_mean(_pick(rows, effect=effect, arm=arm), "slope") for effect in effects],
             {"label": ARM_TITLES[arm], "marker": "o", "markersize": 3.5} | style,
         )
         for arm, style in _STYLES.items()
     ]
 
-    of_dataset = [
-        row
-        for row in rounds
-        if (row["dataset"], row["world"], row["arm"]) == (dataset, world, EVOLVED)
-    ]
+    of_dataset = _pick(rounds, dataset=dataset, world=world, arm=EVOLVED)
     numbers = sorted({row["rewriting"] for row in of_dataset})
     colours = (MUTED, GOLD, GREEN, ACCENT, PURPLE)
 
     named = [
         Line(
             numbers,
-            [
-                _mean([r for r in of_dataset if r["effect"] == effect and r["rewriting"] == n], key)
-                for n in numbers
-            ],
+            [_mean(_pick(of_dataset, effect=effect, rewriting=n), key) for n in numbers],
             {"label": f"{key}, effect {effect:g}", "color": colour} | style,
         )
         for effect, colour in zip(sorted({r["effect"] for r in of_dataset}), colours, strict=False)
@@ -802,10 +805,6 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
         ),
     ]
     return Picture(plots, caption=f"{_name_world(rows[0])}: worlds with planted news")
-
-
-def _select(rows: Sequence[Row], effect: float, arm: str) -> list[Row]:
-    return [row for row in rows if row["effect"] == effect and row["arm"] == arm]
 
 
 def _mean(rows: Sequence[Row], key: str) -> float | None:

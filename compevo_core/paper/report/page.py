@@ -17,17 +17,14 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader
 
 from compevo_core.paper.report import summaries
 from compevo_core.paper.report.evidence_tables import (
-    audit_table,
     control_table,
-    list_audits,
+    list_audit_tables,
     list_controls,
-    list_searches,
+    list_search_tables,
     list_specialist_tables,
-    list_texts,
-    search_table,
+    list_text_tables,
     show_control,
     summarize_evidence,
-    text_table,
 )
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.mechanism import list_groups
@@ -180,18 +177,18 @@ def _list_learnt(inputs: ReportInputs) -> Iterator[Section]:
 
 def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
     """Yield the sections on what news tells, each with verdicts."""
-    worlds, words = list_controls(inputs.control), list_texts(inputs.text)
-    controls = [(control_table(rows), show_control(rows, inputs.control_rounds)) for rows in worlds]
-    searches = [search_table(rows) for rows in list_searches(inputs.control)]
-    texts = [text_table(rows) for rows in words]
-    specialists = list_specialist_tables(inputs.specialists)
-    if controls or searches or specialists or texts:
-        finding = summarize_evidence(worlds, words)
-        view = {"controls": controls, "searches": searches + specialists, "texts": texts}
+    controls = [
+        (control_table(rows), show_control(rows, inputs.control_rounds))
+        for rows in list_controls(inputs.control)
+    ]
+    searches = list_search_tables(inputs.control) + list_specialist_tables(inputs.specialists)
+    texts = list_text_tables(inputs.text)
+    if controls or searches or texts:
+        finding = summarize_evidence(inputs.control, inputs.text)
+        view = {"controls": controls, "searches": searches, "texts": texts}
         yield _fold("evidence", "Does search find evidence?", finding, **view)
 
-    audits = [audit_table(rows) for rows in list_audits(inputs.audit)]
-    if audits:
+    if audits := list_audit_tables(inputs.audit):
         yield _fold("news", "Does news help?", summaries.join_verdicts(audits), audits=audits)
 
 

@@ -9,17 +9,15 @@ import pytest
 
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, SPECIALISTS_SCHEMA
 from compevo_core.paper.report.evidence_tables import (
-    NO_ROWS,
     Gain,
     control_table,
     format_control,
-    format_specialists,
-    format_text,
+    format_evidence,
     judge_control,
     judge_question,
     judge_text,
     list_specialist_tables,
-    list_texts,
+    list_text_tables,
     search_table,
     show_control,
     summarize_evidence,
@@ -179,18 +177,18 @@ def test_worlds_of_several_kinds_are_counted_by_the_side_of_their_interval():
 
 
 def test_no_rows_of_specialists_name_the_command_and_one_arm_alone_answers_nothing():
-    assert "compevo paper experiment specialists" in format_specialists([])
+    assert "compevo paper experiment specialists" in format_evidence("specialists", [])
     rows = _make_specialists("plain", 2.0, 1, evolved=0.9, independent=0.8)
     page = render_undrawn(make_inputs(specialists=rows))
     assert "what agents that are read together add" in page and "No two seeds" in page
-    text = format_specialists(rows)
+    text = format_evidence("specialists", rows)
     assert text.count("No two seeds of a world yet.") == 1 and "contribution | 0.90 |" in text
 
 
 def test_documents_get_verdict_table_and_pictures_or_the_command():
     text = format_control(_make_rows(), ROUNDS)
     assert text.count("data:image/svg+xml") == 2 and "| evolved logics |" in text
-    assert format_control([], []) == NO_ROWS
+    assert "experiment control" in format_control([], [])
 
 
 def _make_text_row(arm, mae, seed=None, **changes):
@@ -245,8 +243,8 @@ def test_the_verdict_names_the_best_of_the_logics_by_hand():
 
 def test_the_section_is_found_in_two_sentences_however_many_tables_it_has():
     other = [row | {"world": "home"} for row in _make_rows() if row["arm"] != "oracle-logics"]
-    chance = [row | {"interval_high": 0.1} for row in TEXT_ROWS]
-    found = summarize_evidence([_make_rows(), other], [TEXT_ROWS, chance, TEXT_ROWS[:1]])
+    chance = [row | {"dataset": "other", "interval_high": 0.1} for row in TEXT_ROWS]
+    found = summarize_evidence([*_make_rows(), *other], [*TEXT_ROWS, *chance])
     assert "85.7 % to 85.7 % of what logics that name the planted effect" in found
     assert "in 1 world(s)" in found and "in 1 of 2 sets of worded data" in found
     assert summarize_evidence([], []) == "No world and no words have all arms yet."
@@ -254,10 +252,11 @@ def test_the_section_is_found_in_two_sentences_however_many_tables_it_has():
 
 def test_every_data_set_has_its_table_and_foresight_stands_above_it():
     other = [row | {"dataset": "other", "foresight": False} for row in TEXT_ROWS[:3]]
-    assert [len(rows) for rows in list_texts([*TEXT_ROWS, *other])] == [len(TEXT_ROWS), 3]
-    first, second = format_text([*TEXT_ROWS, *other]).split("**Other")
+    tables = list_text_tables([*TEXT_ROWS, *other])
+    assert [len(table.rows) for table in tables] == [8, 3]
+    first, second = format_evidence("text", [*TEXT_ROWS, *other]).split("**Other")
     assert "foresight:" in first and "foresight:" not in second
-    assert "compevo paper experiment text" in format_text([])
+    assert "compevo paper experiment text" in format_evidence("text", [])
 
 
 SCOPE = ("electricity", "n2f-test-100")
