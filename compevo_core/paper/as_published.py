@@ -21,7 +21,7 @@ Shapes: I agents, B windows, H horizon, D hidden.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -44,11 +44,12 @@ from compevo_core.data.view import NO_BOUNDS, Window, WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import NonFiniteLoss
 from compevo_core.evaluation.leakage import raise_if_later_news
-from compevo_core.lm.backbone import PACKAGED, load_backbone
+from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import Encoder, load_encoder
 from compevo_core.lora import Backbone, Population, PromptGroup, SamplingSettings
 from compevo_core.paper.agent_systems import fit_sealed
 from compevo_core.paper.changes import CHANGES
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.method import FitInputs
 from compevo_core.paper.news2forecast import describe_fit, shuffle_forever
 from compevo_core.paper.news_changes import lend_news
@@ -60,46 +61,6 @@ THRESHOLD = 0.3
 FIRST_LOGIC = "Choose news about weather, the economy and events that move electricity demand."
 """What all agents start with: they are set apart by what is sampled."""
 
-SETTINGS: dict[str, Any] = {
-    "backbone.name_or_path": PACKAGED,
-    "backbone.dtype": "mixed",
-    "backbone.context_length": 2048,
-    "population.agents": 3,
-    "forecast.prior": "none",
-    "forecast.layers": 4,
-    "forecast.logic_in_prompt": False,
-    "news.top_k": 6,
-    "news.title_characters": 72,
-    "evolution.update": "simplified",
-    "evolution.temperature": 0.8,
-    "evolution.every": 8,
-    "grpo.enabled": False,
-    "objective.lambda_div": 0.0,
-    "objective.lambda_prune": 1e-4,
-    "optim.forecast_lr": 1.5e-4,
-    "optim.weight_decay": 0.01,
-    "run.fixed_logics": 0,
-}
-"""What differs from the defaults of a run. Terms that move no weight are off; the code weighs its
-pruning by 0.01 twice."""
-
-
-SHARED = (
-    *("backbone.name_or_path", "backbone.dtype", "backbone.context_length", "population.agents"),
-    *("forecast.prior", "forecast.layers", "news.top_k", "news.title_characters"),
-    *("evolution.every", "optim.forecast_lr", "run.fixed_logics"),
-)
-"""Settings that the method as written shares with the code; the paper has all others."""
-
-SCALED = {
-    "optim.policy_lr": 1e-3,
-    "optim.fusion_lr": 1e-2,
-    "grpo.group_size": 4,
-    "run.validation_windows": 24,
-}
-"""Rates of the preset ``full``, as with smaller ones a few rewritings move no policy; a group and
-validation windows that a processor can pay for."""
-
 
 def configure_method(name: str, inputs: FitInputs) -> RunConfig:
     """Return the settings of the code, or the paper's at its size; plain: without the four parts.
@@ -107,13 +68,13 @@ def configure_method(name: str, inputs: FitInputs) -> RunConfig:
     The first updates are a supervised stage: before it all logics forecast and earn the same.
     """
     if name.startswith("as-published"):
-        return RunConfig().with_overrides({**SETTINGS, "run.seed": inputs.seed})
-    settings = {setting: SETTINGS[setting] for setting in SHARED}
+        settings = read_declared("settings")["as-published"]
+        return RunConfig().with_overrides({**settings, "run.seed": inputs.seed})
+    settings = read_declared("settings")["as-written"]
     supervised = min(settings["evolution.every"], inputs.budget.rounds - 1)
     config = RunConfig().with_overrides(
         {
             **settings,
-            **SCALED,
             "run.seed": inputs.seed,
             "run.supervised_rounds": supervised,
             "run.rounds": inputs.budget.rounds - supervised,

@@ -9,7 +9,7 @@ and is then given none would only show that it misses what it was used to.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
@@ -20,6 +20,7 @@ from compevo_core.data.context import PAST_MEAN
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.news_changes import NEWS_CHANGES, OWN, SWAPPED, Relevance, change_news
 
 Kind = Literal["variant", "control", "system", "sweep", "news", "weather"]
@@ -69,24 +70,19 @@ class NamedChange:
         return self.configure(config) == config
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A list of named changes, one of which is the reference that the others are paired with."""
 
+    name: str  # its name on the command line
     title: str  # what is varied, for readers
     # The change that the others are paired with, ``name=value`` but in the ablation
     reference: str
     changes: tuple[NamedChange, ...]  # the changes, in order
-    _: KW_ONLY
     # Whether each change is trained; otherwise it is applied to finished runs of the full method
     trains: bool = True
     scores_later: bool = False  # whether the days after the test split are scored as well
     split: Literal["test", "val"] = "test"  # whose windows are scored
-
-    @property
-    def name(self) -> str:
-        """Its name on the command line."""
-        return ABLATION if self.reference == FULL_METHOD else self.reference.partition("=")[0]
 
     @property
     def names(self) -> list[str]:
@@ -124,6 +120,8 @@ ABLATION = "ablation"
 PARTS = "parts"
 PREFIX = "experiment-"
 """What ``experiment`` begins with in rows of all experiments but the ablation."""
+
+_DECLARED = ("title", "reference", "trains", "scores_later", "split")
 
 
 def _give_all_trials(config: RunConfig) -> Settings:
@@ -214,120 +212,46 @@ def _list_ablation() -> Iterator[NamedChange]:
             yield NamedChange(name=name, kind="system", settings=settings, adapt=adapt.get(name))
 
 
-def _sweep(
-    name: str, setting: str, *values: float | str, needs: Settings | None = None
-) -> tuple[NamedChange, ...]:
-    """Return one change for each value of a setting, named ``name=value`` as its rows are.
+def _list_changes(name: str, declared: Settings) -> Iterator[NamedChange]:
+    """Yield the changes of an experiment, named ``name=value`` as their rows are."""
+    # All have the settings that a swept one needs, without which no value acts.
+    for value in declared.get("values", ()):
+        text = value if isinstance(value, str) else format(value, "g")
+        settings = {**declared.get("needs", {}), declared["setting"]: value}
+        yield NamedChange(name=f"{name}={text}", kind="sweep", settings=settings)
+    for text, settings in declared.get("changes", {}).items():
+        yield NamedChange(name=f"{name}={text}", kind="sweep", settings=settings)
 
-    All have the settings that it ``needs``, without which no value acts.
-    """
-    return tuple(
-        NamedChange(
-            name=f"{name}={value if isinstance(value, str) else format(value, 'g')}",
-            kind="sweep",
-            settings={**(needs or {}), setting: value},
-        )
-        for value in values
-    )
-
-
-# Chance has no policy to train.
-_POLICIES: Settings = {
-    "grpo.enabled": True,
-    "evolution.flat_share": 0.0,
-    "evolution.cross_share": 0.0,
-}
-
-# The printed weights, and what the preset ``default`` has in place of them
-_FOUR_PARTS: Mapping[str, Settings] = {
-    "all": {
-        **_POLICIES,
-        "evolution.update": "three-stage",
-        "objective.lambda_div": 0.1,
-        "objective.lambda_prune": 0.01,
-    },
-    "none": {
-        "evolution.update": "simplified",
-        "grpo.enabled": False,
-        "objective.lambda_div": 0.0,
-        "objective.lambda_prune": 0.0,
-    },
-}
-
-
-def _list_experiments() -> Iterator[Experiment]:
-    yield Experiment("Architecture and controls", FULL_METHOD, tuple(_list_ablation()))
-    # At weight 0 a logic is carried on by its reward alone.
-    weights = (0.0, 0.1, 0.5, 1.0, 5.0)
-    changes = _sweep("lambda-pg", "objective.lambda_pg", *weights, needs=_POLICIES)
-    yield Experiment("Weight of the policy term", "lambda-pg=0.5", changes)
-    # The paper's figure has no printed numbers.
-    changes = _sweep("lambda-div", "objective.lambda_div", 0.0, 0.01, 0.1, 0.5, 1.0)
-    yield Experiment("Weight of the diversity term", "lambda-div=0.1", changes)
-    # Rewards are negative: see decision 10-fitness for its sign.
-    changes = _sweep("lambda-prune", "objective.lambda_prune", 0.0, 0.001, 0.01, 0.1, 1.0)
-    yield Experiment("Weight of the pruning term", "lambda-prune=0.01", changes)
-    # The agents are those of the run: only their weights are computed anew.
-    changes = _sweep("tau", "selection.temperature", 0.1, 0.5, 1.0, 2.0, 5.0)
-    yield Experiment("Temperature of the weights", "tau=0.5", changes, trains=False)
-    # The paper says "moderate" and prints nothing.
-    changes = _sweep("beta", "selection.ema", 0.0, 0.5, 0.9, 0.98)
-    yield Experiment("Memory of the fitness", "beta=0.9", changes)
-    # The default preset samples at 3, because a grammar leaves few tokens.
-    changes = _sweep("t-gen", "evolution.temperature", 0.1, 0.7, 1.0, 1.5, 3.0)
-    yield Experiment("Temperature of sampled logics", "t-gen=0.7", changes)
-
-    # The paper has 2 to 10; one agent is the control of all of them.
-    changes = tuple(
-        NamedChange(
-            name=f"agents={n}",
-            kind="sweep",
-            settings={"population.agents": n},
-            adapt=partial(_repeat_members, n),
-        )
-        for n in range(1, 11)
-    )
-    yield Experiment("Number of agents", "agents=10", changes)
-    changes = tuple(
-        NamedChange(name=f"epochs={n}", kind="sweep", adapt=partial(_set_epochs, n))
-        for n in range(1, 6)
-    )
-    yield Experiment("Passes over the train windows", "epochs=3", changes)
-    # The judge's prompt stays, the task of the agents is worded otherwise.
-    changes = _sweep("instruction", "evolution.instruction", "original", "paraphrased")
-    title = "Wording of the logic-update instruction"
-    yield Experiment(title, "instruction=original", changes)
-
-    # What the paper lacks: no news at all, and news of another day.
-    changes = tuple(
-        NamedChange(name=f"news={news}", kind="news", news=news) for news in NEWS_CHANGES
-    )
-    yield Experiment("News perturbed at inference", "news=own", changes, trains=False)
-    changes = (
-        *(
-            NamedChange(name=f"weather={weather}", kind="weather", weather=weather)
-            for weather in WEATHER_CHANGES
-        ),
-        NamedChange(name="members=published", kind="weather", adapt=_keep_error_models),
+    if name == ABLATION:
+        yield from _list_ablation()
+    elif name == "agents":
+        for n in range(1, 11):
+            settings, adapt = {"population.agents": n}, partial(_repeat_members, n)
+            yield NamedChange(name=f"agents={n}", kind="sweep", settings=settings, adapt=adapt)
+    elif name == "epochs":
+        for n in range(1, 6):
+            yield NamedChange(name=f"epochs={n}", kind="sweep", adapt=partial(_set_epochs, n))
+    elif name == "news":
+        # What the paper lacks: no news at all, and news of another day.
+        for news in NEWS_CHANGES:
+            yield NamedChange(name=f"news={news}", kind="news", news=news)
+    elif name == "weather":
+        for weather in WEATHER_CHANGES:
+            yield NamedChange(name=f"weather={weather}", kind="weather", weather=weather)
+        yield NamedChange(name="members=published", kind="weather", adapt=_keep_error_models)
         # The weights that the rule begins with, whatever becomes known.
-        NamedChange(name="weights=fixed", kind="weather", settings={"selection.rule": "equal"}),
+        fixed = {"selection.rule": "equal"}
+        yield NamedChange(name="weights=fixed", kind="weather", settings=fixed)
+
+
+EXPERIMENTS = {
+    name: Experiment(
+        name=name,
+        changes=tuple(_list_changes(name, declared)),
+        **{field: declared[field] for field in _DECLARED if field in declared},
     )
-    title = "Weather, and members that know it (a second look at this test)"
-    yield Experiment(title, "weather=own", changes, scores_later=True)
-    # The paper varies the model; here the packaged one is read after fewer layers.
-    changes = _sweep("layers", "forecast.layers", 4, 8, 16, 30)
-    title = "Layers of the backbone that a forecast passes through"
-    yield Experiment(title, "layers=30", changes)
-
-    # They may come back into a preset, so that the test split must not judge them.
-    changes = tuple(
-        NamedChange(name=f"parts={name}", kind="sweep", settings=settings)
-        for name, settings in _FOUR_PARTS.items()
-    )
-    yield Experiment("Four parts of the method at once", "parts=all", changes, split="val")
-
-
-EXPERIMENTS = {experiment.name: experiment for experiment in _list_experiments()}
+    for name, declared in read_declared("experiments").items()
+}
 """Every experiment by name."""
 
 CHANGES: dict[str, NamedChange] = {

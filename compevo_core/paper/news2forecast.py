@@ -55,10 +55,11 @@ from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.evaluation.result_rows import hash_without_seed
 from compevo_core.lm import encoder as encoders
-from compevo_core.lm.backbone import PACKAGED, load_backbone
+from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import Encoder
 from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
 from compevo_core.lora import Backbone, Population, PromptGroup, SamplingSettings
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.method import FitInputs
 from compevo_core.runtime.seeding import derive_seed, use_seed
 
@@ -73,25 +74,7 @@ MISSED_ARTICLES = 2  # headlines of each of the worst days that the logic left o
 
 _TITLE_CHARACTERS = 120
 
-
-SETTINGS = {
-    "backbone.name_or_path": PACKAGED,
-    "backbone.dtype": "mixed",
-    "backbone.context_length": 1024,
-    "population.agents": 1,
-    "population.exposed_peers": 0,
-    "population.rank": 8,
-    "population.alpha": 16.0,
-    "population.dropout": 0.0,
-    "forecast.decoder": "text",
-    "forecast.prior": "none",
-    "news.top_k": 3,
-    "evolution.form": "slots",
-    "evolution.temperature": 3.0,
-    "run.micro_batch_size": 16,
-}
-"""What differs from the defaults of a run. Rank and scale are the published ones; a few dozen
-updates need no dropout, whose draws take a sixth of the time on a processor."""
+SETTINGS = read_declared("settings")[NAME]
 
 
 def configure_method(_: str, inputs: FitInputs) -> RunConfig:

@@ -74,10 +74,12 @@ RESEARCH_CODE = (
     *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
     *("compevo_core/evaluation", "compevo_core/lm", "compevo_core/lora"),
     *("compevo_core/paper", "compevo_core/training"),
+    *("compevo_core/paper/arms.toml", "compevo_core/paper/budgets.toml"),
+    *("compevo_core/paper/experiments.toml", "compevo_core/paper/settings.toml"),
 )
 LUD_CODE = (
     *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
-    "compevo_core/lm/encoder.py",
+    *("compevo_core/paper/judge_prompt.toml", "compevo_core/lm/encoder.py"),
 )
 
 ZERO_SHOT = "zero-shot"

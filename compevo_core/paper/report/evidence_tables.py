@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from scipy import stats
 
-from compevo_core.paper.context_is_key import BOTH, NUMBERS, PUBLISHED, READER, SOURCES
+from compevo_core.paper.context_is_key import BOTH, NUMBERS, READER, SOURCES
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.news_audit import ALL, ANY, DECLARED, EFFECTS, MOST, MOVED, POWER, REST
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
 from compevo_core.paper.planted_news import AFTER_TRAINING, BEST_AGENT, EVOLVED, PRIOR
 from compevo_core.paper.report.inputs import TrainingRun
+from compevo_core.paper.report.published import CONTEXT, find_published, list_subjects
 from compevo_core.report.figures import (
     ACCENT,
     GOLD,
@@ -231,76 +233,16 @@ def list_read_topics(rows: Sequence[Row], agent: int) -> str:
 
 #: Planted news and worded data: what each arm reads, and what it recovers.
 
-ARM_TITLES = {
-    PRIOR: "calendar ridge alone",
-    "no-news": "evolved logics, no news",
-    "swapped-news": "evolved logics, news of another day",
-    "seed-logics": "seed logics kept",
-    EVOLVED: "evolved logics",
-    BEST_AGENT: "evolved logics, the agent of most weight",
-    "no-place": "evolved logics that cannot select a place",
-    "oracle-logics": "logics that name the acting topics",
-    "all-articles": "mean of all articles, no choice",
-}
+_DECLARED = read_declared("arms")
+ARM_TITLES, SPECIALIST_TITLES, TEXT_TITLES, _WORLD_TITLES, QUESTIONS = (
+    _DECLARED[kind] for kind in ("reading", "specialists", "text", "worlds", "questions")
+)
+SEARCH_TITLES = {arm: declared["title"] for arm, declared in _DECLARED["search"].items()}
 FLAT, POLICY = "flat", "policy"
-SEARCH_TITLES = {
-    FLAT: "flat draws",
-    "crossed": "draws, half of them crossed with peers",
-    "crossed-alone": "draws, half of them crossed, without peers",
-    POLICY: "the agents' policies",
-    "half-crossed": "half by policy, half crossed with peers",
-    "no-grpo": "policies, without GRPO",
-    "no-unread": "policies, without unread titles",
-    "no-peers": "policies, without peers or fusion",
-    "no-fusion": "policies, without fusion",
-    "diversity": "policies, with the printed weight of diversity",
-    "no-pruning": "policies, without pruning",
-}
-_PARTS = ("no-grpo", "no-unread", "no-peers", "no-fusion", "diversity", "no-pruning")
-"""Arms that differ from the policies by one part of the paper's method."""
-SPECIALIST_TITLES = {
-    "seed-logics": ARM_TITLES["seed-logics"],
-    "2A-articles": "one agent: articles for all without choice",
-    "all-articles-mean": "one agent: mean of all articles",
-    "generalist": "generalist: one agent, sum of all articles",
-    "one-agent": "one agent: all trials",
-    "independent": "independent agents",
-    "crossed": "independent agents, crossed with peers",
-    "credit-alone": "crossed, paid by contribution",
-    "joint-alone": "crossed, fitted together",
-    EVOLVED: "specialists: fitted together, paid by contribution",
-    "generalist-and-specialists": "generalist and specialists",
-    "oracle-joint": "logics that share out the acting topics",
-    "no-news": "specialists, no news",
-    "swapped-news": "specialists, news of another day",
-    "policy": "policies: specialists whose logics GRPO trains",
-    "seed-logics-adapters": "seed logics with adapters",
-    "one-agent-adapters": "one agent with adapters: all trials",
-    "evolved-adapters": "specialists with adapters",
-}
-QUESTIONS = {
-    "Do peers and credit make agents read more than independent search?": (EVOLVED, "independent"),
-    "Do they read more than one agent with all trials?": (EVOLVED, "one-agent"),
-    "Do they read more than one that reads everything?": (EVOLVED, "generalist"),
-    "Do they add to one that reads everything?": ("generalist-and-specialists", "generalist"),
-    "Do policies find more than draws?": ("policy", EVOLVED),
-    "Do adapters read more than ridges alone?": ("evolved-adapters", EVOLVED),
-    "With adapters, more than one agent?": ("evolved-adapters", "one-agent-adapters"),
-}
-"""What the experiment on specialists asks, and which arms answer: the first less the second."""
 CONTEXT_TITLES = {
     NUMBERS: "ours, numbers alone",
     READER: "ours, written by {model}",
     BOTH: "ours, half numbers alone, half {model}",
-}
-_WORLD_TITLES = {
-    "plain": "ten topics",
-    "regional": "only the home region's news acts",
-    "many-topics": "a hundred topics",
-    "events": "events, told in articles of three lengths",
-    "niches": "eight of forty topics",
-    "niches-wide": "eight of a hundred topics",
-    "niches-regional": "another topic in each region",
 }
 _STYLES: dict[str, Style] = {
     "seed-logics": {"color": GOLD},
@@ -308,22 +250,6 @@ _STYLES: dict[str, Style] = {
     "oracle-logics": {"color": GREEN, "linestyle": (0, (4, 2))},
     "all-articles": {"color": PURPLE, "linestyle": (0, (1.2, 1.2))},
     "swapped-news": {"color": RED},
-}
-TEXT_TITLES = {
-    "persistence": "persistence",
-    PRIOR: ARM_TITLES[PRIOR],
-    "ridge-words": "ridge by part of the day, without numbers",
-    "ridge-numbers": "ridge on the numbers in the text alone",
-    "ridge": "ridge by part of the day and number",
-    "ridge-swapped": "the same, articles of another day",
-    "no-news": ARM_TITLES["no-news"],
-    "swapped-news": ARM_TITLES["swapped-news"],
-    "seed-logics": ARM_TITLES["seed-logics"],
-    "hand-sky": "logics about temperature and clouds, written by hand",
-    "hand-temperature": "logics about temperature, written by hand",
-    BEST_AGENT: ARM_TITLES[BEST_AGENT],
-    EVOLVED: ARM_TITLES[EVOLVED],
-    "all-articles": ARM_TITLES["all-articles"],
 }
 
 
@@ -455,7 +381,7 @@ def search_table(rows: Sequence[Row]) -> Table:
 
     def compare(reference: str, line: Sequence[Row]) -> str:
         first = line[0]
-        is_compared = first["arm"] in _PARTS or reference == FLAT
+        is_compared = "is_part" in _DECLARED["search"][first["arm"]] or reference == FLAT
         if first["arm"] == reference or not is_compared:
             return MISSING
         others = _pick(rows, world=first["world"], effect=first["effect"], arm=reference)
@@ -736,8 +662,9 @@ def format_context(rows: Sequence[Row]) -> str:
 
     titles = [title.capitalize() for title in SOURCES.values()]
     lines: list[tuple[float, list[str]]] = [
-        (score, [name, f"{score:.3f}", *([""] * (len(titles) - 1))])
-        for name, score in PUBLISHED.items()
+        (figure.value, [name, figure.text, *([""] * (len(titles) - 1))])
+        for name in list_subjects(CONTEXT)
+        if (figure := find_published(CONTEXT, "all", name, "rcrps"))
     ]
 
     for line in group_rows(rows, "arm", "model"):
