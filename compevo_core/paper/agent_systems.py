@@ -21,7 +21,8 @@ from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import hash_without_seed
 from compevo_core.lm.model_sources import SIZES, Architecture, load_architecture
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.method import Budget, FitInputs, TrainingPlan
+from compevo_core.paper.declared import Budget
+from compevo_core.paper.method import FitInputs, TrainingPlan
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster

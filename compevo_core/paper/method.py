@@ -1,9 +1,9 @@
-"""The contract of a method of the comparison, and the named budgets that a fit may spend.
+"""The contract of a method of the comparison.
 
-What belongs here: what a fit is given, what is known of a method before it is fitted, the budgets.
-What does not: which methods there are (``paper.method_table``). If a fitted method has ``facts``
-(``baselines.base``), its rows carry them; if it has ``count_answers()``, they carry the share of
-answers that could not be read. It is given no test window.
+What belongs here: what a fit is given, what is known of a method before it is fitted. What does
+not: which methods there are (``paper.method_table``), budgets (``paper.declared``). If a fitted
+method has ``facts`` (``baselines.base``), its rows carry them; if it has ``count_answers()``, they
+carry the share of answers that could not be read. It is given no test window.
 """
 
 from collections.abc import Callable
@@ -17,51 +17,13 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_core.paper.declared import read_declared
+from compevo_core.paper.declared import Budget
 from compevo_core.training.round_record import RoundRecord
 
 Family = Literal["numeric", "zero-shot", "news-aware", "agents"]
 
 CHEAP_SEEDS = 5
 LANGUAGE_MODEL_SEEDS = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """What a fit may spend."""
-
-    name: str  # what rows say
-    meaning: str  # the same in words, for tables
-    passes: int  # most passes over the train windows
-    patience: int  # passes without a better validation loss after which a fit ends
-    # Rates of which validation chooses one; a single one is used as it is
-    learning_rates: tuple[float, ...]
-    rounds: int  # updates of a language model with adapters
-    round_windows: int  # train windows of such an update
-    tuning_passes: int = 0  # passes that each rate is tried for, with seed 0
-    pass_windows: int | None = None  # most train windows of a pass, sampled anew; None: all
-    val_windows: int | None = None  # most validation windows that a pass is measured on; None: all
-    most_seeds: int | None = None  # seeds of a method that has more; None: its own number
-
-    def choose_seeds(self, seeds: int) -> range:
-        """Return the seeds of a method that has ``seeds`` of them in a full table."""
-        return range(min(seeds, self.most_seeds or seeds))
-
-
-BUDGETS = {
-    name: Budget(name=name, **budget | {"learning_rates": tuple(budget["learning_rates"])})
-    for name, budget in read_declared("budgets").items()
-}
-"""Every budget by its name."""
-
-STANDARD = BUDGETS["standard"]
-
-
-def find_budget(name: str) -> Budget:
-    """Return a budget; ConfigError if the name is unknown."""
-    if name not in BUDGETS:
-        raise ConfigError(f"no budget {name!r}; known: {', '.join(BUDGETS)}")
-    return BUDGETS[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

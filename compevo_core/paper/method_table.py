@@ -28,7 +28,8 @@ from compevo_core.evaluation.baseline_scores import (
     score_candidates,
 )
 from compevo_core.evaluation.scopes import Scope
-from compevo_core.paper.method import CHEAP_SEEDS, LANGUAGE_MODEL_SEEDS, Budget, FitInputs, Method
+from compevo_core.paper.declared import Budget
+from compevo_core.paper.method import CHEAP_SEEDS, LANGUAGE_MODEL_SEEDS, FitInputs, Method
 from compevo_core.paper.paper_windows import LastWeek, TrainLookUp
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ def _list_numeric() -> Iterator[Method]:
     for name in NETWORK_NAMES:
         yield numeric(
             name=name,
-            fit=partial(_call, "networks.forecaster", "fit_method", name),
+            fit=partial(_call, "text_networks", "fit_method", name),
             is_tuned=True,
             seeds=LANGUAGE_MODEL_SEEDS if name == "gpt4ts" else CHEAP_SEEDS,
         )

@@ -65,8 +65,7 @@ from compevo_core.lm import model_sources
 from compevo_core.lm.encoder import PACKAGED_ENCODER, Encoder
 from compevo_core.lora.backbone import Backbone
 from compevo_core.paper.method import FitInputs
-from compevo_core.paper.networks import forecaster
-from compevo_core.paper.networks.forecaster import NetworkBaseline, NetworkKind
+from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline, NetworkKind
 from compevo_core.paper.networks.gpt4ts import (
     GPT4TS,
     LAYERS,
@@ -410,13 +409,21 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
 
 
 def fit_method(name: str, inputs: FitInputs) -> NetworkBaseline:
-    """Fit GPT4MTS, its twin without news, or LTP-LLM on the packaged backbone."""
-    backbone = backbones.load_packaged()
+    """Fit one of these networks on the packaged backbone, or one of the table of networks."""
+    kind = None
     if name == "ltp-llm":
         # Seeds run in processes of their own; what one of them wrote is there for the others.
-        writer = PatternWriter(backbone, model_sources.DEFAULT_CACHE)
+        writer = PatternWriter(backbones.load_packaged(), model_sources.DEFAULT_CACHE)
         kind = make_ltp_llm(writer, encoders.load_encoder(PACKAGED_ENCODER))
-    else:
-        news = inputs.require_news(name)
-        kind = make_gpt4mts(news, backbone, reads_news=not name.endswith("-no-news"))
-    return forecaster.fit_method(name, inputs, kind)
+    elif name not in NETWORKS:
+        news, reads_news = inputs.require_news(name), not name.endswith("-no-news")
+        kind = make_gpt4mts(news, backbones.load_packaged(), reads_news=reads_news)
+    return NetworkBaseline.fit(
+        name,
+        inputs.train,
+        inputs.val,
+        seed=inputs.seed,
+        learning_rate=inputs.learning_rate,
+        budget=inputs.budget,
+        kind=kind,
+    )

@@ -38,9 +38,9 @@ from compevo_core.paper.changes import (
     find_experiment,
     list_changes,
 )
+from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
 from compevo_core.paper.lud import DEFAULT_PAIRS, measure_lud
 from compevo_core.paper.lud_judges import build_judges
-from compevo_core.paper.method import BUDGETS, STANDARD, find_budget
 from compevo_core.paper.method_table import METHODS, find_method
 from compevo_core.paper.news_audit import audit_run, write_audit
 from compevo_core.paper.worded_data import TEXTS

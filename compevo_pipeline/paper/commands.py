@@ -252,7 +252,7 @@ def benchmark(
     Rows go to benchmark-DATASET.csv, where they replace the rows of the same method, seed and
     budget: you can run a single method again.
     """
-    from compevo_core.paper.method import find_budget
+    from compevo_core.paper.declared import find_budget
     from compevo_core.paper.method_table import select_methods
     from compevo_core.paper.report.rows import read_result_file
     from compevo_pipeline.paper.benchmark_runs import BenchmarkData

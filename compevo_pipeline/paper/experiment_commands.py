@@ -338,7 +338,7 @@ def _show_progress() -> None:
 
 def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, int]:
     from compevo_core.paper.agent_systems import spend
-    from compevo_core.paper.method import find_budget
+    from compevo_core.paper.declared import find_budget
 
     budget = find_budget(name)
     if name == "standard":

@@ -35,7 +35,7 @@ from compevo_core.data.view import DEFAULT_STEPS, WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm import backbone
-from compevo_core.paper.method import STANDARD, Budget, FitInputs
+from compevo_core.paper.declared import STANDARD, Budget
 from compevo_core.paper.networks.frequency import FEDformer, FiLM
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.paper.networks.layers import (
@@ -213,19 +213,6 @@ class NetworkBaseline:
         return stack_rows(
             [self._scaler.unscale(row, view.entity) for row, view in zip(rows, views, strict=True)]
         )
-
-
-def fit_method(name: str, inputs: FitInputs, kind: NetworkKind | None = None) -> NetworkBaseline:
-    """Fit a network of the table, or one of another kind, within the budget of its inputs."""
-    return NetworkBaseline.fit(
-        name,
-        inputs.train,
-        inputs.val,
-        seed=inputs.seed,
-        learning_rate=inputs.learning_rate,
-        budget=inputs.budget,
-        kind=kind,
-    )
 
 
 def _prepare_windows(

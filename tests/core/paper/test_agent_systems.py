@@ -25,7 +25,8 @@ from compevo_core.paper.agent_systems import (
     list_trainable_parts,
 )
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.method import BUDGETS, STANDARD, FitInputs, TrainingPlan, find_budget
+from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
+from compevo_core.paper.method import FitInputs, TrainingPlan
 from compevo_core.paper.method_table import find_method
 from compevo_core.paper.report.rows import read_result_file
 from compevo_core.training.run_folder import RunFolder

@@ -20,14 +20,8 @@ from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
-from compevo_core.paper.method import (
-    BUDGETS,
-    LANGUAGE_MODEL_SEEDS,
-    STANDARD,
-    FitInputs,
-    Method,
-    find_budget,
-)
+from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
+from compevo_core.paper.method import LANGUAGE_MODEL_SEEDS, FitInputs, Method
 from compevo_core.paper.method_table import (
     METHODS,
     find_method,

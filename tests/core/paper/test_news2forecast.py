@@ -17,7 +17,8 @@ from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.model_sources import load_architecture
 from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
-from compevo_core.paper.method import STANDARD, FitInputs
+from compevo_core.paper.declared import STANDARD
+from compevo_core.paper.method import FitInputs
 from compevo_core.paper.networks.forecaster import NetworkBaseline
 from compevo_core.paper.networks.gpt4ts import GPT4TS
 from compevo_core.paper.networks.layers import count_trainable

@@ -13,7 +13,8 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm import backbone
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.paper.method import STANDARD, FitInputs
+from compevo_core.paper.declared import STANDARD
+from compevo_core.paper.method import FitInputs
 from compevo_core.paper.method_table import choose_learning_rate, find_method
 from compevo_core.paper.networks import forecaster
 from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline

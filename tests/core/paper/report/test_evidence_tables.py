@@ -8,7 +8,6 @@ from itertools import product
 
 import polars as pl
 import pytest
-from compevo_core.paper.report.plots import show_panel
 
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, SPECIALISTS_SCHEMA
 from compevo_core.paper.report.evidence_tables import (
@@ -38,6 +37,7 @@ from compevo_core.paper.report.mechanism import (
     topics_table,
 )
 from compevo_core.paper.report.paper_tables import show_curves
+from compevo_core.paper.report.result_tables import show_panel
 from compevo_core.paper.report.rows import collect_scores
 from compevo_core.paper.run_traces import TRACE_SCHEMA
 from compevo_core.report import figures
