@@ -290,21 +290,11 @@ def _title(inputs: ReportInputs, dataset: str, subset: str) -> str:
     return scope_name(dataset, subset, synthetic=is_synthetic(chosen))
 
 
-def build_main(inputs: ReportInputs) -> list[Table]:
-    """Return table 1 of the paper by data set, each with the tests against CompEvo."""
-    # What the paper lacks says how much of the gain any forecast with a calendar has.
-    macro = build_macro_table(inputs, MAIN, [*list_subjects(MAIN)[1:], *SIMPLE])
-    return [*_compare_methods(inputs, MAIN), macro]
+def compare_methods(inputs: ReportInputs, label: str) -> Iterator[Table]:
+    """Yield errors and tests of each test set; the first has the paper's beside it.
 
-
-def build_agents(inputs: ReportInputs) -> list[Table]:
-    """Return the comparison of agent systems, and how large each of them is."""
-    macro = build_macro_table(inputs, AGENTS, list_subjects(AGENTS)[1:])
-    return [*_compare_methods(inputs, AGENTS), macro, _parameter_table(inputs)]
-
-
-def _compare_methods(inputs: ReportInputs, label: str) -> Iterator[Table]:
-    """Yield the errors and the tests of each test set; the first has the paper's beside it."""
+    Then the mean over data sets, and of systems of agents how large each of them is.
+    """
     methods = list_subjects(label)
     for windows in (it for dataset in DATASETS for it in score_methods(inputs, label, dataset)):
         scores = windows.scores
@@ -322,6 +312,11 @@ def _compare_methods(inputs: ReportInputs, label: str) -> Iterator[Table]:
         )
         if len(present) > 1 and COMPEVO in scores:
             yield _rival_table(inputs, windows, present)
+
+    # What the paper lacks says how much of the gain any forecast with a calendar has.
+    yield build_macro_table(inputs, label, [*methods[1:], *(SIMPLE if label == MAIN else ())])
+    if label == AGENTS:
+        yield _parameter_table(inputs)
 
 
 def _describe_errors(
@@ -439,12 +434,24 @@ def _find_main(sets: Sequence[MethodScores]) -> MethodScores:
 def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -> Table:
     """Return by how much CompEvo lowers errors, averaged over the four data sets (paper 5.2)."""
     by_dataset = {it: _find_main(score_methods(inputs, label, it)).scores for it in DATASETS}
+
+    def pair(dataset: str, rival: str, metric: str) -> tuple[float, float] | None:
+        scores = by_dataset[dataset]
+        if COMPEVO not in scores or rival not in scores or scores[rival].budget == UNFITTED:
+            return None
+        ours, other = scores[COMPEVO].mean.get(metric), scores[rival].mean.get(metric)
+        return None if ours is None or not other else (ours, other)
+
+    def pair_printed(dataset: str, rival: str, metric: str) -> tuple[float, float] | None:
+        ours, other = (find_published(label, dataset, it, metric) for it in (COMPEVO, rival))
+        return (ours.value, other.value) if ours and other else None
+
     rows = []
     for rival in rivals:
-        measured = [
-            [_pair_own(scores, rival, key) for scores in by_dataset.values()] for key in REDUCED
-        ]
-        printed = [[_pair_printed(label, it, rival, key) for it in DATASETS] for key in REDUCED]
+        measured, printed = (
+            [[find_pair(it, rival, key) for it in DATASETS] for key in REDUCED]
+            for find_pair in (pair, pair_printed)
+        )
         means = [
             macro_reduction(pairs) for both in zip(measured, printed, strict=True) for pairs in both
         ]
@@ -470,18 +477,6 @@ def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -
             "seeds differ by data set; the range shows where a mean hides that CompEvo is worse."
         ],
     )
-
-
-def _pair_own(scores: Mapping[str, Score], rival: str, metric: str) -> tuple[float, float] | None:
-    if COMPEVO not in scores or rival not in scores or scores[rival].budget == UNFITTED:
-        return None
-    ours, other = scores[COMPEVO].mean.get(metric), scores[rival].mean.get(metric)
-    return None if ours is None or not other else (ours, other)
-
-
-def _pair_printed(label: str, dataset: str, rival: str, metric: str) -> tuple[float, float] | None:
-    ours, other = (find_published(label, dataset, name, metric) for name in (COMPEVO, rival))
-    return (ours.value, other.value) if ours and other else None
 
 
 def _parameter_table(inputs: ReportInputs) -> Table:

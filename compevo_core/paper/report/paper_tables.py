@@ -20,8 +20,7 @@ from compevo_core.paper.report.comparison import (
     NO_ROW,
     NOT_PRINTED,
     TableLine,
-    build_agents,
-    build_main,
+    compare_methods,
     describe_tests,
     error_table,
     find_line,
@@ -30,6 +29,7 @@ from compevo_core.paper.report.comparison import (
 )
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.published import (
+    AGENTS,
     BACKBONES,
     DATASETS,
     EFFICIENCY,
@@ -523,8 +523,8 @@ def format_short_sets(inputs: ReportInputs) -> str:
 
 
 PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = {
-    "main": ("Methods", build_main),
-    "agents": ("Agent systems", build_agents),
+    "main": ("Methods", lambda inputs: list(compare_methods(inputs, MAIN))),
+    "agents": ("Agent systems", lambda inputs: list(compare_methods(inputs, AGENTS))),
     "ablation": (
         "Ablation",
         lambda inputs: build_changes(
