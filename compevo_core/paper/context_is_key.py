@@ -28,6 +28,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError, SourceAbsent
 from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.model_sources import Transport, read_content
+from compevo_core.paper.declared import read_columns
 from compevo_core.runtime.files import hash_text, write_text
 from compevo_core.runtime.seeding import derive_seed
 
@@ -51,18 +52,7 @@ SOURCES = {
 }
 """What the text of a task speaks of: the benchmark's key of a source, and its name."""
 
-CONTEXT_SCHEMA: dict[str, pl.DataType] = {
-    "arm": pl.String(),
-    "model": pl.String(),  # "" for numbers alone
-    "source": pl.String(),  # of the text, see SOURCES
-    "seed": pl.Int64(),
-    "n_tasks": pl.Int64(),
-    "samples": pl.Int64(),
-    "unread": pl.Float64(),  # share of answers that held too few numbers
-    "score": pl.Float64(),  # RCRPS: 0 is best, a task counts at most 5
-    "data_hash": pl.String(),
-    "commit": pl.String(),
-}
+CONTEXT_SCHEMA = read_columns("context")
 
 PATHS = 25  # sampled paths of the numbers alone, as many as the published rows have
 

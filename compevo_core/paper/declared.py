@@ -1,14 +1,17 @@
-"""What the wing declares in TOML files beside its code: arms, settings, texts, sweeps, budgets.
+"""What the wing declares in TOML files: arms, columns, settings, texts, sweeps, budgets.
 
 What belongs here: reading such a file, and the budgets of a fit, which are nothing else. What does
 not: what is done with the others.
 """
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
+
+import polars as pl
 
 from compevo_core.errors import ConfigError
 
@@ -18,6 +21,20 @@ def read_declared(name: str) -> dict[str, Any]:
     """Return the content of one of the files, by its name without an ending."""
     file = resources.files("compevo_core.paper") / f"{name}.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+_TYPES: Mapping[str, pl.DataType] = {
+    "text": pl.String(),
+    "count": pl.Int64(),
+    "number": pl.Float64(),
+    "flag": pl.Boolean(),
+    "day": pl.Date(),
+}
+
+
+def read_columns(kind: str) -> dict[str, pl.DataType]:
+    """Return the columns of a kind of rows that the wing writes, with their types."""
+    return {name: _TYPES[text] for name, text in read_declared("columns")[kind].items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,8 +74,10 @@ RESEARCH_CODE = (
     *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
     *("compevo_core/evaluation", "compevo_core/lm", "compevo_core/lora"),
     *("compevo_core/paper", "compevo_core/training"),
-    *("compevo_core/paper/arms.toml", "compevo_core/paper/budgets.toml"),
-    *("compevo_core/paper/experiments.toml", "compevo_core/paper/settings.toml"),
+    *(
+        f"compevo_core/paper/{name}.toml"
+        for name in ("arms", "budgets", "columns", "experiments", "settings")
+    ),
 )
 LUD_CODE = (
     *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
