@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from compevo_core.evaluation.comparison import FEWEST_BLOCKS, USUAL_BLOCKS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scoring import COMPEVO
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.published import (
     AGENTS,
@@ -240,18 +241,7 @@ SIMPLE = (NAIVE, "calendar-ridge")
 RANDOM_WALK = ("exchange", "bitcoin")
 """Data sets on whose daily grid the naive forecast is a random walk."""
 
-PROTOCOL = {
-    "electricity": "317 of the 366 test windows that the paper's repository publishes. Its split "
-    "is random, so that most targets are inputs of train windows: *The paper and its code* has the "
-    "shares, and the same days by methods that know 2019 alone.",
-    "exchange": "The printed errors are far below the errors of a random walk 48 days ahead on the "
-    "same series, so the paper's protocol cannot be the one that it states "
-    "(decision 13-baselines).",
-    "bitcoin": "The printed errors are in scaled units, not in dollars: MAE over MAPE implies a "
-    "level near 0.06. The printed RMSE is 11 to 14 times the MAE; on the other data sets CompEvo's "
-    "RMSE is about twice its MAE at most, so one of the two seems to be printed with another power "
-    "of ten.",
-}
+NOTES = read_declared("notes")
 
 
 class MethodScores(NamedTuple):
@@ -337,8 +327,8 @@ def _describe_errors(
         *_list_thinned(inputs, dataset, missing),
     ]
     # Said beside each printed figure, not on a page of its own that nobody opens.
-    if label == MAIN and dataset in PROTOCOL:
-        notes.append(PROTOCOL[dataset])
+    if label == MAIN and dataset in NOTES["protocol"]:
+        notes.append(NOTES["protocol"][dataset])
     contradictions = list_contradictions(label, dataset)
     notes += [f"The paper contradicts itself: {sentence}" for sentence in contradictions]
 
@@ -494,8 +484,5 @@ def _parameter_table(inputs: ReportInputs) -> Table:
         list_subjects(AGENTS),
         {"Method": method_name, "Trainable weights": count, "Paper, Llama-3.1-8B": print_count},
         caption="Size of the agent systems",
-        notes=[
-            "Our counts come from the models built on the packaged backbone. `compevo paper "
-            "params` builds all of them on Llama-3.1-8B, and gives the paper's counts."
-        ],
+        notes=[NOTES["parameters"]],
     )

@@ -233,7 +233,7 @@ def list_read_topics(rows: Sequence[Row], agent: int) -> str:
 
 #: Planted news and worded data: what each arm reads, and what it recovers.
 
-_DECLARED = read_declared("arms")
+_DECLARED, _NOTES = read_declared("arms"), read_declared("notes")
 ARM_TITLES, SPECIALIST_TITLES, TEXT_TITLES, _WORLD_TITLES, QUESTIONS = (
     _DECLARED[kind] for kind in ("reading", "specialists", "text", "worlds", "questions")
 )
@@ -362,16 +362,7 @@ def control_table(rows: Sequence[Row]) -> Table:
         caption=f"{_name_world(rows[0])}: what is found of news whose worth is known",
         verdict=judge_control(rows),
         text_columns=(1,),
-        notes=(
-            "Effect: by how much one acting topic moves a day, in standard deviations of what a "
-            "calendar ridge misses. Recovered: share of what the effect costs the calendar ridge, "
-            "with the 95 % interval by days, its ends averaged over the seeds, and without what is "
-            "recovered without news (in rows older than effect_r2 with it). Slope: of what is "
-            "added to the calendar ridge on the effect, 1 where all of it is read, with the "
-            "standard deviation between seeds; effect_r2: share of its variance that is added. "
-            "Precision: share of the named topics that act. Recall: share of the acting topics "
-            "that an agent names.",
-        ),
+        notes=(_NOTES["control"],),
     )
 
 
@@ -408,11 +399,7 @@ def search_table(rows: Sequence[Row]) -> Table:
         POLICY,
         caption=f"{rows[0]['dataset'].capitalize()}: who writes logics, as many for each",
         text_columns=(0, 2),
-        notes=(
-            "Eight rewritings of eight logics an agent, scored and remembered alike, and read by "
-            "the ridge alone. Less flat draws, less the policies: the difference of the slopes of "
-            "equal seeds, with the 95 % interval of Student's t.",
-        ),
+        notes=(_NOTES["search"],),
     )
 
 
@@ -518,11 +505,7 @@ def answers_table(rows: Sequence[Row]) -> Table:
             f"{question} {judge_question([compare(question, world) for world in worlds])}"
             for question in questions
         ),
-        notes=(
-            "effect_r2: share of the variance of the planted effect that is added to the calendar "
-            "ridge, 1 at best. Columns hold by how much one arm's is above another's: differences "
-            "paired by seed, with the 95 % interval of Student's t.",
-        ),
+        notes=(_NOTES["answers"],),
     )
 
 

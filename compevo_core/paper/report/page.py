@@ -29,8 +29,8 @@ from compevo_core.paper.report.evidence_tables import (
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.mechanism import list_groups
 from compevo_core.paper.report.paper_tables import (
+    NOTES,
     PAPER_TABLES,
-    READING,
     build_paper_tables,
     show_curves,
 )
@@ -171,7 +171,7 @@ def _list_learnt(inputs: ReportInputs) -> Iterator[Section]:
             {"title": title, "tables": build_paper_tables(name, inputs)}
             for name, (title, _) in PAPER_TABLES.items()
         ]
-        view = {"groups": tables, "curves": show_curves(inputs), "reading": READING}
+        view = {"groups": tables, "curves": show_curves(inputs), "reading": NOTES["reading"]}
         yield _fold("paper", "Comparison with the paper", summaries.count_tables(tables), **view)
 
 

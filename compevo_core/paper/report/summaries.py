@@ -25,6 +25,7 @@ from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.forecast.explain import choose_decimals
 from compevo_core.paper.changes import ALL_TRIALS, FULL_METHOD
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.result_tables import HIGHLIGHTED_METHOD, name_records
 from compevo_core.paper.report.rows import (
@@ -70,28 +71,7 @@ RIVALS = (
     "mad-rl",
 )
 
-IMPROVES_ON_PRIOR = "CompEvo improves on its prior here."
-#: A lower error alone does not say whether other days would have given it.
-LOWER_THAN_PRIOR = (
-    "CompEvo's error is lower than its prior's here; without a comparison by window it is unknown "
-    "whether by more than chance."
-)
-WITHOUT_PRIOR = "Its agents start from no prior."
-#: The agents correct the forecast of the prior: without an improvement they have done nothing.
-NO_BETTER_THAN_PRIOR = (
-    "CompEvo does not improve on its prior here: its agents added no measurable value."
-)
-#: Where the paired test says that chance alone may have made the difference.
-NOT_SIGNIFICANT = (
-    "The difference to its prior is not significant here: it lies between {bounds} (95 %, "
-    "by blocks of days)."
-)
-TOO_FEW_DAYS = (
-    "The difference to its prior is not significant here: {n} block(s) of days are too few for a "
-    "test."
-)
-
-
+OF_PRIOR: Mapping[str, str] = read_declared("notes")["prior"]
 _VERDICT_COLOURS = {"better": GREEN, "worse": RED}
 
 
@@ -254,25 +234,25 @@ def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
     # Without its configuration the prior is unknown, and nothing is claimed about it.
     priors = [rival for rival in rivals if rival.is_prior]
     if prior == "none":
-        return f"{text}. {WITHOUT_PRIOR}"
+        return f"{text}. {OF_PRIOR['without']}"
     return f"{text}. {_judge_prior(priors, population['unit'])}" if priors else f"{text}."
 
 
 def _judge_prior(priors: Sequence[Rival], unit: str) -> str:
     """Return what the rows, and the paired test where there is one, say about the prior."""
     if not all(rival.is_beaten for rival in priors):
-        return NO_BETTER_THAN_PRIOR
+        return OF_PRIOR["no_better"]
     tests = [rival.test for rival in priors if rival.test]
     if len(tests) != 1:
-        return LOWER_THAN_PRIOR
+        return OF_PRIOR["lower"]
 
     (test,) = tests
     if test["interval_low"] is None:
-        return TOO_FEW_DAYS.format(n=test["n_blocks"])
+        return OF_PRIOR["too_few_days"].format(n=test["n_blocks"])
     if find_side(test) < 0:
-        return IMPROVES_ON_PRIOR
+        return OF_PRIOR["improves"]
     ends = (format_with_unit(test[f"interval_{end}"], unit) for end in ("low", "high"))
-    return NOT_SIGNIFICANT.format(bounds=" and ".join(ends))
+    return OF_PRIOR["not_significant"].format(bounds=" and ".join(ends))
 
 
 def count_verdicts(summaries: Sequence[ResultSummary]) -> str:
