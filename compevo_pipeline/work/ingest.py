@@ -421,12 +421,15 @@ class _Ingest:
 
     def _read_earlier(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Read the stored values of the days up to the last row of a frame."""
-        store = self.deployment.series_store()
-        if not frame.height or not store.count_rows(self.dataset):
-            return frame.clear()
+        if not frame.height:
+            return frame
         first, last = frame["start_utc"].min(), frame["start_utc"].max()
         is_near = pl.col("start_utc").is_between(pl.lit(first) - LEVEL_REACH, pl.lit(last))
-        return store.scan(self.dataset).filter(is_near).collect()
+        with contextlib.suppress(DataError):  # no series is stored yet
+            return self.deployment.series_store().read(
+                self.dataset, lambda rows: rows.filter(is_near)
+            )
+        return frame.clear()
 
     def _refuse_far(
         self, frames: Mapping[FrameKind, pl.DataFrame], others: Mapping[FrameKind, pl.DataFrame]
@@ -452,7 +455,8 @@ class _Ingest:
             entity = pl.col("series_id").str.split("/").list.last().alias("entity")
             parts = [others.get(FrameKind.SERIES)]
             with contextlib.suppress(DataError):  # no series is stored yet
-                parts.append(deployment.series_store().scan(dataset).filter(is_near).collect())
+                series = deployment.series_store()
+                parts.append(series.read(dataset, lambda rows: rows.filter(is_near)))
             parts = [
                 part.filter(is_target).with_columns(entity, pl.lit(PUBLISHED).alias("name"))
                 for part in parts

@@ -144,24 +144,23 @@ def _read_values(
     deployment: Deployment, declared: RegisteredDataset, today: date
 ) -> Iterator[pl.DataFrame]:
     """Yield the values of each group of series by day of the market's clock."""
-    try:
-        rows = deployment.series_store().scan(declared.name)
-    except DataError:
-        return  # nothing of it is stored yet
-
     # AEMO/TOTALDEMAND/NSW1 belongs to AEMO/TOTALDEMAND.
-    group = pl.col("series_id").str.replace("/[^/]*$", "")
-    by_day = rows.group_by(
-        group.alias("group"),
-        (pl.col("start_utc") + declared.spec.market_offset).dt.date().alias("day"),
-    ).agg(
+    group = pl.col("series_id").str.replace("/[^/]*$", "").alias("group")
+    day = (pl.col("start_utc") + declared.spec.market_offset).dt.date().alias("day")
+    counts = (
         pl.col("value").count().alias("stored"),
         pl.struct("series_id", "variable").n_unique().alias("series"),
         pl.col("source").str.starts_with("live:").any().alias("is_live"),
     )
+    try:
+        by_day = deployment.series_store().read(
+            declared.name, lambda rows: rows.group_by(group, day).agg(counts)
+        )
+    except DataError:
+        return  # nothing of it is stored yet
     per_day = max(1, _DAY // declared.spec.step)
 
-    for (name,), group_rows in by_day.collect().partition_by("group", as_dict=True).items():
+    for (name,), group_rows in by_day.partition_by("group", as_dict=True).items():
         days = _fill_days(group_rows, f"{declared.name}: {name}", today)
         if any(prefix.startswith(f"{name}/") for prefix in declared.rules.weekdays_only):
             days = days.filter(pl.col("day").dt.weekday() < _SATURDAY)

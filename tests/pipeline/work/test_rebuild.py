@@ -60,7 +60,7 @@ def assert_same(rows, before):
 
 
 LOSSES = {
-    "a series": lambda layout: next(layout.series.glob("*/*NSW1.parquet")).unlink(),
+    "a series": lambda layout: next(layout.series.glob("*/*NSW1-*.parquet")).unlink(),
     "the series": lambda layout: shutil.rmtree(layout.series / REPORTS.dataset),
     "the forecasts": lambda layout: shutil.rmtree(layout.tables / REPORTS.dataset),
 }
