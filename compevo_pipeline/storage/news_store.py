@@ -14,6 +14,7 @@ time-zone extension. No column is indexed: an index of ten million ids takes mos
 bits of a hash represent each id and each title, and a scan of them finds the few that are wanted.
 """
 
+import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +34,7 @@ from compevo_core.runtime.files import (
     StoreBusy,
     describe_storage_error,
     file_lock,
+    hash_text,
     is_known_of_disk,
     translate_storage_errors,
     write_atomically,
@@ -59,88 +61,6 @@ _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "memory_limit": MEMORY_LIMIT,
 }
-
-
-class DuckDBFile:
-    """One database file; safe to use from several threads and processes at a time."""
-
-    def __init__(self, path: Path, *, wait_seconds: float = WAIT_SECONDS) -> None:
-        """Use the file at ``path``, which the first writer makes; wait at most ``wait_seconds``."""
-        self.path = path
-        self._wait_seconds = wait_seconds
-
-    @contextmanager
-    def writer(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Open one transaction in a connection of its own; roll it back when the block raises.
-
-        Raises:
-            DataError: the file is not a database.
-            StorageError: the disk is full or failed; nothing of the block is stored.
-            StoreBusy: the file was not free in time.
-        """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-
-        # Our lock before DuckDB's: parallel runs wait here instead of failing there.
-        with self._locked(exclusive=True):
-            # A new file gets its name when it is whole: half a header could not be opened again.
-            if not self.path.exists():
-                with translate_storage_errors():
-                    write_atomically(self.path, _create)
-
-            with self._open(read_only=False) as connection:
-                connection.begin()
-                with ExitStack() as unless_whole:
-                    unless_whole.callback(connection.rollback)
-                    yield connection
-                    unless_whole.pop_all()
-                connection.commit()
-
-    @contextmanager
-    def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Open a read-only connection to the existing file."""
-        with self._locked(exclusive=False), self._open(read_only=True) as connection:
-            yield connection
-
-    @contextmanager
-    def _locked(self, *, exclusive: bool) -> Iterator[None]:
-        lock = self.path.with_name(f"{self.path.name}.lock")
-        with file_lock(lock, exclusive=exclusive, wait_seconds=self._wait_seconds):
-            yield
-
-    @contextmanager
-    def _open(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-        connection = self._connect(read_only=read_only)
-        try:
-            yield connection
-        except _OF_STORAGE as error:
-            raise describe_storage_error(error, str(self.path)) from error
-        finally:
-            connection.close()
-
-    def _connect(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-        """Open the file; retry while a foreign program holds DuckDB's own lock."""
-        deadline = time.monotonic() + self._wait_seconds
-        while True:
-            try:
-                return duckdb.connect(self.path, read_only=read_only, config=_OPTIONS)
-            except duckdb.Error as error:
-                # DuckDB has one class for a held lock, a damaged file and a full disk, and others
-                # for a log that it cannot replay.
-                if is_known_of_disk(error):
-                    raise describe_storage_error(error, str(self.path)) from error
-                if "lock" not in str(error).lower():
-                    raise DataError(
-                        f"{self.path} cannot be opened ({error}); "
-                        "restore it from a backup, or remove it and run `compevo rebuild news`"
-                    ) from error
-                if time.monotonic() >= deadline:
-                    holder = _HOLDER.search(str(error))
-                    named = f" (process {holder['id']}, {holder['program']})" if holder else ""
-                    raise StoreBusy(
-                        f"{self.path} is held by another program{named}; close it and retry"
-                    ) from error
-
-                time.sleep(_RETRY_SECONDS)
 
 
 def _create(path: Path) -> None:
@@ -230,22 +150,15 @@ WHERE CASE WHEN $publisher = '' THEN NOT starts_with(publisher, $own)
     ELSE publisher = $publisher END
 """
 
-_HASH_CONTENT = """
-SELECT
-    count(*) AS articles,
-    coalesce(sum(md5_number_lower(concat_ws(' ', id_key, epoch_us(available_at)))), 0) AS digest
-FROM news_articles WHERE $publisher = '' OR publisher = $publisher
-"""
-"""An article is replaced by a version that was available earlier, and by nothing else.
-
-A sum does not depend on the order of the rows, and takes no memory for them.
-"""
-
 _HASH_MONTHS = """
 SELECT
     strftime(available_at, '%Y-%m') AS month,
     CAST(sum(md5_number_lower(concat_ws(' ', id_key, epoch_us(available_at)))) AS VARCHAR) AS digest
-FROM news_articles WHERE $publisher = '' OR publisher = $publisher GROUP BY ALL
+FROM news_articles WHERE $publisher = '' OR publisher = $publisher GROUP BY ALL ORDER BY ALL
+"""
+"""An article is replaced by a version that was available earlier, and by nothing else.
+
+A sum does not depend on the order of the rows, and takes no memory for them.
 """
 
 _COUNT_DAYS = """
@@ -268,11 +181,6 @@ _READ_REPEATED_ARTICLES = """
 SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
 SEMI JOIN (SELECT id_key FROM news_articles GROUP BY id_key HAVING count(*) > 1) USING (id_key)
 ORDER BY available_at, article_id
-"""
-
-_COUNT_ARTICLES_BY_MONTH = """
-SELECT date_trunc('month', available_at) AS month, count(*) AS articles
-FROM news_articles GROUP BY ALL ORDER BY ALL
 """
 
 _READ_NEWEST_ARTICLES = """
@@ -299,7 +207,7 @@ class NewsStore:
     def __init__(self, path: Path, *, wait_seconds: float = WAIT_SECONDS) -> None:
         """Use the DuckDB file at ``path``, which the first write makes."""
         self.path = path
-        self._database = DuckDBFile(path, wait_seconds=wait_seconds)
+        self._wait_seconds = wait_seconds
 
     def create(self) -> None:
         """Make the store where there is none, so that windows are cut without news.
@@ -313,7 +221,8 @@ class NewsStore:
         """Add articles; of a stored one the version that was available earlier stays.
 
         Raises:
-            DataError: the frame breaks ``ARTICLE_SCHEMA`` or its rules.
+            DataError: the frame breaks ``ARTICLE_SCHEMA`` or its rules, or the file is no database.
+            StorageError: the disk is full or failed; nothing is stored.
             StoreBusy: the store was not free in time.
         """
         articles = validate_articles(frame).sort("available_at", "fetched_at", maintain_order=True)
@@ -323,7 +232,7 @@ class NewsStore:
             pl.col(_STAMPS).dt.replace_time_zone(None), title_key_expr().alias("title_text")
         )
 
-        with self._database.writer() as connection:
+        with self.writer() as connection:
             connection.execute(_CREATE_TABLE)
             connection.register("incoming", incoming)
             connection.execute(_FIND_KNOWN)
@@ -378,8 +287,7 @@ class NewsStore:
 
     def hash_content(self, publisher: str = "") -> str:
         """Return a text that changes when an article of the publisher (default: of any) does."""
-        counts = self._read(_HASH_CONTENT, {"publisher": publisher})
-        return " ".join(str(number) for number in counts.row(0))
+        return hash_text(json.dumps(self.hash_months(publisher)))
 
     def hash_months(self, publisher: str = "") -> dict[str, str]:
         """Return such a text for each month, like 2026-03, that articles became available in."""
@@ -396,13 +304,14 @@ class NewsStore:
     def read_named(self, ids: Iterable[str]) -> pl.DataFrame:
         """Read the articles of these ids, by availability; an id without an article is left out."""
         named = pl.DataFrame({"article_id": sorted(set(ids))}, schema={"article_id": pl.String()})
-        with self._reader() as connection:
+        with self.reader() as connection:
             connection.register("named", named)
             return _add_zone(connection.sql(_READ_NAMED_ARTICLES).pl())
 
     def count_by_month(self) -> pl.DataFrame:
         """Count the articles (``articles``) by the month that they became available in."""
-        return self._read(_COUNT_ARTICLES_BY_MONTH)
+        month = pl.col("day").dt.truncate("1mo").cast(pl.Datetime("us")).alias("month")
+        return self.count_days().group_by(month).agg(pl.col("articles").sum()).sort("month")
 
     def list_months(self) -> list[tuple[datetime, datetime]]:
         """Return the bounds of each month that articles became available in, the first one first.
@@ -417,23 +326,85 @@ class NewsStore:
         return _add_zone(self._read(_READ_NEWEST_ARTICLES, {"rows": rows}))
 
     def _read(self, query: str, values: Mapping[str, object] | None = None) -> pl.DataFrame:
-        with self._reader() as connection:
+        with self.reader() as connection:
             frame: pl.DataFrame = connection.sql(query, params=dict(values or {})).pl()
         return frame
 
     @contextmanager
-    def _reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Open a read-only connection to the existing file."""
         nothing_stored = f"no news is stored at {self.path}: read it with `compevo refresh`"
         if not self.path.exists():
             raise DataError(nothing_stored)
 
-        with self._database.reader() as connection:
+        with self._locked(exclusive=False), self._open(read_only=True) as connection:
             try:
                 connection.execute("SELECT 1 FROM news_articles LIMIT 0")
             except duckdb.CatalogException as error:
                 # The file exists without its table, when the first write did not end.
                 raise DataError(nothing_stored) from error
             yield connection
+
+    @contextmanager
+    def writer(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Open one transaction in a connection of its own; roll it back when the block raises."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+        # Our lock before DuckDB's: parallel runs wait here instead of failing there.
+        with self._locked(exclusive=True):
+            # A new file gets its name when it is whole: half a header could not be opened again.
+            if not self.path.exists():
+                with translate_storage_errors():
+                    write_atomically(self.path, _create)
+
+            with self._open(read_only=False) as connection:
+                connection.begin()
+                with ExitStack() as unless_whole:
+                    unless_whole.callback(connection.rollback)
+                    yield connection
+                    unless_whole.pop_all()
+                connection.commit()
+
+    @contextmanager
+    def _locked(self, *, exclusive: bool) -> Iterator[None]:
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        with file_lock(lock, exclusive=exclusive, wait_seconds=self._wait_seconds):
+            yield
+
+    @contextmanager
+    def _open(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+        connection = self._connect(read_only=read_only)
+        try:
+            yield connection
+        except _OF_STORAGE as error:
+            raise describe_storage_error(error, str(self.path)) from error
+        finally:
+            connection.close()
+
+    def _connect(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+        """Open the file; retry while a foreign program holds DuckDB's own lock."""
+        deadline = time.monotonic() + self._wait_seconds
+        while True:
+            try:
+                return duckdb.connect(self.path, read_only=read_only, config=_OPTIONS)
+            except duckdb.Error as error:
+                # DuckDB has one class for a held lock, a damaged file and a full disk, and others
+                # for a log that it cannot replay.
+                if is_known_of_disk(error):
+                    raise describe_storage_error(error, str(self.path)) from error
+                if "lock" not in str(error).lower():
+                    raise DataError(
+                        f"{self.path} cannot be opened ({error}); "
+                        "restore it from a backup, or remove it and run `compevo rebuild news`"
+                    ) from error
+                if time.monotonic() >= deadline:
+                    holder = _HOLDER.search(str(error))
+                    named = f" (process {holder['id']}, {holder['program']})" if holder else ""
+                    raise StoreBusy(
+                        f"{self.path} is held by another program{named}; close it and retry"
+                    ) from error
+
+                time.sleep(_RETRY_SECONDS)
 
 
 class StoredArticles:

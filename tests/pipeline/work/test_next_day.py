@@ -21,7 +21,7 @@ from compevo_pipeline.defs.asset_checks import judge_news_change
 from compevo_pipeline.defs.assets.forecast import NextDayConfig
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import BUILT_IN
-from compevo_pipeline.storage.news_store import DuckDBFile, NewsStore
+from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 from compevo_pipeline.work import next_day
 from compevo_pipeline.work.deployment import Deployment
@@ -284,7 +284,7 @@ def test_a_numeric_model_opens_no_news(tmp_path, monkeypatch):
     def refuse(*_):
         raise StoreBusy("a DuckDB shell holds it")
 
-    monkeypatch.setattr(DuckDBFile, "reader", refuse)
+    monkeypatch.setattr(NewsStore, "reader", refuse)
     with pytest.raises(StoreBusy):
         read_frames(layout)
     found = issue(layout)
