@@ -17,6 +17,7 @@ bits of a hash represent each id and each title, and a scan of them finds the fe
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -39,7 +40,6 @@ from compevo_core.runtime.files import (
     translate_storage_errors,
     write_atomically,
 )
-from compevo_pipeline.sources.common.base import Counts
 
 _RETRY_SECONDS = 0.05
 _OF_STORAGE = (
@@ -93,30 +93,20 @@ CREATE TABLE IF NOT EXISTS news_articles (
 );
 """
 
-_FIND_KNOWN = """
-CREATE OR REPLACE TEMP TABLE known AS
-SELECT stored.rowid AS stored_row, given.article_id, given.available_at < stored.available_at
-    AS is_earlier
-FROM news_articles stored
-JOIN (SELECT *, md5_number_lower(article_id) AS id_key FROM incoming) given USING (id_key)
+_UPSERT = """
+MERGE INTO news_articles AS stored USING (
+    SELECT
+        md5_number_lower(article_id) AS id_key,
+        md5_number_lower(title_text) AS title_key,
+        regexp_extract(source, '^[^:]*:([^/]*)', 1) AS publisher,
+        incoming.* EXCLUDE (title_text)
+    FROM incoming
+) AS given ON stored.id_key = given.id_key
+WHEN MATCHED AND given.available_at < stored.available_at THEN UPDATE BY NAME
+WHEN NOT MATCHED THEN INSERT BY NAME
+RETURNING merge_action
 """
-"""The articles of an upsert that are stored already, and whether they were available earlier."""
-
-_DELETE_LATER_VERSIONS = """
-DELETE FROM news_articles WHERE rowid IN (SELECT stored_row FROM known WHERE is_earlier)
-"""
-
-_INSERT_ARTICLES = """
-INSERT INTO news_articles BY NAME
-SELECT
-    md5_number_lower(article_id) AS id_key,
-    md5_number_lower(title_text) AS title_key,
-    regexp_extract(source, '^[^:]*:([^/]*)', 1) AS publisher,
-    incoming.* EXCLUDE (title_text)
-FROM incoming
-WHERE article_id NOT IN (SELECT article_id FROM known WHERE NOT is_earlier)
-"""
-"""New articles, and those whose later version was deleted."""
+"""Adds new articles, and puts a version in the place of one that was available later."""
 
 _READ_ARTICLES = """
 SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
@@ -192,7 +182,7 @@ _STAMPS = [name for name, kind in ARTICLE_SCHEMA.items() if kind == pl.Datetime(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpsertReport(Counts):
+class UpsertReport:
     """Counts of an upsert; rows given = added + changed + unchanged."""
 
     rows: int
@@ -235,22 +225,12 @@ class NewsStore:
         with self.writer() as connection:
             connection.execute(_CREATE_TABLE)
             connection.register("incoming", incoming)
-            connection.execute(_FIND_KNOWN)
-            counts = "SELECT count(*), count(*) FILTER (is_earlier) FROM known"
-            known, changed = connection.execute(counts).fetchone() or (0, 0)
-            if changed:
-                connection.execute(_DELETE_LATER_VERSIONS)
+            rows = connection.execute(_UPSERT).fetchall()
 
-            added = earliest.height - known
-            if added or changed:
-                connection.execute(_INSERT_ARTICLES)
-
-        return UpsertReport(
-            rows=frame.height,
-            added=added,
-            changed=changed,
-            unchanged=frame.height - added - changed,
-        )
+        actions = Counter(action for (action,) in rows)
+        added, changed = actions["INSERT"], actions["UPDATE"]
+        unchanged = frame.height - added - changed
+        return UpsertReport(rows=frame.height, added=added, changed=changed, unchanged=unchanged)
 
     def read_articles(
         self, since: datetime | None = None, until: datetime | None = None

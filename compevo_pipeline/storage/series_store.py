@@ -17,6 +17,7 @@ year; rows by day and records in one file (decision 19-stores).
 import functools
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from compevo_core.runtime.files import (
     replace_together,
     translate_storage_errors,
 )
-from compevo_pipeline.sources.common.base import Counts, FrameKind
+from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.nem import FAULTY, INCOMPLETE, OUTSIDE
 from compevo_pipeline.sources.common.raw_store import check_folder_name
 from compevo_pipeline.sources.common.tables import MISSING
@@ -85,7 +86,7 @@ _REMEDY = "run `compevo refresh`, which sets it aside and makes it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteReport(Counts):
+class WriteReport:
     """Counts of an upsert.
 
     Rows given = added + changed + unchanged + superseded + nulls_kept_out + waiting.
@@ -301,19 +302,19 @@ class SeriesStore(_Store):
                 held.update(find_waiting(far, earlier)["source"])
 
             lost = frame.height - latest.height
-            report = WriteReport(rows=lost, superseded=lost)
+            counts = Counter(rows=lost, superseded=lost)
             files: dict[str, pl.DataFrame] = {}
             changes: list[pl.DataFrame] = []
             for name, part in parts.items():
                 before = read(name)
                 if replace:
                     before = before.join(part, on=list(SERIES_KEY), how="semi")
-                merged, counts, changed = _upsert(
+                merged, of_part, changed = _upsert(
                     before, part, earlier, held, keep_values=not replace
                 )
-                report += counts
+                counts += of_part
                 changes += changed
-                if replace or counts.files_written:
+                if replace or of_part["files_written"]:
                     files[name] = merged
 
             if replace:
@@ -323,7 +324,7 @@ class SeriesStore(_Store):
                 is_new = not record.equals(known)
                 if files or is_new:
                     folder.replace(files, record if is_new else None)
-        return report
+        return WriteReport(**counts)
 
     def read(self, dataset: str, query: Query | None = None) -> pl.DataFrame:
         """Read a data set sorted by key, or what a query selects, whose files are not verified.
@@ -416,7 +417,7 @@ def _upsert(
     held: Collection[str],
     *,
     keep_values: bool,
-) -> tuple[pl.DataFrame, WriteReport, list[pl.DataFrame]]:
+) -> tuple[pl.DataFrame, Counter[str], list[pl.DataFrame]]:
     """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`.
 
     ``earlier`` are the changes that wait; new ones, waiting or not, are returned. Files that are
@@ -446,7 +447,7 @@ def _upsert(
     merged = pl.concat(
         [stored.join(gone, on=list(SERIES_KEY), how="anti"), new.select(stored.columns)]
     )
-    report = WriteReport(
+    counts = Counter(
         rows=given.height,
         **dict(pairs["_outcome"].value_counts().rows()),
         removed=removed.height,
@@ -455,7 +456,7 @@ def _upsert(
     )
     changed = list_changes(new.filter(_outcome="changed"), ChangeKind.CHANGED)
     changes = [changed, removed, keep_first(waiting, earlier), staying]
-    return merged.sort(SERIES_KEY), report, changes
+    return merged.sort(SERIES_KEY), counts, changes
 
 
 def _find_lacking(stored: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:

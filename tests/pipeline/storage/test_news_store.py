@@ -14,7 +14,7 @@ import pytest
 from compevo_core.data.news import deduplicate_articles, select_articles
 from compevo_core.errors import DataError, StorageError
 from compevo_core.runtime.files import StoreBusy
-from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.news_store import NewsStore, UpsertReport
 from tests.support.store_workers import FETCHED, START, articles, read_articles, write_articles
 
 HOUR = timedelta(hours=1)
@@ -28,7 +28,7 @@ def store(tmp_path):
 def test_articles_are_read_by_availability(store):
     late, early = articles(1, available=START + HOUR), articles(2, available=START)
     report = store.upsert_articles(pl.concat([late, early]))
-    assert report.as_dict() == {"rows": 2, "added": 2, "changed": 0, "unchanged": 0}
+    assert report == UpsertReport(rows=2, added=2, changed=0, unchanged=0)
     assert store.read_articles().equals(pl.concat([early, late]))
 
 
