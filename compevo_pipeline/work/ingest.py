@@ -603,8 +603,8 @@ def count_rows(deployment: Deployment, dataset: str) -> dict[str, int]:
 
 def find_lost(deployment: Deployment, dataset: str) -> dict[str, int]:
     """Return how many rows each store has lost since the last run of a data set ended."""
-    noted = deployment.ledger().read_rows(dataset)
-    if not noted:
+    noted = deployment.receipts().find(_name_rows(dataset), "")
+    if noted is None:
         return {}
     there = count_rows(deployment, dataset)
     return {
@@ -614,7 +614,11 @@ def find_lost(deployment: Deployment, dataset: str) -> dict[str, int]:
 
 def note_rows(deployment: Deployment, dataset: str) -> None:
     """Note how many rows are stored, for :func:`find_lost` of the next run."""
-    deployment.ledger().note_rows(dataset, count_rows(deployment, dataset))
+    deployment.receipts().keep(_name_rows(dataset), "", count_rows(deployment, dataset))
+
+
+def _name_rows(dataset: str) -> str:
+    return f"rows {dataset}"
 
 
 def ask_for_gone(deployment: Deployment, feeds: Sequence[Feed]) -> int:
