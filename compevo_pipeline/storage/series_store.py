@@ -225,6 +225,18 @@ class _Store:
             for path in folder.find_files().values()
         ]
 
+    def count_rows(self, dataset: str) -> dict[str, int]:
+        """Return the number of rows of each stored file, by its name; torn files have none."""
+        counts = {}
+        for kind, folder in self.list_folders(dataset).items():
+            for name, path in folder.find_files().items():
+                try:
+                    rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect()
+                    counts[f"{kind.value} {name}"] = int(rows.item())
+                except (FileNotFoundError, pl.exceptions.ComputeError):
+                    counts[f"{kind.value} {name}"] = 0
+        return counts
+
     def set_aside_damaged(self, dataset: str, *, dry: bool = False) -> list[Path]:
         """Rename the files that are not what was written, so that they are made again.
 
@@ -340,17 +352,6 @@ class SeriesStore(_Store):
                 f"read its source with `compevo fit {dataset}` or `compevo refresh {dataset}`"
             )
         return rows if query else rows.select(list(SERIES_SCHEMA)).sort(SERIES_KEY)
-
-    def count_rows(self, dataset: str) -> dict[str, int]:
-        """Return the number of rows of each stored file, by its name; torn files have none."""
-        counts = {}
-        for name, path in self._folder(dataset).find_files().items():
-            try:
-                rows = pl.scan_parquet(path, glob=False).select(pl.len())
-                counts[name] = int(rows.collect().item())
-            except (FileNotFoundError, pl.exceptions.ComputeError):
-                counts[name] = 0
-        return counts
 
     def read_waiting(self, dataset: str) -> pl.DataFrame:
         """Read the changes that wait to be confirmed."""

@@ -26,7 +26,6 @@ from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_changes import describe_waiting
-from compevo_pipeline.storage.series_store import KEYS
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.row_rules import (
     FIRST_NEWS,
@@ -152,8 +151,7 @@ def _ingest_files(ingest: "_Ingest", files: Sequence[RawFile], *, is_whole: bool
 
 def read_changes(deployment: Deployment, dataset: str) -> pl.DataFrame:
     """Read the record of changes of known values of series and forecasts, ``CHANGE_SCHEMA``."""
-    stores = (deployment.series_store(), deployment.frame_store())
-    return pl.concat([store.read_changes(dataset) for store in stores])
+    return pl.concat([store.read_changes(dataset) for store in deployment.row_stores()])
 
 
 def hash_stored(deployment: Deployment, dataset: str) -> str:
@@ -234,9 +232,11 @@ def find_damaged(deployment: Deployment, dataset: str, *, sets_aside: bool = Fal
     """Return the stored files of a data set that are not what was written."""
     if dataset not in deployment.registry:
         return []
-    stores = (deployment.series_store(), deployment.frame_store())
-    found = [store.set_aside_damaged(dataset, dry=not sets_aside) for store in stores]
-    return [path for paths in found for path in paths]
+    return [
+        path
+        for store in deployment.row_stores()
+        for path in store.set_aside_damaged(dataset, dry=not sets_aside)
+    ]
 
 
 def mend_store(
@@ -309,10 +309,7 @@ def hash_series(deployment: Deployment, dataset: str) -> str:
 
     It covers series, the frames beside them, and articles of the data set's own.
     """
-    parts = [
-        *deployment.series_store().hash_files(dataset),
-        *deployment.frame_store().hash_files(dataset),
-    ]
+    parts = [name for store in deployment.row_stores() for name in store.hash_files(dataset)]
     publisher = deployment.registry[dataset].spec.news_source
     news = deployment.news_store()
     # A user's data set brings its articles with its series, where it has any.
@@ -587,12 +584,9 @@ def list_batches(deployment: Deployment, feed: Feed) -> Iterator[list[RawFile]]:
 def count_rows(deployment: Deployment, dataset: str) -> dict[str, int]:
     """Return the rows of each store that the feeds of a data set write, by a name of it."""
     counts: dict[str, int] = {}
+    for store in deployment.row_stores():
+        counts |= store.count_rows(dataset)
     kinds = {kind for feed in deployment.feeds()[dataset] for kind in feed.parsers}
-    if FrameKind.SERIES in kinds:
-        counts |= deployment.series_store().count_rows(dataset)
-    for kind in kinds & KEYS.keys():
-        rows = deployment.frame_store().read(dataset, kind, lambda rows: rows.select(pl.len()))
-        counts[kind.value] = 0 if rows is None else int(rows.item())
     if FrameKind.ARTICLES in kinds:
         try:
             counts["articles"] = int(deployment.news_store().count_days()["articles"].sum())
