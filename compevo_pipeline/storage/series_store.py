@@ -174,9 +174,13 @@ class _Folder:
         if not self.path.exists():
             return []
         with self.locked():
+            # Without a manifest nothing says what was written.
             try:
                 found = self.follow(lambda found: found)
-            except DataError:  # without a manifest nothing says what was written
+                is_known = found.paths or not any(self.path.glob("*.parquet"))
+            except DataError:
+                is_known = False
+            if not is_known:
                 if not dry:
                     shutil.rmtree(self.path.with_suffix(_DAMAGED), ignore_errors=True)
                     self.path.rename(self.path.with_suffix(_DAMAGED))

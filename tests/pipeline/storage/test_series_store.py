@@ -64,6 +64,16 @@ def test_a_query_selects_series_alone(store, tmp_path):
     assert store.read("electricity").height == 6
 
 
+def test_files_without_a_manifest_are_set_aside(store, tmp_path):
+    store.write("electricity", series())
+    folder = tmp_path / "series" / "electricity"
+    (folder / "manifest.json").unlink()
+
+    assert store.set_aside_damaged("electricity", dry=True) == [folder]
+    assert store.set_aside_damaged("electricity") == [folder]
+    assert not folder.exists() and store.set_aside_damaged("electricity") == []
+
+
 def test_a_bad_frame_touches_nothing(store, tmp_path):
     store.write("electricity", series())
     before = read_tree(tmp_path)
