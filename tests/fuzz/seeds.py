@@ -16,7 +16,6 @@ from compevo_pipeline.sources.aemo import parse_tables as aemo
 from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.decode import untar
 from compevo_pipeline.sources.gdelt import parse as gdelt
-from compevo_pipeline.sources.gdelt.live import parse_list as parse_live
 from compevo_pipeline.sources.own import frames
 from compevo_pipeline.sources.own.declaration import CovariateKeys, NewsKeys, make_label
 from compevo_pipeline.sources.pems import live as pems_live
@@ -80,7 +79,6 @@ PARSERS: Mapping[str, tuple[Parse, str, str]] = {
     "gdelt-gal-text": (gdelt.parse_gal, "20260301031600.gal.json", "gdelt_bulk"),
     "gdelt-gkg": (gdelt.parse_gkg, "20260302040000.gkg.csv.zip", "gdelt_bulk"),
     "gdelt-gkg-text": (gdelt.parse_gkg, "20260302040000.gkg.csv", "gdelt_bulk"),
-    "gdelt-list": (lambda file: parse_live(file.content, file.name), "lastupdate.txt", "gdelt"),
     "n2f-news": (n2f.parse_news, "AU_load_merge_file_final_sample.csv", "n2f_news"),
     "n2f-benchmark": (n2f.parse_benchmark, "AULF_test_data_sample.json", n2f.SOURCE),
     "n2f-prompt-news": (n2f.parse_prompt_articles, "AULF_test_data_sample.json", n2f.SOURCE),
