@@ -96,18 +96,17 @@ def default_feeds(
     """
     parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
     parse_news = functools.partial(gdelt.parse_concerned, news_queries=news_queries)
-    exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse, exchange.read_periods)}
+    exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse)}
     return {
         "electricity": _ELECTRICITY,
         "electricity-operational": _OPERATIONAL,
         "exchange": (
-            # A month of a span may be one weekend, for which the bank says that it has no rate.
             Feed(
                 name="exchange",
                 read_files=exchange.read_files,
                 parsers=exchange_parsers,
                 fetch_live=exchange.fetch_ecb,
-                labels=("live:ecb_", "archive:ecb_", "archive:n2f_exchange/", "archive:rba_"),
+                labels=("live:ecb_bulk/", "archive:ecb_", "archive:n2f_exchange/", "archive:rba_"),
                 is_whole=True,
             ),
             # A second opinion on the same rates; its host refuses many addresses.

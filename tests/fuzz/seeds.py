@@ -66,7 +66,6 @@ PARSERS: Mapping[str, tuple[Parse, str, str]] = {
     ),
     "weather": (weather.parse, "combined_weather_data.csv", weather.SOURCE),
     "weather-run": (weather_runs.parse, "ecmwf_ifs_20251110T1800Z.json", weather_runs.SOURCE),
-    "ecb-sdmx": (exchange.parse, "eur_2026-11-13.csv", "ecb_sdmx"),
     "rba": (exchange.parse, "f11.1-data.csv", "rba_f11"),
     "aud-usd": (exchange.parse, exchange.N2F_FILE, "n2f_exchange"),
     "bitcoin-table": (bitinfocharts.parse, "bitcoin_daily.csv", bitinfocharts.SOURCE),

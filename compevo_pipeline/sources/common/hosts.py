@@ -42,7 +42,6 @@ HOSTS: dict[str, Host] = {
     "www.nemweb.com.au": Host(publisher="AEMO (NEMWeb)", pause_s=0.5),
     "pems.dot.ca.gov": Host(publisher="Caltrans PeMS", pause_s=2.0),
     "www.ecb.europa.eu": Host(publisher="European Central Bank", pause_s=1.0),
-    "data-api.ecb.europa.eu": Host(publisher="European Central Bank", pause_s=1.0),
     "www.rba.gov.au": Host(publisher="Reserve Bank of Australia", pause_s=1.0),
     "bitinfocharts.com": Host(publisher="BitInfoCharts", pause_s=10.0),
     # GDELT's own host name has had a certificate that does not match; this bucket is the same data.
