@@ -46,13 +46,8 @@ HOSTS: dict[str, Host] = {
     "bitinfocharts.com": Host(publisher="BitInfoCharts", pause_s=10.0),
     # GDELT's own host name has had a certificate that does not match; this bucket is the same data.
     "storage.googleapis.com": Host(publisher="GDELT (bulk files)", pause_s=0.2),
-    "data.gdeltproject.org": Host(publisher="GDELT (bulk files)", pause_s=0.2),
     # GDELT asks for at most one request every five seconds, and who is throttled for minutes.
     "api.gdeltproject.org": Host(publisher="GDELT (DOC API)", pause_s=5.5, throttled_s=300.0),
-    "archive-api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
-    "api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
-    "historical-forecast-api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
-    "previous-runs-api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
     "single-runs-api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
     "customer-single-runs-api.open-meteo.com": Host(publisher="Open-Meteo (paid)", pause_s=0.2),
 }
