@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from compevo_core.agents.decoders import BatchForecasts, ForecastExample
 from compevo_core.agents.logics import list_seed_logics
@@ -169,25 +170,20 @@ class ForecastStep:
 
     def _train_pass(self, batch: _MicroBatch) -> tuple[BatchForecasts, list[float]]:
         """Add the gradient of a micro-batch; return its forecasts, and its share of the losses."""
-        states, readings = self._read_for_training(batch)
+        readings = self._read_for_training(batch)
         gathered = self._gather(batch, readings)
-        values_ABH = gathered.values_ABH
-        if self._is_by_agent:
-            values_ABH.requires_grad_()  # collects the gradient that each agent is sent
 
         objective = self.config.objective
-        pred, own_loss = self._measure_losses(batch, values_ABH)
+        pred, own_loss = self._measure_losses(batch, gathered.values_ABH)
         # Each process adds the token losses of its own agents: they reach no shared parameter.
         tokens = torch.cat([reading.token_loss_A for reading in readings]).sum()
         total = objective.lambda_pred * pred + objective.lambda_own * own_loss
         total = total + batch.answer_share * tokens
         total.backward()  # type: ignore[no-untyped-call]
-        if self._is_by_agent:
-            self._send_gradients(batch, states, values_ABH)
 
         token_loss = batch.answer_share * float(gathered.token_loss_A.sum())
         losses = [float(pred.detach()), float(own_loss.detach()), token_loss]
-        return dataclasses.replace(gathered, values_ABH=values_ABH.detach()), losses
+        return dataclasses.replace(gathered, values_ABH=gathered.values_ABH.detach()), losses
 
     def _change_news(
         self,
@@ -223,48 +219,25 @@ class ForecastStep:
                     ((read_news[row][b],),) = self.executor.retrieve_news([logic], views, [agent])
         return logics_AB, read_news
 
-    def _read_for_training(
-        self, batch: _MicroBatch
-    ) -> tuple[list[DropoutState], list[BatchForecasts]]:
+    def _read_for_training(self, batch: _MicroBatch) -> list[BatchForecasts]:
         """Read a micro-batch by all local agents at once, or one by one to save memory.
 
-        One by one, the first reading gives the forecasts without their graph, and a second one goes
-        backward (decision 12-engine). The dropout states are those before each first reading.
+        One by one, a reading keeps no activation, and is repeated where the backward pass reaches
+        it, with the same units dropped (decision 12-engine).
         """
         if not self._is_by_agent:
-            return [], [self._read(batch, slice(None), batch.read_news, train=True)]
+            return [self._read(batch, slice(None), batch.read_news, train=True)]
 
-        states, readings = [], []
-        for row in range(len(batch.logics)):
-            states.append(DropoutState.read())
-            reading = self._read(batch, slice(row, row + 1), batch.read_news, train=True)
-            # The text decoder's token loss is the agent's own: it need not wait for the others.
-            if reading.token_loss_A.requires_grad:
-                (batch.answer_share * reading.token_loss_A.sum()).backward()
-            values_ABH, token_loss_A = reading.values_ABH.detach(), reading.token_loss_A.detach()
-            readings.append(
-                dataclasses.replace(reading, values_ABH=values_ABH, token_loss_A=token_loss_A)
-            )
-            del reading  # its graph, before the next agent reads
-        return states, readings
+        def read(agent: slice, of_device: Tensor) -> BatchForecasts:
+            del of_device
+            return self._read(batch, agent, batch.read_news, train=True)
 
-    def _send_gradients(
-        self, batch: _MicroBatch, states: Sequence[DropoutState], values_ABH: Tensor
-    ) -> None:
-        """Send each local agent the gradient by its forecast, through a second reading."""
-        # Text answers carry no gradient: there is nothing to read again for.
-        if self.config.forecast.decoder != "head":
-            return
-
-        gradient_ABH = self.shards.local(values_ABH.grad)
-        for row, state in enumerate(states):
-            # Back to where the first reading began: the same units are dropped.
-            state.restore()
-            agent = slice(row, row + 1)
-            # Kept by no name: its graph is gone before the next agent reads.
-            self._read(batch, agent, batch.read_news, train=True).values_ABH.backward(
-                gradient_ABH[agent]
-            )
+        # The generator of a GPU is put back only where an argument is on it.
+        gates_A = self.model.selection.gates_A
+        return [
+            checkpoint(read, slice(row, row + 1), gates_A, use_reentrant=False)
+            for row in range(len(batch.logics))
+        ]
 
     def _score_pass(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
         """Return forecasts without dropout; the training pass gives them if it dropped nothing."""

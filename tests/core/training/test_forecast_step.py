@@ -206,16 +206,16 @@ def test_agent_by_agent_both_readings_drop_the_same_units():
 def test_agent_by_agent_one_agents_graph_is_alive_at_a_time(monkeypatch):
     trainer, logics, examples = build(run__gradient="by-agent")
     earlier = []
-    forecast = StrategyExecutor.forecast
+    read_out = Population.read_out
 
     def watch(self, *arguments, **options):
-        assert all(forecasts() is None for forecasts in earlier)
-        found = forecast(self, *arguments, **options)
-        assert found.values_ABH.shape[0] == 1
-        earlier.append(weakref.ref(found.values_ABH))
+        assert all(states() is None for states in earlier)
+        found = read_out(self, *arguments, **options)
+        assert found.shape[0] == 1
+        earlier.append(weakref.ref(found))
         return found
 
-    monkeypatch.setattr(StrategyExecutor, "forecast", watch)
+    monkeypatch.setattr(Population, "read_out", watch)
     run_forecasts(trainer, logics, examples)
     assert len(earlier) == 2 * 3 * 2  # two micro-batches, three agents, two readings
 
