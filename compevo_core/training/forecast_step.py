@@ -23,7 +23,7 @@ from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
 from compevo_core.runtime.usage import memory_bytes
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.schedule import DropoutState, RunGenerators
+from compevo_core.training.schedule import RunGenerators
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,15 +154,16 @@ class ForecastStep:
 
     def _choose_gradient(self, batch: _MicroBatch) -> None:
         """Choose how L_pred goes backward from what one agent's reading of a micro-batch keeps."""
-        state = DropoutState.read()
-        saved = count_saved_bytes(
-            lambda: self._read(batch, slice(0, 1), batch.read_news, train=True),
-            self.model.backbone.model.parameters(),
-        )
-        state.restore()
+        device = self.model.backbone.device
+        # What is read only to be counted draws no units.
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            saved = count_saved_bytes(
+                lambda: self._read(batch, slice(0, 1), batch.read_news, train=True),
+                self.model.backbone.model.parameters(),
+            )
 
         # Half: later prompts may be longer, and weights, their gradients and rewriting need room.
-        room = memory_bytes(self.model.backbone.device) / 2
+        room = memory_bytes(device) / 2
         chosen = "joint" if saved * len(batch.logics) <= room else "by-agent"
         # Processes that split the backbone must read alike.
         self.chosen_gradient = self.shards.broadcast(chosen)

@@ -19,12 +19,13 @@ from torch import Tensor
 from compevo_core.agents.retrieval import build_retriever
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lora.backbone import Backbone
+from compevo_core.runtime.files import write_text
 from compevo_core.training.calibration import ValidationErrors, measure_validation
 from compevo_core.training.checkpoint import (
     Checkpoint,
-    SharedStages,
     capture_state,
     hash_stage,
+    keep_stage,
     load_newest_checkpoint,
     restore_state,
     save_checkpoint,
@@ -248,7 +249,7 @@ class PopulationLoop(TrainingLoop):
         *,
         rounds: int | None = None,
         backbone: Backbone | None = None,
-        stages: SharedStages | None = None,
+        stages: Path | None = None,
     ) -> None:
         config, shards, schedule = setup.config, setup.shards, setup.schedule
         # Seeded before anything is built: loading a model may sample from torch's generator too.
@@ -257,8 +258,9 @@ class PopulationLoop(TrainingLoop):
         layers = backbone.model.config.num_hidden_layers
         super().__init__(setup, schedule, folder, data, rounds=rounds, layers=layers)
         self.checkpoint_every = config.run.checkpoint_every
-        self.stages = stages if schedule.supervised_rounds else None
-        self._stage = hash_stage(config, setup.identity)
+        self._stage: RunFolder | None = None
+        if stages is not None and schedule.supervised_rounds:
+            self._stage = RunFolder(stages / hash_stage(config, setup.identity))
 
         model = PopulationModel(config, backbone, self.inputs, shards)
         self.executor = model.build_executor(self.retriever, data.train_examples)
@@ -287,25 +289,26 @@ class PopulationLoop(TrainingLoop):
 
     def _begin(self) -> RoundState:
         """Return the state at the end of the supervised stage if another run has trained it."""
-        if self.stages is None or not (shared := self.stages.find(self._stage, self.shards)):
+        stage = self._stage
+        end = None if stage is None else load_newest_checkpoint(stage.checkpoints, self.shards)
+        if stage is None or end is None:
             return super()._begin()
-        end, best = shared
 
         # Saved as this run's own: from here on nothing in its folder is of another run.
         self._clear()
+        if self.shards.is_first:
+            write_text(self.folder.rounds_file, stage.rounds_file.read_text(encoding="utf-8"))
+        best = load_newest_checkpoint(stage.best, self.shards)
         if best is not None:
             state = restore_state(best, self.model, self.optimizer, self.generators)
             self._save_checkpoint(state, self.folder.best)
         state = restore_state(end, self.model, self.optimizer, self.generators)
-        if self.shards.is_first:
-            self.stages.copy_rounds(self._stage, self.folder)
-        self.shards.barrier()
         self._save_checkpoint(state, self.folder.checkpoints)
         return state
 
     def _keep(self, state: RoundState, *, is_due: bool = False) -> None:
         """Save also the end of the supervised stage, for runs that share it."""
-        ends_stage = self.stages is not None and state.round == self.schedule.supervised_rounds
+        ends_stage = self._stage is not None and state.round == self.schedule.supervised_rounds
         super()._keep(state, is_due=is_due or ends_stage)
-        if self.stages is not None and ends_stage and self.shards.is_first:
-            self.stages.add(self._stage, self.folder)
+        if self._stage is not None and ends_stage and self.shards.is_first:
+            keep_stage(self.folder, self._stage)

@@ -30,7 +30,6 @@ from compevo_core.runtime.seeding import derive_seed
 
 if TYPE_CHECKING:  # stages are planned where nothing is trained
     import torch
-    from torch import Tensor
 
 POLICY_MOVES = 5e-3
 """Sum of learning rates after which a policy has learnt what is rewarded: AdamW moves a weight by
@@ -179,52 +178,17 @@ class RunGenerators:
     @classmethod
     def from_seed(cls, seed: int, local_agents: Sequence[int], device: "torch.device") -> Self:
         """Return the generators of a fresh run."""
+        import torch
+
+        agents = [
+            torch.Generator(device=device).manual_seed(derive_seed(seed, "logics", agent))
+            for agent in local_agents
+        ]
         return cls(
-            seed_agent_generators(seed, local_agents, device),
+            agents,
             np.random.default_rng(derive_seed(seed, "peers")),
             np.random.default_rng(derive_seed(seed, "news")),
         )
-
-
-def seed_agent_generators(
-    seed: int, agents: Sequence[int], device: "torch.device"
-) -> "list[torch.Generator]":
-    """Return a sampling generator for each agent, which depends only on the agent's number."""
-    import torch
-
-    return [
-        torch.Generator(device=device).manual_seed(derive_seed(seed, "logics", agent))
-        for agent in agents
-    ]
-
-
-@dataclasses.dataclass(frozen=True)
-class DropoutState:
-    """The state of torch's global generators, which sample LoRA dropout."""
-
-    cpu: "Tensor"
-    cuda: "Tensor | None"  # one row a GPU that the process sees; None without any
-
-    @classmethod
-    def read(cls) -> Self:
-        """Return the present state."""
-        import torch
-
-        is_gpu_used = torch.cuda.is_available()
-        return cls(
-            torch.get_rng_state(),
-            torch.stack(torch.cuda.get_rng_state_all()) if is_gpu_used else None,
-        )
-
-    def restore(self) -> None:
-        """Set the generators back to this state; GPUs that it does not know keep theirs."""
-        import torch
-
-        torch.set_rng_state(self.cpu)
-        if self.cuda is not None and torch.cuda.is_available():
-            known = min(len(self.cuda), torch.cuda.device_count())
-            for device in range(known):
-                torch.cuda.set_rng_state(self.cuda[device], device)
 
 
 def seed_dropout(seed: int, rank: int, round_number: int) -> None:

@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compevo_core.agents.experience import Experience
@@ -43,7 +44,6 @@ from compevo_core.training.training_data import (
 if TYPE_CHECKING:
     from compevo_core.lm.model_sources import Server, Transport
     from compevo_core.lora.backbone import Backbone
-    from compevo_core.training.checkpoint import SharedStages
     from compevo_core.training.loop import TrainingLoop
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def train(
     on_round: OnRound | None = None,
     backbone: "Backbone | None" = None,
     fit: FitBaseline = fit_baseline,
-    stages: "SharedStages | None" = None,
+    stages: Path | None = None,
     shard_backbone: bool = False,
     selector: "Transport | None" = None,
     server: "Server | None" = None,
@@ -87,7 +87,7 @@ def train(
             ``run.refit`` also in the second training, which counts from the first round again.
         backbone: a frozen model without adapters; loaded as the configuration says unless given.
         fit: fits the base models; ``SharedFits`` fits each once for several runs.
-        stages: trains equal supervised stages once for several runs.
+        stages: folder in which runs keep supervised stages, and find those that equal theirs.
         shard_backbone: whether processes split the backbone (memory, no number) and no agents.
         selector: asks the endpoint that ``evolution.selector`` names, by chat completions.
         server: asks the server that ``evolution.writer`` names, which must see ``out``.

@@ -11,7 +11,6 @@ from compevo_core.paper.changes import FULL_METHOD, find_variant, list_changes
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.checkpoint import (
     _LATER_ALONE,
-    SharedStages,
     TrainState,
     capture_state,
     hash_stage,
@@ -135,9 +134,8 @@ def run(config, out, **options):
 def stages(tmp_path_factory):
     """The stage of the full method, kept as its training went past it."""
     folder = tmp_path_factory.mktemp("stages")
-    kept = SharedStages(folder / "kept")
-    run(full_method(), folder / "full", stages=kept)
-    return kept
+    run(full_method(), folder / "full", stages=folder / "kept")
+    return folder / "kept"
 
 
 @pytest.mark.slow
@@ -165,7 +163,7 @@ def test_a_shared_stage_changes_no_variant(variant, stages, tmp_path):
 def test_the_best_round_of_a_shared_stage_is_sealed_and_its_end_is_gone_on_from(tmp_path):
     # At this rate validation gets worse after the first round.
     config = full_method().with_overrides({"optim.forecast_lr": 1e-2})
-    kept = SharedStages(tmp_path / "kept")
+    kept = tmp_path / "kept"
     first = run(config, tmp_path / "first", stages=kept)
     second = run(config, tmp_path / "second", stages=kept)
     assert 0 < second["chosen_round"] == first["chosen_round"] < DAYS
