@@ -16,7 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents.decoders import VERIFIER, BatchForecasts, ForecastExample, RetrievedArticle
+from compevo_core.agents.decoders import (
+    VALUE,
+    VERIFIER,
+    BatchForecasts,
+    ForecastExample,
+    RetrievedArticle,
+)
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.prompts import clean_text
 from compevo_core.agents.retrieval import NewsRetriever
@@ -40,22 +46,21 @@ class DebateHeads(nn.Module):
     def __init__(self, agents: int, hidden: int) -> None:
         super().__init__()
         # Zero: at first a forecast has no value, and all are verified alike.
-        self.value_AD = nn.Parameter(torch.zeros(agents, hidden))
-        self.value_bias_A1 = nn.Parameter(torch.zeros(agents, 1))
-        self.verifier_AD = nn.Parameter(torch.zeros(agents, hidden))
-        self.verifier_bias_A1 = nn.Parameter(torch.zeros(agents, 1))
+        for kind in (VALUE, VERIFIER):
+            self.register_parameter(f"{kind}_AD", nn.Parameter(torch.zeros(agents, hidden)))
+            self.register_parameter(f"{kind}_bias_A1", nn.Parameter(torch.zeros(agents, 1)))
         # States of deep layers are large and of few directions; without a norm the heads diverge.
         self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
 
-    def value(self, states_ABD: Tensor, agents: slice) -> Tensor:
-        """Return what each agent expects to earn from here on, (A, B)."""
-        product_AB = torch.einsum("abd,ad->ab", self.norm(states_ABD), self.value_AD[agents])
-        return product_AB + self.value_bias_A1[agents]
+    def forward(self, kind: str, states_ABD: Tensor, agents: slice) -> Tensor:
+        """Return the numbers (A, B) of one kind of head.
 
-    def verify(self, states_ABD: Tensor, agents: slice) -> Tensor:
-        """Return the logit (A, B) that a forecast is better than the agents' mean error."""
-        product_AB = torch.einsum("abd,ad->ab", self.norm(states_ABD), self.verifier_AD[agents])
-        return product_AB + self.verifier_bias_A1[agents]
+        The value is what an agent expects to earn from here on, the verifier's the logit that a
+        forecast is better than the agents' mean error.
+        """
+        weight_AD = self.get_parameter(f"{kind}_AD")[agents]
+        product_AB = torch.einsum("abd,ad->ab", self.norm(states_ABD), weight_AD)
+        return product_AB + self.get_parameter(f"{kind}_bias_A1")[agents]
 
 
 def write_notes(
@@ -153,7 +158,9 @@ class DebateExecutor(StrategyExecutor):
             notes = self.exchange(examples, forecasts.values_ABH, news)
             forecasts = self.forecast(logics, examples, news=news, notes=notes)
 
-        logit_AB = self.verify(logics, examples, forecasts.values_ABH, news=news, notes=notes)
+        logit_AB = self.judge(
+            VERIFIER, logics, examples, news=news, notes=notes, base_ABH=forecasts.values_ABH
+        )
         return dataclasses.replace(forecasts, weights_BA=weigh_by_score(logit_AB))
 
     def exchange(
@@ -169,23 +176,7 @@ class DebateExecutor(StrategyExecutor):
         read = [[self.news_retriever.resolve(ids) for ids in row] for row in news]
         return write_notes(views, in_unit_ABH, read)
 
-    def verify(
-        self,
-        logics: Sequence[str],
-        examples: Sequence[ForecastExample],
-        values_ABH: Tensor,
-        *,
-        news: NewsByAgent,
-        notes: NotesByAgent | None,
-        agents: slice = ALL_AGENTS,
-    ) -> Tensor:
-        """Return the verifiers' logits (A, B); each reads what its agent read, and its forecast."""
-        states_ABD = self.read_states(
-            VERIFIER, logics, examples, news=news, notes=notes, base_ABH=values_ABH, agents=agents
-        )
-        return self.heads.verify(states_ABD, agents)
-
-    def read_states(
+    def judge(
         self,
         kind: str,
         logics: Sequence[str],
@@ -196,7 +187,7 @@ class DebateExecutor(StrategyExecutor):
         base_ABH: Tensor | None = None,
         agents: slice = ALL_AGENTS,
     ) -> Tensor:
-        """Return the state after each window (A, B, D), read by one kind of adapters.
+        """Return what one kind of adapters and head says of each window, (A, B).
 
         Agents read the others' notes once there are any, and ``base_ABH`` in place of their base.
         """
@@ -204,4 +195,6 @@ class DebateExecutor(StrategyExecutor):
         readings = self.build_readings(read_by, examples, news, notes)
         base = None if base_ABH is None else base_ABH.detach().cpu().numpy().astype(np.float64)
         with self.population.use_adapters(kind, rows=agents):
-            return self._reader.read_last_states(readings, agents, base)
+            states_ABD = self._reader.read_last_states(readings, agents, base)
+        value_AB: Tensor = self.heads(kind, states_ABD, agents)
+        return value_AB

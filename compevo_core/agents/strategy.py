@@ -19,12 +19,14 @@ from compevo_core.agents.decoders import (
     BatchForecasts,
     ForecastExample,
     ForecastRequest,
+    mix_bases,
 )
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.linear_reader import LinearReader
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.lora.population import Population
 
@@ -37,22 +39,32 @@ NotesByAgent = Sequence[Sequence[str]]
 """What each agent reads of the others, by agent, then by window."""
 
 
-class StrategyExecutor:
-    """Execute the strategies of the local agents on a batch of windows."""
+class ReadingExecutor:
+    """Agents that read what their logics retrieve: each corrects its base by a ridge's reading.
+
+    ``agents`` are the numbers of those that this process holds, ``mix_AP`` their bases.
+    """
 
     def __init__(
         self,
         config: RunConfig,
-        population: Population,
-        decoder: HeadDecoder | TextDecoder,
+        agents: Sequence[int],
+        mix_AP: FloatArray,
         news_retriever: NewsRetriever,
         linear_reader: LinearReader | None = None,
     ) -> None:
         self.config = config
-        self.linear_reader = linear_reader
-        self.population = population
-        self.decoder = decoder
+        self.agents = agents
+        self.mix_AP = mix_AP
         self.news_retriever = news_retriever
+        self.linear_reader = linear_reader
+
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return every agent's forecasts as they are scored and issued, without gradient."""
+        news = self.retrieve_news(logics, [example.view for example in examples])
+        readings = self.build_readings(_repeat(logics, examples), examples, news)
+        values_ABH = mix_bases(self.mix_AP, examples) + self.read_linearly(readings, self.agents)
+        return BatchForecasts(values_ABH, np.zeros(len(logics)), news=news)
 
     def retrieve_news(
         self,
@@ -64,12 +76,69 @@ class StrategyExecutor:
 
         ``agents`` says whose logics these are (default: the local agents); news scopes can differ.
         """
-        numbers = self.population.local if agents is None else agents
-        members = map(self.config.population.member, numbers)
+        members = map(self.config.population.member, self.agents if agents is None else agents)
         return [
             self.news_retriever.retrieve_for(member, logic, views)
             for member, logic in zip(members, logics, strict=True)
         ]
+
+    def build_readings(
+        self,
+        logics: Sequence[Sequence[str]],
+        examples: Sequence[ForecastExample],
+        news: NewsByAgent,
+        notes: NotesByAgent | None = None,
+    ) -> list[list[ForecastRequest]]:
+        """Return what agents read under one logic each, by agent, then by window."""
+        by_agent = notes or [[""] * len(examples)] * len(logics)
+        return [
+            [
+                ForecastRequest(example, [logic], [self.news_retriever.resolve(ids)], note)
+                for example, logic, ids, note in zip(examples, *by_window, strict=True)
+            ]
+            for by_window in zip(logics, news, by_agent, strict=True)
+        ]
+
+    def read_linearly(self, readings: AgentReadings, agents: Sequence[int]) -> FloatArray:
+        """Return what ridges read in the agents' news (A, B, H); zero where there is none."""
+        assert self.linear_reader is not None  # noqa: S101 - whoever asks has one
+        count = sum(len(reading.logics) for reading in readings[0])
+        linear_ABH = np.zeros((len(agents), count, readings[0][0].example.view.horizon))
+        for linear_BH, agent, agent_readings in zip(linear_ABH, agents, readings, strict=True):
+            evidence = [
+                (reading.example.view, logic, articles)
+                for reading in agent_readings
+                for logic, articles in zip(reading.logics, reading.news, strict=True)
+            ]
+            for linear_H, (view, logic, articles) in zip(linear_BH, evidence, strict=True):
+                if articles:
+                    linear_H[:] = self.linear_reader.find(agent, logic).read(view, articles)
+        return linear_ABH
+
+
+def _repeat(logics: Sequence[str], examples: Sequence[ForecastExample]) -> list[list[str]]:
+    """Return the logic of each window, by agent."""
+    return [[logic] * len(examples) for logic in logics]
+
+
+class StrategyExecutor(ReadingExecutor):
+    """Execute the strategies of the local agents on a batch of windows by a language model."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        population: Population,
+        decoder: HeadDecoder | TextDecoder,
+        news_retriever: NewsRetriever,
+        linear_reader: LinearReader | None = None,
+    ) -> None:
+        super().__init__(config, population.local, decoder.mix_AP, news_retriever, linear_reader)
+        self.population = population
+        self.decoder = decoder
+
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return every agent's forecasts as they are scored and issued, without gradient."""
+        return self.forecast(logics, examples)
 
     def forecast(
         self,
@@ -90,11 +159,11 @@ class StrategyExecutor:
         ``train`` the result carries gradient, and adapter dropout is on unless ``drops_units`` is
         false. Every argument with an agent dimension covers ``agents`` only.
         """
-        numbers = self.population.local[agents]
         if news is None:
-            news = self.retrieve_news(logics, [example.view for example in examples], numbers)
+            views = [example.view for example in examples]
+            news = self.retrieve_news(logics, views, self.agents[agents])
 
-        read_by = read_by or [[logic] * len(examples) for logic in logics]
+        read_by = read_by or _repeat(logics, examples)
         readings = self.build_readings(read_by, examples, news, notes)
         dropout = self.config.population.dropout if train and drops_units else 0.0
         with (
@@ -105,10 +174,6 @@ class StrategyExecutor:
             read = self._add_linear_reading(decoded, readings, agents)
             return dataclasses.replace(read, news=news)
 
-    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
-        """Return every agent's forecasts as they are scored and issued, without gradient."""
-        return self.forecast(logics, examples)
-
     def _add_linear_reading(
         self, decoded: BatchForecasts, readings: AgentReadings, agents: slice = ALL_AGENTS
     ) -> BatchForecasts:
@@ -116,36 +181,9 @@ class StrategyExecutor:
         if self.linear_reader is None:
             return decoded
 
-        linear_ABH = np.zeros(decoded.values_ABH.shape, dtype=np.float32)
-        numbers = self.population.local[agents]
-        for linear_BH, agent, agent_readings in zip(linear_ABH, numbers, readings, strict=True):
-            evidence = [
-                (reading.example.view, logic, articles)
-                for reading in agent_readings
-                for logic, articles in zip(reading.logics, reading.news, strict=True)
-            ]
-            for linear_H, (view, logic, articles) in zip(linear_BH, evidence, strict=True):
-                if articles:
-                    linear_H[:] = self.linear_reader.find(agent, logic).read(view, articles)
-        linear = torch.from_numpy(linear_ABH).to(decoded.values_ABH.device)
+        linear_ABH = self.read_linearly(readings, self.agents[agents])
+        linear = torch.from_numpy(linear_ABH).to(decoded.values_ABH)
         return dataclasses.replace(decoded, values_ABH=decoded.values_ABH + linear)
-
-    def build_readings(
-        self,
-        logics: Sequence[Sequence[str]],
-        examples: Sequence[ForecastExample],
-        news: NewsByAgent,
-        notes: NotesByAgent | None,
-    ) -> list[list[ForecastRequest]]:
-        """Return what agents read under one logic each, by agent, then by window."""
-        by_agent = notes or [[""] * len(examples)] * len(logics)
-        return [
-            [
-                ForecastRequest(example, [logic], [self.news_retriever.resolve(ids)], note)
-                for example, logic, ids, note in zip(examples, *by_window, strict=True)
-            ]
-            for by_window in zip(logics, news, by_agent, strict=True)
-        ]
 
     @torch.no_grad()
     def forecast_groups(

@@ -25,7 +25,7 @@ from compevo_core.agents.debate import (
     standardise_advantages,
     weigh_by_score,
 )
-from compevo_core.agents.decoders import VALUE, ForecastExample
+from compevo_core.agents.decoders import VALUE, VERIFIER, ForecastExample
 from compevo_core.agents.objective import policy_loss, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent
@@ -109,10 +109,11 @@ class DebateStep(ForecastStep):
         error_AB = -last.reward_AB
 
         for agent in self._agents:
-            logit_1B = self.debate_executor.verify(
+            logit_1B = self.debate_executor.judge(
+                VERIFIER,
                 logics[agent],
                 examples,
-                last.values_ABH[agent],
+                base_ABH=last.values_ABH[agent],
                 **_select_evidence(last.news, notes, agent),
             )
             # Agent by agent, as the activations of all of them may not fit in memory.
@@ -173,12 +174,9 @@ class DebateStep(ForecastStep):
             values = []
             for agent in self._agents:
                 evidence = _select_evidence(news, turn.notes, agent)
-                states_1BD = self.debate_executor.read_states(
-                    VALUE, logics[agent], examples, **evidence
-                )
                 # The value learns from the return that it is compared with; the advantage uses it
                 # as it was.
-                value_1B = self.debate_executor.heads.value(states_1BD, agent)
+                value_1B = self.debate_executor.judge(VALUE, logics[agent], examples, **evidence)
                 loss = (value_1B - return_AB[agent]).square().mean()
                 require_finite("the value's loss", loss, round_number)
                 (lambda_pg * self.config.debate.value_weight * loss).backward()

@@ -13,13 +13,13 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from compevo_core.agents.calibration import ErrorCalibration
-from compevo_core.agents.decoders import BatchForecasts, EqualFitness, ForecastExample, mix_bases
+from compevo_core.agents.decoders import EqualFitness, ForecastExample, mix_bases
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.config.run import RunConfig
@@ -32,6 +32,7 @@ from compevo_core.training.prior import mix_priors
 
 if TYPE_CHECKING:
     from compevo_core.agents.linear_reader import SealedReadings
+    from compevo_core.agents.strategy import ReadingExecutor
 
 _SCALER_FILE, EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
 _INPUTS_FILE, _LOGICS_FILE = "inputs.json", "logics.json"
@@ -103,16 +104,6 @@ class Ensemble:
         return ensemble
 
 
-class Executor(Protocol):
-    """What forecasts by agents."""
-
-    linear_reader: Any
-    """the ``LinearReader`` of their news, if ridges read it"""
-
-    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
-        """Return the forecasts of this process's agents, as scored and issued, without gradient."""
-
-
 class AgentEnsemble(Ensemble):
     """Agents, each of which corrects its models by what it reads.
 
@@ -121,7 +112,7 @@ class AgentEnsemble(Ensemble):
     ``linear`` holds the readings of their ridges that are sealed, if news is read by ridges.
     """
 
-    executor: Executor
+    executor: "ReadingExecutor"
     linear: "SealedReadings | None" = None
 
     def __init__(

@@ -120,8 +120,8 @@ class TrainingLoop(abc.ABC):
             best = load_newest_checkpoint(self.folder.best, self.shards, self.setup.start)
             state = state if best is None else self._restore(best)
         settle(self.model, state.logics)
-        if self.model.linear is not None:
-            reader = self.model.executor.linear_reader
+        reader = self.model.executor.linear_reader
+        if self.model.linear is not None and reader is not None:
             self.model.linear.store(reader, self.shards.local(state.logics))
         return Outcome(state.round, state.best_error)
 

@@ -27,7 +27,7 @@ from compevo_core.agents.objective import joint_loss
 from compevo_core.agents.observation import Observation, UnreadNews, list_most_read, sample_peers
 from compevo_core.agents.prompts import describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.selection import forecast_error
+from compevo_core.agents.selection import FitnessSelection, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.arrays import FloatArray
@@ -144,7 +144,9 @@ class RoundTrainer:
         """
         self.update.start_round(state.round)
         settle(self.model, state.logics)
-        record = self._describe_start(state)
+        record = describe_start(state, self.model.selection)
+        record["stage"] = self.schedule.stage(state.round)
+        record["interaction"] = self.model.interaction_weights().tolist()
 
         # 4.1 and 4.2: forecast under the played logics; the backward pass of L_pred is part of it,
         # as the activations of a whole batch would not fit in memory.
@@ -186,21 +188,6 @@ class RoundTrainer:
         result = RoundResult(**record)
         self._advance(state, played, examples, rewriting, result)
         return result
-
-    def _describe_start(self, state: RoundState) -> _Record:
-        """Return what is settled before the round's truth is known: above all the weights."""
-        selection = self.model.selection
-        weights_A = selection.population_weights().detach()
-        return {
-            "round": state.round,
-            "stage": self.schedule.stage(state.round),
-            "logics": list(state.logics),
-            "weights": weights_A.tolist(),
-            "weight_entropy": weight_entropy(weights_A.cpu().numpy()),
-            "fitness": selection.population_fitness().tolist(),
-            "gates": selection.gates_A.tolist(),
-            "interaction": self.model.interaction_weights().tolist(),
-        }
 
     def encode_logics(self, logics: Sequence[str]) -> Tensor:
         """Return the states (A, D) of all agents' logics, which the first rewriting begins from.
@@ -457,6 +444,19 @@ class RoundTrainer:
         """
         best_A = reward_AC.argmax(1).tolist()
         return [row[best] for row, best in zip(candidates, best_A, strict=True)]
+
+
+def describe_start(state: RoundState, selection: FitnessSelection) -> dict[str, Any]:
+    """Return what is settled before a round's truth is known: above all the weights."""
+    weights_A = selection.population_weights().detach()
+    return {
+        "round": state.round,
+        "logics": list(state.logics),
+        "weights": weights_A.tolist(),
+        "weight_entropy": weight_entropy(weights_A.cpu().numpy()),
+        "fitness": selection.population_fitness().tolist(),
+        "gates": selection.gates_A.tolist(),
+    }
 
 
 def _describe_forecasts(played: PlayedForecasts) -> _Record:

@@ -139,7 +139,7 @@ def test_each_verifier_reads_its_agents_revised_forecast_in_training_and_in_use(
     notes = executor.exchange(batch, first_ABH, news)
     changed_ABH = torch.stack([final.values_ABH[0], first_ABH[1], final.values_ABH[2]])
     before_AB, after_AB = (
-        executor.verify(logics, batch, values_ABH, news=news, notes=notes)
+        executor.judge("verifier", logics, batch, news=news, notes=notes, base_ABH=values_ABH)
         for values_ABH in (final.values_ABH, changed_ABH)
     )
     assert torch.equal(before_AB[[0, 2]], after_AB[[0, 2]])
