@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from compevo_core.agents.decoders import (
     VALUE,
     VERIFIER,
+    AgentReadings,
     BatchForecasts,
     ForecastExample,
     RetrievedArticle,
@@ -26,7 +27,7 @@ from compevo_core.agents.decoders import (
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.prompts import clean_text
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.strategy import ALL_AGENTS, NewsByAgent, NotesByAgent, StrategyExecutor
+from compevo_core.agents.strategy import ALL_AGENTS, StrategyExecutor
 from compevo_core.agents.text_decoder import format_numbers
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, split_evenly
@@ -151,48 +152,45 @@ class DebateExecutor(StrategyExecutor):
     @torch.no_grad()
     def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
         """Let the agents debate; return the last forecasts, and the weights that verifiers give."""
-        news = self.retrieve_news(logics, [example.view for example in examples])
-        forecasts = self.forecast(logics, examples, news=news)
-        notes: NotesByAgent | None = None
+        readings: AgentReadings = self.read(logics, examples)
+        forecasts = self.forecast_readings(readings)
         for _ in range(self.config.debate.revisions):
-            notes = self.exchange(examples, forecasts.values_ABH, news)
-            forecasts = self.forecast(logics, examples, news=news, notes=notes)
+            readings = self.exchange(readings, forecasts.values_ABH)
+            forecasts = self.forecast_readings(readings)
 
-        logit_AB = self.judge(
-            VERIFIER, logics, examples, news=news, notes=notes, base_ABH=forecasts.values_ABH
-        )
+        logit_AB = self.judge(VERIFIER, readings, base_ABH=forecasts.values_ABH)
         return dataclasses.replace(forecasts, weights_BA=weigh_by_score(logit_AB))
 
-    def exchange(
-        self, examples: Sequence[ForecastExample], values_ABH: Tensor, news: NewsByAgent
-    ) -> NotesByAgent:
-        """Return what each agent reads of the others' forecasts and of their reasons."""
+    def exchange(self, readings: AgentReadings, values_ABH: Tensor) -> AgentReadings:
+        """Return what agents read of the others' forecasts and reasons, after their own news."""
         scaled_ABH = values_ABH.detach().cpu().numpy().astype(np.float64)
-        views = [example.view for example in examples]
+        views = [reading.example.view for reading in readings[0]]
         scaler = self._reader.inputs.scaler
         in_unit_ABH = np.stack(
             [scaler.unscale(scaled_ABH[:, b], view.entity) for b, view in enumerate(views)], axis=1
         )
-        read = [[self.news_retriever.resolve(ids) for ids in row] for row in news]
-        return write_notes(views, in_unit_ABH, read)
+        news = [[reading.news[0] for reading in of_agent] for of_agent in readings]
+        notes = write_notes(views, in_unit_ABH, news)
+        return [
+            [
+                dataclasses.replace(reading, note=note)
+                for reading, note in zip(*of_agent, strict=True)
+            ]
+            for of_agent in zip(readings, notes, strict=True)
+        ]
 
     def judge(
         self,
         kind: str,
-        logics: Sequence[str],
-        examples: Sequence[ForecastExample],
+        readings: AgentReadings,
         *,
-        news: NewsByAgent,
-        notes: NotesByAgent | None,
         base_ABH: Tensor | None = None,
         agents: slice = ALL_AGENTS,
     ) -> Tensor:
         """Return what one kind of adapters and head says of each window, (A, B).
 
-        Agents read the others' notes once there are any, and ``base_ABH`` in place of their base.
+        Agents read ``base_ABH``, where it is given, in place of their base.
         """
-        read_by = [[logic] * len(examples) for logic in logics]
-        readings = self.build_readings(read_by, examples, news, notes)
         base = None if base_ABH is None else base_ABH.detach().cpu().numpy().astype(np.float64)
         with self.population.use_adapters(kind, rows=agents):
             states_ABD = self._reader.read_last_states(readings, agents, base)

@@ -35,9 +35,6 @@ ALL_AGENTS = slice(None)
 NewsByAgent = Sequence[Sequence[tuple[str, ...]]]
 """Ids of the articles that each agent reads, by agent, then by window; best match first."""
 
-NotesByAgent = Sequence[Sequence[str]]
-"""What each agent reads of the others, by agent, then by window."""
-
 
 class ReadingExecutor:
     """Agents that read what their logics retrieve: each corrects its base by a ridge's reading.
@@ -61,10 +58,9 @@ class ReadingExecutor:
 
     def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
         """Return every agent's forecasts as they are scored and issued, without gradient."""
-        news = self.retrieve_news(logics, [example.view for example in examples])
-        readings = self.build_readings(_repeat(logics, examples), examples, news)
+        readings = self.read(logics, examples)
         values_ABH = mix_bases(self.mix_AP, examples) + self.read_linearly(readings, self.agents)
-        return BatchForecasts(values_ABH, np.zeros(len(logics)), news=news)
+        return BatchForecasts(values_ABH, np.zeros(len(logics)), news=list_news(readings))
 
     def retrieve_news(
         self,
@@ -82,21 +78,21 @@ class ReadingExecutor:
             for member, logic in zip(members, logics, strict=True)
         ]
 
-    def build_readings(
+    def read(
         self,
-        logics: Sequence[Sequence[str]],
+        logics: Sequence[str],
         examples: Sequence[ForecastExample],
-        news: NewsByAgent,
-        notes: NotesByAgent | None = None,
+        agents: slice = ALL_AGENTS,
     ) -> list[list[ForecastRequest]]:
-        """Return what agents read under one logic each, by agent, then by window."""
-        by_agent = notes or [[""] * len(examples)] * len(logics)
+        """Return what some local agents read under their logics, by agent, then by window."""
+        views = [example.view for example in examples]
+        news = self.retrieve_news(logics, views, self.agents[agents])
         return [
             [
-                ForecastRequest(example, [logic], [self.news_retriever.resolve(ids)], note)
-                for example, logic, ids, note in zip(examples, *by_window, strict=True)
+                ForecastRequest(example, [logic], [self.news_retriever.resolve(ids)])
+                for example, ids in zip(examples, by_window, strict=True)
             ]
-            for by_window in zip(logics, news, by_agent, strict=True)
+            for logic, by_window in zip(logics, news, strict=True)
         ]
 
     def read_linearly(self, readings: AgentReadings, agents: Sequence[int]) -> FloatArray:
@@ -116,9 +112,12 @@ class ReadingExecutor:
         return linear_ABH
 
 
-def _repeat(logics: Sequence[str], examples: Sequence[ForecastExample]) -> list[list[str]]:
-    """Return the logic of each window, by agent."""
-    return [[logic] * len(examples) for logic in logics]
+def list_news(readings: AgentReadings) -> list[list[tuple[str, ...]]]:
+    """Return the ids of the articles that each agent reads under one logic, by window."""
+    return [
+        [tuple(article.article_id for article in reading.news[0]) for reading in of_agent]
+        for of_agent in readings
+    ]
 
 
 class StrategyExecutor(ReadingExecutor):
@@ -145,26 +144,26 @@ class StrategyExecutor(ReadingExecutor):
         logics: Sequence[str],
         examples: Sequence[ForecastExample],
         *,
-        news: NewsByAgent | None = None,
-        read_by: Sequence[Sequence[str]] | None = None,
-        notes: NotesByAgent | None = None,
+        train: bool = False,
+        agents: slice = ALL_AGENTS,
+    ) -> BatchForecasts:
+        """Forecast every example by some local agents, each under its one logic."""
+        readings = self.read(logics, examples, agents)
+        return self.forecast_readings(readings, train=train, agents=agents)
+
+    def forecast_readings(
+        self,
+        readings: AgentReadings,
+        *,
         train: bool = False,
         drops_units: bool = True,
         agents: slice = ALL_AGENTS,
     ) -> BatchForecasts:
-        """Forecast every example by every agent under its one logic, on the forecast adapters.
+        """Forecast what some local agents read under one logic each, on the forecast adapters.
 
-        Agents read what their logics retrieve unless ``news`` is given, with the logic ``read_by``
-        of each window that retrieved it, and ``notes`` of the others if there are any. With
-        ``train`` the result carries gradient, and adapter dropout is on unless ``drops_units`` is
-        false. Every argument with an agent dimension covers ``agents`` only.
+        With ``train`` the result carries gradient, and adapter dropout is on unless ``drops_units``
+        is false.
         """
-        if news is None:
-            views = [example.view for example in examples]
-            news = self.retrieve_news(logics, views, self.agents[agents])
-
-        read_by = read_by or _repeat(logics, examples)
-        readings = self.build_readings(read_by, examples, news, notes)
         dropout = self.config.population.dropout if train and drops_units else 0.0
         with (
             self.population.use_adapters(FORECAST, rows=agents, dropout=dropout),
@@ -172,7 +171,7 @@ class StrategyExecutor(ReadingExecutor):
         ):
             decoded = self.decoder.decode(readings, train=train, agents=agents)
             read = self._add_linear_reading(decoded, readings, agents)
-            return dataclasses.replace(read, news=news)
+            return dataclasses.replace(read, news=list_news(readings))
 
     def _add_linear_reading(
         self, decoded: BatchForecasts, readings: AgentReadings, agents: slice = ALL_AGENTS

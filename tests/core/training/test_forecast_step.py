@@ -10,7 +10,7 @@ import torch
 from compevo_core.agents import text_decoder
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
-from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.agents.strategy import StrategyExecutor, list_news
 from compevo_core.lora.population import Population
 from compevo_core.training import forecast_step
 from compevo_core.training.forecast_step import count_saved_bytes, stack_truths
@@ -222,12 +222,12 @@ def test_agent_by_agent_one_agents_graph_is_alive_at_a_time(monkeypatch):
 
 def _list_news(calls):
     """Whether each forecast was for training, and the news that it was shown."""
-    return [(bool(options.get("train")), options["news"]) for _, options in calls]
+    return [(bool(options.get("train")), list_news(readings)) for (_, readings), options in calls]
 
 
 def test_dropped_news_are_missing_in_the_training_pass_alone(spy):
     trainer, logics, examples = build(news__dropout=1.0, run__micro_batch_size=3)
-    calls = spy(StrategyExecutor, "forecast")
+    calls = spy(StrategyExecutor, "forecast_readings")
     played, _ = run_forecasts(trainer, logics, examples)
     seen = _list_news(calls)
     (trained, shown), *scored = seen
@@ -238,23 +238,24 @@ def test_dropped_news_are_missing_in_the_training_pass_alone(spy):
     assert len(news) == 3 and all(ids for row in news for ids in row)
     assert list(played.news) == news
 
-    values_ABH = trainer.executor.forecast(logics, examples, news=news).values_ABH
+    values_ABH = trainer.executor.forecast(logics, examples).values_ABH
     assert torch.allclose(played.values_ABH, values_ABH, rtol=1e-6)
 
 
 def test_other_logics_are_seed_logics_of_even_chance_and_bring_their_own_news(spy):
     trainer, logics, examples = build(news__other_logics=1.0, run__micro_batch_size=3)
-    calls = spy(StrategyExecutor, "forecast")
+    calls = spy(StrategyExecutor, "forecast_readings")
     run_forecasts(trainer, logics, examples)
-    (trained, *_) = [options for _, options in calls if options.get("train")]
+    (trained, *_) = [readings for (_, readings), options in calls if options.get("train")]
 
     # A tenth of the draws is each logic's.
     draws_AB = np.random.default_rng(0).random((3, 3))
-    assert trained["read_by"] == [[SEED_LOGICS[int(10 * draw)] for draw in row] for row in draws_AB]
+    read_by = [[reading.logics for reading in row] for row in trained]
+    assert read_by == [[[SEED_LOGICS[int(10 * draw)]] for draw in row] for row in draws_AB]
     retrieve = trainer.executor.retrieve_news
-    for agent, read_by in enumerate(trained["read_by"]):
-        for logic, example, read in zip(read_by, examples, trained["news"][agent], strict=True):
-            assert retrieve([logic], [example.view], [agent]) == [[read]]
+    for agent, (row, news) in enumerate(zip(trained, list_news(trained), strict=True)):
+        for reading, read in zip(row, news, strict=True):
+            assert retrieve(reading.logics, [reading.example.view], [agent]) == [[read]]
 
 
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
@@ -262,10 +263,9 @@ def test_what_had_its_news_is_scored_as_it_was_trained_on(gradient, spy):
     # A context in which some of the evidence is cut.
     settings = {"news__dropout": 0.5, "run__gradient": gradient, "run__micro_batch_size": 2}
     trainer, logics, examples = build(**settings, backbone__context_length=254)
-    whole = trainer.executor.retrieve_news(logics, [example.view for example in examples])
-    expected = trainer.executor.forecast(logics, examples, news=whole)
+    expected = trainer.executor.forecast(logics, examples)
 
-    calls = spy(StrategyExecutor, "forecast")
+    calls = spy(StrategyExecutor, "forecast_readings")
     played, _ = run_forecasts(trainer, logics, examples)
     seen = _list_news(calls)
     assert torch.allclose(played.values_ABH, expected.values_ABH, rtol=1e-5)
@@ -285,13 +285,13 @@ def test_text_is_generated_once_a_round_and_without_the_adapters_dropout(monkeyp
     trainer, logics, examples = build(
         forecast__decoder="text", population__dropout=0.9, run__micro_batch_size=3
     )
-    calls = spy(StrategyExecutor, "forecast")
+    calls = spy(StrategyExecutor, "forecast_readings")
     played, found = run_forecasts(trainer, logics, examples)
     seen = _list_news(calls)
     assert [train for train, _ in seen] == [True]
     assert played.n_unparsed == 3  # of nine answers, counted once
 
-    values_ABH = trainer.executor.forecast(logics, examples, news=seen[0][1]).values_ABH
+    values_ABH = trainer.executor.forecast(logics, examples).values_ABH
     assert torch.equal(played.values_ABH, values_ABH)
 
     # The loss is what dropout is for.
