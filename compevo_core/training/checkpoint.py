@@ -79,10 +79,9 @@ def capture_state(
     generators: RunGenerators,
 ) -> TrainState:
     """Return everything that the rest of the run depends on; tensors are not copied."""
-    by_agent = {name: torch.as_tensor(value) for name, value in model.agent_tensors().items()}
+    by_agent = model.agent_tensors()
     by_agent[_AGENT_GENERATOR] = torch.stack([g.get_state() for g in generators.agents])
-    shared = {name: torch.as_tensor(value) for name, value in model.shared_tensors().items()}
-    shared[_PREVIOUS_STATES] = state.previous_AD
+    shared = model.shared_tensors() | {_PREVIOUS_STATES: state.previous_AD}
 
     # The optimiser numbers its slots in the order of its groups. Its moments have the shape of
     # their parameter; its counts of steps are scalars, which belong to no agent.

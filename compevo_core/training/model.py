@@ -6,9 +6,8 @@
 Shapes: A agents, D hidden size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from compevo_core.agents.debate import DebateExecutor, DebateHeads
 from compevo_core.agents.decoders import DEBATE_KINDS, FORECAST, KINDS, LOGIC, ForecastExample
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.linear_reader import LinearReader, SealedReadings
+from compevo_core.agents.linear_reader import LinearReader
 from compevo_core.agents.logic_writer import FlatWriter, LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.remote_writers import ServerWriter, build_mutation_writer
@@ -137,16 +136,6 @@ class PopulationModel(AgentEnsemble):
             else TextDecoder(self.population, config, self.scaler, self.local_mix_AP)
         )
 
-        self.linear = (
-            SealedReadings(
-                {agent: config.population.member(agent) for agent in self.shards.local_agents},
-                inputs.article_size,
-                inputs.horizon,
-                is_joint=config.news.fit == "joint",
-            ).to(backbone.device)
-            if config.news.linear
-            else None
-        )
         decoder = sum(parameter.numel() for parameter in self.decoder.module.parameters())
         self.trainable_parameters = modules.count_trainable() + decoder
 
@@ -274,18 +263,9 @@ class PopulationModel(AgentEnsemble):
         heads = add_prefix("answers", self.decoder.module.state_dict())
         if self.debate is not None:
             heads |= add_prefix("debate", self.debate.state_dict())
-        if self.linear is not None:
-            heads |= add_prefix("linear", self.linear.state_dict())
-        calibration = super().agent_tensors()
-        return adapters | heads | {k: torch.from_numpy(v) for k, v in calibration.items()}
+        return adapters | heads | super().agent_tensors()
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """Return gates, fitness, fusion and what calibration shares, by stored name."""
         fusion = {} if self.fusion is None else add_prefix("fusion", self.fusion.state_dict())
-        shared = {k: torch.as_tensor(v) for k, v in super().shared_tensors().items()}
-        return shared | fusion
-
-    @torch.no_grad()
-    def load(self, tensors: Mapping[str, Any]) -> None:
-        """Set every value of :meth:`tensors`, given as arrays or as tensors."""
-        super().load({name: torch.as_tensor(value) for name, value in tensors.items()})
+        return super().shared_tensors() | fusion

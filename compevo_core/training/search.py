@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.linear_reader import LinearReader, SealedReadings
+from compevo_core.agents.linear_reader import LinearReader
 from compevo_core.agents.logics import SlotDraws
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import sample_peers
@@ -25,10 +25,9 @@ from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import ReadingExecutor
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import to_array
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.training.ensemble import AgentEnsemble, add_prefix
+from compevo_core.training.ensemble import AgentEnsemble
 from compevo_core.training.loop import TrainingLoop
 from compevo_core.training.round import RoundState, describe_start
 from compevo_core.training.round_record import RoundResult
@@ -52,32 +51,16 @@ class ReadingModel(AgentEnsemble):
             )
         selection = FitnessSelection.for_run(config, sorted(self.scaler.mean))
         self.selection = selection.requires_grad_(False)
-        self.linear: SealedReadings = SealedReadings(
-            dict(enumerate(config.population.list_members())),
-            inputs.article_size,
-            inputs.horizon,
-            is_joint=config.news.fit == "joint",
-        )
 
     def build_executor(
         self, retriever: NewsRetriever, train_examples: Sequence[ForecastExample] = ()
     ) -> ReadingExecutor:
         """Return what forecasts by fits on train examples, or by those that were sealed."""
-        reader: LinearReader = self.linear
+        reader: LinearReader | None = self.linear
         if train_examples:
             reader = read_train(self.config, train_examples, retriever, self.selection)
         agents = range(self.config.population.agents)
         return ReadingExecutor(self.config, agents, self.mix_AP, retriever, reader)
-
-    def agent_tensors(self) -> dict[str, Any]:
-        """Return what an agent has of its own by stored name."""
-        # Views of the same memory: what is written into them is in the model.
-        linear = {name: to_array(of) for name, of in self.linear.state_dict().items()}
-        return super().agent_tensors() | add_prefix("linear", linear)
-
-    def shared_tensors(self) -> dict[str, Any]:
-        """Return gates, fitness and what calibration shares, by stored name."""
-        return {name: to_array(of) for name, of in super().shared_tensors().items()}
 
 
 class SearchLoop(TrainingLoop):
