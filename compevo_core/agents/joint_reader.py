@@ -140,25 +140,23 @@ class LogicScorer:
 
     def score(self, agent: int, logics: Sequence[str], standing: Standing) -> FloatArray:
         """Return by how much each logic of an agent lowers the error of each window, (C, N)."""
-        if not self.pays_contribution:
-            missed_NH = interpolate(self.reader.truth_NH - self.reader.base_ANH[agent])
-            left = [missed_NH - self._read(agent, logic) for logic in logics]
-            return self._compare(missed_NH, left)
-
-        missed_NH = interpolate(
-            self.reader.truth_NH - mix(standing.weights_NA, self.reader.base_ANH)
-        )
-        others = [
-            (other, logic)
-            for other, logic in enumerate(standing.logics)
-            if other != agent and standing.weights_NA[:, other].any()
-        ]
-        if self._is_joint:
+        # By its own error an agent is paid as if it were the whole population.
+        base_NH, weight_N1 = self.reader.base_ANH[agent], np.ones((1, 1))
+        others: list[tuple[int, str]] = []
+        if self.pays_contribution:
+            base_NH = mix(standing.weights_NA, self.reader.base_ANH)
+            weight_N1 = standing.open_NA[:, [agent]]
+            others = [
+                (other, logic)
+                for other, logic in enumerate(standing.logics)
+                if other != agent and standing.weights_NA[:, other].any()
+            ]
+        missed_NH = interpolate(self.reader.truth_NH - base_NH)
+        if self.pays_contribution and self._is_joint:
             return self._score_jointly(agent, logics, standing, others, missed_NH)
 
         for other, logic in others:
             missed_NH = missed_NH - standing.weights_NA[:, [other]] * self._read(other, logic)
-        weight_N1 = standing.open_NA[:, [agent]]
         left = [missed_NH - weight_N1 * self._read(agent, logic) for logic in logics]
         return self._compare(missed_NH, left)
 

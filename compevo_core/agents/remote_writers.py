@@ -191,13 +191,23 @@ class EndpointWriter(LogicWriter):
     (paper G), and the fittest has the lowest error on train windows (decision 14-systems).
 
     Nothing here is trained. An endpoint draws with a seed of its own: a run that is repeated may
-    get other logics. Those of a run that resumes are in its checkpoint.
+    get other logics. Those of a run that resumes are in its checkpoint. ConfigError for no
+    transport.
     """
 
     def __init__(
-        self, config: RunConfig, population: Population, shards: AgentShards, transport: Transport
+        self,
+        config: RunConfig,
+        population: Population,
+        shards: AgentShards,
+        transport: Transport | None,
     ) -> None:
         super().__init__(config, population, None, shards, adapters=None)
+        if transport is None:
+            raise ConfigError(
+                f"evolution.selector = {config.evolution.selector!r} needs an endpoint: pass "
+                "selector=..., or on the command line set COMPEVO_JUDGE_URL"
+            )
         self._model = config.evolution.selector.removeprefix(ENDPOINT)
         self._transport = transport
 
@@ -229,24 +239,3 @@ class EndpointWriter(LogicWriter):
         text = read_content(answer, self._model, DataError)
         # A refusal comes as null: it holds no logic, and the parent stands in for it.
         return clean_logic(text if isinstance(text, str) else "", seen.logic)
-
-
-def build_mutation_writer(
-    config: RunConfig,
-    population: Population,
-    shards: AgentShards,
-    entities: Sequence[str],
-    transport: Transport | None,
-) -> LogicWriter:
-    """Return what mutates logics: an endpoint, or the backbone without adapters.
-
-    ConfigError if an endpoint is named, and no transport is given.
-    """
-    if not config.evolution.selector.startswith(ENDPOINT):
-        return LogicWriter(config, population, None, shards, entities, adapters=None)
-    if transport is None:
-        raise ConfigError(
-            f"evolution.selector = {config.evolution.selector!r} needs an endpoint: pass "
-            "selector=..., or on the command line set COMPEVO_JUDGE_URL"
-        )
-    return EndpointWriter(config, population, shards, transport)

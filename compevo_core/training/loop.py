@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.retrieval import build_retriever
+from compevo_core.data.arrays import evenly_spaced
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lora.backbone import Backbone
 from compevo_core.runtime.files import write_text
@@ -47,6 +48,8 @@ from compevo_core.training.schedule import (
 )
 from compevo_core.training.training_data import OnRound, Outcome, RunSetup, TrainingData
 from compevo_core.training.turns import list_first_logics, settle
+
+_READOUT_EXAMPLES = 32  # enough for a mean over states that are almost equal
 
 
 class TrainingLoop(abc.ABC):
@@ -284,7 +287,9 @@ class PopulationLoop(TrainingLoop):
 
     def start_agents(self, logics: Sequence[str]) -> Tensor:
         """Fix the statistics of the head's read-out; return the states of the logics, (A, D)."""
-        self.executor.centre_readout(self.shards.local(logics), self.data.readout_examples())
+        examples = self.data.train_examples
+        spaced = [examples[i] for i in evenly_spaced(len(examples), _READOUT_EXAMPLES)]
+        self.executor.centre_readout(self.shards.local(logics), spaced)
         return self.round_trainer.encode_logics(logics)
 
     def _begin(self) -> RoundState:

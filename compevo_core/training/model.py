@@ -20,7 +20,7 @@ from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.linear_reader import LinearReader
 from compevo_core.agents.logic_writer import FlatWriter, LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.remote_writers import ServerWriter, build_mutation_writer
+from compevo_core.agents.remote_writers import EndpointWriter, ServerWriter
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import StrategyExecutor
@@ -28,7 +28,7 @@ from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError
-from compevo_core.lm.model_sources import SERVER, Server, Transport
+from compevo_core.lm.model_sources import ENDPOINT, SERVER, Server, Transport
 from compevo_core.lora import Backbone, Population
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
@@ -169,22 +169,20 @@ class PopulationModel(AgentEnsemble):
 
         ``server`` reads adapters from the folder ``served``.
         """
+        config, population, shards = self.config, self.population, self.shards
         entities = sorted(self.scaler.mean)
-        if self.config.population.system == "mae-gpt":
-            return build_mutation_writer(
-                self.config, self.population, self.shards, entities, selector
-            )
+        if config.population.system == "mae-gpt":
+            # The frozen backbone mutates logics, or a model elsewhere.
+            if config.evolution.selector.startswith(ENDPOINT):
+                return EndpointWriter(config, population, shards, selector)
+            return LogicWriter(config, population, None, shards, entities, adapters=None)
         if self.fusion is None:
             return None
-        if self.config.evolution.writer.startswith(SERVER):
-            return ServerWriter(
-                self.config, self.population, self.fusion, self.shards, server, served
-            )
-        if self.config.evolution.flat_share == 1.0:
-            return FlatWriter(
-                self.config, self.population, None, self.shards, entities, adapters=None
-            )
-        return LogicWriter(self.config, self.population, self.fusion, self.shards, entities)
+        if config.evolution.writer.startswith(SERVER):
+            return ServerWriter(config, population, self.fusion, shards, server, served)
+        if config.evolution.flat_share == 1.0:
+            return FlatWriter(config, population, None, shards, entities, adapters=None)
+        return LogicWriter(config, population, self.fusion, shards, entities)
 
     def interaction_weights(self) -> Tensor:
         """Return how much each agent attends to each other one (A, A); identity without fusion."""

@@ -144,10 +144,6 @@ class DaySampler:
             days.setdefault(view.origin_utc, []).append(index)
         self._days = [days[origin] for origin in sorted(days, key=str)]
 
-        # The order of one epoch is cached, as its rounds are asked for one after the other.
-        self._epoch = -1
-        self._order: list[int] = []
-
     @property
     def rounds_per_epoch(self) -> int:
         """Batches in one pass; the last one may be shorter, and none is dropped."""
@@ -158,13 +154,9 @@ class DaySampler:
         # The order follows from seed and epoch: a resumed run needs no state to see the same
         # batches.
         epoch, position = divmod(round_number, self.rounds_per_epoch)
-        if epoch != self._epoch:
-            rng = np.random.default_rng(derive_seed(self.seed, "days", epoch))
-            order = rng.permutation(len(self._days))
-            self._order = [index for day in order for index in self._days[day]]
-            self._epoch = epoch
-
-        return self._order[position * self.batch_size : (position + 1) * self.batch_size]
+        rng = np.random.default_rng(derive_seed(self.seed, "days", epoch))
+        order = [index for day in rng.permutation(len(self._days)) for index in self._days[day]]
+        return order[position * self.batch_size : (position + 1) * self.batch_size]
 
 
 @dataclasses.dataclass(frozen=True)
