@@ -29,6 +29,9 @@ from compevo_core.data.arrays import FloatArray
 if TYPE_CHECKING:
     import torch
 
+GENERALIST_LOGIC = "Read all news."
+"""Stands in for a logic where an agent chooses nothing."""
+
 _SHORTEST_LOGIC = 12  # characters; less is not a sentence
 _SHORTEST_CLAUSE = 0.5  # of a text that was cut off; a shorter one lost what the text was about
 
@@ -200,6 +203,15 @@ def list_regions(entities: Sequence[str]) -> list[str]:
 def list_seed_logics(form: str) -> tuple[str, ...]:
     """Return where agents start: one logic each, in the form ``evolution.form`` names."""
     return SEED_LOGICS if form == "free" else SLOT_SEED_LOGICS
+
+
+def list_first_logics(config: RunConfig) -> list[str]:
+    """Return the logics that all agents begin with: a seed logic for each that chooses its news."""
+    evolution, members = config.evolution, config.population.list_members()
+    if evolution.start:
+        return list(evolution.start)
+    seeds = iter(list_seed_logics(evolution.form))
+    return [GENERALIST_LOGIC if member.reads == "everything" else next(seeds) for member in members]
 
 
 class SlotLogic(NamedTuple):

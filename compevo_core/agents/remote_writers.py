@@ -26,6 +26,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, DataError, SourceRejected
 from compevo_core.lm.model_sources import ENDPOINT, SERVER, Server, Transport, read_content
 from compevo_core.lora.population import TENSOR_FILE, Population
+from compevo_core.lora.sampling import stack_rows
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import hash_file, hash_text
 from compevo_core.runtime.seeding import derive_seed
@@ -105,7 +106,12 @@ class ServerWriter(LogicWriter):
             with ThreadPoolExecutor(len(names)) as pool:
                 ask = partial(self._ask, samples)
                 groups = list(pool.map(ask, names, prompt_ids, seeds))
-            return self._stack(groups)
+            backbone = self.population.backbone
+            rows = [ids for group in groups for ids in group]
+            ids_AGT, mask_AGT = stack_rows(
+                rows, len(groups), backbone.pad_token_id, backbone.device
+            )
+            return ids_AGT, self._end_at_first_line(ids_AGT, mask_AGT)
 
         return draw
 
@@ -168,19 +174,6 @@ class ServerWriter(LogicWriter):
                 "return_token_ids, as vLLM does, and serve the run's own backbone"
             )
         return rows
-
-    def _stack(self, groups: Sequence[_Ids]) -> tuple[Tensor, Tensor]:
-        """Return ids and mask (A, G, T) of all samples, without what follows the first lines."""
-        backbone = self.population.backbone
-        pad = backbone.tokenizer.pad_token_id
-        lengths_AG = torch.tensor([[len(ids) for ids in group] for group in groups])
-        longest = int(lengths_AG.max())
-
-        ids_AGT = torch.tensor(
-            [[[*ids, *[pad] * (longest - len(ids))] for ids in group] for group in groups]
-        ).to(backbone.device)
-        mask_AGT = (torch.arange(longest) < lengths_AG[..., None]).long().to(backbone.device)
-        return ids_AGT, self._end_at_first_line(ids_AGT, mask_AGT)
 
 
 class EndpointWriter(LogicWriter):

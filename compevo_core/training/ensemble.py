@@ -34,7 +34,9 @@ from compevo_core.training.prior import mix_priors
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from compevo_core.agents.linear_reader import SealedReadings
+    from compevo_core.agents.joint_reader import TrainNews
+    from compevo_core.agents.linear_reader import LinearReader, SealedReadings
+    from compevo_core.agents.retrieval import NewsRetriever
     from compevo_core.agents.strategy import ReadingExecutor
 
 _SCALER_FILE, EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
@@ -133,6 +135,31 @@ class AgentEnsemble(Ensemble):
             self.linear = SealedReadings(
                 members, inputs.article_size, inputs.horizon, is_joint=is_joint
             )
+
+    def read_news(
+        self, examples: Sequence[ForecastExample], retriever: "NewsRetriever"
+    ) -> "TrainNews":
+        """Return how ridges read the news of train windows for these agents."""
+        from compevo_core.agents.joint_reader import TrainNews
+
+        return TrainNews(self.config, self.mix_AP, examples, retriever, self.selection)
+
+    def find_reader(
+        self, examples: Sequence[ForecastExample], retriever: "NewsRetriever"
+    ) -> "LinearReader | None":
+        """Return what reads linearly: fits on train windows, those sealed if none are given."""
+        if self.linear is None or not examples:
+            return self.linear
+        return self.read_news(examples, retriever).fit()
+
+    def settle(self, logics: Sequence[str]) -> None:
+        """Forecast under logics from now on; fit what agents read together, if they do."""
+        from compevo_core.agents.joint_reader import JointReader
+
+        self.logics = list(logics)
+        reader = self.executor.linear_reader
+        if isinstance(reader, JointReader):
+            reader.settle(logics)
 
     def forecast(self, examples: Sequence[ForecastExample]) -> MemberForecasts:
         """Forecast examples by every agent under its logic, without dropout and gradient.

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from compevo_core.agents.logics import list_first_logics
 from compevo_core.agents.retrieval import build_retriever
 from compevo_core.data.arrays import evenly_spaced
 from compevo_core.lm.backbone import load_backbone
@@ -47,7 +48,6 @@ from compevo_core.training.schedule import (
     seed_dropout,
 )
 from compevo_core.training.training_data import OnRound, Outcome, RunSetup, TrainingData
-from compevo_core.training.turns import list_first_logics, settle
 
 _READOUT_EXAMPLES = 32  # enough for a mean over states that are almost equal
 
@@ -122,7 +122,7 @@ class TrainingLoop(abc.ABC):
         if self.validate_every:
             best = load_newest_checkpoint(self.folder.best, self.shards, self.setup.start)
             state = state if best is None else self._restore(best)
-        settle(self.model, state.logics)
+        self.model.settle(state.logics)
         reader = self.model.executor.linear_reader
         if self.model.linear is not None and reader is not None:
             self.model.linear.store(reader, self.shards.local(state.logics))
@@ -218,7 +218,7 @@ class TrainingLoop(abc.ABC):
         if not self.validate_every or (state.round % self.validate_every and not is_last):
             return None
 
-        settle(self.model, state.logics)
+        self.model.settle(state.logics)
         errors = measure_validation(self.model, self.data.val_examples)
         # Strictly lower: of equal rounds the first wins, and a resumed run chooses the same.
         if errors.aggregate < state.best_error:

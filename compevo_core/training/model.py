@@ -17,7 +17,6 @@ from compevo_core.agents.debate import DebateExecutor, DebateHeads
 from compevo_core.agents.decoders import DEBATE_KINDS, FORECAST, KINDS, LOGIC, ForecastExample
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.linear_reader import LinearReader
 from compevo_core.agents.logic_writer import FlatWriter, LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.remote_writers import EndpointWriter, ServerWriter
@@ -33,7 +32,6 @@ from compevo_core.lora import Backbone, Population
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
 from compevo_core.training.ensemble import AgentEnsemble, add_prefix, name_agent
-from compevo_core.training.turns import read_train
 
 
 class SystemModules:
@@ -150,13 +148,11 @@ class PopulationModel(AgentEnsemble):
 
         With ``train_examples`` news is read by fits on them, otherwise by those that were sealed.
         """
-        reader: LinearReader | None = self.linear
-        if self.linear is not None and train_examples:
-            reader = read_train(self.config, train_examples, news_retriever, self.selection)
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(
                 self.config, self.population, self.decoder, news_retriever, self.debate
             )
+        reader = self.find_reader(train_examples, news_retriever)
         return StrategyExecutor(self.config, self.population, self.decoder, news_retriever, reader)
 
     def writer(

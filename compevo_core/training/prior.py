@@ -125,11 +125,6 @@ class RefitMemory:
         self._read = read
         self._added = added  # after those that are read; a set of windows costs its whole length
 
-    @classmethod
-    def start(cls, days: int, train: WindowSet) -> Self:
-        """Return the memory of a fit on the train split."""
-        return cls(days, lambda: train, max(view.end_utc for view in train.views()))
-
     @property
     def windows(self) -> WindowSet:
         """All windows with a known truth, as windows of the train split."""
@@ -191,7 +186,9 @@ class PriorSet:
         fitted = {key: _fit(key, train, fit) for key in keys}
         levels = ErrorLevels(read_rule(config), scaler, len(keys), train.horizon)
         days = config.forecast.refit_days
-        return cls(fitted, mix_AP, levels, RefitMemory.start(days, train) if days else None, fit)
+        ended_utc = max(view.end_utc for view in train.views())
+        memory = RefitMemory(days, lambda: train, ended_utc) if days else None
+        return cls(fitted, mix_AP, levels, memory, fit)
 
     def forecast(self, views: Sequence[WindowView]) -> FloatArray:
         """Return every base model's forecast of every view, (N, P, H) in the views' units."""

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from compevo_core.agents.debate import DebateExecutor
 from compevo_core.agents.decoders import BatchForecasts, ForecastExample
+from compevo_core.agents.joint_reader import Turns
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.objective import joint_loss
@@ -44,7 +45,6 @@ from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts, s
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundResult
 from compevo_core.training.schedule import RunGenerators, RunSchedule
-from compevo_core.training.turns import Turns, build_reader, score_readings, settle
 from compevo_core.training.update import JointUpdate
 
 _Record = dict[str, Any]
@@ -121,8 +121,8 @@ class RoundTrainer:
         if self.config.evolution.unread and train_examples and self.writer is not None:
             retriever = executor.news_retriever
             everything = NewsRetriever(retriever.pool, retriever.encoder, MOST_ARTICLES)
-            reader = build_reader(self.config, train_examples, everything)
-            self.unread_news = UnreadNews(reader)
+            news = model.read_news(train_examples, everything)
+            self.unread_news = UnreadNews(news.build_reader(train_examples))
 
         self.forecast_step = ForecastStep(model, executor)
         if isinstance(executor, DebateExecutor):
@@ -143,7 +143,7 @@ class RoundTrainer:
         or infinite; nothing was updated, ``state`` is as before.
         """
         self.update.start_round(state.round)
-        settle(self.model, state.logics)
+        self.model.settle(state.logics)
         record = describe_start(state, self.model.selection)
         record["stage"] = self.schedule.stage(state.round)
         record["interaction"] = self.model.interaction_weights().tolist()
@@ -206,16 +206,9 @@ class RoundTrainer:
         Every process does so for all agents: retrieval and ridges need no language model.
         """
         config, agents = self.config, self.config.population.agents
-        turns = score_readings(
-            config,
-            self.train_examples,
-            self.executor.news_retriever,
-            self.model.selection,
-            state.logics,
-            self.shards.all_gather_json(proposal.group_logics),
-            state.records,
-            rng,
-        )
+        groups = self.shards.all_gather_json(proposal.group_logics)
+        news = self.model.read_news(self.train_examples, self.executor.news_retriever)
+        turns = news.score(state.logics, groups, state.records, rng)
         size = config.grpo.group_size
         record = turns.describe(size) | {"fixed_unread_answers": 0}
         reward_AG = torch.tensor(record["group_rewards"], dtype=torch.float32)

@@ -1,7 +1,7 @@
 """The training of agents that read only by ridges: a search for logics, without a language model.
 
 What belongs here: the rounds of the search, the model and what forecasts by it. What does not: the
-turns of a round (``training.turns``), checkpoints and validation (``training.loop``).
+turns of a round (``agents.joint_reader``), checkpoints and validation (``training.loop``).
 
 A round is one rewriting: each agent draws G logics by chance, and plays the best of its record.
 
@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.linear_reader import LinearReader
 from compevo_core.agents.logics import SlotDraws
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import sample_peers
@@ -34,7 +33,6 @@ from compevo_core.training.round_record import RoundResult
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import EVOLUTION, RunGenerators
 from compevo_core.training.training_data import RunSetup, TrainingData
-from compevo_core.training.turns import read_train, score_readings
 
 
 class ReadingModel(AgentEnsemble):
@@ -56,9 +54,7 @@ class ReadingModel(AgentEnsemble):
         self, retriever: NewsRetriever, train_examples: Sequence[ForecastExample] = ()
     ) -> ReadingExecutor:
         """Return what forecasts by fits on train examples, or by those that were sealed."""
-        reader: LinearReader | None = self.linear
-        if train_examples:
-            reader = read_train(self.config, train_examples, retriever, self.selection)
+        reader = self.find_reader(train_examples, retriever)
         agents = range(self.config.population.agents)
         return ReadingExecutor(self.config, agents, self.mix_AP, retriever, reader)
 
@@ -101,16 +97,8 @@ class SearchLoop(TrainingLoop):
             else self._draws.draw(grpo.group_size, state.logics, agent, peers[agent], generator)
             for agent, generator in enumerate(self.generators.agents)
         ]
-        turns = score_readings(
-            self.config,
-            self.data.train_examples,
-            self.retriever,
-            selection,
-            state.logics,
-            groups,
-            state.records,
-            rng,
-        )
+        news = self.model.read_news(self.data.train_examples, self.retriever)
+        turns = news.score(state.logics, groups, state.records, rng)
         turns.pay(selection)
         state.logics, state.records = turns.logics, turns.records
         state.round += 1
