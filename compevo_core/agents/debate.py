@@ -187,7 +187,7 @@ class DebateExecutor(StrategyExecutor):
         base_ABH: Tensor | None = None,
         agents: slice = ALL_AGENTS,
     ) -> Tensor:
-        """Return what one kind of adapters and head says of each window, (A, B).
+        """Return the number (A, B) that one kind of adapters and head gives each window.
 
         Agents read ``base_ABH``, where it is given, in place of their base.
         """
