@@ -1,6 +1,7 @@
 """The contract that every baseline keeps, and what each one forecasts."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -87,11 +88,22 @@ def test_a_saved_baseline_forecasts_the_same_bits_after_loading(name, train, win
 
 @pytest.mark.parametrize("name", [n for n in BASELINES if n != "weekly"])
 def test_a_forecast_does_not_depend_on_the_batch_it_is_made_in(name, train, windows):
-    fitted = fit_baseline(name, train)
+    fitted, again = fit_baseline(name, train), fit_baseline(name, train)
     whole = fitted.predict(windows.views())
-    alone = np.concatenate([fitted.predict([view]) for view in windows.views()])
+    alone = np.concatenate([again.predict([view]) for view in windows.views()])
     assert np.array_equal(whole, alone)
     assert fitted.predict([]).shape == (0, 48)
+
+
+def test_trees_forecast_a_window_again_only_where_its_numbers_changed(train, windows, monkeypatch):
+    trees, views, asked = fit_baseline("gbm", train), windows[50:].views(), []
+    first = trees.predict(views)
+    monkeypatch.setattr(gbm, "count_cores", lambda: asked.append(1) or 1)
+    others = [replace(view, candidate_ids=("a",)) for view in views]
+    assert np.array_equal(trees.predict(others), first) and not asked
+    warmer = replace(views[1], x=views[1].x + 500.0)
+    changed = trees.predict([views[0], warmer])
+    assert np.array_equal(changed[0], first[0]) and (changed[1] != first[1]).any() and asked
 
 
 def test_the_ridge_uses_windows_with_masked_steps_where_all_have_some():
