@@ -117,7 +117,7 @@ ALL_TRIALS = "one-agent-all-trials"  # one agent that samples as many logics as 
 PAPER_METHOD = "full"
 """The preset whose rewriting, policy steps, diversity and pruning are the paper's, as a control on
 the same priors, for at most as many rounds. Beside a run without a language model it is a sample of
-that: an eighth of the rounds, with forecasts that are read through one layer."""
+that: an eighth of the rounds, groups of four logics, and forecasts read through one layer."""
 
 MOST_SAMPLES = 64  # that a group may have
 
@@ -145,6 +145,7 @@ def _take_paper_method(config: RunConfig) -> Settings:
         **settings,
         **{name: attrgetter(name)(config) for name in (*kept, "run.seed")},
         "forecast.layers": 1 if is_sample else preset.forecast.layers,
+        "grpo.group_size": 4 if is_sample else preset.grpo.group_size,
         "run.rounds": rounds,
         "run.supervised_rounds": min(preset.run.supervised_rounds, rounds),
     }
