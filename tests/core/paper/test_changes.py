@@ -103,15 +103,17 @@ def test_one_agent_with_all_trials_samples_as_many_logics_as_the_population():
 
 
 @pytest.mark.parametrize(
-    ("name", "rounds", "layers", "group"), [("default", 16, 4, 8), ("demo", 1, 1, 4)]
+    ("name", "rounds", "layers", "group", "agents"),
+    [("default", 16, 4, 8, 3), ("demo", 1, 1, 4, 2)],
 )
 def test_the_papers_method_is_its_preset_on_the_same_priors_for_few_rounds(
-    name, rounds, layers, group
+    name, rounds, layers, group, agents
 ):
     full, preset = RunConfig.preset(name), RunConfig.preset(PAPER_METHOD)
     config = find_variant("paper-method").configure(full.with_overrides({"run.seed": 7}))
     assert (config.run.rounds, config.run.supervised_rounds, config.run.seed) == (rounds, rounds, 7)
-    assert config.population.members == full.population.members
+    assert config.population.agents == agents
+    assert config.population.members == full.population.members[:agents]
     assert config.forecast.prior_folds == full.forecast.prior_folds
     assert config.forecast.layers == layers
     assert config.grpo == preset.grpo.model_copy(update={"group_size": group})
