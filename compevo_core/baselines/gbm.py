@@ -7,7 +7,6 @@ earlier version had been seen; of September 2025 to 17 February 2026 for the oth
 Shapes: N windows, H horizon.
 """
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -79,7 +78,6 @@ SETTINGS: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
-_KEPT_OUTPUTS = 4096  # windows whose forecasts are held from call to call
 NEIGHBOURS = (-4, -2, 0, 2, 4)  # steps around the target step whose inputs are columns
 
 
@@ -95,12 +93,6 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     most_steps = MOST_STEPS
     _settings: ClassVar[dict[str, Any]]  # what it changes of ``SETTINGS``
     _rounds: ClassVar[int] = 400
-
-    def __init__(self, space: SpaceT, models: "Mapping[int, lgb.Booster]") -> None:
-        """Take fitted trees by route; use :meth:`fit` or :meth:`load`."""
-        super().__init__(space, models)
-        # Of windows by their rows: scopes overlap, and an audit asks again under other news.
-        self._outputs: dict[tuple[int, bytes], FloatArray] = {}
 
     @staticmethod
     def _name_file(route: int) -> str:
@@ -128,19 +120,10 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
         return lgb.train(SETTINGS | self._settings | {"seed": seed}, data, self._rounds)
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        if len(self._outputs) > _KEPT_OUTPUTS:
-            self._outputs.clear()
         rows = _build_rows(self._build_columns(views, route), find_horizon(views))
-        row_NHF = rows.reshape(len(views), -1, rows.shape[1])
-        keys = [(route, hashlib.sha256(row_HF).digest()) for row_HF in row_NHF]
-        new = [n for n, key in enumerate(keys) if key not in self._outputs]
-
-        if new:
-            # Rows are independent: neither their number nor that of the threads changes a bit.
-            of_new = row_NHF[new].reshape(-1, rows.shape[1])
-            output = self._models[route].predict(of_new, num_threads=count_cores())
-            self._outputs |= zip((keys[n] for n in new), output.reshape(len(new), -1), strict=True)
-        return np.stack([self._outputs[key] for key in keys])
+        # Rows are independent: the number of threads changes no bit.
+        output = self._models[route].predict(rows, num_threads=count_cores())
+        return np.asarray(output, dtype=np.float64).reshape(len(views), -1)
 
     def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         # LightGBM's text format is readable, and loading it runs no code. -1 writes all trees: the

@@ -8,7 +8,6 @@ process, the pod's manifest (``launchers.process``). The mode is run configurati
 """
 
 import contextlib
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,7 +94,11 @@ class Launchers:
 
         if kind == "inline":
             write_jobs(jobs)
-            return run_jobs(jobs, context.log, functools.partial(_report_round, context))
+
+            def report(job: TrainJob, record: RoundRecord) -> None:
+                _report_rounds(context, [(job.out, record.to_json_line())])
+
+            return run_jobs(jobs, context.log, report)
 
         reported, failure = 0, None
 
@@ -152,13 +155,10 @@ class Launchers:
 def _report_rounds(context: dg.AssetExecutionContext, messages: Sequence[Any]) -> None:
     """Log the rounds that a training process told of: run folder and record."""
     for folder, line in messages:
-        _report_round(context, RunFolder(folder), RoundRecord.from_json_line(line))
-
-
-def _report_round(
-    context: dg.AssetExecutionContext, folder: RunFolder, record: RoundRecord
-) -> None:
-    context.log_event(build_observation(context, record, folder))
+        observation = build_observation(
+            context, RoundRecord.from_json_line(line), RunFolder(folder)
+        )
+        context.log_event(observation)
 
 
 def build_observation(

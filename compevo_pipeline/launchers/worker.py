@@ -72,7 +72,7 @@ class TrainJob:
 def run_jobs(
     jobs: Sequence[TrainJob],
     log: logging.Logger,
-    report: Callable[[RunFolder, RoundRecord], None] = lambda folder, record: None,
+    report: Callable[[TrainJob, RoundRecord], None] = lambda job, record: None,
 ) -> dict[str, Any]:
     """Train the jobs in order; return the plain values of every summary.
 
@@ -108,7 +108,7 @@ def run_jobs(
 
         def on_round(record: RoundRecord, job: TrainJob = job) -> None:
             log.info(f"{job.folder.name}: {describe_round(record)}")
-            report(job.folder, record)
+            report(job, record)
 
         summary = train(
             config,
@@ -208,8 +208,8 @@ def _run(jobs: Sequence[TrainJob]) -> None:
             run_jobs(jobs, logging.getLogger("compevo.train"))
             return
 
-        def report(folder: RunFolder, record: RoundRecord) -> None:
-            pipes.report_custom_message([str(folder.path), record.to_json_line()])
+        def report(job: TrainJob, record: RoundRecord) -> None:
+            pipes.report_custom_message([job.out, record.to_json_line()])
 
         values = run_jobs(jobs, pipes.log, report)
         pipes.report_asset_materialization(metadata=values | {"processes": processes})

@@ -82,12 +82,6 @@ def test_two_processes_share_a_training(shared_run):
     assert manifest["processes"] == 2 and len(adapters) == 6
 
 
-def test_a_step_trains_in_its_own_process(shared_run):
-    result = run([shared_run], "inline")
-    assert [shown["round"].value for shown in observe(result)] == [1, 2]
-    assert read_materialization(result).metadata["rounds"].value == 2
-
-
 @pytest.mark.slow
 def test_the_command_trains_under_torchrun(shared_run):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
