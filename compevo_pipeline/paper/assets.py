@@ -56,9 +56,9 @@ from compevo_core.paper.changes import (
     find_experiment,
     list_changes,
 )
+from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
 from compevo_core.paper.lud import DEFAULT_PAIRS, measure_lud
 from compevo_core.paper.lud_judges import build_judges
-from compevo_core.paper.method import BUDGETS, STANDARD, find_budget
 from compevo_core.paper.method_table import METHODS, find_method
 from compevo_core.paper.news_audit import audit_run, write_audit
 from compevo_core.paper.worded_data import TEXTS
@@ -100,10 +100,14 @@ RESEARCH_CODE = (
     *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
     *("compevo_core/evaluation", "compevo_core/lm", "compevo_core/lora"),
     *("compevo_core/paper", "compevo_core/training"),
+    *(
+        f"compevo_core/paper/{name}.toml"
+        for name in ("arms", "budgets", "columns", "experiments", "settings")
+    ),
 )
 LUD_CODE = (
     *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
-    "compevo_core/lm/encoder.py",
+    *("compevo_core/paper/judge_prompt.toml", "compevo_core/lm/encoder.py"),
 )
 
 ZERO_SHOT = "zero-shot"
@@ -402,7 +406,7 @@ def text(
 ) -> dg.MaterializeResult[Any]:
     """Train every arm on every text, one after the other."""
     from compevo_core.paper.control import TextPlan  # torch, only in the step
-    from compevo_core.paper.report.evidence_tables import judge_text, list_texts
+    from compevo_core.paper.report.evidence_tables import list_text_tables
 
     config = TextConfig.read(context)
     plan = TextPlan(
@@ -413,7 +417,7 @@ def text(
     )
     return dg.MaterializeResult(
         metadata={
-            "verdict": " ".join(map(judge_text, list_texts(rows.to_dicts()))),
+            "verdict": " ".join(table.verdict for table in list_text_tables(rows.to_dicts())),
             **metadata.describe_table(rows),
             "table": metadata.render_table(rows, rows=rows.height),
         }

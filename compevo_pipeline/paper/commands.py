@@ -289,7 +289,7 @@ def benchmark(
     Rows go to benchmark-DATASET.csv, where they replace the rows of the same method, seed and
     budget: you can run a single method again.
     """
-    from compevo_core.paper.method import find_budget
+    from compevo_core.paper.declared import find_budget
     from compevo_core.paper.method_table import select_methods
     from compevo_core.paper.report.rows import read_result_file
     from compevo_pipeline.paper.benchmark_runs import BenchmarkData
@@ -464,7 +464,7 @@ def audit_news(
     from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.scoring import load_population
     from compevo_core.paper.news_audit import audit_probe, audit_run, write_audit
-    from compevo_core.paper.report.evidence_tables import format_audit
+    from compevo_core.paper.report.evidence_tables import format_evidence
     from compevo_pipeline.storage.code_versions import read_commit
 
     if windows is not None and news is not None:
@@ -495,7 +495,7 @@ def audit_news(
         rows = audit_run(window_set, pool, forecaster, commit=commit, log=log, every=every)
 
     typer.echo(f"Rows: {write_audit(target_runs.results, rows)}\n")
-    typer.echo(format_audit(rows.to_dicts()))
+    typer.echo(format_evidence("audit", rows.to_dicts()))
 
 
 def params(

@@ -177,8 +177,7 @@ def run_control(
     from compevo_core.paper.report.evidence_tables import (
         control_table,
         list_controls,
-        list_searches,
-        search_table,
+        list_search_tables,
     )
     from compevo_pipeline.paper.experiments import run_control_on
     from compevo_pipeline.storage.code_versions import read_commit
@@ -200,7 +199,7 @@ def run_control(
         arguments.open_deployment(), dataset, plan, log=log, results=results
     )
     made = rows.to_dicts()
-    tables = [*map(control_table, list_controls(made)), *map(search_table, list_searches(made))]
+    tables = [*map(control_table, list_controls(made)), *list_search_tables(made)]
     typer.echo("\n\n".join(table.to_markdown() for table in tables))
     typer.echo(f"\nRows: {path}")
 
@@ -233,7 +232,7 @@ def run_specialists(
 
     from compevo_core.paper.control import list_cells
     from compevo_core.paper.planted_news import SPECIALISTS_SCHEMA
-    from compevo_core.paper.report.evidence_tables import format_specialists
+    from compevo_core.paper.report.evidence_tables import format_evidence
     from compevo_pipeline.paper.experiments import run_specialists_on
     from compevo_pipeline.storage.code_versions import read_commit
 
@@ -248,7 +247,7 @@ def run_specialists(
     _show_progress()
     path = run_specialists_on(arguments.open_deployment(), dataset, cells, log=log, results=results)
     rows = pl.read_csv(path, schema_overrides=SPECIALISTS_SCHEMA).to_dicts()
-    typer.echo(f"{format_specialists(rows)}\n\nRows: {path}")
+    typer.echo(f"{format_evidence('specialists', rows)}\n\nRows: {path}")
 
 
 @experiments.command("text", cls=arguments.DocumentedCommand)
@@ -266,7 +265,7 @@ def run_text(
     whose changes of period are announced. Rows go to text-*.csv.
     """
     from compevo_core.paper.control import TextPlan
-    from compevo_core.paper.report.evidence_tables import format_text
+    from compevo_core.paper.report.evidence_tables import format_evidence
     from compevo_pipeline.paper.experiments import run_text_on
     from compevo_pipeline.storage.code_versions import read_commit
 
@@ -274,7 +273,7 @@ def run_text(
     _show_progress()
     plan = TextPlan(config=config, seeds=range(seeds), commit=read_commit())
     path, rows = run_text_on(arguments.open_deployment(), name, plan, log=log, results=results)
-    typer.echo(f"{format_text(rows.to_dicts())}\n\nRows: {path}")
+    typer.echo(f"{format_evidence('text', rows.to_dicts())}\n\nRows: {path}")
 
 
 @experiments.command("context", cls=arguments.DocumentedCommand)
@@ -341,7 +340,7 @@ def _show_progress() -> None:
 
 def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, int]:
     from compevo_core.paper.agent_systems import spend
-    from compevo_core.paper.method import find_budget
+    from compevo_core.paper.declared import find_budget
 
     budget = find_budget(name)
     if name == "standard":
