@@ -14,7 +14,7 @@ the day that is forecast.
 the definitions hand both what does it.
 
 What belongs here: run configurations, partitions, metadata. What does not: training, scoring and
-judging (``paper.experiments``, ``paper.benchmark_runs``, ``compevo_core.paper``).
+judging (``paper.runs``, ``compevo_core.paper``).
 """
 
 import logging
@@ -58,8 +58,8 @@ from compevo_pipeline.defs.definition import (
     translate_errors,
 )
 from compevo_pipeline.defs.resources import Launchers
-from compevo_pipeline.paper.benchmark_runs import BenchmarkData
-from compevo_pipeline.paper.experiments import (
+from compevo_pipeline.paper.runs import (
+    BenchmarkData,
     ExperimentRun,
     read_endpoint_judge,
     run_control_on,
