@@ -120,6 +120,7 @@ def test_swapped_news_comes_from_long_before():
         for name in window.view.candidate_ids
     }
     chosen = model.choose_news(FIRST_LOGIC, view)
+
     assert chosen and set(chosen) <= lent
 
 

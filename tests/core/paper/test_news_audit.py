@@ -237,6 +237,7 @@ def test_planting_moves_only_the_signals_days():
     whole = np.isfinite(still).all(1)
     has = (train.own_NS[:, SIGNALS.index("fuel prices")] > 0)[whole]
     moved = (shifted - still)[whole]
+
     assert np.ptp(moved[has]) < 1e-9
     assert abs(moved[has].mean() - moved[~has].mean()) == pytest.approx(2.0)
     # Another order of the same errors, so that what is real in them is not counted as seen.
