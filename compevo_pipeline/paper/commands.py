@@ -1,8 +1,8 @@
 """The group ``compevo paper``: commands of the paper's tables, and on folders of runs and rows.
 
 What belongs here: options, which runs and folders a name means, what is printed. What does not:
-training and scoring (``paper.runs``, ``compevo_core.paper``),
-pages and tables (``compevo_core.paper.report``), experiments (``paper.experiment_commands``).
+training and scoring (``paper.runs``, ``compevo_core.paper``), pages and tables
+(``compevo_core.paper.report``), experiments (``paper.experiment_commands``).
 """
 
 import json
