@@ -102,7 +102,10 @@ RESEARCH_CODE = (
     *("compevo_core/paper", "compevo_core/training"),
     *(
         f"compevo_core/paper/{name}.toml"
-        for name in ("arms", "budgets", "columns", "experiments", "settings")
+        for name in (
+            *("arms", "budgets", "columns", "experiments", "planted_news", "settings"),
+            "worded_data",
+        )
     ),
 )
 LUD_CODE = (
