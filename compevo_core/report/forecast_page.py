@@ -29,13 +29,15 @@ from compevo_core.forecast.explain import (
     select_band,
 )
 from compevo_core.forecast.issued import METHOD, PRIOR, PUBLISHED, IssuedForecast
-from compevo_core.report.charts import Chart, TimeLine, draw_chart
-from compevo_core.report.figures import (
+from compevo_core.report.charts import (
     ACCENT,
     DARK_COLOURS,
     GOLD,
     INK,
+    Chart,
+    TimeLine,
     agent_colour,
+    draw_chart,
     method_colour,
 )
 from compevo_core.report.tables import (

@@ -18,17 +18,8 @@ from compevo_core.paper.context_is_key import BOTH, NUMBERS, PUBLISHED, READER, 
 from compevo_core.paper.news_audit import ALL, ANY, DECLARED, EFFECTS, MOST, MOVED, POWER, REST
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
 from compevo_core.paper.planted_news import AFTER_TRAINING, BEST_AGENT, EVOLVED, PRIOR
-from compevo_core.paper.report.inputs import TrainingRun
-from compevo_core.report.figures import (
-    ACCENT,
-    GOLD,
-    GREEN,
+from compevo_core.paper.report.figures import (
     HALF,
-    INK,
-    MUTED,
-    OTHER_BARS,
-    PURPLE,
-    RED,
     THIRD,
     Line,
     Picture,
@@ -37,6 +28,8 @@ from compevo_core.report.figures import (
     add_legend,
     plot_lines,
 )
+from compevo_core.paper.report.inputs import TrainingRun
+from compevo_core.report.charts import ACCENT, GOLD, GREEN, INK, MUTED, OTHER_BARS, PURPLE, RED
 from compevo_core.report.tables import (
     MISSING,
     Row,

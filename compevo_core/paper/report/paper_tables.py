@@ -28,6 +28,7 @@ from compevo_core.paper.report.comparison import (
     format_share,
     pair_cells,
 )
+from compevo_core.paper.report.figures import Picture, Plot, Style, add_legend
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.published import (
     BACKBONES,
@@ -45,7 +46,7 @@ from compevo_core.paper.report.published import (
     list_subjects,
 )
 from compevo_core.paper.report.rows import Score, list_test_scopes
-from compevo_core.report.figures import ACCENT, OTHER_BARS, Picture, Plot, Style, add_legend
+from compevo_core.report.charts import ACCENT, OTHER_BARS
 from compevo_core.report.tables import (
     MISSING,
     NAIVE,

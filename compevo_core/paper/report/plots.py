@@ -22,6 +22,18 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from compevo_core.data.steps import shift
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
 from compevo_core.evaluation.scopes import ForecastPanel
+from compevo_core.paper.report.figures import (
+    MARKED,
+    THEME,
+    Line,
+    Picture,
+    Plot,
+    Style,
+    get_figure,
+    method_style,
+    plot_lines,
+    set_clock,
+)
 from compevo_core.paper.report.result_tables import (
     HIGHLIGHTED_METHOD,
     label_methods,
@@ -36,26 +48,7 @@ from compevo_core.paper.report.rows import (
     select_scope,
 )
 from compevo_core.paper.report.summaries import ResultSummary
-from compevo_core.report.figures import (
-    ACCENT,
-    GREEN,
-    GRID,
-    HISTORY,
-    INK,
-    MARKED,
-    MUTED,
-    OTHER_BARS,
-    RED,
-    THEME,
-    Line,
-    Picture,
-    Plot,
-    Style,
-    get_figure,
-    method_style,
-    plot_lines,
-    set_clock,
-)
+from compevo_core.report.charts import ACCENT, GREEN, GRID, HISTORY, INK, MUTED, OTHER_BARS, RED
 from compevo_core.report.tables import (
     RECALIBRATED,
     Row,
