@@ -25,32 +25,32 @@ from compevo_core.paper.report.published import (
     list_subjects,
 )
 from compevo_core.paper.report.rows import (
-    PAPER_METRICS,
-    Score,
-    is_synthetic,
-    list_test_scopes,
-    select_pooled,
-    select_scope,
-)
-from compevo_core.report.tables import (
     METRIC_TITLES,
-    MISSING,
     NAIVE,
+    PAPER_METRICS,
     Column,
-    Row,
-    Table,
+    Score,
     build_table,
     format_column,
     format_difference,
     format_interval,
     format_p,
-    format_percent,
     format_with_unit,
+    is_synthetic,
+    list_test_scopes,
+    select_pooled,
+    select_scope,
+    title_metric,
+)
+from compevo_core.report.tables import (
+    MISSING,
+    Row,
+    Table,
+    format_percent,
     join_items,
     method_name,
     scope_name,
     tabulate,
-    title_metric,
 )
 
 RATIO_BOUNDS = (0.01, 100.0)  # error ratios are clipped to these, as fev's leaderboard does

@@ -29,16 +29,14 @@ from compevo_core.paper.report.figures import (
     plot_lines,
 )
 from compevo_core.paper.report.inputs import TrainingRun
+from compevo_core.paper.report.rows import find_side, format_interval, format_with_unit
 from compevo_core.report.charts import ACCENT, GOLD, GREEN, INK, MUTED, OTHER_BARS, PURPLE, RED
 from compevo_core.report.tables import (
     MISSING,
     Row,
     Table,
-    find_side,
-    format_interval,
     format_number,
     format_percent,
-    format_with_unit,
     group_rows,
     join_items,
     scope_name,

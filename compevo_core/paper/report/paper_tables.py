@@ -45,17 +45,20 @@ from compevo_core.paper.report.published import (
     find_published,
     list_subjects,
 )
-from compevo_core.paper.report.rows import Score, list_test_scopes
-from compevo_core.report.charts import ACCENT, OTHER_BARS
-from compevo_core.report.tables import (
-    MISSING,
+from compevo_core.paper.report.rows import (
     NAIVE,
     Column,
-    Row,
-    Table,
+    Score,
     build_table,
     format_difference,
     format_interval,
+    list_test_scopes,
+)
+from compevo_core.report.charts import ACCENT, OTHER_BARS
+from compevo_core.report.tables import (
+    MISSING,
+    Row,
+    Table,
     format_number,
     format_percent,
     join_items,

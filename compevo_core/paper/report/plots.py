@@ -42,6 +42,7 @@ from compevo_core.paper.report.result_tables import (
 )
 from compevo_core.paper.report.rows import (
     average_over_seeds,
+    common_unit,
     list_scopes,
     select_methods,
     select_pooled,
@@ -52,7 +53,6 @@ from compevo_core.report.charts import ACCENT, GREEN, GRID, HISTORY, INK, MUTED,
 from compevo_core.report.tables import (
     RECALIBRATED,
     Row,
-    common_unit,
     format_number,
     join_items,
     method_name,

@@ -23,6 +23,8 @@ from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.result_tables import HIGHLIGHTED_METHOD, name_records
 from compevo_core.paper.report.rows import (
     average_over_seeds,
+    find_side,
+    format_with_unit,
     list_scopes,
     select_methods,
     select_pooled,
@@ -32,10 +34,8 @@ from compevo_core.report.tables import (
     RECALIBRATED,
     Row,
     Table,
-    find_side,
     format_number,
     format_percent,
-    format_with_unit,
     method_name,
     shorten_hash,
 )

@@ -34,7 +34,7 @@ from compevo_core.paper.report.result_tables import (
     short_table,
     variant_test_table,
 )
-from compevo_core.paper.report.rows import empty_rows
+from compevo_core.paper.report.rows import empty_rows, format_column
 from compevo_core.paper.report.summaries import (
     IMPROVES_ON_PRIOR,
     LOWER_THAN_PRIOR,
@@ -506,7 +506,7 @@ def test_a_markdown_table_is_aligned_as_asked():
     ],
 )
 def test_numbers_of_a_column_have_equal_decimals(metric, values, shown):
-    assert tables.format_column(metric, values) == shown
+    assert format_column(metric, values) == shown
 
 
 def test_a_month_of_inference_is_named_by_its_month():
