@@ -12,11 +12,10 @@ import calendar as month_calendar
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -35,7 +34,7 @@ from compevo_core.evaluation.metrics import (
     score,
     score_quantiles,
 )
-from compevo_core.runtime.files import file_lock, read_json, write_atomically, write_text
+from compevo_core.runtime.files import file_lock, write_atomically, write_text
 
 POOLED = "pooled"  # entity of the row over all windows
 
@@ -301,16 +300,3 @@ def write_config(results: Path, config: RunConfig) -> Path:
     """Write a configuration into a results folder, named by the hash that rows carry."""
     path = results / CONFIGS_FOLDER / f"{config.hash}.json"
     return write_text(path, json.dumps(config.to_dict(), indent=1, sort_keys=True) + "\n")
-
-
-def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
-    """Return the configurations of a results folder by the hash that rows carry.
-
-    DataError if a file is not a JSON object, ConfigError if it holds an unknown setting.
-    """
-    return {
-        path.stem: RunConfig.from_mapping(
-            read_json(path, "restore the file or evaluate the run again")
-        ).to_dict()
-        for path in sorted((results / CONFIGS_FOLDER).glob("*.json"))
-    }

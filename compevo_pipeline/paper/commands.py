@@ -311,11 +311,11 @@ def pair(
     """
     import polars as pl
 
-    from compevo_core.evaluation.comparison import pair_stored
     from compevo_core.evaluation.result_rows import replace_own_rows
     from compevo_core.evaluation.scopes import select_test_scopes
     from compevo_core.evaluation.scoring import COMPEVO, read_seeds
     from compevo_core.paper.paper_windows import PAPER_SETS
+    from compevo_core.paper.trials import pair_stored
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.runs import find_current_run, has_current_run
     from compevo_pipeline.work.stored_windows import read_windows

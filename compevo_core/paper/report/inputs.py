@@ -13,8 +13,9 @@ from typing import Any
 
 import polars as pl
 
+from compevo_core.config.run import RunConfig
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.result_rows import read_configs
+from compevo_core.evaluation.result_rows import CONFIGS_FOLDER
 from compevo_core.evaluation.scopes import ForecastPanel, read_panels
 from compevo_core.paper.context_is_key import CONTEXT_SCHEMA
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, SPECIALISTS_SCHEMA
@@ -266,3 +267,16 @@ def _read_table(path: Path) -> list[dict[str, Any]]:
     # A column can begin with empty cells only, so types are inferred from all rows.
     rows = pl.read_csv(path, schema_overrides=_TYPES, infer_schema_length=None)
     return rows.to_dicts()
+
+
+def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the configurations of a results folder by the hash that rows carry.
+
+    DataError if a file is not a JSON object, ConfigError if it holds an unknown setting.
+    """
+    return {
+        path.stem: RunConfig.from_mapping(
+            read_json(path, "restore the file or evaluate the run again")
+        ).to_dict()
+        for path in sorted((results / CONFIGS_FOLDER).glob("*.json"))
+    }

@@ -12,15 +12,16 @@ from typing import Any
 import polars as pl
 
 from compevo_core.baselines import BASELINES
-from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.paper.changes import EXPERIMENTS, FULL_METHOD, list_changes
+from compevo_core.paper.method import rank_budget
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.rows import (
     NAIVE,
     Column,
     average_over_seeds,
     build_table,
+    describe_duration,
     drop_agents,
     drop_parts,
     drop_short_fits,
@@ -50,7 +51,6 @@ from compevo_core.report.tables import (
     shorten_hash,
     tabulate,
 )
-from compevo_core.runtime.usage import describe_duration
 
 _IDENTITY: dict[str, Callable[[Row], str]] = {
     "Method": lambda row: method_name(row["method"]),

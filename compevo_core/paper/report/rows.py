@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.metrics import QUANTILE_COLUMNS
 from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA
 from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.paper.changes import ABLATION, PREFIX
+from compevo_core.paper.method import BUDGETS, rank_budget
 from compevo_core.report.tables import MISSING, Row, Table, format_number
 
 #: Two rows with equal values here are the same measurement; the later one replaces the earlier.
@@ -206,7 +206,7 @@ def share_budget(
     has_budget = pl.col("budget").fill_null("") != ""
     sharing = select_scope(rows, dataset, subset).filter(is_shared & has_budget)
     needed = sharing["method"].n_unique()
-    for budget in BUDGET_ORDER:
+    for budget in BUDGETS:
         # One method alone shares its budget with nobody.
         if needed > 1 and sharing.filter(pl.col("budget") == budget)["method"].n_unique() == needed:
             return rows.filter(~is_shared | (pl.col("budget") == budget)), budget
@@ -401,3 +401,13 @@ def build_table(columns: Sequence[Column], **layout: Any) -> Table:  # noqa: ANN
 def list_columns(rows: Sequence[Any], cells: Mapping[str, Callable[[Any], str]]) -> list[Column]:
     """Return the columns of rows; ``cells`` maps a title to what the column shows of a row."""
     return [Column(title, [cell(row) for row in rows]) for title, cell in cells.items()]
+
+
+def describe_duration(seconds: float | None, *, missing: str = "") -> str:
+    """Format seconds as ``0.4 s``, ``12 s``, ``5 min`` or ``2.1 h``, for reports."""
+    if seconds is None or math.isnan(seconds):
+        return missing
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -34,6 +34,7 @@ from compevo_core.paper.report.figures import (
 )
 from compevo_core.paper.report.inputs import TrainingRun
 from compevo_core.paper.report.mechanism import run_plateau_table
+from compevo_core.paper.report.rows import describe_duration
 from compevo_core.report.charts import ACCENT, GOLD, GREEN, INK, MUTED, PURPLE, RED
 from compevo_core.report.tables import (
     MISSING,
@@ -45,7 +46,6 @@ from compevo_core.report.tables import (
     shorten_hash,
     tabulate,
 )
-from compevo_core.runtime.usage import describe_duration
 
 # The last rounds, over which health is averaged: single batches of windows say little.
 LAST_ROUNDS = 10

@@ -14,11 +14,11 @@ import numpy as np
 import polars as pl
 
 from compevo_core.evaluation.baseline_scores import RECALIBRATED_BASELINES
-from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.forecast.explain import choose_decimals
 from compevo_core.paper.changes import ALL_TRIALS, FULL_METHOD
+from compevo_core.paper.method import rank_budget
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.result_tables import HIGHLIGHTED_METHOD, name_records
 from compevo_core.paper.report.rows import (

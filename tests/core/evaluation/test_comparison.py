@@ -17,9 +17,7 @@ from compevo_core.evaluation.comparison import (
     PAIRED_TEST_SCHEMA,
     choose_block_days,
     compare_with_opponents,
-    compare_with_reference,
     measure_interval,
-    pair_stored,
     paired_test,
 )
 from compevo_core.evaluation.scopes import (
@@ -32,6 +30,7 @@ from compevo_core.evaluation.scopes import (
     thin_windows,
     write_forecasts,
 )
+from compevo_core.paper.trials import compare_with_reference, pair_stored
 from tests.support import population as small
 from tests.support.population import windows as make_windows
 from tests.support.window_samples import (

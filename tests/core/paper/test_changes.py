@@ -12,7 +12,6 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import build_folds, choose_validation
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.result_rows import read_configs
 from compevo_core.evaluation.scoring import load_population
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import (
@@ -28,7 +27,7 @@ from compevo_core.paper.changes import (
     list_changes,
 )
 from compevo_core.paper.folds import FOLD_SCHEMA, FOLDS_FILE, train_folds
-from compevo_core.paper.report.inputs import read_inputs
+from compevo_core.paper.report.inputs import read_configs, read_inputs
 from compevo_core.paper.report.paper_tables import PRINTED, build_paper_tables
 from compevo_core.paper.report.published import list_subjects
 from compevo_core.paper.trials import Trial, _select_scopes, list_trials_of_runs, score_experiment

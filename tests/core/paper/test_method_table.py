@@ -74,7 +74,7 @@ def test_a_budget_is_found_by_its_name_and_limits_the_number_of_seeds():
     assert all(find_budget(name).name == name for name in BUDGETS)
     assert list(find_budget("quick").choose_seeds(5)) == [0]
     assert list(find_budget("standard").choose_seeds(3)) == [0, 1, 2]
-    with pytest.raises(ConfigError, match="no budget 'huge'; known: quick, standard"):
+    with pytest.raises(ConfigError, match="no budget 'huge'; known: tuned, standard"):
         find_budget("huge")
 
 
