@@ -152,11 +152,6 @@ def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:
     return Scope(subset=f"{subset}-every-{every}", windows=thinned)
 
 
-def one_seed(forecasts: Mapping[str, FloatArray]) -> SeedForecasts:
-    """Return the forecasts of one training of each method as the only seed."""
-    return {method: [values_NH] for method, values_NH in forecasts.items()}
-
-
 def write_forecasts(
     path: Path, forecasts: Sequence[tuple[Scope, SeedForecasts]], *, keeps_others: bool = False
 ) -> None:

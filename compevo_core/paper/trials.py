@@ -28,7 +28,8 @@ from compevo_core.evaluation.comparison import (
 )
 from compevo_core.evaluation.result_rows import write_tables
 from compevo_core.evaluation.scopes import Scope, SeedForecasts, read_forecasts, select_scopes
-from compevo_core.evaluation.scoring import collect_seeds, load_population, score_population
+from compevo_core.evaluation.scoring import collect_seeds, score_population
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.changes import CHANGES, Experiment, NamedChange
 from compevo_core.paper.method import BUDGETS, rank_budget
@@ -111,7 +112,7 @@ def score_experiment(
     scores = []
     for trial in trials:
         log.info(f"scoring {trial.change}, seed {trial.config.run.seed}")
-        forecaster = load_population(trial.run, news, fit=fit)
+        forecaster = CompEvoForecaster.load(trial.run, news, fit=fit)
         # A trained change is in the run and changed news in the windows; other weights are not.
         if not experiment.trains and CHANGES[trial.change].kind == "sweep":
             forecaster.reweigh(trial.config)

@@ -425,7 +425,7 @@ def audit_news(
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
-    from compevo_core.evaluation.scoring import load_population
+    from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.paper.news_audit import audit_probe, audit_run, write_audit
     from compevo_core.paper.report.evidence_tables import format_audit
     from compevo_pipeline.storage.code_versions import read_commit
@@ -454,7 +454,7 @@ def audit_news(
     if not target_runs.runs:
         rows = audit_probe(window_set, pool, commit=commit, every=every)
     else:
-        forecaster = load_population(target_runs.runs[0], pool)
+        forecaster = CompEvoForecaster.load(target_runs.runs[0], pool)
         rows = audit_run(window_set, pool, forecaster, commit=commit, log=log, every=every)
 
     typer.echo(f"Rows: {write_audit(target_runs.results, rows)}\n")

@@ -11,12 +11,13 @@ complete day since, month by month, with a population that is not updated.
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import polars as pl
 from pydantic import Field
 
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.baseline_scores import BaselineScores, score_baselines
@@ -29,7 +30,6 @@ from compevo_core.evaluation.leakage import (
 from compevo_core.evaluation.result_rows import POOLED, write_config, write_rows
 from compevo_core.evaluation.scopes import (
     Scope,
-    one_seed,
     read_forecasts,
     select_month_scopes,
     select_test_scopes,
@@ -38,11 +38,11 @@ from compevo_core.evaluation.scopes import (
 )
 from compevo_core.evaluation.scoring import (
     compare_seeds,
-    load_population,
     name_rows,
     score_population,
     write_population_scores,
 )
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.checks.content import find_availability_violations, format_violations
@@ -55,10 +55,6 @@ from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, list_views_to_test, read_news
 from compevo_pipeline.work.stored_windows import read_windows
-
-if TYPE_CHECKING:
-    from compevo_core.data.news_pool import NewsPool
-    from compevo_core.forecast.forecaster import CompEvoForecaster
 
 EXPERIMENT = "test"  # name of the experiment in the result rows
 BASELINES_CODE = ("compevo_core/baselines", "compevo_core/evaluation")
@@ -232,9 +228,9 @@ def _load_population(
     workspace: Deployment,
     run: Path,
     views: Iterable[WindowView],
-) -> "tuple[CompEvoForecaster, NewsPool | None]":
+) -> tuple[CompEvoForecaster, NewsPool | None]:
     news = read_news(workspace, find_encoder(run), views, log=context.log)
-    return load_population(run, news, fit=workspace.shared_fits()), news
+    return CompEvoForecaster.load(run, news, fit=workspace.shared_fits()), news
 
 
 def _forecast_file(layout: Layout, dataset: str) -> Path:
@@ -311,7 +307,7 @@ def inference_2026(
     write_forecasts(
         layout.forecasts / f"{NAME_2026}.parquet",
         [
-            *((scope, one_seed(forecasts)) for scope, forecasts in population.predictions),
+            *population.predictions,
             *zip(scopes, baselines.forecasts, strict=True),
         ],
     )

@@ -22,7 +22,6 @@ from compevo_core.evaluation.comparison import (
 )
 from compevo_core.evaluation.scopes import (
     Scope,
-    one_seed,
     read_forecasts,
     select_month_scopes,
     select_scopes,
@@ -165,7 +164,7 @@ BOLT = "zero-shot-chronos-bolt-small"
 def store(folder, name, by_method, scope=PAIRING_SCOPE):
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.parquet"
-    write_forecasts(path, [(scope, one_seed(by_method))])
+    write_forecasts(path, [(scope, {name: [values] for name, values in by_method.items()})])
     return path
 
 

@@ -131,7 +131,7 @@ def test_the_parts_of_a_population_are_scored_from_the_same_forecasts():
     scores = score_population(population, SCOPES[:1], **SHARED)
     assert population.batches == [10, 2]  # each window is forecast once
 
-    by_method = scores.predictions[0][1]
+    by_method = {name: values_NH for name, (values_NH,) in scores.predictions[0][1].items()}
     base_NH = by_method["compevo-prior"]
     for name, added in zip(PARTS, (1, 2, 0, 4, 0), strict=True):
         assert np.allclose(by_method[name], base_NH + added)
@@ -308,7 +308,7 @@ def test_everything_that_was_scored_is_written_and_read_back(tmp_path):
         panel.window_id for panel in scores.panels
     ]
     stored = read_forecasts(run.predictions_file, SCOPES[1])
-    assert np.array_equal(stored["compevo"][0], scores.predictions[1][1]["compevo"])
+    assert np.array_equal(stored["compevo"][0], scores.predictions[1][1]["compevo"][0])
 
 
 SCOPE = Scope(subset="first", windows=small.windows("test", 6))
@@ -317,7 +317,7 @@ TRUTH_NH = SCOPE.windows.truth()
 
 def _scores(**errors):
     """Scores whose methods are off by a constant each."""
-    forecasts = {name.replace("_", "-"): TRUTH_NH + error for name, error in errors.items()}
+    forecasts = {name.replace("_", "-"): [TRUTH_NH + error] for name, error in errors.items()}
     return PopulationScores(rows=pl.DataFrame(), panels=[], predictions=[(SCOPE, forecasts)])
 
 

@@ -12,7 +12,6 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import build_folds, choose_validation
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.scoring import load_population
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import (
     ABLATION,
@@ -266,7 +265,7 @@ def run(tmp_path_factory, windows):
 
 def test_a_temperature_moves_the_weights_and_leaves_the_agents(windows, run):
     views = windows.split("test").views()
-    forecaster = load_population(run, news_pool())
+    forecaster = CompEvoForecaster.load(run, news_pool())
     forecaster._model.calibration.override_A.fill(0.0)
     forecaster._model.selection.fitness_EA.copy_(
         forecaster._model.selection.fitness_EA.new_tensor([[-1.0, -2.0, -3.0]])
@@ -347,7 +346,7 @@ def test_days_after_the_test_are_scored_in_one_pass_with_it(tmp_path):
     assert set(pooled["n_windows"]) == {len(days.split("inference"))}
 
     # Weights that go on have learnt from the test by then, fixed ones have not.
-    population = load_population(trials[0].run, news_pool())
+    population = CompEvoForecaster.load(trials[0].run, news_pool())
     both = days.with_windows([*days.split("test"), *days.split("inference")])
     later = [view.split == "inference" for view in both.views()]
     error = abs(population.follow(both).aggregate - both.truth())[later].mean()

@@ -100,7 +100,7 @@ def test_a_forecast_is_sealed_with_its_inputs(layout, monkeypatch):
     }
 
     # Without any inference.
-    monkeypatch.setattr(next_day, "load_population", None)
+    monkeypatch.setattr(next_day, "CompEvoForecaster", None)
     again = issue(layout)
     assert (again.is_new, again.notes) == (False, ())
     assert again.forecast.hash == found.forecast.hash
