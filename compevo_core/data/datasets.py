@@ -49,14 +49,12 @@ class DatasetSpec:
     last_day: date | None = None
     max_fill_steps: int = 0  # longest gap that an input may bridge
     max_filled_inputs: int = 0  # most filled steps of the inputs
-    covariate_days: int = 2  # largest lag
     news_lookback: timedelta = timedelta(days=7)
     news_limit: int = 64  # most candidates of a window
     news_fewest: int = 0  # with fewer candidates, a window looks further back
     news_longest_lookback: timedelta = timedelta(days=28)  # how far back it then looks at most
     news_languages: tuple[str, ...] = ()  # languages that candidates may have; empty = all
     news_of_country: bool = False  # whether candidates are the news of the entity's own country
-    keywords: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     news_source: str = ""  # publisher of all candidates (17-own-data)
     bounds: Bounds = NO_BOUNDS  # of what a value can be; forecasts are moved into them
     mape_threshold: float = 0.0  # series unit; smaller targets are left out of MAPE and counted

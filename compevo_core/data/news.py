@@ -278,19 +278,15 @@ class ArticleIndex:
     def __init__(
         self,
         frame: pl.DataFrame,
-        keywords: Sequence[str] | None = None,
         *,
         languages: Sequence[str] = (),
         country: str = "",
     ) -> None:
-        """Index the articles (``ARTICLE_SCHEMA``) that pass every filter.
+        """Index the articles (``ARTICLE_SCHEMA``) that pass both filters.
 
-        A keyword is a whole word of title or body; articles of unknown language pass; ``country``
-        is an ISO code. Empty filters let all articles pass.
+        Articles of unknown language pass; ``country`` is an ISO code. Empty filters let all pass.
         """
         frame = frame.filter(is_in_language(languages), is_of_country(country))
-        if keywords:
-            frame = frame.filter(holds_word(keywords))
 
         # The id breaks ties, so the candidates do not depend on the row order of the frame.
         self._ordered = frame.sort("available_at", "article_id")
