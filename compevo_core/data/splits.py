@@ -1,7 +1,8 @@
-"""Where train, validation, test and inference lie, the five folds within train, spans near a block.
+"""Where train, validation, test and inference lie, the folds of train origins, spans near a block.
 
 What belongs here: chronological plans with an embargo of one horizon. What does not: cutting
-windows (``data.cutting``), or any random choice; there is none.
+windows (``data.cutting``), training on folds (``paper.folds``), or any random choice; there is
+none.
 
 A plan states which split the *target* steps of an origin belong to. One horizon separates the
 targets of two splits, so that no target is in two of them. The inputs of a split may be targets of
@@ -162,42 +163,6 @@ def assign_folds(origins: Sequence[datetime]) -> dict[datetime, int]:
 
     # The last origin falls on the outer edge of the last part and is counted in.
     return {origin: min(int((origin - first) / width), FOLDS) - 1 for origin in origins}
-
-
-def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
-    """Return expanding (train, validation) pairs within the train split.
-
-    One horizon of embargo separates the two. The windows of the second have split "val", as a
-    trainer expects; the last pair has the latest windows on which train can be validated. DataError
-    if the train split has no folds (it is empty or a single origin).
-    """
-    train = windows.split("train")
-    numbers = sorted({window.view.fold for window in train} - {-1})
-    if not numbers:
-        raise DataError(
-            f"{windows.dataset} has no folds; its train split holds {len(train)} window(s)"
-        )
-
-    pairs = []
-    for number in numbers:
-        held_out = [window for window in train if window.view.fold == number]
-        start = min(window.view.origin_utc for window in held_out)
-        earlier = [w for w in train if w.view.end_utc + w.view.horizon * w.view.step <= start]
-
-        validation = WindowSet(held_out, dataset=windows.dataset)
-        pairs.append((WindowSet(earlier, dataset=windows.dataset), assign_split(validation, "val")))
-    return pairs
-
-
-def choose_validation(windows: WindowSet, *, last_fold: bool) -> tuple[WindowSet, WindowSet]:
-    """Return the train and validation windows of a training.
-
-    With ``last_fold`` the latest fold of train validates, what is before it trains, and the
-    validation split is unused; DataError if there is no fold. Else the splits are as they are.
-    """
-    if last_fold:
-        return build_folds(windows)[-1]
-    return windows.split("train"), windows.split("val")
 
 
 def assign_split(windows: WindowSet, split: str) -> WindowSet:

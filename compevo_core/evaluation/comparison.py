@@ -276,7 +276,7 @@ def compare_methods(
 ) -> list[dict[str, Any]]:
     """Test pairs of methods as :func:`compare_with_opponents` tests one with all others.
 
-    The deviation between trainings is that of the ``reference``.
+    The deviation between trainings is measured for the ``reference``.
     """
     truth_NH = scope.windows.truth()
     views = scope.windows.views()

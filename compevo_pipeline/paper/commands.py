@@ -60,9 +60,9 @@ def train(
     Under torchrun the processes share the agents, and only the first one prints.
     """
     from compevo_core.data.news_pool import NewsPool
-    from compevo_core.data.splits import choose_validation
     from compevo_core.data.window import WindowSet
     from compevo_core.paper.changes import FULL_METHOD, find_variant
+    from compevo_core.paper.folds import choose_validation
     from compevo_core.runtime.distributed import process_group
     from compevo_core.training.trainer import train as train_population
     from compevo_pipeline.config.endpoints import read_selector, read_server

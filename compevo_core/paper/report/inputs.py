@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pydantic import TypeAdapter
 
 from compevo_core.config.run import RunConfig
+from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.result_rows import CONFIGS_FOLDER
-from compevo_core.evaluation.scopes import ForecastPanel, read_panels
+from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.paper.context_is_key import CONTEXT_SCHEMA
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, SPECIALISTS_SCHEMA
 from compevo_core.paper.report.rows import (
@@ -280,3 +282,18 @@ def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
         ).to_dict()
         for path in sorted((results / CONFIGS_FOLDER).glob("*.json"))
     }
+
+
+def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
+    """Return the panels of a file; DataError names a line that is not a panel."""
+    panels = []
+    # Not splitlines(): a headline may hold a Unicode line separator, which is not an end of a line.
+    with path.open(encoding="utf-8") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                panels.append(TypeAdapter(ForecastPanel).validate_json(line))
+            except ValueError as error:
+                raise DataError(
+                    f"{path}, line {number}: not a forecast panel ({error}); evaluate the run again"
+                ) from error
+    return tuple(panels)

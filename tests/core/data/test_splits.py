@@ -16,7 +16,6 @@ from compevo_core.data.splits import (
     Span,
     assign_folds,
     assign_split,
-    build_folds,
     find_split,
     leave_out_blocks,
     nearest_windows,
@@ -25,6 +24,7 @@ from compevo_core.data.splits import (
 )
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.errors import ConfigError, DataError, LeakageError
+from compevo_core.paper.folds import build_folds
 from tests.support.population import windows as make_windows
 from tests.support.window_samples import (
     DAY,

@@ -20,7 +20,7 @@ from compevo_core.evaluation import baseline_scores
 from compevo_core.evaluation.baseline_scores import ValidationForecasts, fit_known_errors
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.result_rows import POOLED, hash_without_seed
-from compevo_core.evaluation.scopes import Scope, read_forecasts, read_panels
+from compevo_core.evaluation.scopes import Scope, read_forecasts
 from compevo_core.evaluation.scoring import (
     PopulationScores,
     compare_seeds,
@@ -30,7 +30,7 @@ from compevo_core.evaluation.scoring import (
     write_population_scores,
 )
 from compevo_core.forecast.prediction import Prediction
-from compevo_core.paper.report.inputs import read_configs
+from compevo_core.paper.report.inputs import read_configs, read_panels
 from compevo_core.training.run_folder import RunFolder
 from tests.support import population as small
 from tests.support.window_samples import make_set

@@ -10,7 +10,6 @@ import pytest
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.splits import build_folds, choose_validation
 from compevo_core.errors import ConfigError
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import (
@@ -25,7 +24,13 @@ from compevo_core.paper.changes import (
     find_variant,
     list_changes,
 )
-from compevo_core.paper.folds import FOLD_SCHEMA, FOLDS_FILE, train_folds
+from compevo_core.paper.folds import (
+    FOLD_SCHEMA,
+    FOLDS_FILE,
+    build_folds,
+    choose_validation,
+    train_folds,
+)
 from compevo_core.paper.report.inputs import read_configs, read_inputs
 from compevo_core.paper.report.paper_tables import PRINTED, build_paper_tables
 from compevo_core.paper.report.published import list_subjects
