@@ -27,7 +27,6 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.candidates import Articles, NewsCutoff
 from compevo_core.data.context import ContextBuilder
-from compevo_core.data.coverage import count_coverage, measure_news_choice
 from compevo_core.data.cutting import (
     GriddedSeries,
     InputValues,
@@ -51,7 +50,7 @@ from compevo_core.data.splits import (
 )
 from compevo_core.data.steps import count_steps, shift
 from compevo_core.data.view import Window, WindowView
-from compevo_core.data.window import WindowSet
+from compevo_core.data.window import WindowSet, count_coverage, measure_news_choice
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import hash_text
 

@@ -1,8 +1,9 @@
 """What surrounds a window's numbers: covariates, published forecasts and candidate news.
 
 What belongs here: look-ups that return only what was available when a view was made; the errors
-that a published forecast made on days before. What does not: cutting series (``data.cutting``),
-candidate news (``data.candidates``), features and models (``baselines``).
+that a published forecast made on days before; the instants of the newest things that views know.
+What does not: cutting series (``data.cutting``), candidate news (``data.candidates``), features and
+models (``baselines``).
 
 A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day. A covariate
 by step enters as ``<name>``, and as ``<name>_lag1`` for the same steps of the season before; the
@@ -14,7 +15,11 @@ each step enter as own covariates.
 Shapes: H horizon, V values of one entity and name, T steps from the oldest season on.
 """
 
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -386,3 +391,60 @@ class ContextBuilder:
         return by_lag | {
             f"{PUBLISHED}_error_mean{n}": mean_known(errors[1 : n + 1], axis=0) for n in ERROR_MEANS
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestKnown:
+    """Instants of the newest things that views of one origin know, UTC."""
+
+    # By entity, the end of the newest interval that was measured; None where none was
+    values: dict[str, datetime | None]
+    # When the newest published forecast of the target steps came out; None where there is none
+    publication: datetime | None
+    article: datetime | None  # when the newest article became available; None where there is none
+
+    def as_facts(self) -> dict[str, Any]:
+        """Return the instants as text, ready for JSON."""
+        facts: dict[str, Any] = json.loads(json.dumps(asdict(self), default=datetime.isoformat))
+        return facts
+
+
+def find_newest_known(
+    views: Sequence[WindowView],
+    series: pl.DataFrame,
+    *,
+    published: pl.DataFrame | None = None,
+    articles: pl.DataFrame | None = None,
+) -> NewestKnown:
+    """Return the newest things that views of one origin and one instant know.
+
+    The frames follow ``SERIES_SCHEMA``, ``PUBLISHED_SCHEMA`` and ``ARTICLE_SCHEMA``.
+    """
+    first = views[0]
+    is_known = pl.col("available_at") < first.known_before
+    is_of_views = pl.col("entity").is_in([view.entity for view in views])
+    is_target = pl.col("start_utc").is_between(first.origin_utc, first.end_utc, closed="left")
+
+    values = {}
+    for view in views:
+        observed = series.filter(
+            (pl.col("series_id") == view.series_id)
+            & (pl.col("variable") == view.variable)
+            & (pl.col("flag") == "observed")
+            & (pl.col("start_utc") < view.information_until)
+        )
+        newest = cast(datetime | None, observed["start_utc"].max())
+        # Finer than the grid, as a sensor of minutes may be: its interval ends within the step.
+        end = None if newest is None else min(newest + view.step, view.information_until)
+        values[view.entity] = end
+    return NewestKnown(
+        values=values,
+        publication=_find_newest(published, is_known & is_of_views & is_target),
+        article=_find_newest(articles, is_known),
+    )
+
+
+def _find_newest(frame: pl.DataFrame | None, condition: pl.Expr) -> datetime | None:
+    if frame is None:
+        return None
+    return cast(datetime | None, frame.filter(condition)["available_at"].max())

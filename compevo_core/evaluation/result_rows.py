@@ -23,10 +23,9 @@ import polars as pl
 from compevo_core.baselines.base import MethodFacts, ViewForecaster
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.coverage import share_with_choice
 from compevo_core.data.datasets import DATASETS
 from compevo_core.data.view import keep_bounds, stack_rows
-from compevo_core.data.window import WindowSet
+from compevo_core.data.window import WindowSet, share_with_choice
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import (
     QUANTILE_COLUMNS,

@@ -177,7 +177,7 @@ def issue_forecast(
 
     The model may have observed known errors, and agents read ``news``. Days begin on the clock of
     ``market_offset`` from UTC. The facts include ``newest``, the times of the newest inputs, ready
-    for JSON (``data.coverage``), and ``last_week``, the same steps (H,) of each series last week
+    for JSON (``data.context``), and ``last_week``, the same steps (H,) of each series last week
     as then known, NaN where unknown. ``totals`` maps a total to its series, whose forecasts must
     add up; ``data`` has the ``first`` and ``last`` value and until when the model was fitted.
     DataError if there is no view, a part of a total has none, or they have several origins.

@@ -30,8 +30,7 @@ from compevo_core.data.build import (
     select_series,
 )
 from compevo_core.data.content import describe_faults
-from compevo_core.data.context import OWN, find_oldest_needed
-from compevo_core.data.coverage import NewestKnown, find_newest_known
+from compevo_core.data.context import OWN, NewestKnown, find_newest_known, find_oldest_needed
 from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.data.news import MOST_OF_DOMAIN, is_of_domain, select_articles

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.build import grid_chosen
-from compevo_core.data.coverage import find_newest_known
+from compevo_core.data.context import find_newest_known
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.issued import FACTS_FILE, find_issued, is_issued, write_issued
