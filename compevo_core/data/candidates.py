@@ -30,7 +30,7 @@ def find_news_spans(spec: DatasetSpec, values: Span | None) -> list[Span]:
     """
     back = max(spec.news_lookback, spec.news_longest_lookback)
     if spec.spans:
-        limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset).values()
+        limits = resolve_spans(spec).values()
         return [(start - back, end) for start, end in limits]
     if values is None:
         return []

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 
 from compevo_core.data.calendar import Place
-from compevo_core.data.splits import DaySubset, Span
 from compevo_core.data.view import DEFAULT_STEPS, NO_BOUNDS, Bounds
 from compevo_core.errors import ConfigError
 
@@ -20,6 +19,35 @@ _NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
 
 ALL_SERIES = "*"  # all series that are not totals, as the parts of a total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaySubset:
+    """A named subset: ``count`` days from ``first_day`` on, ``every`` days apart."""
+
+    name: str
+    first_day: date
+    every: int
+    count: int
+
+    def contains(self, day: date) -> bool:
+        """Return whether ``day`` belongs to the subset."""
+        offset = (day - self.first_day).days
+        return offset >= 0 and offset % self.every == 0 and offset // self.every < self.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One split of one series family: target days ``first_day`` to ``last_day``, both included.
+
+    Days follow the market clock; ``series_pattern`` is a regular expression for series ids.
+    """
+
+    split: str
+    series_pattern: str
+    first_day: date
+    last_day: date
+    subsets: tuple[DaySubset, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

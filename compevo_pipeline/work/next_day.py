@@ -328,7 +328,7 @@ def _describe_crowds(articles: pl.DataFrame, spec: DatasetSpec, until: datetime)
 
 def _find_first_later(spec: DatasetSpec) -> datetime | None:
     """Return the first origin after the train split; None where the days decide, not the plan."""
-    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
+    limits = resolve_spans(spec)
     starts = [start for span, (start, _) in limits.items() if span.split != "train"]
     return min(starts, default=None)
 
@@ -588,7 +588,7 @@ def _issue(
 
 def _find_fitted_until(spec: DatasetSpec) -> datetime:
     """Return where validation ends, on which a model is fitted too."""
-    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
+    limits = resolve_spans(spec)
     ends = [end for span, (_, end) in limits.items() if span.split in ("train", "val")]
     return max(ends, default=datetime.min.replace(tzinfo=UTC))
 
