@@ -143,14 +143,8 @@ class CandidateFinder:
         # "horizon-end" copies the leaky prompts of published work, to measure what the leak gives.
         end = before if self._cutoff == "origin" else before + spec.horizon
         if (country, end) not in self._candidates:
-            ids = self._index(self._source, country, end).find_before(
-                end,
-                spec.news_lookback,
-                spec.news_limit,
-                fewest=spec.news_fewest,
-                longest_lookback=spec.news_longest_lookback,
-                is_spread=self._is_spread,
-            )
+            index = self._index(self._source, country, end)
+            ids = index.find_before(end, spec, is_spread=self._is_spread)
             self._candidates[country, end] = tuple(ids)
         return self._candidates[country, end]
 

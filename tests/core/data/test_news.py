@@ -73,7 +73,7 @@ def test_other_pages_other_ports_and_other_queries_stay_apart():
 
 
 def find_indexed(frame, limit=9, origin=ORIGIN, **filters):
-    return ArticleIndex(frame, **filters).find_before(origin, WEEK, limit)
+    return ArticleIndex(frame, **filters).find_before(origin, replace(BITCOIN, news_limit=limit))
 
 
 def test_an_article_seen_at_the_origin_is_too_late_and_one_microsecond_before_is_not():
@@ -97,15 +97,15 @@ def test_words_are_found_whole_in_any_capitals():
 
 def test_a_window_with_few_articles_looks_further_back_and_no_further_than_needed():
     index = ArticleIndex(make_articles([ORIGIN - timedelta(days=d) for d in (1, 9, 10, 11, 40)]))
-    month = timedelta(days=28)
 
-    def find(fewest):
-        return index.find_before(ORIGIN, WEEK, 9, fewest=fewest, longest_lookback=month)
+    def find(fewest, limit=9):
+        spec = replace(BITCOIN, news_fewest=fewest, news_limit=limit)
+        return index.find_before(ORIGIN, spec)
 
     assert (find(0), find(1)) == (["a0"], ["a0"])
     assert find(3) == ["a0", "a1", "a2"]
     assert find(9) == ["a0", "a1", "a2", "a3"]
-    assert index.find_before(ORIGIN, WEEK, 2, fewest=3, longest_lookback=month) == ["a0", "a1"]
+    assert find(3, limit=2) == ["a0", "a1"]
 
 
 def test_available_is_the_latest_of_published_and_seen():
@@ -285,8 +285,9 @@ def test_no_domain_and_no_story_takes_the_place_of_others():
 
     for attack in (false.with_columns(domain=sites), false.with_columns(title=varied)):
         index = ArticleIndex(pl.concat([true, attack]))
-        assert len(index.find_before(ORIGIN, WEEK, 32)) == 32
-        named = index.find_before(ORIGIN, WEEK, 32, is_spread=True)
+        rule = replace(BITCOIN, news_limit=32)
+        assert len(index.find_before(ORIGIN, rule)) == 32
+        named = index.find_before(ORIGIN, rule, is_spread=True)
         n_false = sum(not name.startswith("true") for name in named)
         assert (len(named), n_false) == (32, 3 if attack["title"].n_unique() == 1 else 8)
     # An article of no known site is of a site of its own, and what is not crowded stays as it was.
@@ -384,13 +385,12 @@ def test_what_is_found_in_months_is_what_is_found_in_all(articles):
     # The gap makes windows after it look further back, into the month before.
     cut = articles.filter(~pl.col("available_at").is_between(FIRST, FIRST + timedelta(days=40)))
     spec = ELECTRICITY
-    further = {"fewest": spec.news_fewest, "longest_lookback": spec.news_longest_lookback}
     for frame in (articles, cut):
         finder = CandidateFinder(spec, frame, "origin")
         index = ArticleIndex(frame, languages=spec.news_languages)
         for day in (0, 1, 31, 32, 45, 58, 59, 60, 123, 130):
             end = FIRST + timedelta(days=day)
-            found = index.find_before(end, spec.news_lookback, spec.news_limit, **further)
+            found = index.find_before(end, spec)
             assert finder.find("NSW1", end) == tuple(found)
 
 
