@@ -187,7 +187,7 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
                 ("supersedes the issue of", _show_moment(issued, earlier.facts["issued_at"]))
                 for earlier in day.earlier
             ),
-            ("newest article", _show_moment(issued, issued.facts.get("newest_candidate"))),
+            ("newest article", _show_moment(issued, issued.facts["newest_candidate"])),
             ("forecast", shorten_hash(issued.hash)),
             ("model", shorten_hash(issued.facts["artifact_hash"])),
             ("commit", shorten_hash(issued.facts["commit"])),

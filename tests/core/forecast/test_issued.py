@@ -333,7 +333,7 @@ def test_bands_of_the_day_and_last_week_are_sealed_where_they_are_known():
 
 
 def test_the_temperature_that_a_view_knew_is_sealed():
-    assert "temperature" not in issue().facts["series"][0]
+    assert issue().facts["series"][0]["temperature"] is None
     degrees_H = np.linspace(12.0, 31.0, 48)
     degrees_H[:3] = np.nan
     warm = tuple(
