@@ -212,13 +212,9 @@ class ContextBuilder:
         self._published = index_published(published, spec.step, spec.horizon_steps)
         self._step_covariates = StepValues(step_covariates, spec.step, spec.horizon_steps)
 
-        self._candidates = CandidateFinder(spec, articles, news_cutoff, is_spread=spreads_news)
+        self.candidates = CandidateFinder(spec, articles, news_cutoff, is_spread=spreads_news)
         self._cutoff = news_cutoff
         self._holidays: dict[tuple[Place, datetime], FloatArray] = {}  # which series share
-
-    def count_articles(self) -> int:
-        """Return the number of articles that candidates were found among."""
-        return self._candidates.count_articles()
 
     def build_view(
         self,
@@ -253,7 +249,7 @@ class ContextBuilder:
             covariates=self._find_covariates(entity, calendar.target_date, before),
             # A part of a forecast cannot be compared with whole ones.
             published=median if np.isfinite(median).all() else None,
-            candidate_ids=self._candidates.find(entity, before),
+            candidate_ids=self.candidates.find(entity, before),
             leaky=self._cutoff != "origin",
             n_filled=inputs.n_filled,
             unknown_steps=inputs.unknown_steps,

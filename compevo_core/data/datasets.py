@@ -294,11 +294,3 @@ class _DatasetsByName(dict[str, DatasetSpec]):
 DATASETS: dict[str, DatasetSpec] = _DatasetsByName(
     (spec.name, spec) for spec in (ELECTRICITY, ELECTRICITY_OPERATIONAL, EXCHANGE, BITCOIN, TRAFFIC)
 )
-
-
-def find_place(dataset: str, entity: str) -> Place:
-    """Return where the people of an entity of a declared data set live.
-
-    ConfigError if no data set of that name is declared.
-    """
-    return DATASETS[dataset].find_place(entity)
