@@ -112,7 +112,7 @@ class IssuedForecast:
     @property
     def is_joint(self) -> bool:
         """Whether its agents were fitted at once, so that none is a forecast of its own."""
-        return self.facts["fit"] == "joint"
+        return bool(self.facts["fit"] == "joint")
 
     @property
     def zone(self) -> timezone:
