@@ -272,8 +272,8 @@ class LaggedTrees(Baseline):
         rows, targets = [], []
         for entity, windows in grouped.items():
             history = History.from_windows(windows, names)
-            history = history.keep_newest(MOST_STEPS // len(grouped))
             view = windows[-1].view
+            history = history.keep_newest(MOST_STEPS // len(grouped), view.step)
             z_T = space.scaler.scale(history.values_T, entity)
             place_R = np.flatnonzero(history.is_target_T)
             place_R = place_R[place_R >= view.lookback]

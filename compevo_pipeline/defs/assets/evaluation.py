@@ -27,7 +27,7 @@ from compevo_core.evaluation.leakage import (
     find_training_after,
     hash_folder,
 )
-from compevo_core.evaluation.result_rows import POOLED, write_config, write_rows
+from compevo_core.evaluation.result_rows import POOLED, write_config, write_rows, write_tables
 from compevo_core.evaluation.scopes import (
     Scope,
     read_forecasts,
@@ -37,10 +37,11 @@ from compevo_core.evaluation.scopes import (
     write_forecasts,
 )
 from compevo_core.evaluation.scoring import (
+    REGRET_FOLDER,
     compare_seeds,
     name_rows,
     score_population,
-    write_population_scores,
+    write_run_forecasts,
 )
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.files import write_atomically
@@ -176,15 +177,12 @@ def build_population_test_asset(
         panels_per_scope=config.shown,
     )
     paired_tests = compare_seeds([scores], baseline_forecasts, method)
-    path = write_population_scores(
-        scores,
-        paired_tests,
-        forecaster.config,
-        layout.results,
-        RunFolder(run),
-        rows_name=f"compevo-{dataset}",
-        paired_name=f"paired-{dataset}",
+    # Rows first: they took the time, and a report without panels is still right.
+    rows_name, configs = f"compevo-{dataset}", [forecaster.config]
+    path = write_tables(
+        scores.rows, paired_tests, configs, layout.results, rows_name, f"paired-{dataset}"
     )
+    write_run_forecasts(scores, RunFolder(run))
 
     if config.audits_news and news is not None:
         audit_news(windows, news, forecaster, layout, log=context.log, every=config.every)
@@ -196,6 +194,8 @@ def build_population_test_asset(
     }
     # What online weights lost, by series; nothing for weights that stay.
     if scores.regret.height:
+        regret_file = layout.results / REGRET_FOLDER / f"{rows_name}.csv"
+        write_atomically(regret_file, scores.regret.write_csv)
         sums = scores.regret.group_by("subset", "entity", "rule", maintain_order=True).agg(
             pl.sum("loss", "best_expert", "best_mixture", "bound").round(0)
         )

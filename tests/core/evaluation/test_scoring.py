@@ -19,7 +19,7 @@ from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.evaluation import baseline_scores
 from compevo_core.evaluation.baseline_scores import ValidationForecasts, fit_known_errors
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.result_rows import POOLED, hash_without_seed
+from compevo_core.evaluation.result_rows import POOLED, hash_without_seed, write_tables
 from compevo_core.evaluation.scopes import Scope, read_forecasts
 from compevo_core.evaluation.scoring import (
     PopulationScores,
@@ -27,7 +27,7 @@ from compevo_core.evaluation.scoring import (
     forecast_scopes,
     require_seeds_of_one_method,
     score_population,
-    write_population_scores,
+    write_run_forecasts,
 )
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.paper.report.inputs import read_configs, read_panels
@@ -288,15 +288,9 @@ def test_everything_scored_is_written_and_read_back(tmp_path):
     population = FakePopulation()
     scores, paired_tests = _score_beside_baselines(panels_per_scope=1)
     run = RunFolder(tmp_path / "run")
-    path = write_population_scores(
-        scores,
-        paired_tests,
-        population.config,
-        tmp_path / "results",
-        run,
-        rows_name="main",
-        paired_name="paired-main",
-    )
+    results, configs = tmp_path / "results", [population.config]
+    path = write_tables(scores.rows, paired_tests, configs, results, "main", "paired-main")
+    write_run_forecasts(scores, run)
 
     assert path == tmp_path / "results" / "main.csv"
     assert pl.read_csv(path).height == scores.rows.height
