@@ -39,8 +39,7 @@ from compevo_core.baselines.leads import (
     PastSpace,
     PublishedErrorSpace,
     encode_past,
-    encode_weather_days,
-    encode_weather_steps,
+    encode_weather,
 )
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray
@@ -206,12 +205,12 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
 
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         space = self._space
-        steps = space.encode_steps(views)
-        columns = {**steps, "entity": _encode_entity(space, views), **space.encode_days(views)}
+        steps, days = space.encode(views)
+        columns = {**steps, "entity": _encode_entity(space, views), **days}
         spread_N1 = space.scaler.stack_spreads(views)
         columns |= encode_past(views, space.past, stack_published(views), spread_N1)
-        weather = encode_weather_steps(views, space.weather)
-        return columns | weather | encode_weather_days(views, space.weather)
+        weather_steps, weather_days = encode_weather(views, space.weather)
+        return columns | weather_steps | weather_days
 
 
 class OwnWeatherTrees(_Trees[PastSpace]):
@@ -225,8 +224,8 @@ class OwnWeatherTrees(_Trees[PastSpace]):
 
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         space = self._space
-        entity_N1 = _encode_entity(space, views)
-        return {"entity": entity_N1, **space.encode_steps(views), **space.encode_days(views)}
+        steps, days = space.encode(views)
+        return {"entity": _encode_entity(space, views), **steps, **days}
 
 
 _NEWEST_LAGS = (1, 2, 3)
