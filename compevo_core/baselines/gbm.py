@@ -34,6 +34,7 @@ from compevo_core.baselines.features import (
     encode_calendars,
     list_own_covariates,
     name_columns,
+    stack_change,
 )
 from compevo_core.baselines.leads import (
     PastSpace,
@@ -177,11 +178,8 @@ class BoostedTrees(_Trees[FeatureSpace]):
             **name_columns(CALENDAR_NAMES, encode_calendars(views)),
         }
         for response in space.steps:
-            now_NH = stack_by_step(views, response.name)
-            columns[response.name] = now_NH
-            columns[f"{response.name}_change"] = now_NH - stack_by_step(
-                views, f"{response.name}_lag1"
-            )
+            columns[response.name] = stack_by_step(views, response.name)
+            columns[f"{response.name}_change"] = stack_change(views, response.name)
         if route:
             weather_NC = space.extract_weather(views)
             changes = [f"{stem}_change" for stem in space.change_names]
