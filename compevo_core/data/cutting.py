@@ -185,9 +185,9 @@ def grid_series(frame: pl.DataFrame, spec: DatasetSpec) -> GriddedSeries:
 def find_origins(series: GriddedSeries, spec: DatasetSpec, stride_steps: int) -> list[int]:
     """Return the positions whose inputs and targets are on the grid, a stride apart.
 
-    Where windows start with a day of the market's clock, its days start at an origin; elsewhere the
-    first origin is the first possible step. DataError if origins that follow the market's days
-    would be at other times each day.
+    Where windows start with a day of the market's clock, its days start at an origin, and strides
+    that divide a day follow from there; elsewhere the first origin is the first possible step.
+    DataError if origins that follow the market's days would be at other times each day.
     """
     start = spec.lookback_steps
 
@@ -200,8 +200,7 @@ def find_origins(series: GriddedSeries, spec: DatasetSpec, stride_steps: int) ->
             )
         # Shifted by the offset, a UTC instant reads as the market's wall clock.
         earliest = series.first_utc + start * series.step + spec.market_offset
-        time_of_day = (earliest - _EPOCH) % _DAY
-        start += int(((_DAY - time_of_day) % _DAY) / series.step)
+        start += int((_EPOCH - earliest) % min(stride, _DAY) / series.step)
 
     return list(range(start, len(series) - spec.horizon_steps + 1, stride_steps))
 

@@ -32,7 +32,7 @@ from compevo_core.evaluation.scoring import collect_seeds, score_population
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.changes import CHANGES, Experiment, NamedChange
-from compevo_core.paper.method import BUDGETS, rank_budget
+from compevo_core.paper.declared import BUDGETS, rank_budget
 from compevo_core.paper.news_changes import OWN, Relevance
 
 # The name of a pretrained model may end like a budget (chronos-bolt-small), and it spends none.

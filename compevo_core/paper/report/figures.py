@@ -1,8 +1,8 @@
 """The one look of all plots, and plots as images inside the page.
 
 What belongs here: fonts and line styles, an axis with its lines, title and legend, encoding a plot
-as SVG. What does not: colours (``report.charts``), what is plotted (``paper.report.plots``,
-``paper.report.mechanism``), the markup of an image (``templates/macros.html``).
+as SVG. What does not: colours (``report.charts``), what is plotted (``paper.report``), the markup
+of an image (``templates/macros.html``).
 """
 
 import base64

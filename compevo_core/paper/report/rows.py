@@ -20,7 +20,7 @@ from compevo_core.evaluation.metrics import QUANTILE_COLUMNS
 from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA
 from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.paper.changes import ABLATION, PREFIX
-from compevo_core.paper.method import BUDGETS, rank_budget
+from compevo_core.paper.declared import BUDGETS, rank_budget
 from compevo_core.report.tables import MISSING, Row, Table, format_number
 
 #: Two rows with equal values here are the same measurement; the later one replaces the earlier.

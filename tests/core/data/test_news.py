@@ -68,6 +68,7 @@ def test_pages_ports_and_queries_stay_apart():
     ]
     assert len({derive_article_id(page) for page in pages}) == len(pages)
     canonical = [canonicalize_url(page) for page in (*pages, "n2f:2019-01-03/4")]
+
     assert [canonicalize_url(address) for address in canonical] == canonical
     assert len(derive_article_id(pages[0])) == 32
 
@@ -114,7 +115,7 @@ def test_available_is_the_latest_of_published_and_seen():
     )
     available = frame.with_columns(availability_expr())["available_at"]
     assert available.to_list() == [ORIGIN + HOUR, ORIGIN]
-    with pytest.raises(DataError, match="before they were published or seen"):
+    with pytest.raises(DataError, match="before they were"):
         validate_articles(frame)
 
 
@@ -133,9 +134,8 @@ def test_short_titles_are_not_taken_for_syndication():
 
 
 def make_pool():
-    return NewsPool(
-        make_articles([ORIGIN - HOUR, ORIGIN]), np.eye(2, 3, dtype=np.float32), "hashing"
-    )
+    frame = make_articles([ORIGIN - HOUR, ORIGIN])
+    return NewsPool(frame, np.eye(2, 3, dtype=np.float32), "hashing")
 
 
 def test_a_pool_is_read_back_unchanged(tmp_path):
@@ -143,11 +143,8 @@ def test_a_pool_is_read_back_unchanged(tmp_path):
     loaded = NewsPool.read(tmp_path)
     assert loaded.articles.equals(make_pool().articles)
     np.testing.assert_array_equal(loaded.embeddings, make_pool().embeddings)
-    assert (loaded.encoder_name, loaded.get_title("a1"), loaded.get_date("a0")) == (
-        "hashing",
-        "Made up title number 1",
-        ORIGIN - HOUR,
-    )
+    assert (loaded.encoder_name, loaded.get_date("a0")) == ("hashing", ORIGIN - HOUR)
+    assert loaded.get_title("a1") == "Made up title number 1"
     assert loaded.find_rows(["a1", "a0"]).tolist() == [1, 0]
 
 
@@ -156,16 +153,16 @@ def test_a_pool_says_which_articles_name_a_region():
     frame = frame.with_columns(country=pl.Series([None, "Australia", "United States"]))
     pool = NewsPool(frame, np.eye(3, dtype=np.float32), "hashing")
     assert pool.names_region(["a0", "a1", "a2"], SYDNEY).tolist() == [False, True, False]
-    with pytest.raises(DataError, match="not in the news pool"):
+    with pytest.raises(DataError, match="the news pool"):
         pool.names_region(["a9"], SYDNEY)
 
 
 def test_altered_pools_and_unknown_articles_are_refused(tmp_path):
     make_pool().write(tmp_path)
-    with pytest.raises(DataError, match="not in the news pool, first a9"):
+    with pytest.raises(DataError, match="first a9"):
         make_pool().find_rows(["a9"])
     next(tmp_path.glob("embeddings-*.safetensors")).write_bytes(b"x")
-    with pytest.raises(DataError, match="differs from its manifest"):
+    with pytest.raises(DataError, match="its manifest"):
         NewsPool.read(tmp_path)
 
 
@@ -176,7 +173,7 @@ def test_the_article_hash_covers_named_ones_and_titles():
     assert pool.hash_articles(["a1", "a1"]) == other.hash_articles(["a1"])
     assert pool.hash_articles(["a0", "a1"]) != other.hash_articles(["a0", "a1"])
     assert pool.hash_articles(["a0"]) != pool.hash_articles(["a1"])
-    with pytest.raises(DataError, match="not in the news pool"):
+    with pytest.raises(DataError, match="the news pool"):
         pool.hash_articles(["a9"])
 
 
@@ -254,9 +251,8 @@ def test_comparing_rare_words_finds_every_copy(monkeypatch):
     assert fast == kept(headlines(*titles, hours=0.1))
     assert len(fast) < 180
     sets = [split_words(title) for title in fast]
-    assert all(
-        len(one & two) < 0.8 * len(one | two) for one, two in itertools.combinations(sets, 2)
-    )
+    pairs = itertools.combinations(sets, 2)
+    assert all(len(one & two) < 0.8 * len(one | two) for one, two in pairs)
 
 
 def test_known_headlines_replace_only_later_ones():
@@ -383,6 +379,7 @@ def test_monthly_search_finds_what_a_whole_one_finds(articles):
     # The gap makes windows after it look further back, into the month before.
     cut = articles.filter(~pl.col("available_at").is_between(FIRST, FIRST + timedelta(days=40)))
     spec = ELECTRICITY
+
     for frame in (articles, cut):
         finder = CandidateFinder(spec, frame, "origin")
         index = ArticleIndex(frame, languages=spec.news_languages)
@@ -398,9 +395,8 @@ def test_each_month_is_read_once_for_all(articles):
     for entity in ("NSW1", "VIC1"):
         for day in range(100):
             finder.find(entity, FIRST + timedelta(days=day))
-    assert [(since.month, until.month) for since, until, _ in source.reads] == [
-        (12, 2), (1, 3), (2, 4), (3, 5)
-    ]  # fmt: skip
+    months = [(since.month, until.month) for since, until, _ in source.reads]
+    assert months == [(12, 2), (1, 3), (2, 4), (3, 5)]
     assert max(height for *_, height in source.reads) < len(HOURS) / 2
     assert finder.count_articles() == len(HOURS)
 
