@@ -1,6 +1,7 @@
 """A table in, a table out: forms, clocks, what a forecast knows, keeping it, wrong calls."""
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -71,7 +72,9 @@ def test_the_forecast_follows_the_tables_form(fitted):
     assert len(fitted.predict(horizon=3)) == 6
 
 
-@pytest.mark.parametrize("kind", ["renamed", "two columns", "index", "polars", "days"])
+@pytest.mark.parametrize(
+    "kind", ["renamed", "two columns", "index", "polars", "arrow", "texts", "seconds"]
+)
 def test_any_names_and_kinds_forecast_alike(kind, fitted):
     expected = clone(RIDGE).fit(ONE).predict()["mean"].to_numpy()
     one = ONE[["ds", "y"]]
@@ -87,6 +90,11 @@ def test_any_names_and_kinds_forecast_alike(kind, fitted):
     elif kind == "polars":
         got = clone(RIDGE).fit(pl.from_pandas(one)).predict()
         assert isinstance(got, pl.DataFrame)
+    elif kind == "arrow":
+        got = clone(RIDGE).fit(pl.from_pandas(one).to_arrow()).predict()
+    elif kind == "seconds":
+        seconds = (one["ds"] - pd.Timestamp("1970-01-01")) // pd.Timedelta("1s")
+        got = clone(RIDGE).fit(one.assign(ds=seconds)).predict()
     else:
         got = clone(RIDGE).fit(one.assign(ds=one["ds"].dt.strftime("%Y-%m-%d %H:%M"))).predict()
 
@@ -180,6 +188,33 @@ def test_a_few_monthly_years_suffice_for_bands(months, horizon):
     table = pd.DataFrame({"ds": stamps, "y": np.arange(months) + 10.0 * (stamps.month == 12)})
     forecast = Forecaster("calendar-ridge", horizon=horizon).fit(table).predict()
     assert forecast.notna().all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("freq", "rows", "horizon"),
+    [("1min", 2000, 62), ("5min", 1000, 62), ("15min", 200, 12), ("1h", 100, 6), ("1h", 168, 10)],
+)
+def test_days_of_a_fine_grid_suffice(freq, rows, horizon):
+    starts = pd.date_range("2024-03-01 07:00", periods=rows, freq=freq)
+    table = pd.DataFrame({"ds": starts, "y": np.arange(rows) % 24.0})
+
+    forecast = Forecaster().fit(table).predict()
+
+    assert len(forecast) == horizon
+
+
+@pytest.mark.parametrize("params", [{"horizon": 48}, {"horizon": 24, "lookback": 48}])
+@pytest.mark.parametrize("freq", ["30min", "6h", "1D", "MS"])
+def test_the_rows_asked_for_suffice(freq, params):
+    def fit(rows):
+        starts = pd.date_range("1990-01-01", periods=rows, freq=freq)
+        return Forecaster("last-value", **params).fit(pd.DataFrame({"ds": starts, "y": 1.0}))
+
+    with pytest.raises(DataError, match="too few") as refused:
+        fit(60)
+
+    asked_for = re.search(r"give ([\d,]+) or more", str(refused.value))
+    assert fit(int(asked_for[1].replace(",", ""))).method_ == "last-value"
 
 
 def test_business_day_covariates_are_learnt_from():
@@ -307,6 +342,7 @@ AUTUMN = TABLE.assign(ds=PARIS.dt.tz_localize(None))
         (TABLE.assign(y="x"), "row 1, column 'y': 'x' is not a number"),
         (TABLE.assign(ds="soon"), "row 1, column 'ds': 'soon' is not a stamp"),
         (TABLE.groupby("unique_id").head(40), "too few for a look-back of 48 and a horizon of 24"),
+        (pd.concat([ONE, ONE["y"]], axis=1), "several columns are named 'y'"),
         (TABLE["y"].to_numpy(), "the table is a ndarray; give a pandas or polars DataFrame"),
         (TABLE.head(0), "no rows"),
     ],

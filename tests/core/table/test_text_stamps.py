@@ -43,6 +43,30 @@ def read(texts):
         (MONTHS, "%Y%m"),
         (MONTHS, "%m/%Y"),
         (MONTHS, "%Y %b"),
+        (HOURS, "%Y-%m-%d %I:%M %p"),
+        (HOURS, "%b %d, %Y %I:%M:%S %p"),
+        (HOURS, "%m-%d-%Y %H:%M:%S"),
+        (HOURS, "%Y%m%dT%H%M%S"),
+        (HOURS, "%Y%m%d%H%M%S"),
+        (HOURS, "%Y-%m-%d-%H"),
+        (HOURS, "%m/%d/%Y %H"),
+        (HOURS, "%m/%d/%Y %I%p"),
+        (HOURS, "%Y-%m-%d_%H:%M:%S"),
+        (HOURS, "%Y-%m-%d %H:%M:%S,%f"),
+        (HOURS, "%Y-%jT%H:%M"),
+        (HOURS, "%a %b %d %H:%M:%S %Y"),
+        (HOURS, "%d/%b/%Y:%H:%M:%S +0000"),
+        (HOURS, "%d/%m/%Y, %H:%M:%S"),
+        (HOURS, "%d/%m/%Y %Hh%M"),
+        (HOURS, "%H:%M %d/%m/%Y"),
+        (HOURS, "%d.%m.%Y %H:%M Uhr"),
+        (HOURS, "%Y年%m月%d日 %H:%M"),
+        (DAYS, "%A, %B %d, %Y"),
+        (DAYS, "%d. %B %Y"),
+        (DAYS, "%Y.%m.%d"),
+        (DAYS, "%Y-%j"),
+        (DAYS, "%Y-%m-%d (%a)"),
+        (DAYS, "%m-%d-%y"),
     ],
 )
 def test_stamps_are_read_whatever_writes_them(stamps, form):
@@ -53,6 +77,33 @@ def test_stamps_are_read_whatever_writes_them(stamps, form):
 def test_quarters_are_read(form):
     texts = [form.format(q=stamp.quarter, y=stamp.year) for stamp in QUARTERS]
     assert read(texts) == list(QUARTERS.tz_localize("UTC"))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
+        "janv. févr. mars avr. mai juin juil. août sept. oct. nov. déc.",
+        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+        "gen feb mar apr mag giu lug ago set ott nov dic",
+        "jan fev mar abr mai jun jul ago set out nov dez",
+        "jan feb mrt apr mei jun jul aug sep okt nov dec",
+    ],
+)
+def test_months_are_read_in_six_languages(names):
+    months = dict(enumerate(names.split(), start=1))
+
+    texts = [f"{day.day}. {months[day.month]} {day.year}" for day in DAYS]
+
+    assert read(texts) == list(DAYS.tz_localize("UTC"))
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y %H:%M", "%Y-%m-%d %H:%M"])
+def test_the_end_of_an_interval_is_no_offset(form):
+    starts, ends = HOURS.strftime(form), (HOURS + pd.Timedelta("1h")).strftime("-%H:%M")
+    assert read(list(starts + ends)) == list(HOURS.tz_localize("UTC"))
+
+    assert read(list(starts + "-05:00")) == list(HOURS.tz_localize("-05:00"))
 
 
 def test_names_of_zones_are_offsets():

@@ -9,7 +9,7 @@ import pytest
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.scoring import COMPEVO
-from compevo_core.paper.method import BUDGETS
+from compevo_core.paper.declared import BUDGETS
 from compevo_core.paper.report.comparison import (
     TableLine,
     error_table,

@@ -24,7 +24,6 @@ from compevo_core.paper.report.markdown import (
     replace_between,
 )
 from compevo_core.paper.report.page import build_sections
-from compevo_core.paper.report.plots import show_reliability
 from compevo_core.paper.report.result_tables import (
     agent_table,
     headline_table,
@@ -33,13 +32,12 @@ from compevo_core.paper.report.result_tables import (
     quantile_table,
     region_table,
     short_table,
+    show_reliability,
     variant_test_table,
 )
 from compevo_core.paper.report.rows import empty_rows
 from compevo_core.paper.report.summaries import (
-    IMPROVES_ON_PRIOR,
-    LOWER_THAN_PRIOR,
-    NO_BETTER_THAN_PRIOR,
+    OF_PRIOR,
     WITHOUT_PRIOR,
     count_verdicts,
     describe_errors,
@@ -181,7 +179,7 @@ def test_the_prior_comes_from_the_stored_configuration(tmp_path):
     write_config(tmp_path, config)
 
     inputs = read_inputs(tmp_path, [], mode="archive", generated_at=NOW)
-    assert NO_BETTER_THAN_PRIOR in format_results(inputs)
+    assert OF_PRIOR["no_better"] in format_results(inputs)
 
 
 def test_every_other_method_counts_once():
@@ -210,7 +208,7 @@ def test_the_summary_compares_whole_and_parts():
     rivals = ["compevo-equal", "compevo-prior", "gbm", "gbm-recalibrated", "blend"]
     assert [rival.row["method"] for rival in result.rivals] == rivals
     assert [round(rival.difference, 3) for rival in result.rivals[:2]] == [-0.008, -0.053]
-    assert LOWER_THAN_PRIOR in result.summary
+    assert OF_PRIOR["lower"] in result.summary
     assert [rival.is_prior for rival in result.rivals].count(True) == 1
 
 
@@ -224,10 +222,10 @@ def test_parts_of_another_configuration_are_no_rivals():
 @pytest.mark.parametrize(
     ("mae", "interval", "outcome", "verdict"),
     [
-        (210.0, None, "higher", NO_BETTER_THAN_PRIOR),
-        (204.99, None, "equal", NO_BETTER_THAN_PRIOR),
-        (195.0, None, "lower", LOWER_THAN_PRIOR),
-        (195.0, (-12.0, -1.0), "better", IMPROVES_ON_PRIOR),
+        (210.0, None, "higher", OF_PRIOR["no_better"]),
+        (204.99, None, "equal", OF_PRIOR["no_better"]),
+        (195.0, None, "lower", OF_PRIOR["lower"]),
+        (195.0, (-12.0, -1.0), "better", OF_PRIOR["improves"]),
         (195.0, (-12.0, 0.5), "unclear", "between -12.00 MW and 0.5000 MW (95 %"),
         (195.0, (None, None), "unclear", "20 block(s) of days"),
     ],
