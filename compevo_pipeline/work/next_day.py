@@ -206,14 +206,14 @@ class StoredFrames:
                 return rows
             return rows.filter(pl.col("start_utc") >= find_oldest_needed(first, spec.step))
 
-        tables = deployment.frame_store()
+        store = deployment.series_store()
         return cls(
             spec=spec,
             reads_news=reads_news,
             series=read_live_series(deployment, spec)[0],
-            covariates=tables.read(spec.name, FrameKind.COVARIATES, is_verified=True),
-            published=tables.read(spec.name, FrameKind.PUBLISHED, cut, is_verified=True),
-            step_covariates=tables.read(
+            covariates=store.read_frame(spec.name, FrameKind.COVARIATES, is_verified=True),
+            published=store.read_frame(spec.name, FrameKind.PUBLISHED, cut, is_verified=True),
+            step_covariates=store.read_frame(
                 spec.name, FrameKind.STEP_COVARIATES, cut, is_verified=True
             ),
             articles=articles,
@@ -464,7 +464,7 @@ def find_next_day(
     if not spec.published_evidence:
         return newest
 
-    published = deployment.frame_store().read(spec.name, FrameKind.PUBLISHED)
+    published = deployment.series_store().read_frame(spec.name, FrameKind.PUBLISHED)
     for back in range(LATEST_DAYS):
         origin = Origin.of(spec, newest - timedelta(days=back), known_to)
         built = build_views(
@@ -658,7 +658,7 @@ def _load_daily(
     on_step(f"cutting the windows of {dataset} since validation")
     stored = None
     # Windows of a published benchmark are in the asset, and no days that went by.
-    if deployment.frame_store().read(dataset, FrameKind.BENCHMARK) is None:
+    if deployment.series_store().read_frame(dataset, FrameKind.BENCHMARK) is None:
         first, counts_news = _find_first_later(frames.spec), frames.reads_news
         stored = find_current_windows(deployment, dataset, first, counts_news=counts_news)
     later = frames.build_later_windows(stored)
