@@ -58,7 +58,7 @@ from compevo_core.forecast.issued import (
 )
 from compevo_core.runtime.usage import OnStep
 from compevo_core.training.artifact import read_scaler
-from compevo_core.training.run_folder import RunFolder, verify_manifest
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
 from compevo_pipeline.storage.code_versions import fitting_version, read_commit
@@ -797,7 +797,7 @@ def _compare_with_stored(
 
     if run is not None or has_current_run(deployment.layout, spec.name):
         run = run or find_current_run(deployment.layout, spec.name)
-        model_hash = str(verify_manifest(RunFolder(run).model)["hash"])
+        model_hash = hash_model(run)
         if model_hash != forecast.facts["artifact_hash"]:
             notes.append(
                 f"model {model_hash[:16]} would forecast it today; it was issued by "
