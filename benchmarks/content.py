@@ -33,7 +33,7 @@ LONGEST = 4_000  # values of a series
 FILLERS = (-9999.0, -1.0, 0.0, 999.0)
 SHARES = (0.005, 0.02, 0.08, 0.2, 0.3)
 FAULTY = ("exchange c0", "exchange c4", "ni_load s")
-"""Series of the tables with true faults: two rates far off for a day, a meter stuck for two days."""
+"""Series of the tables with true faults: rates far off for a day, a meter stuck for two days."""
 NEW = 24  # values that a file has beyond the stored ones
 RATIOS = (0.001, 0.1, 0.5, 0.98, 1.02, 2.0, 10.0, 1000.0)
 

@@ -129,8 +129,11 @@ class Fitted(Known):
             form = dataclasses.replace(form, ahead=(), known_at="")
         added, _ = read_table(table, form, form.clock)
         known = set(self.rows[SERIES])
-        if new := sorted(set(added[SERIES]) - known):
-            raise DataError(f"series {', '.join(new[:5])} were not fitted; fit again with them")
+        if (new := sorted(set(added[SERIES]) - known)) and not self.form.series:
+            raise DataError(
+                f"series {', '.join(new[:5])} were not fitted, but one without a name; fit again "
+                "with them"
+            )
         extended = dataclasses.replace(self, rows=join_rows(self.rows, added))
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()

@@ -13,7 +13,7 @@ import dataclasses
 import html
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from importlib.util import find_spec
 from numbers import Integral
@@ -26,7 +26,7 @@ import polars as pl
 from compevo_core.baselines import FitBaseline, SharedFits, fit_baseline
 from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
-from compevo_core.data.build import build_views, build_windows
+from compevo_core.data.build import build_views, build_windows, describe_new
 from compevo_core.data.content import describe_faults
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.quantiles import FEWEST, LEVELS
@@ -540,7 +540,11 @@ class Forecaster:
             raise DataError(f"before {len(origins)} window(s), {error}; or test fewer") from error
         fit = self._fit_known(before, on_step)._fitted
 
-        frames = _list_learnt(dataclasses.replace(fit, rows=known.rows))
+        learnt = read_scaler(fit.run).mean
+        for name in sorted({*known.rows[SERIES]} - learnt.keys()):
+            warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
+        frames = known.list_frames(fit.spec)
+        frames["series"] = _select(frames["series"], learnt)
         scored = build_windows(select_later(fit.spec), **frames, origins=origins)
         if not scored:
             raise DataError(f"no series has a whole window from {known.form.clock.say(cutoff)} on")
@@ -608,20 +612,17 @@ class Forecaster:
     def _forecast(
         self, fit: Fitted, steps: int
     ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
-        frames = _list_learnt(fit)
-        learnt = frames["series"]
+        frames = fit.list_frames(fit.spec)
+        series, learnt = frames["series"], read_scaler(fit.run).mean
         # Without newer rows there is none, and to look for it takes as long as the views.
         later: WindowSet | None = None
         if fit.end > find_midnight(fit.spec.spans[-1].first_day, fit.spec.market_offset):
+            frames["series"] = _select(series, learnt)
             later = build_windows(select_later(fit.spec), **frames)
         views: list[WindowView] = []
         left_out = dict.fromkeys(fit.ended, "it ended before the others")
         for origin, names in fit.origins.items():
-            frames["series"] = learnt.filter(
-                pl.col("series_id").is_in([name_series(name) for name in names])
-            )
-            if frames["series"].is_empty():
-                continue
+            frames["series"] = _select(series, names)
             built = build_views(fit.spec, **frames, origin_utc=origin)
             if fit.form.ahead:
                 require_ahead(built.views, fit.form, steps, origin, fit.spec)
@@ -632,11 +633,13 @@ class Forecaster:
             raise DataError(f"no series can be forecast ({why})")
         for name, reason in left_out.items():
             warnings.warn(f"no forecast of {name}: {reason}", stacklevel=3)
+        if new := [view.entity for view in views if view.entity not in learnt]:
+            warnings.warn(describe_new(new), stacklevel=3)
 
         population = fit.load_population([*(later.views() if later else ()), *views])
         if later is not None:
             population.observe(population.select_unobserved(later, fit.end))
-        return population, tuple(views), population.predict_by_agent(views)
+        return population, tuple(views), population.predict_by_agent(views, new_series=True)
 
     # ---- keeping ----
 
@@ -696,13 +699,9 @@ class Forecaster:
             return said + scores._repr_html_()
 
 
-def _list_learnt(fit: Fitted) -> dict[str, Any]:
-    """Return the frames of the series that were fitted; warn of the others."""
-    learnt = read_scaler(fit.run).mean
-    for name in sorted({*fit.rows[SERIES]} - learnt.keys()):
-        warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
-    rows = fit.rows.filter(pl.col(SERIES).is_in(list(learnt)))
-    return dataclasses.replace(fit, rows=rows).list_frames(fit.spec)
+def _select(series: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
+    """Return the rows of some series."""
+    return series.filter(pl.col("series_id").is_in([name_series(name) for name in names]))
 
 
 def _centre_sparse(prediction: "Prediction", views: Sequence[WindowView]) -> "Prediction":

@@ -113,6 +113,28 @@ def test_a_series_that_ended_long_ago_holds_back_no_other():
     assert forecast["ds"].min() == make_days(901)["ds"].max()
 
 
+@pytest.mark.parametrize("method", ["calendar-ridge", "lagged-gbm", "mixture"])
+def test_a_new_series_is_forecast_by_what_the_others_taught(method):
+    table = make_days(900, series=["a", "b"])
+    table["y"] *= table["unique_id"].map({"a": 1, "b": 30})
+    fitted = clone(RIDGE).set_params(method=method).fit(table)
+    days = make_days(905, series=["new"]).assign(y=lambda rows: 5000 + 10 * rows["y"])
+    opened = days[780:900]
+    with pytest.warns(UserWarning, match="not in the fit: also, new; what was learnt of the oth"):
+        late = opened.assign(unique_id="also")
+        forecast = fitted.predict(pd.concat([opened, late])).set_index("unique_id")
+    assert forecast.loc[["a", "b"]].reset_index().equals(fitted.predict())
+
+    new = forecast.loc["new"]
+    assert (
+        np.abs(new["mean"].to_numpy() - days["y"].tail(5)).mean() < 20 and new["q0.1"].notna().all()
+    )
+    assert (new["q0.9"] - new["q0.1"]).between(5, 120).all()
+    parts = fitted.explain(opened).query("unique_id == 'new'")
+    total = (parts["weight"] * parts["forecast"]).groupby(parts["ds"]).sum()
+    assert np.allclose(total, new["mean"])
+
+
 def test_names_that_are_floats_join_the_table_again():
     table = make_days(series=[1.0, 2.0])
     fitted = clone(RIDGE).fit(table)

@@ -74,12 +74,14 @@ def test_new_and_ended_series_stop_no_other(run, tmp_path):
     write(("old", 0, 200), ("young", 0, 200))
     run("init", file, "--horizon", "7", "--id", "shop")
     # The second day: one shop has opened since validation.
-    write(("old", 0, 200), ("young", 0, 200), ("new", 170, 200))
+    write(("old", 0, 200), ("young", 0, 200), ("new", 170, 200), ("newer", 140, 200))
     fitted = run("fit", "shops", "--method", "persistence")
     assert "left out: OWN/new" in fitted
 
     forecast = run("forecast", "shops")
-    assert "no forecast of new" in forecast
+    assert "no forecast of new: " in forecast
+    assert "not in the fit: newer; what was learnt of the other series" in forecast
+    assert "\nnewer " in forecast
     assert "\nold " in forecast and "\nyoung" in forecast
 
     assert "persistence" in forecast and "01 Jan 2025 to 19 Jul 2025" in forecast
