@@ -72,7 +72,7 @@ def _head_gradients(owner):
     return {name: parameter.grad.clone() for name, parameter in module.named_parameters()}
 
 
-def test_both_ways_of_a_round_give_the_same_losses_rewards_and_gradient_norm(both_ways):
+def test_both_rounds_give_equal_losses_rewards_and_gradients(both_ways):
     *_, ours, theirs = both_ways
     difference = compare_records([ours], [theirs])
     for name in ("loss_pred", "loss_own", "loss_div", "group_rewards"):
@@ -85,7 +85,7 @@ def test_both_ways_of_a_round_give_the_same_losses_rewards_and_gradient_norm(bot
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_both_ways_of_a_round_give_every_adapter_the_same_gradient(both_ways, kind):
+def test_both_rounds_give_every_adapter_the_same_gradient(both_ways, kind):
     *_, ours, theirs = both_ways
     for (name, other, part), gradient in ours["gradients"].items():
         for agent in range(2):
@@ -101,7 +101,7 @@ def test_both_ways_of_a_round_give_every_adapter_the_same_gradient(both_ways, ki
                 )
 
 
-def test_both_ways_of_a_round_give_numeric_tokens_and_readout_the_same_gradient(both_ways):
+def test_both_rounds_give_tokens_and_readout_equal_gradients(both_ways):
     *_, ours, theirs = both_ways
     assert ours["head_gradients"].keys() == theirs["head_gradients"].keys()
     for name, gradient in ours["head_gradients"].items():
@@ -112,7 +112,7 @@ def test_both_ways_of_a_round_give_numeric_tokens_and_readout_the_same_gradient(
         ), name
 
 
-def test_a_changed_adapter_of_one_agent_shows_in_the_forecast_loss(both_ways):
+def test_a_changed_adapter_changes_the_forecast_loss(both_ways):
     world, replay, reference, ours, _ = both_ways
     reference.reset()
     with torch.no_grad():
@@ -136,7 +136,7 @@ def test_both_ways_generate_the_stated_number_of_tokens(both_ways):
     assert [tuple(ids.shape) for ids in groups] == [(size, tokens)] * 2
 
 
-def test_a_mixed_batch_forecasts_as_one_adapter_at_a_time(both_ways):
+def test_a_mixed_batch_forecasts_as_single_adapters_do(both_ways):
     world, _, reference, *_ = both_ways
     reference.reset()
 
@@ -199,7 +199,7 @@ def calls(monkeypatch):
     return calls
 
 
-def test_the_script_writes_its_rows_and_those_derived_from_them(calls, tmp_path):
+def test_the_script_writes_measured_and_derived_rows(calls, tmp_path):
     out = tmp_path / "engine.csv"
     engine.run(CASES, (1, 3), 1, out, quick=True)
     written = rows.read_rows(out)
@@ -216,7 +216,7 @@ def test_the_script_writes_its_rows_and_those_derived_from_them(calls, tmp_path)
     assert all(row["machine"] and row["torch"] and row["commit"] for row in written)
 
 
-def test_a_second_run_replaces_its_own_rows_and_keeps_the_others(calls, tmp_path):
+def test_a_second_run_replaces_only_its_own_rows(calls, tmp_path):
     out = tmp_path / "engine.csv"
     engine.run(["round", "inference"], (1, 3), 1, out)
     engine.run(["round"], (3,), 2, out)
@@ -233,7 +233,7 @@ def test_a_second_run_replaces_its_own_rows_and_keeps_the_others(calls, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"), [(["--quick"], "--out"), (["rounds"], "no case rounds")]
 )
-def test_a_quick_run_over_the_committed_table_and_an_unknown_case_are_refused(arguments, message):
+def test_bad_commands_are_refused(arguments, message):
     before = engine.RESULTS.read_bytes()
     result = CliRunner().invoke(engine.app, arguments, env={"COLUMNS": "300"})
     assert result.exit_code == 2
@@ -241,7 +241,7 @@ def test_a_quick_run_over_the_committed_table_and_an_unknown_case_are_refused(ar
     assert engine.RESULTS.read_bytes() == before
 
 
-def test_the_command_measures_the_named_cases_for_the_named_numbers_of_agents(calls, tmp_path):
+def test_the_command_measures_the_named_cases_and_sizes(calls, tmp_path):
     arguments = ["round", "inference", "--agents", "1", "--agents", "3", "--repeats", "2"]
     out = ["--quick", "--out", str(tmp_path / "out.csv")]
     assert CliRunner().invoke(engine.app, [*arguments, *out]).exit_code == 0
@@ -253,7 +253,7 @@ def test_the_command_measures_the_named_cases_for_the_named_numbers_of_agents(ca
 
 
 @pytest.mark.slow
-def test_a_case_in_its_own_process_hands_back_its_rows():
+def test_a_case_in_a_process_returns_its_rows():
     measured = rows.measure_in_process(
         "benchmarks.cases",
         '{"name": "ceiling", "repeats": 1, "quick": true}',
@@ -263,19 +263,19 @@ def test_a_case_in_its_own_process_hands_back_its_rows():
     assert measured[0]["threads"] == 1
 
 
-def test_a_case_that_fails_says_how_to_run_it_alone(monkeypatch):
+def test_a_failing_case_names_its_command(monkeypatch):
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(RuntimeError, match=r"benchmarks\.cases round --agents 1"):
         rows.measure_in_process("benchmarks.cases", "round", "--agents", "1", environment={})
 
 
-def test_the_page_gets_a_table_from_every_file_of_committed_rows():
+def test_the_page_has_a_table_per_rows_file():
     text = (rows.REPO / "docs" / table.PAGE).read_text(encoding="utf-8")
     filled = re.findall(r"by the site -->\n\|.*\n\| -", table.fill_tables(text, table.PAGE))
     assert len(filled) == len(table.TABLES)
 
 
-def test_the_targets_are_reached_and_missed_as_the_documentation_states():
+def test_targets_are_met_as_the_documentation_states():
     measured = rows.read_rows(engine.RESULTS)
     found = {(row["case"], row["agents"], row["dtype"]): row for row in measured}
 

@@ -11,7 +11,7 @@ from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.model_sources import load_architecture
 
 
-def test_a_random_backbone_loads_with_its_shape_and_without_a_row_of_zeros(tmp_path):
+def test_a_random_backbone_loads_without_zero_rows(tmp_path):
     tokenizer = tmp_path / "tokenizer"
     load_backbone(BackboneConfig(name_or_path=TINY), device="cpu").tokenizer.save_pretrained(
         tokenizer

@@ -14,7 +14,7 @@ ROWS = pd.DataFrame(
 )
 
 
-def test_the_last_forecast_ends_with_the_table_and_hours_begin_at_one_time_of_the_day():
+def test_the_last_forecast_ends_with_the_table():
     assert [str(cutoff.date()) for cutoff in list_cutoffs(TASK, ROWS)] == [
         "2024-01-17",
         "2024-01-19",
@@ -27,7 +27,7 @@ def test_the_last_forecast_ends_with_the_table_and_hours_begin_at_one_time_of_th
     assert [cutoff.day for cutoff in cutoffs] == [10, 15, 20] and {c.hour for c in cutoffs} == {0}
 
 
-def test_a_score_is_a_share_of_the_scale_and_a_missing_forecast_is_refused():
+def test_scores_are_scaled_and_missing_forecasts_refused():
     after = ROWS[ROWS["ds"] >= "2024-01-17"]
     forecast = after.assign(forecast=after["y"] + 1, low=after["y"] - [0, 0, 0, -1], high=99.0)
     mase, coverage = score(TASK, ROWS, forecast.drop(columns="y"))
@@ -48,7 +48,7 @@ def test_the_summary_compares_tables_that_both_sides_forecast():
     assert "better on 1; 80 % bands hold 80 %" in text
 
 
-def test_half_of_the_tables_were_kept_for_the_end():
+def test_half_of_the_tables_are_held_back():
     assert len(TASKS) == 26 == len({task.name for task in TASKS})
     assert sum(task.role == "held" for task in TASKS) == 13
     for is_short in (True, False):

@@ -17,7 +17,7 @@ def _states(agents=3):
     return torch.randn(agents, D, generator=generator), torch.randn(agents, D, generator=generator)
 
 
-def test_interaction_rows_sum_to_one_without_a_self_term():
+def test_interaction_rows_sum_to_one_without_self():
     fusion = _fusion(4)
     fusion.scores_AA.data.normal_(generator=torch.Generator().manual_seed(2))
     alpha = fusion.interaction_weights()
@@ -27,7 +27,7 @@ def test_interaction_rows_sum_to_one_without_a_self_term():
     assert _fusion(1).interaction_weights().tolist() == [[0.0]]
 
 
-def test_the_fused_state_is_that_of_equations_9_to_13_agent_by_agent():
+def test_the_fused_state_follows_equations_9_to_13():
     fusion, (candidate, previous) = _fusion(), _states()
     fusion.scores_AA.data.normal_(generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
@@ -61,7 +61,7 @@ def test_the_previous_round_carries_no_gradient():
 
 
 @pytest.mark.parametrize("hidden", [32, 128, 576, 2048])
-def test_a_fresh_soft_prompt_is_a_tenth_of_the_norm_off_neutral_at_any_width(hidden):
+def test_a_fresh_soft_prompt_is_near_neutral(hidden):
     generator = torch.Generator().manual_seed(1)
     neutral_D = 0.02 * torch.randn(hidden, generator=generator)
     fusion = StrategyFusion(3, neutral_D, torch.Generator().manual_seed(0))

@@ -76,7 +76,7 @@ def test_before_training_every_agent_returns_its_base_exactly(prior):
 
 
 @pytest.mark.parametrize("form", ["text", "token"])
-def test_agents_read_together_forecast_and_learn_as_each_one_alone(form):
+def test_joint_agents_forecast_and_learn_as_single_ones(form):
     model, executor, examples = build(news__form=form, **BLEND)
     parameters = [*model.adapter_parameters(), *model.head_parameters()]
 
@@ -96,7 +96,7 @@ def test_agents_read_together_forecast_and_learn_as_each_one_alone(form):
         assert torch.allclose(parameter.grad, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_target_day_token_is_read_out_for_its_own_steps_and_sees_no_later_one():
+def test_a_day_token_sees_no_later_token():
     _, executor, examples = build()
     priors_PH = examples[0].priors_PH.copy()
     priors_PH[:, 40:44] += 1.0  # the eleventh of twelve patches
@@ -109,7 +109,7 @@ def test_a_target_day_token_is_read_out_for_its_own_steps_and_sees_no_later_one(
     assert torch.equal(before[:, 1], after[:, 1])
 
 
-def test_no_news_is_a_token_of_its_own_and_articles_are_told_apart():
+def test_no_news_has_a_token_of_its_own():
     _, executor, examples = build(news__form="token", news__top_k=2)
     view = examples[0].view
     decoder = executor.decoder
@@ -131,7 +131,7 @@ def test_no_news_is_a_token_of_its_own_and_articles_are_told_apart():
     assert torch.equal(forecast_with((a,)), forecasts[1])
 
 
-def test_the_target_day_shows_how_far_each_prior_lies_above_the_base(spy):
+def test_the_target_day_shows_priors_above_the_base(spy):
     _, executor, examples = build(**BLEND)
     shown = spy(executor.decoder.module.tokens, "embed_target")
     correct(executor, examples)
@@ -142,7 +142,7 @@ def test_the_target_day_shows_how_far_each_prior_lies_above_the_base(spy):
     assert np.allclose(target_ABSH[0, 0, 2:].numpy(), expected_PH, atol=1e-5)
 
 
-def test_two_logics_with_other_articles_are_not_folded_into_one():
+def test_logics_with_other_articles_are_not_merged():
     _, executor, examples = build(news__form="token", forecast__logic_in_prompt=False)
     a, b = examples[0].view.candidate_ids[:2]
     articles = [executor.news_retriever.resolve((name,)) for name in (a, b)]
@@ -153,7 +153,7 @@ def test_two_logics_with_other_articles_are_not_folded_into_one():
 
 
 @pytest.mark.parametrize("moved", ["weight_AKD", "bias_AH"])
-def test_a_read_out_that_left_its_start_is_read(moved):
+def test_a_readout_past_its_start_is_read(moved):
     config = tiny()
     model = build_model(config)
     executor, examples = build_executor(model), make_batch(config)
@@ -163,7 +163,7 @@ def test_a_read_out_that_left_its_start_is_read(moved):
     assert has_moved == [False, True, False]
 
 
-def test_centring_takes_the_common_part_of_the_states_out_once():
+def test_centring_removes_the_shared_part_of_states_once():
     model, executor, _ = build()
     many = make_batch(model.config, windows("train", 4))
     executor.centre_readout(LOGICS, many)
@@ -176,7 +176,7 @@ def test_centring_takes_the_common_part_of_the_states_out_once():
     assert not readout.centre_ATD.requires_grad
 
 
-def test_agents_differ_in_their_numeric_tokens_by_seed_and_number():
+def test_numeric_tokens_differ_by_seed_and_agent():
     same = build_model(tiny())
     other = build_model(tiny(population__members=[{}, {"seed": 1}, {}]))
     drawn = [model.decoder.module.tokens.target_AFD for model in (same, other)]
@@ -190,7 +190,7 @@ def build_decoder(**overrides):
     return executor, executor.decoder
 
 
-def test_the_oldest_step_of_a_lookback_is_seen_and_the_one_before_is_not():
+def test_only_the_steps_of_the_lookback_are_seen():
     members = [{"lookback_steps": steps} for steps in (48, 12, 1)]
     _, decoder = build_decoder(population__members=members)
     example = make_batch(decoder.config)[0]
@@ -210,7 +210,7 @@ def test_the_oldest_step_of_a_lookback_is_seen_and_the_one_before_is_not():
 
 
 @pytest.mark.parametrize("form", ["text", "token"])
-def test_of_three_articles_the_best_match_is_the_last_to_go(form):
+def test_the_best_of_three_articles_goes_last(form):
     executor, decoder = build_decoder(news__form=form)
     ids = article_ids()[:3]
     news = executor.news_retriever.resolve(ids)
@@ -226,7 +226,7 @@ def test_of_three_articles_the_best_match_is_the_last_to_go(form):
         decoder._fit_evidence("Watch heat.", news, "", 3, rows)
 
 
-def test_an_article_has_the_same_place_whatever_else_is_read():
+def test_an_article_keeps_its_place_among_others():
     executor, decoder = build_decoder(news__form="token")
     articles = executor.news_retriever.resolve(article_ids()[:2])
     tokens = decoder._embed_articles({a.article_id: a for a in articles}, slice(None)).detach()
@@ -245,7 +245,7 @@ def vary_weather(drawn):
     return WindowSet(changed, dataset=drawn.dataset)
 
 
-def test_context_columns_have_mean_zero_and_spread_one_on_train():
+def test_context_columns_are_standardised_on_train():
     train = vary_weather(windows("train", 20))
     inputs = fit_inputs(BLENDED, train)
     arrays = inputs.extract(make_examples(train, make_priors(train, BLENDED), inputs.scaler))
@@ -257,7 +257,7 @@ def test_context_columns_have_mean_zero_and_spread_one_on_train():
     assert np.isclose(spread_C, 1.0).sum() > 5
 
 
-def test_values_are_scaled_by_series_and_the_season_is_the_last_day():
+def test_values_are_scaled_by_series_and_seasons_repeat():
     inputs = fit_inputs(BLENDED)
     examples = make_batch(BLENDED)
     arrays = inputs.extract(examples)
@@ -269,7 +269,7 @@ def test_values_are_scaled_by_series_and_the_season_is_the_last_day():
         assert np.array_equal(arrays.priors_BPH[row], example.priors_PH)
 
 
-def test_missing_weather_is_the_train_mean_and_never_a_gap():
+def test_missing_weather_is_the_train_mean():
     train = vary_weather(windows("train", 20))
     inputs = fit_inputs(BLENDED, train)
     example = make_batch(BLENDED)[0]
@@ -279,7 +279,7 @@ def test_missing_weather_is_the_train_mean_and_never_a_gap():
     assert np.allclose(columns[0, -3:], 0.0)
 
 
-def test_the_spread_of_priors_is_that_of_their_differences():
+def test_the_prior_spread_comes_from_their_differences():
     train = windows("train", 6)
     priors_NPH = make_priors(train, BLENDED)
     inputs = NumericInputs.fit(train, priors_NPH, ARTICLE_SIZE)

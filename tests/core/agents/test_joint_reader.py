@@ -57,7 +57,7 @@ def _sum(examples, fits, weights_A):
     return sum(w * np.array([f.held_out.get(name, nothing) for name in names]) for f, w in pairs)
 
 
-def test_one_agent_is_read_as_it_is_by_itself(examples):
+def test_a_lone_agent_is_read_as_by_itself(examples):
     reader = _read(examples)
     (joint,), own = fit_jointly(reader, [OUTAGES], _equal(examples, 1)), reader.find(0, OUTAGES)
     np.testing.assert_allclose(joint.weights_ZH, own.weights_ZH, atol=1e-6)
@@ -78,7 +78,7 @@ def test_two_agents_read_what_neither_reads_alone(examples):
     assert joint < mean - 0.5  # the mean of both halves what one of them reads
 
 
-def test_an_agent_without_weight_says_nothing_and_weights_by_series_are_its_series(examples):
+def test_an_agent_without_weight_says_nothing(examples):
     reader = _read(examples, 2)
     weights_NA = np.tile([1.0, 0.0], (len(examples), 1))
     first, second = fit_jointly(reader, [OUTAGES, SOLAR], weights_NA)
@@ -92,7 +92,7 @@ def test_an_agent_without_weight_says_nothing_and_weights_by_series_are_its_seri
     assert np.abs(apart[0].weights_ZH - apart[1].weights_ZH).max() > 1e-3
 
 
-def test_a_niche_that_two_share_is_paid_less_than_once(examples):
+def test_a_shared_niche_is_paid_less_than_once(examples):
     alone = _score(examples, [OUTAGES], OUTAGES).mean()
     shared = [_score(examples, [OUTAGES] * 2, OUTAGES, agent).mean() for agent in (0, 1)]
     free = _score(examples, [OUTAGES, SOLAR], SOLAR, 1).mean()
@@ -109,7 +109,7 @@ def test_a_niche_that_two_share_is_paid_less_than_once(examples):
         ({"news.fit": "own"}, 0.2),  # the mean of two readings is one of them: little is added
     ],
 )
-def test_credit_and_fit_can_be_changed_one_by_one(examples, changes, copied):
+def test_credit_and_fit_are_changed_one_by_one(examples, changes, copied):
     config = CONFIG.with_overrides(changes)
     alone, shared = (
         _score(examples, played, OUTAGES, config=config).mean()
@@ -119,7 +119,7 @@ def test_credit_and_fit_can_be_changed_one_by_one(examples, changes, copied):
     assert shared == pytest.approx(alone) if copied == 1.0 else shared < 0.7 * alone
 
 
-def test_no_reward_of_a_block_hangs_on_its_own_truth(examples):
+def test_block_rewards_do_not_depend_on_their_truth(examples):
     scorer = LogicScorer(_read(examples, 2), CONFIG)
     rows = np.flatnonzero(scorer.reader.blocks[1][0])
     changed = list(examples)
@@ -135,7 +135,7 @@ def test_no_reward_of_a_block_hangs_on_its_own_truth(examples):
     assert np.abs(before - after).max() > 0
 
 
-def test_agents_take_turns_and_the_second_takes_the_niche_that_is_left(examples):
+def test_the_second_agent_takes_the_niche_left(examples):
     reader = _read(examples, 2)
     selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)
     scorer, groups = LogicScorer(reader, CONFIG), [[OUTAGES], [OUTAGES, SOLAR]]
@@ -148,7 +148,7 @@ def test_agents_take_turns_and_the_second_takes_the_niche_that_is_left(examples)
     assert record["best_response_gap"][1] > 0
 
 
-def test_an_agent_that_adds_nothing_is_left_out_and_can_come_back(examples):
+def test_a_useless_agent_is_left_out_and_returns(examples):
     selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)
     scorer = LogicScorer(_read([replace(e, truth_H=e.truth_H * 0) for e in examples], 2), CONFIG)
 
@@ -170,7 +170,7 @@ def test_an_agent_that_adds_nothing_is_left_out_and_can_come_back(examples):
     assert not back.is_idle_A.any()
 
 
-def test_a_generalist_reads_the_sum_of_all_and_specialists_add_to_it(examples):
+def test_a_generalist_reads_the_sum_of_all(examples):
     generalist = MemberConfig(reads="everything")
     reader = _read(examples, [generalist, MemberConfig()])
     fit = reader.find(0, "any")
@@ -206,7 +206,7 @@ def test_readers_follow_their_members(examples):
     np.testing.assert_allclose(readings["SA1"][:24], readings["NSW1"][:24])
 
 
-def test_a_joint_reader_fits_again_where_weights_or_logics_change(examples):
+def test_changed_weights_or_logics_fit_the_reader_again(examples):
     selection = FitnessSelection(2, SelectionConfig())
     reader = JointReader(_read(examples, 2), selection)
     with pytest.raises(DataError, match="settle what all agents play"):

@@ -55,7 +55,7 @@ def _slope(values, effects):
     return float(np.polyfit(effects, np.mean(values, axis=1), 1)[0])
 
 
-def test_held_out_readings_hold_the_effect_under_the_right_logic_alone(examples):
+def test_held_out_readings_need_the_right_logic(examples):
     reader = _fit(examples)
     effects = _scale_effects(planted_world().split("train"))
     right, wrong = (
@@ -66,7 +66,7 @@ def test_held_out_readings_hold_the_effect_under_the_right_logic_alone(examples)
     assert abs(_slope(wrong, effects)) < 0.2
 
 
-def test_a_window_of_another_day_is_read_by_the_fit_on_all_and_sealed_as_it_is(examples):
+def test_windows_of_other_days_are_read_when_sealed(examples):
     world, reader = planted_world(), _fit(examples)
     sealed = SealedReadings({0: MemberConfig()}, SIZE)
     sealed.store(reader, [LOGIC])
@@ -110,14 +110,14 @@ def test_where_news_begins_late_every_block_has_some(examples):
     assert [int(is_held_out_N[180:].sum()) for is_held_out_N, _ in blocks] == [12] * 5
 
 
-def test_an_article_like_all_others_is_read_as_zero(examples):
+def test_an_article_like_all_others_reads_as_zero(examples):
     fit = _fit(examples).find(0, LOGIC)
     usual = RetrievedArticle("id", "1 Jan", "title", fit.mean_X[:SIZE])
     assert np.abs(fit.predict(examples[0].view, [usual])).max() < 1e-9
     assert np.abs(fit.mean_X[:SIZE] @ fit.weights_ZH[:SIZE]).max() > 1e-3
 
 
-def test_windows_without_articles_or_without_a_whole_truth_are_left_out(examples):
+def test_windows_without_articles_or_truth_are_left_out(examples):
     some = list(examples)
     some[0] = replace(some[0], view=replace(some[0].view, candidate_ids=()))
     holed = some[1].truth_H.copy()
@@ -145,7 +145,7 @@ def _read_news(examples, news):
     return FittedReader(examples, retriever, [MemberConfig()], np.ones((1, 1))), retriever
 
 
-def test_a_number_in_the_text_is_read_by_the_words_around_it_and_sealed(examples):
+def test_a_number_is_read_by_its_words(examples):
     rng = np.random.default_rng(3)
     values = rng.integers(10, 40, len(examples))
     noise = rng.integers(10, 40, len(examples))
@@ -166,7 +166,7 @@ def test_a_number_in_the_text_is_read_by_the_words_around_it_and_sealed(examples
         assert fit.predict(examples[0].view, cold).mean() == pytest.approx(-1.5, abs=0.3)
 
 
-def test_a_number_moves_each_entity_by_a_weight_of_its_own(examples):
+def test_a_number_moves_each_entity_by_its_weight(examples):
     rng = np.random.default_rng(6)
     values = rng.integers(10, 40, len(examples))
     titles = [f"{n}. Maximum {value} degrees." for n, value in enumerate(values)]
@@ -184,7 +184,7 @@ def test_a_number_moves_each_entity_by_a_weight_of_its_own(examples):
     assert warm > 0.8 and cold < -0.8
 
 
-def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples):
+def test_each_part_of_the_day_has_weights(examples):
     warm, cold = (sentence_encoder().encode([text])[0] for text in ("warm", "cold"))
     rng = np.random.default_rng(4)
     rows, embeddings, changed = [], [], []
@@ -209,7 +209,7 @@ def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples):
     assert reading_H.min() > 0.3
 
 
-def test_what_a_word_means_turns_with_the_season_if_news_covers_a_year(examples):
+def test_the_meaning_of_a_word_turns_with_seasons(examples):
     sky = ["clear sky", "clouds"]
     rows = [(title, f"https://x.example/{title}", title, START) for title in sky]
     rng = np.random.default_rng(5)
@@ -237,7 +237,7 @@ def test_what_a_word_means_turns_with_the_season_if_news_covers_a_year(examples)
         ("Nothing at all", "", []),
     ],
 )
-def test_words_tell_a_part_of_the_day_and_numbers_with_a_neighbour(title, part, values):
+def test_words_have_parts_of_the_day_and_neighbours(title, part, values):
     words = read_words(title, "NSW1")
     assert PARTS[words.part] == part
     assert [value for _, value in words.numbers] == values
@@ -250,7 +250,7 @@ def test_a_number_keeps_its_key_in_every_process():
 ACTING = [template.split("{place}") for topic in SIGNS for template in HEADLINES[topic]]
 
 
-def test_the_articles_that_act_come_first_and_what_was_read_does_not_come(examples):
+def test_articles_that_act_come_first(examples):
     unread = UnreadNews(_fit(examples, MOST_ARTICLES))
 
     # Windows with news of only one acting topic: it explains the whole error.
@@ -299,7 +299,7 @@ def test_numbers_that_run_with_time_are_not_read(examples):
     assert np.abs(fit.predict(changed[-1].view, later)).max() < 0.1
 
 
-def test_a_number_is_read_within_the_range_that_train_has_shown(examples):
+def test_a_number_is_clipped_to_its_train_range(examples):
     rng = np.random.default_rng(9)
     values = rng.integers(10, 40, len(examples))
     stories = rng.permutation(90_000)[: len(examples)]

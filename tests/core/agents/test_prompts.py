@@ -52,7 +52,7 @@ VIEW = windows("train", 1).views()[0]
         "cut \u241e here",
     ],
 )
-def test_special_tokens_and_control_characters_of_a_headline_do_not_reach_a_prompt(attack):
+def test_special_tokens_of_a_headline_reach_no_prompt(attack):
     text = _render("logic", attack)
     observed = _render_logic(AgentObservation(1, attack, -0.1, [], headlines=[attack]))
     assert observed.count("<|im_start|>") == 3
@@ -65,7 +65,7 @@ def test_special_tokens_and_control_characters_of_a_headline_do_not_reach_a_prom
 
 
 @given(st.text(max_size=200), st.integers(8, 60))
-def test_cleaned_text_is_one_printable_line_within_its_limit_and_stays_clean(text, limit):
+def test_cleaned_text_is_one_short_printable_line(text, limit):
     cleaned = clean_text(text, limit)
     assert len(cleaned) <= limit
     assert "\n" not in cleaned
@@ -86,7 +86,7 @@ def _render_logic(seen, *, paraphrased=False, chat=_Chat):
     return render_logic_prompt(seen, paraphrased=paraphrased, tokenizer=chat())
 
 
-def test_the_shared_part_does_not_depend_on_logic_or_news():
+def test_the_shared_part_ignores_logic_and_news():
     for tokenizer in (
         _Chat(),
         load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer,
@@ -103,7 +103,7 @@ def test_the_shared_part_does_not_depend_on_logic_or_news():
         assert "Predict next-day electricity load for NSW1" in parts.pop()
 
 
-def test_the_forecast_prompt_shows_history_unit_calendar_logic_and_news():
+def test_the_forecast_prompt_shows_all_its_parts():
     text = _render("Watch storms closely.", "Storm hits")
     for piece in (
         "Historical data in MW: 7990.5, 8010.0",
@@ -129,7 +129,7 @@ SEEN = AgentObservation(
 )
 
 
-def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begins():
+def test_the_logic_prompt_is_the_papers_template():
     text = _render_logic(SEEN)
     places = [
         text.index(piece)
@@ -151,7 +151,7 @@ def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begin
     assert not any(piece in bare for piece in ("News Read", "Recent Data", "synthesize a new one."))
 
 
-def test_a_backbone_without_a_system_turn_reads_the_system_text_in_the_users():
+def test_without_a_system_turn_users_get_the_text():
     class NoSystem(_Chat):
         def apply_chat_template(self, turns, **options):
             if turns[0]["role"] == "system":
@@ -219,7 +219,7 @@ def _build_llama(*, marks_spaces):
     )
 
 
-def test_a_prompt_does_not_end_the_sequence_and_has_one_token_at_least():
+def test_a_prompt_does_not_end_the_sequence():
     for closes in (False, True):
         assert tokenize_prompt(_Characters(closes=closes), "ab") == [97, 98]
     assert tokenize_prompt(_Characters(closes=True), "") == [EOS]
@@ -241,7 +241,7 @@ def test_a_prompt_begins_with_one_token_of_it(has_chat_layout, marks_spaces):
     assert ids.count(BOS) == 1
 
 
-def test_a_line_break_stops_generation_behind_a_token_that_marks_a_space_too():
+def test_line_breaks_behind_space_tokens_stop_generation():
     assert list_stop_tokens(_Characters()) == [EOS, 10]
 
     tokenizer = _build_llama(marks_spaces=True)
@@ -260,12 +260,12 @@ def test_a_line_break_stops_generation_behind_a_token_that_marks_a_space_too():
         ("", ""),
     ],
 )
-def test_the_first_line_ends_with_the_token_that_ends_it(text, expected):
+def test_the_first_line_ends_with_its_end_token(text, expected):
     ids = [ord(character) for character in text]
     assert count_first_line(_Characters(), ids) == len(expected)
 
 
-def test_a_token_that_holds_more_than_a_line_break_ends_the_first_line():
+def test_a_token_around_a_line_break_ends_lines():
     tokenizer = _build_llama(marks_spaces=False)
     first = tokenizer("Follow storms", add_special_tokens=False)["input_ids"]
     rest = tokenizer("and write on", add_special_tokens=False)["input_ids"]

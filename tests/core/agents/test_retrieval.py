@@ -33,7 +33,7 @@ def _titles(retriever, logic, view=None):
     return [retriever.pool.get_title(name) for name in retriever.rank(logic, view or _view())]
 
 
-def test_the_home_region_is_that_of_the_series_and_a_named_one_is_that_one():
+def test_the_home_region_is_the_series_region():
     home = _titles(_retriever(), LOGIC.format(place="the home region", rest=""))
     named = _titles(_retriever(), LOGIC.format(place="New South Wales", rest=""))
     either = _titles(_retriever(), LOGIC.format(place="any region", rest=""))
@@ -85,7 +85,7 @@ def test_every_sentence_of_the_slots_is_read_back(*, selects):
     assert (query.most, query.days, query.is_local) == expected
 
 
-def test_free_text_is_one_topic_and_selects_by_what_it_mentions():
+def test_free_text_selects_by_what_it_mentions():
     query = read_query("Look for storms in Victoria, at most a day old.")
     assert query.topics == ("Look for storms in Victoria, at most a day old.",)
     assert (query.region, query.days, query.is_home) == ("Victoria", 1, False)
@@ -94,7 +94,7 @@ def test_free_text_is_one_topic_and_selects_by_what_it_mentions():
 VIEW = windows("train", 1).views()[0]
 
 
-def test_a_logic_retrieves_the_articles_nearest_to_it_from_the_candidates_alone():
+def test_a_logic_retrieves_only_its_nearest_candidates():
     encoder = HashingEncoder()
     retriever = NewsRetriever(news_pool(), encoder, 2)
     for logic in (TITLES[3], TITLES[1], SEED_LOGICS[0]):
@@ -131,7 +131,7 @@ def test_every_agent_retrieves_within_its_own_scope():
     assert [bool(by_window[0]) for by_window in news] == [True, False, True]
 
 
-def test_a_logic_is_embedded_once_and_not_for_ever(monkeypatch, spy):
+def test_logic_embeddings_are_cached_within_a_limit(monkeypatch, spy):
     monkeypatch.setattr(retrieval, "_KEPT_EMBEDDINGS", 2)
     retriever = NewsRetriever(news_pool(), HashingEncoder(), 1)
     calls = spy(retriever.encoder, "encode")
@@ -142,7 +142,7 @@ def test_a_logic_is_embedded_once_and_not_for_ever(monkeypatch, spy):
 
 
 @pytest.mark.parametrize("form", ["text", "token"])
-def test_every_logic_of_a_group_is_scored_by_the_forecast_it_alone_would_give(form):
+def test_each_logic_is_scored_by_its_own_forecast(form):
     trainer, state, examples = build_round_trainer(news__form=form, backbone__context_length=1024)
     groups = [[logic, SEED_LOGICS[5 + agent]] for agent, logic in enumerate(state.logics)]
     together = trainer.executor.forecast_groups(groups, examples).values_ABH

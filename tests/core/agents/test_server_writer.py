@@ -61,7 +61,7 @@ def list_names(folder):
     return sorted(path.name for path in (folder / "served").iterdir())
 
 
-def test_greedy_samples_of_the_server_are_our_own_agent_by_agent(server, transport, tmp_path):
+def test_greedy_server_samples_equal_local_ones(server, transport, tmp_path):
     writer = build_writer(transport, tmp_path, temperature=0.0)
     asked = propose(writer)
     writer.__class__ = ServerWriter.__base__  # the same population, sampled in this process
@@ -184,7 +184,7 @@ def test_ids_end_with_the_vocabulary(bare_writer, monkeypatch):
         bare_writer._ask(1, "adapter", [1, 2], 0)
 
 
-def test_what_the_server_lacks_is_said_before_any_round(server, transport, tmp_path, monkeypatch):
+def test_a_lacking_server_is_reported_before_round_0(server, transport, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"server:other.* has the models .*'tiny'"):
         build_writer(transport, tmp_path, evolution__writer="server:other")
     with pytest.raises(SourceBlocked, match="check the writer's key") as caught:
@@ -212,7 +212,7 @@ def test_what_the_server_lacks_is_said_before_any_round(server, transport, tmp_p
         propose(writer)
 
 
-def test_a_writer_is_part_of_a_run_after_its_first_stage():
+def test_a_writer_joins_after_the_first_stage():
     served, own = tiny(**WRITER), tiny(evolution__update="simplified")
     assert served.hash != own.hash and hash_stage(served, {}) == hash_stage(own, {})
 
@@ -255,7 +255,7 @@ def ask(answer, asked):
     return writer
 
 
-def test_each_child_is_one_request_that_shows_its_agent_what_it_knows():
+def test_each_child_is_one_request_with_history():
     asked = []
     proposal = ask(reply(CHILD), asked).propose(KNOWN, torch.zeros(3, 0), [])
     assert proposal.group_logics == [[CHILD] * 3] * 3 and len(asked) == 9
@@ -280,7 +280,7 @@ def test_an_answer_without_a_logic_leaves_the_parent(text):
 
 
 @pytest.mark.parametrize("answer", [{}, {"choices": []}, {"choices": [None]}])
-def test_an_answer_that_is_no_chat_completion_is_an_error(answer):
+def test_an_answer_that_is_no_completion_fails(answer):
     with pytest.raises(DataError, match="a-model"):
         propose(ask(answer, []), KNOWN)
 
@@ -297,7 +297,7 @@ def test_the_backbone_mutates_alike_whatever_the_adapters_learnt():
     assert not before.candidate_AD.requires_grad
 
 
-def test_the_fittest_of_parent_and_children_is_played_next():
+def test_the_fittest_of_the_family_is_played():
     trainer, state, batch = build_round_trainer(system="mae-gpt", evolution__every=1)
     parents = list(state.logics)
     result = run_step(trainer, state, batch)
@@ -310,7 +310,7 @@ def test_the_fittest_of_parent_and_children_is_played_next():
 
 
 @pytest.mark.slow
-def test_a_run_with_an_endpoint_plays_what_it_wrote(tmp_path):
+def test_an_endpoint_run_plays_its_written_logics(tmp_path):
     config = with_endpoint(run__rounds=2, run__validate_every=1, optim__forecast_lr=0.05)
     data = (windows("train", 6), windows("val", 2, first_day=20), news_pool())
     train(config, *data, tmp_path, selector=lambda _: reply(CHILD))

@@ -42,7 +42,7 @@ def test_a_trend_and_a_week_go_on(values, tmp_path):
     np.testing.assert_array_equal(again, fitted.predict([moved.view]))
 
 
-def test_a_long_season_is_taken_off_before_and_put_back_after():
+def test_a_long_season_is_removed_and_restored():
     wave = 900 + 80 * np.sin(2 * np.pi * STEPS / 48)
     noise = np.random.default_rng(0).normal(0, 1, 144)
     days = np.concatenate([wave, wave[:48]]) + noise
@@ -52,7 +52,7 @@ def test_a_long_season_is_taken_off_before_and_put_back_after():
     np.testing.assert_allclose(fitted.predict([view])[0], wave[:48] + 40, atol=6)
 
 
-def test_a_level_goes_on_and_what_was_not_in_train_is_refused():
+def test_a_level_continues_and_unknown_series_are_refused():
     level = WindowSet([make_days(0, np.full(96, 7.0))], dataset="bitcoin")
     fitted = Ets.fit(level)
     np.testing.assert_allclose(fitted.predict(level.views())[0], 7.0)
@@ -64,7 +64,7 @@ def test_a_level_goes_on_and_what_was_not_in_train_is_refused():
         Ets.fit(WindowSet([make_days(1, STEPS, split="test")], dataset="bitcoin"))
 
 
-def test_the_day_of_hourly_data_is_a_season_whatever_the_criterion_says():
+def test_the_day_of_hourly_data_is_seasonal():
     hours = np.arange(384)
     level = np.random.default_rng(2).normal(0, 6, 384).cumsum()
     values = 1000 + 200 * np.sin(2 * np.pi * hours / 24) + level
@@ -76,7 +76,7 @@ def test_the_day_of_hourly_data_is_a_season_whatever_the_criterion_says():
     assert np.abs(forecast_H - values[336:]).mean() < 60
 
 
-def test_a_look_back_that_is_too_short_for_a_form_is_refused_before_it_forecasts():
+def test_a_lookback_too_short_for_ets_is_refused():
     def make(lookback):
         fields = {"x": rough[:lookback], "y": rough[lookback : lookback + 7], "horizon": 7}
         return WindowSet([make_window(0, **(DAYS | fields))], dataset="bitcoin")
@@ -92,7 +92,7 @@ def test_a_look_back_that_is_too_short_for_a_form_is_refused_before_it_forecasts
         assert np.isfinite(damped.predict(days.views())).all()
 
 
-def test_all_that_is_known_counts_where_the_inputs_follow_it():
+def test_following_inputs_use_everything_known():
     # A level that moved once, long ago: two weeks of inputs cannot tell it from noise.
     values = np.random.default_rng(3).normal(0, 1, 400)
     days = [

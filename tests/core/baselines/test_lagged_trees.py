@@ -28,7 +28,7 @@ def cut(values, first, last, split="train", own=None):
     return WindowSet(windows, dataset="bitcoin")
 
 
-def test_windows_are_joined_to_the_series_that_they_were_cut_from():
+def test_windows_are_joined_to_their_series():
     values = RNG.normal(size=100)
     gap = values.copy()
     gap[50:52] = np.nan
@@ -49,7 +49,7 @@ def test_windows_are_joined_to_the_series_that_they_were_cut_from():
     np.testing.assert_array_equal(history.join(far), far.x)  # days lie between
 
 
-def test_a_week_on_a_level_that_was_never_seen_goes_on(tmp_path):
+def test_an_unseen_weekly_level_continues(tmp_path):
     week = np.tile([0.0, 5, 9, 4, 2, -8, -12], 60)
     values = week + RNG.normal(0, 0.3, 420) + np.repeat(RNG.normal(0, 10, 60).cumsum(), 7)
     fitted = fit_baseline("lagged-gbm", cut(values, 0, 380))
@@ -77,7 +77,7 @@ def test_what_is_known_ahead_is_used():
     assert on - off > 15
 
 
-def test_no_held_out_window_is_learnt_from_and_too_few_targets_are_refused():
+def test_held_out_windows_teach_nothing():
     values = RNG.normal(size=200)
     with pytest.raises(LeakageError):
         fit_baseline("lagged-gbm", cut(values, 0, 140, split="test"))

@@ -70,7 +70,7 @@ def miss(forecast_NH, windows):
     return float(np.abs(forecast_NH - windows.truth()).mean())
 
 
-def test_a_ridge_on_news_recovers_what_headlines_announce_and_is_read_back(tmp_path):
+def test_a_news_ridge_recovers_announced_effects(tmp_path):
     train, val, news = cut(*make_table(3.0))
     fit = add_news(SharedFits(), news)
     fitted = fit(METHOD, train)
@@ -93,7 +93,7 @@ def test_a_ridge_on_news_recovers_what_headlines_announce_and_is_read_back(tmp_p
     np.testing.assert_array_equal(fitted.predict(silent), fitted.base.predict(silent))
 
 
-def test_each_series_has_weights_of_its_own_where_they_differ():
+def test_each_series_has_weights_where_they_differ():
     train, val, news = cut(*make_table(2.0, series=("a", "b")))
     reading = add_news(SharedFits(), news)(METHOD, train)
     assert [part.entity for part in reading.parts][:1] == [""]
@@ -121,7 +121,7 @@ def test_nothing_of_validation_enters_the_fit():
         np.testing.assert_array_equal(part.weights_KH, again.weights_KH)
 
 
-def test_a_refit_in_use_moves_the_method_and_keeps_what_was_read():
+def test_a_refit_in_use_keeps_what_was_read():
     train, val, news = cut(*make_table(3.0))
     config = configure_method(METHOD).with_overrides({"forecast.refit_days": 7})
     priors = PriorSet.fit(config, train, Scaler.fit(train), add_news(SharedFits(), news))
@@ -132,7 +132,7 @@ def test_a_refit_in_use_moves_the_method_and_keeps_what_was_read():
     assert list(priors.fitted) == [PriorKey(METHOD)]
 
 
-def test_a_record_says_how_far_news_moves_a_method_that_reads_them(tmp_path):
+def test_a_record_says_how_far_news_moves(tmp_path):
     train, val, news = cut(*make_table(3.0))
     train_run(configure_method(METHOD), train, val, news, tmp_path)
     model = CompEvoForecaster.load(tmp_path, news)
@@ -141,7 +141,7 @@ def test_a_record_says_how_far_news_moves_a_method_that_reads_them(tmp_path):
 
 
 @pytest.mark.parametrize(("effect", "moved"), [(3.0, 0), (3.0, 40), (0.0, 0)])
-def test_auto_takes_news_where_it_helps_on_validation_and_says_so(effect, moved):
+def test_auto_takes_news_that_helps_validation(effect, moved):
     train, val, news = cut(*make_table(effect, moved=moved))
     choice = choose_method(train, val, names=("seasonal-mean", "last-value"), news=news)
     check = choice.news
@@ -159,7 +159,7 @@ def test_auto_takes_news_where_it_helps_on_validation_and_says_so(effect, moved)
     assert choose_method(train, val, names=("seasonal-mean", "last-value")).news is None
 
 
-def test_a_table_with_news_is_forecast_tested_audited_and_kept(tmp_path, monkeypatch):
+def test_a_table_with_news_is_fully_supported(tmp_path, monkeypatch):
     monkeypatch.setattr("compevo_core.lm.encoder.load_encoder", lambda _: Hashing())
     table, news = make_table(3.0)
     said = []
@@ -208,7 +208,7 @@ def test_an_audit_sees_planted_effects_and_no_others():
         audit_news(join_for_refit(train, val), pool, base="seasonal-mean")
 
 
-def test_a_table_that_is_too_short_for_news_is_forecast_without_and_says_why():
+def test_a_table_too_short_for_news_says_why():
     table, news = make_table(3.0)
     train, val, pool = cut(table.head(40), news.filter(pl.col("ds") < table["ds"][40]))
     few = train.with_windows(list(train)[:2])

@@ -88,7 +88,7 @@ def error(fitted, test):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_an_error_that_comes_back_is_taken_off_the_more_of_it_is_known(name, windows):
+def test_a_recurring_error_is_taken_off(name, windows):
     train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
     published = error(fit_baseline("published", train), by_lead(test, 0))
     fitted = fit_baseline(name, train)
@@ -97,7 +97,7 @@ def test_an_error_that_comes_back_is_taken_off_the_more_of_it_is_known(name, win
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_the_train_split_did_not_have_is_refused(name, windows):
+def test_what_train_did_not_have_is_refused(name, windows):
     fitted = fit_baseline(name, by_lead(windows[: 2 * N_TRAIN], 0))
     (view,) = windows[0:1].views()
     with pytest.raises(DataError, match="unknown_steps 3 is not in the train split"):
@@ -122,7 +122,7 @@ def forget_publications(windows, **of):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_train_day_without_a_publication_is_left_out_of_a_fit(name, windows):
+def test_a_train_day_without_publication_is_skipped(name, windows):
     train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
     day = train[40].view.origin_utc
     without = [window for window in train if window.view.origin_utc != day]
@@ -133,9 +133,7 @@ def test_a_train_day_without_a_publication_is_left_out_of_a_fit(name, windows):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_train_split_without_publications_leaves_a_model_out_of_a_table(
-    name, windows, monkeypatch
-):
+def test_a_train_without_publications_excludes_the_model(name, windows, monkeypatch):
     chosen = {each: BASELINES[each] for each in ("published", *MODELS)}
     monkeypatch.setattr(baseline_scores, "BASELINES", chosen)
     train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
@@ -155,7 +153,7 @@ def test_a_train_split_without_publications_leaves_a_model_out_of_a_table(
     assert "published" in scores.forecasts[0] and name not in scores.forecasts[0]
 
 
-def test_columns_are_changes_and_widths_in_units_of_the_series(windows):
+def test_columns_are_changes_and_widths_in_units(windows):
     space = PublishedErrorSpace.fit(windows)
     assert space.quantiles == ("published_q0.1", "published_q0.9")
     assert space.covariates == ("solar_mw",)
@@ -188,7 +186,7 @@ def give_weather(windows, *, every):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_covariate_that_few_windows_know_is_left_out_of_a_model(name, windows):
+def test_a_rarely_known_covariate_is_left_out(name, windows):
     train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
     rare, usual = give_weather(train, every=3), give_weather(train, every=1)
     assert PublishedErrorSpace.fit(rare).weather == ()
@@ -200,7 +198,7 @@ def test_a_covariate_that_few_windows_know_is_left_out_of_a_model(name, windows)
     assert np.isfinite(fit_baseline(name, usual).predict(test.views())).all()
 
 
-def test_a_covariate_that_one_lead_lacks_is_left_out(windows):
+def test_a_covariate_missing_at_one_lead_is_dropped(windows):
     midnight = give_weather(by_lead(windows, 0), every=1)
     both = WindowSet([*midnight, *by_lead(windows, UNKNOWN)], dataset=windows.dataset)
     assert PublishedErrorSpace.fit(both).weather == ()
@@ -261,7 +259,7 @@ def forget_weather(windows):
 
 
 @pytest.mark.parametrize("name", OWN_MODELS)
-def test_weather_of_the_day_tells_what_its_past_cannot(name, of_weather):
+def test_weather_adds_what_the_past_lacks(name, of_weather):
     train, test = of_weather
     without = error(fit_baseline(name, forget_weather(train)), forget_weather(test))
     fitted = fit_baseline(name, train)
@@ -276,7 +274,7 @@ def test_weather_of_the_day_tells_what_its_past_cannot(name, of_weather):
 
 
 @pytest.mark.parametrize("name", OWN_MODELS)
-def test_weather_that_was_not_known_is_that_of_the_last_fortnight(name, of_weather):
+def test_unknown_weather_is_the_last_fortnights(name, of_weather):
     train, test = of_weather
     fitted = fit_baseline(name, train)
 
@@ -287,7 +285,7 @@ def test_weather_that_was_not_known_is_that_of_the_last_fortnight(name, of_weath
     np.testing.assert_array_equal(fitted.predict(unknown), fitted.predict(usual))
 
 
-def test_a_heat_that_train_did_not_have_moves_the_ridge_by_degrees_alone(of_weather):
+def test_an_unseen_heat_moves_the_ridge_by_degrees(of_weather):
     train, test = of_weather
 
     # A winter: no degree above the threshold, but for a thousandth.
@@ -301,7 +299,7 @@ def test_a_heat_that_train_did_not_have_moves_the_ridge_by_degrees_alone(of_weat
     assert np.abs(fitted.predict(test.views()) - test.truth()).max() < 30 * MW_PER_DEGREE
 
 
-def test_only_covariates_in_the_unit_of_the_series_are_scaled_with_it(of_weather):
+def test_only_covariates_in_the_unit_are_scaled(of_weather):
     train, _ = of_weather
     space = PublishedErrorSpace.fit(train)
     assert (space.covariates, space.weather) == (("solar_mw",), (TEMPERATURE,))
@@ -311,7 +309,7 @@ def test_only_covariates_in_the_unit_of_the_series_are_scaled_with_it(of_weather
 
 
 @pytest.mark.parametrize("name", OWN_MODELS)
-def test_a_model_of_the_series_sees_no_forecast_that_others_made_of_it(name, of_weather):
+def test_a_series_model_ignores_published_forecasts(name, of_weather):
     train, test = of_weather
     fitted = fit_baseline(name, train)
     views = []
@@ -324,7 +322,7 @@ def test_a_model_of_the_series_sees_no_forecast_that_others_made_of_it(name, of_
     np.testing.assert_array_equal(fitted.predict(views), fitted.predict(test.views()))
 
 
-def test_the_trees_of_a_published_error_see_weather_and_past(of_weather):
+def test_trees_on_errors_see_weather_and_past(of_weather):
     train, test = of_weather
     fitted = fit_baseline("published-error-gbm", train)
     before = fitted.predict(test.views())

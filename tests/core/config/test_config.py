@@ -58,7 +58,7 @@ def test_defaults_and_paper_preset_hold_the_papers_hyperparameters(source):
     assert all(len(field.description or "") > 5 for _, field in iterate_settings())
 
 
-def test_the_small_paper_preset_is_the_papers_method_scaled_down():
+def test_the_small_paper_preset_scales_the_method_down():
     paper, small = RunConfig.preset("paper").to_dict(), RunConfig.preset("paper-small").to_dict()
     changed = {
         f"{section}.{key}"
@@ -78,7 +78,7 @@ def test_the_small_paper_preset_is_the_papers_method_scaled_down():
     }
 
 
-def test_every_setting_is_moved_from_its_default_somewhere_or_has_a_reason_to_stay():
+def test_every_setting_is_varied_or_has_a_reason():
     configs = [RunConfig.preset(name) for name in PRESETS]
     configs += map(RunConfig.from_mapping, read_configs(REPO / "results").values())
     members = [member for config in configs for member in config.population.members]
@@ -121,7 +121,7 @@ def test_every_shipped_preset_loads_and_differs_in_hash():
         ({"news": {"linear": True}, "forecast": {"decoder": "text"}}, "set news.linear = false"),
     ],
 )
-def test_what_is_unknown_or_out_of_bounds_is_refused_by_name(tree, message):
+def test_unknown_or_out_of_bounds_settings_are_refused(tree, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         RunConfig.from_mapping(tree)
 
@@ -196,7 +196,7 @@ def test_settings_that_contradict_each_other_are_refused(base, changes, said):
 
 
 @pytest.mark.parametrize("content", [b"[run", b"\xff", None])
-def test_a_preset_file_that_cannot_be_read_is_one_error_with_its_name(tmp_path, content):
+def test_an_unreadable_preset_is_one_named_error(tmp_path, content):
     file = tmp_path / "own.toml"
     if content is not None:
         file.write_bytes(content)
@@ -234,7 +234,7 @@ def test_overrides_change_one_setting_and_the_hash():
         ([{}], "population: 1 members for 2 agents: give one entry for each agent, or none"),
     ],
 )
-def test_a_wrong_member_is_named_by_its_number_and_setting(members, message):
+def test_a_wrong_member_is_named_by_number(members, message):
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         RunConfig.preset("tiny").with_overrides(
             {"population.agents": 2, "population.members": members}
@@ -243,7 +243,7 @@ def test_a_wrong_member_is_named_by_its_number_and_setting(members, message):
     assert str(caught.value).count("should be") <= 1
 
 
-def test_members_may_be_given_as_the_tables_that_toml_json_and_yaml_have():
+def test_members_are_read_from_any_markup():
     changes = {"population.agents": 2, "population.members": [{"prior": "gbm"}, {"seed": 7}]}
     config = RunConfig.preset("tiny").with_overrides(changes)
     assert config.population.member(0).prior == "gbm"

@@ -60,7 +60,7 @@ def make_rates(n=900, *, series_id="N2F/AUD"):
     )
 
 
-def test_an_electricity_window_is_one_market_day_and_the_next():
+def test_an_electricity_window_is_two_market_days():
     windows = build(4)
     assert [w.view.origin_utc for w in windows] == [from_nem(2019, 1, d) for d in (2, 3, 4)]
     assert windows[0].view.x.tolist() == [float(i) for i in range(48)]
@@ -68,7 +68,7 @@ def test_an_electricity_window_is_one_market_day_and_the_next():
     assert windows[0].view.calendar.target_date == date(2019, 1, 2)
 
 
-def test_windows_do_not_depend_on_the_row_order_of_any_frame():
+def test_windows_do_not_depend_on_row_order():
     days = [date(2019, 11, 1) + i * DAY for i in range(60)]
     frames = (
         make_electricity_series(),
@@ -94,7 +94,7 @@ def test_dropped_origins_are_counted_by_reason():
     }
 
 
-def test_a_series_that_begins_after_train_has_no_windows_as_no_model_learns_it():
+def test_a_series_begun_after_train_has_no_windows():
     rates = make_rates()
     late = make_rates(series_id="N2F/NZD").filter(pl.col("start_utc") >= rates["start_utc"][700])
     spec = replace(DATASETS["exchange"], series=((r"^N2F/(AUD|NZD)$", ""),))
@@ -113,7 +113,7 @@ def test_a_series_that_begins_after_train_has_no_windows_as_no_model_learns_it()
     assert select_live(spec, almost) == (almost, "")
 
 
-def test_a_short_gap_is_filled_in_the_input_and_masked_in_the_target_and_counted():
+def test_a_short_gap_is_filled_masked_and_counted():
     gap = make_train_series(4).filter(pl.col("value") != 52.0)
     windows = build_windows(ELECTRICITY, gap)
     assert np.flatnonzero(np.isnan(windows[0].y)).tolist() == [4]
@@ -122,7 +122,7 @@ def test_a_short_gap_is_filled_in_the_input_and_masked_in_the_target_and_counted
     assert (windows.manifest["n_masked_targets"], windows.manifest["n_filled_inputs"]) == (1, 1)
 
 
-def test_zero_demand_is_a_value_and_not_a_gap():
+def test_zero_demand_is_a_value():
     zeros = make_train_series(3).with_columns(
         pl.when(pl.col("value") == 52.0).then(0.0).otherwise(pl.col("value")).alias("value")
     )
@@ -131,7 +131,7 @@ def test_zero_demand_is_a_value_and_not_a_gap():
     assert windows.manifest["n_masked_targets"] == 0
 
 
-def test_covariates_enter_under_their_lag_only_if_out_before_the_origin():
+def test_covariates_need_their_lag_and_the_origin():
     days = [date(2018, 12, 30) + i * DAY for i in range(8)]
     frame = make_covariates(days)
     windows = build(4, covariates=frame)
@@ -141,7 +141,7 @@ def test_covariates_enter_under_their_lag_only_if_out_before_the_origin():
     assert find_unavailable_covariates(windows.views(), frame) == []
 
 
-def test_a_covariate_out_exactly_at_the_origin_is_left_out():
+def test_a_covariate_out_at_the_origin_is_dropped():
     frame = make_covariates([date(2019, 1, 1)]).with_columns(
         available_at=pl.lit(from_nem(2019, 1, 2)).dt.cast_time_unit("us")
     )
@@ -150,7 +150,7 @@ def test_a_covariate_out_exactly_at_the_origin_is_left_out():
     assert windows.manifest["n_without_covariates"] == 1
 
 
-def test_the_median_published_before_the_origin_is_handed_on_and_a_late_or_partial_one_is_not():
+def test_the_published_median_needs_a_whole_day():
     frame = make_published(from_nem(2019, 1, 1), 3)
     windows = build(4, published=frame)
     assert windows[0].view.published.tolist() == [900.0 + i for i in range(48)]
@@ -163,7 +163,7 @@ def test_the_median_published_before_the_origin_is_handed_on_and_a_late_or_parti
         assert windows[0].view.published is None
 
 
-def test_candidates_end_before_the_origin_and_a_relaxed_cutoff_says_leaky():
+def test_candidates_end_before_the_origin():
     frame = make_articles([from_nem(2019, 1, 1, 20), from_nem(2019, 1, 2), from_nem(2019, 1, 2, 9)])
     honest = build(articles=frame)[0].view
     assert (honest.candidate_ids, honest.leaky) == (("a0",), False)
@@ -172,7 +172,7 @@ def test_candidates_end_before_the_origin_and_a_relaxed_cutoff_says_leaky():
     assert len(find_unavailable_articles([relaxed], frame)) == 2
 
 
-def test_electricity_reads_english_news_of_australia_and_looks_back_where_there_is_little():
+def test_electricity_reads_australian_news_and_looks_back():
     origin = from_nem(2019, 1, 2)
     frame = make_articles([origin - timedelta(days=d) for d in (1, 2, 3, 20, 30)]).with_columns(
         language=pl.Series(["English", "Greek", "English", "English", "English"]),
@@ -182,7 +182,7 @@ def test_electricity_reads_english_news_of_australia_and_looks_back_where_there_
     assert (view.origin_utc, view.candidate_ids) == (origin, ("a0", "a3"))
 
 
-def test_benchmark_records_become_a_test_subset_with_their_own_numbers_and_origin():
+def test_benchmark_records_become_a_test_subset():
     windows = build(benchmark=make_benchmark(date(2021, 3, 4)))
     record = windows.subset(SUBSET)[0]
     assert record.view.origin_utc == from_nem(2021, 3, 3, 23, 30)
@@ -195,18 +195,18 @@ def test_benchmark_records_become_a_test_subset_with_their_own_numbers_and_origi
     ("day", "subsets"),
     [(date(2021, 9, 30), (SUBSET,)), (date(2021, 10, 1), (SUBSET, SHIFTED_SUBSET))],
 )
-def test_benchmark_days_after_the_change_to_five_minutes_are_marked(day, subsets):
+def test_benchmark_days_of_five_minutes_are_marked(day, subsets):
     windows = build(benchmark=make_benchmark(day))
     assert windows.split("test")[0].view.subsets == subsets
 
 
 @pytest.mark.parametrize(("day", "length"), [(date(2019, 3, 4), 48), (date(2021, 3, 4), 47)])
-def test_a_benchmark_record_of_the_train_years_or_of_another_length_is_refused(day, length):
+def test_misplaced_or_short_benchmark_records_are_refused(day, length):
     with pytest.raises(DataError, match="benchmark record 0"):
         build(benchmark=make_benchmark(day, length=length))
 
 
-def test_the_benchmark_rate_is_preferred_and_the_other_one_is_named_as_unused():
+def test_the_benchmark_rate_is_preferred():
     both = pl.concat([make_rates(), make_rates(series_id="ECB/AUD")])
     windows = build_windows(DATASETS["exchange"], both)
     assert {w.view.series_id for w in windows} == {"N2F/AUD"}
@@ -215,7 +215,7 @@ def test_the_benchmark_rate_is_preferred_and_the_other_one_is_named_as_unused():
     assert {w.view.entity for w in only} == {"AUD"}
 
 
-def test_interpolated_rates_are_masked_in_the_target_and_filled_from_the_past_in_the_input():
+def test_interpolated_rates_are_masked_in_targets():
     weekend = pl.col("start_utc").dt.weekday() > 5
     frame = make_rates().with_columns(
         pl.when(weekend).then(pl.col("value") + 1.2345e-6).otherwise(pl.col("value")).alias("value")
@@ -231,7 +231,7 @@ def test_interpolated_rates_are_masked_in_the_target_and_filled_from_the_past_in
     assert first.view.x[saturday] == first.view.x[saturday - 1]
 
 
-def test_a_data_set_without_its_series_says_what_it_was_given():
+def test_missing_series_are_reported_with_what_came():
     with pytest.raises(DataError, match=r"bitcoin: no series.*price_usd.*AEMO/HISTDEMAND/NSW1"):
         build_windows(DATASETS["bitcoin"], make_train_series())
 
@@ -243,7 +243,7 @@ def make_sensor(name, first, end):
     return make_series(values, first=first, step=hour, series_id=series_id, variable="occupancy")
 
 
-def test_hourly_windows_are_two_days_each_and_start_a_day_apart():
+def test_hourly_windows_are_two_days_each():
     first = datetime(2015, 1, 1, 8, tzinfo=UTC)
     windows = build_windows(DATASETS["traffic"], make_sensor("0", first, first + 60 * DAY))
     assert windows[1].view.origin_utc - windows[0].view.origin_utc == DAY
@@ -251,7 +251,7 @@ def test_hourly_windows_are_two_days_each_and_start_a_day_apart():
     assert windows[0].view.entity == "0"
 
 
-def test_a_series_that_begins_late_is_not_trained_on_in_the_test_span_of_another():
+def test_a_late_series_is_not_trained_on():
     end = datetime(2015, 12, 1, tzinfo=UTC)
     early = make_sensor("early", datetime(2015, 1, 1, tzinfo=UTC), end)
     late = make_sensor("late", datetime(2015, 6, 1, tzinfo=UTC), end)
@@ -263,14 +263,14 @@ def test_a_series_that_begins_late_is_not_trained_on_in_the_test_span_of_another
     assert find_overlapping_targets(windows) == []
 
 
-def test_coverage_counts_windows_by_split_entity_and_year_and_shows_what_is_missing():
+def test_coverage_counts_windows_and_what_is_missing():
     views = build_windows(ELECTRICITY, make_electricity_series()).views()
     coverage = count_coverage(views)
     assert coverage["train"] == {"NSW1": {"2019": 59, "2020": 19}, "SA1": {"2019": 59}}
     assert coverage["inference"] == {"NSW1": {"2026": 40}, "SA1": {}}
 
 
-def test_a_logic_has_a_choice_where_candidates_outnumber_what_an_agent_reads():
+def test_a_choice_needs_more_candidates_than_reads():
     counts = (0, 1, 2, 6)
     windows = [make_window(i, candidate_ids=tuple("abcdef"[:n])) for i, n in enumerate(counts)]
     held_out = make_window(9, split="test")
@@ -283,7 +283,7 @@ def test_a_logic_has_a_choice_where_candidates_outnumber_what_an_agent_reads():
     assert (share_with_choice(counts, 6), share_with_choice([], 1)) == (0.0, 0.0)
 
 
-def test_the_manifest_says_both_and_keeps_them_over_a_file(tmp_path):
+def test_the_manifest_keeps_both_in_a_file(tmp_path):
     articles = make_articles([from_nem(2019, 11, 2, hour) for hour in range(4)])
     windows = build_windows(ELECTRICITY, make_electricity_series(), articles=articles)
     windows.write(tmp_path)

@@ -34,7 +34,7 @@ def test_a_filler_is_described_however_often_it_comes(filler, share):
 
 
 @pytest.mark.parametrize("begin", [400, 24 * 60 - 6])
-def test_a_stuck_sensor_is_described_within_and_at_the_end(begin):
+def test_a_stuck_sensor_is_described(begin):
     load = make_load()
     load[begin : begin + 6] = load[begin]
     (fault,) = describe(load)
@@ -48,7 +48,7 @@ def test_a_collapse_between_two_jumps_is_described():
 
 
 @pytest.mark.parametrize(("count", "factor"), [(1, 0.0), (5, 0.0), (1, 0.3), (1, 1.25), (20, 3.0)])
-def test_an_end_that_does_not_go_on_is_described(count, factor):
+def test_an_end_that_does_not_continue_is_described(count, factor):
     load = make_load()
     load[-count:] *= factor
     (fault,) = [fault for fault in describe(load) if "do not go on" in fault]
@@ -86,7 +86,7 @@ def test_usual_series_are_not_described():
     assert describe(np.cumsum(rng.normal(size=900)), DAY) == []
 
 
-def test_a_stuck_or_collapsed_meter_is_found_value_by_value():
+def test_a_stuck_or_collapsed_meter_is_found():
     load = make_load()
     load[300:306], load[500:505], load[700:704], load[900:] = load[300], load[500], 75.0, 75.0
     stamps = [FIRST + i * HOUR for i in range(len(load))]

@@ -52,14 +52,14 @@ def test_levels_are_symmetric_and_ascend():
     assert np.allclose(np.add(LEVELS, LEVELS[::-1]), 1)
 
 
-def test_the_quantiles_of_a_known_distribution_are_its_own():
+def test_quantiles_of_a_known_distribution_are_right():
     # Uniform errors on [-100, 100]: the quantile at p is 200 p - 100.
     past = errors_of(days(MEMORY), RNG.uniform(-100, 100, (MEMORY, 48)))
     found = last_quantiles(past, make_window(MEMORY, x=X)).mean(axis=1)
     assert found == pytest.approx([200 * level - 100 for level in LEVELS], abs=8)
 
 
-def test_bands_cover_their_share_of_later_truths_even_after_errors_grow_threefold():
+def test_bands_cover_their_share_despite_growing_errors():
     # Errors of winter, then of a summer three times as wild: the levels follow.
     windows = days(300)
     error_NH = RNG.normal(0, 10, (300, 48)) * np.where(np.arange(300) < 150, 1, 3)[:, None]
@@ -77,7 +77,7 @@ def test_bands_cover_their_share_of_later_truths_even_after_errors_grow_threefol
     assert share_inside(0.1, 0.9, slice(150, 152)) < 0.5
 
 
-def test_bands_of_windows_that_overlap_are_as_wide_as_the_errors():
+def test_bands_of_overlapping_windows_fit_the_errors():
     # A forecast of 48 steps at each of 300 steps, as of daily data: each truth is in 48 windows.
     step_error = RNG.normal(0, 10, 348)
     error_NH = np.stack([step_error[first : first + 48] for first in range(300)])
@@ -92,14 +92,14 @@ def test_bands_of_windows_that_overlap_are_as_wide_as_the_errors():
     assert width.min() > 20 and width.max() < 31  # 25.6 of normal errors
 
 
-def test_levels_that_have_passed_each_other_give_no_crossing_quantiles():
+def test_crossed_levels_give_no_crossing_quantiles():
     passed = np.array([0.06, 0.05, 0.1, 0.25, 0.2])
     found = _read_quantiles(RNG.uniform(-100, 100, (MEMORY, 48)), passed)
     assert (np.diff(found, axis=0) >= 0).all() and found.shape == (len(LEVELS), 48)
 
 
 @pytest.mark.parametrize("unknown", [0, 14])
-def test_no_error_counts_whose_window_had_not_ended_when_the_view_was_made(unknown):
+def test_only_errors_of_ended_windows_count(unknown):
     windows = days(40, unknown_steps=unknown)
     error_NH = RNG.normal(0, 10, (40, 48))
     asked = windows[30].view
@@ -122,7 +122,7 @@ def test_no_error_counts_whose_window_had_not_ended_when_the_view_was_made(unkno
     assert not np.array_equal(found, estimate(windows, poisoned))
 
 
-def test_views_that_know_less_of_yesterday_have_errors_of_their_own():
+def test_views_of_less_knowledge_have_own_errors():
     midnight, afternoon = days(30), days(30, unknown_steps=14)
     errors = [RNG.normal(0, spread, (30, 48)) for spread in (1, 100)]
     past = errors_of(midnight + afternoon, np.concatenate(errors))
@@ -135,7 +135,7 @@ def test_views_that_know_less_of_yesterday_have_errors_of_their_own():
     assert width["17:00"] > 20 * width["24:00"]
 
 
-def test_a_forecast_does_not_depend_on_the_others_or_on_the_order_of_the_past():
+def test_a_forecast_ignores_others_and_past_order():
     windows = days(40) + days(40, entity="SA1")
     forecast_NH = RNG.normal(0, 10, (80, 48))
     past = PastErrors.from_windows(windows, forecast_NH)
@@ -149,7 +149,7 @@ def test_a_forecast_does_not_depend_on_the_others_or_on_the_order_of_the_past():
         assert np.array_equal(alone[0], together[row], equal_nan=True)
 
 
-def test_bands_are_wider_where_the_publisher_is_less_sure():
+def test_bands_widen_where_the_publisher_is_unsure():
     windows = [w.change_view(step_covariates=band(100.0)) for w in days(MEMORY)]
     past = errors_of(windows, RNG.normal(0, 10, (MEMORY, 48)))
     asked = make_window(MEMORY, x=X)
@@ -163,7 +163,7 @@ def test_bands_are_wider_where_the_publisher_is_less_sure():
     assert np.ptp(last_quantiles(past, asked)) == pytest.approx(width[100.0], rel=0.2)
 
 
-def test_a_series_with_a_short_past_borrows_the_errors_of_all_in_units_of_its_spread():
+def test_a_short_past_borrows_scaled_errors():
     windows = days(MEMORY) + days(FEWEST - 1, first=MEMORY - FEWEST + 1, entity="SA1")
     error_NH = RNG.normal(0, 10, (len(windows), 48))
     past = errors_of(windows, error_NH)
@@ -178,7 +178,7 @@ def test_a_series_with_a_short_past_borrows_the_errors_of_all_in_units_of_its_sp
     assert np.ptp(calm) > np.ptp(own) / 2
 
 
-def test_what_series_borrow_at_one_instant_is_computed_once(spy):
+def test_borrowed_errors_are_computed_once_an_instant(spy):
     calls = spy(quantiles, "_pool_series")
     past = errors_of(days(FEWEST), RNG.normal(0, 10, (FEWEST, 48)))
     views = [
@@ -229,7 +229,7 @@ def test_forecasts_of_other_windows_are_refused():
         estimate_quantiles(past, [make_window(20).view], np.full((1, 48), np.nan))
 
 
-def test_the_mean_and_the_peak_of_a_day_have_bands_that_hold_their_own_share():
+def test_daily_mean_and_peak_have_own_bands():
     # Half of an error is the day's, half the step's: neither quantity errs like a step.
     windows = days(400)
     error_NH = RNG.normal(0, 50, (400, 1)) + RNG.normal(0, 50, (400, 48))
@@ -248,7 +248,7 @@ def test_the_mean_and_the_peak_of_a_day_have_bands_that_hold_their_own_share():
     assert width < 0.8 * (by_step[MEMORY:, HIGH] - by_step[MEMORY:, LOW]).mean()
 
 
-def test_windows_that_all_have_gaps_give_the_day_a_band():
+def test_gapped_windows_still_give_a_daily_band():
     # Every window lacks a quarter of its steps, at another place.
     gaps = [np.where((np.arange(48) + 7 * day) % 48 < 12, np.nan, 0.0) for day in range(MEMORY)]
     windows = [replace(w, y=gap) for w, gap in zip(days(MEMORY), gaps, strict=True)]
@@ -259,7 +259,7 @@ def test_windows_that_all_have_gaps_give_the_day_a_band():
     assert np.allclose(band["mean"], expected) and np.allclose(band["peak"], expected)
 
 
-def test_the_day_knows_no_error_whose_window_had_not_ended():
+def test_the_day_knows_only_ended_windows():
     windows, later = days(30), days(30, first=30)
     error_NH = RNG.normal(0, 10, (30, 48))
     view, at = windows[-1].view, np.zeros((1, 48))
@@ -270,7 +270,7 @@ def test_the_day_knows_no_error_whose_window_had_not_ended():
     assert np.array_equal(estimate_day_quantiles(own, [view], at)["peak"], known["peak"])
 
 
-def test_a_forecast_that_learnt_from_its_errors_lies_in_its_own_band():
+def test_a_corrected_forecast_lies_in_its_band():
     # It was too low on every past day, by 20 to 40, and has learnt from these days since.
     past = errors_of(days(MEMORY), RNG.uniform(20, 40, (MEMORY, 48)))
     learnt = replace(past, is_learnt=True)
@@ -286,7 +286,7 @@ def test_a_forecast_that_learnt_from_its_errors_lies_in_its_own_band():
         assert before_Q[LOW] > 0 and day_Q[LOW] < 0 < day_Q[HIGH]
 
 
-def test_errors_to_both_sides_of_what_was_learnt_keep_their_skew_and_few_have_wider_bands():
+def test_learnt_errors_keep_their_skew():
     error_NH = np.exp(RNG.normal(0, 1, (FEWEST, 48))) - 1
     past = errors_of(days(FEWEST), error_NH)
     window = make_window(FEWEST, x=X)

@@ -44,7 +44,7 @@ def read_flags(frame):
     return frame["flag"].to_list()
 
 
-def test_a_series_is_sorted_and_keeps_every_row_whatever_order_it_comes_in():
+def test_a_series_is_sorted_and_keeps_rows():
     frame = make_series([1.0, 2.0, 3.0, None])
     assert validate_series(frame.reverse()).equals(frame)
 
@@ -61,12 +61,12 @@ def test_a_series_is_sorted_and_keeps_every_row_whatever_order_it_comes_in():
         ),
     ],
 )
-def test_a_frame_that_breaks_a_rule_of_series_is_refused(frame, message):
+def test_a_frame_that_breaks_a_rule_is_refused(frame, message):
     with pytest.raises(DataError, match=message):
         validate_series(frame)
 
 
-def test_absent_rows_come_back_flagged_missing_and_are_counted():
+def test_absent_rows_return_as_missing_and_counted():
     frame = make_series([1.0, 2.0, 3.0, 4.0, 5.0]).filter(~pl.col("value").is_in([2.0, 3.0]))
     full, report = regularise_series(frame, HALF_HOUR)
     assert full["value"].to_list() == [1.0, None, None, 4.0, 5.0]
@@ -75,7 +75,7 @@ def test_absent_rows_come_back_flagged_missing_and_are_counted():
     assert full.schema == SERIES_SCHEMA
 
 
-def test_a_stamp_off_the_grid_is_refused_with_its_time():
+def test_a_stamp_off_the_grid_is_refused():
     frame = pl.concat(
         [make_series([1.0, 2.0]), make_series([3.0], first=from_nem(2019, 1, 1, 1, 17))]
     )
@@ -83,7 +83,7 @@ def test_a_stamp_off_the_grid_is_refused_with_its_time():
         regularise_series(frame, HALF_HOUR)
 
 
-def test_a_gap_is_usual_that_comes_once_in_a_fortnight():
+def test_a_fortnightly_gap_is_usual():
     hours = pl.datetime_range(NOW, NOW + 10 * 7 * DAY, "1h", eager=True, closed="left")
     office = hours.filter((hours.dt.weekday() < 6) & hours.dt.hour().is_between(8, 17))
     closed = (office < NOW + 21 * DAY) | (office > NOW + 30 * DAY)
@@ -93,7 +93,7 @@ def test_a_gap_is_usual_that_comes_once_in_a_fortnight():
     assert measure_gaps(office.head(2), timedelta(hours=1)) == (2, 0, 0)
 
 
-def test_filling_goes_forward_only_and_at_most_so_far():
+def test_filling_goes_forward_up_to_a_limit():
     series = grid_series(make_series([None, 1.0, None, None, None, 9.0]), HALF_HOUR, 2)
     assert np.array_equal(series.filled, [np.nan, 1.0, 1.0, 1.0, np.nan, 9.0], equal_nan=True)
 
@@ -187,14 +187,14 @@ def series():
     return grid_series(make_series(values), HALF_HOUR, max_fill_steps=6)
 
 
-def test_a_window_may_have_exactly_as_many_filled_inputs_as_are_allowed(series):
+def test_a_window_may_reach_the_filling_limit(series):
     inputs = cut_inputs(series, 48, GAP, lookback=48)
     assert inputs.n_filled == GAP
     assert inputs.x[9:13].tolist() == [9.0, 9.0, 9.0, 9.0]
     assert cut_inputs(series, 48, GAP - 1, lookback=48) == "too many filled inputs"
 
 
-def test_inputs_reach_to_the_end_of_a_series_and_not_beyond(series):
+def test_inputs_reach_to_the_end_of_series(series):
     assert cut_inputs(series, 96, GAP, lookback=48).x.tolist()[-1] == 95.0
     assert cut_inputs(series, 97, GAP, lookback=48) == "the series does not reach over the inputs"
     # Where the newest steps were not measured yet, the day before stands in for them.
@@ -202,13 +202,13 @@ def test_inputs_reach_to_the_end_of_a_series_and_not_beyond(series):
     assert cut_inputs(series, 47, GAP, lookback=48) == "the series does not reach over the inputs"
 
 
-def test_scaling_and_back_gives_the_same_numbers_and_survives_json():
+def test_scaling_is_reversible_and_survives_json():
     scaler = Scaler.from_json(Scaler.fit(make_window_set()).to_json())
     x = np.linspace(-5.0, 2000.0, 48)
     np.testing.assert_allclose(scaler.unscale(scaler.scale(x, "NSW1"), "NSW1"), x, rtol=1e-12)
 
 
-def test_each_entity_has_its_own_scale_in_its_own_unit():
+def test_each_entity_has_its_own_scale():
     big = make_window(0, x=[10.0, 30.0] * 24, y=[10.0, 30.0] * 24)
     small = make_window(1, x=[1.0, 3.0] * 24, y=[1.0, 3.0] * 24, entity="SA1")
     scaler = Scaler.fit([big, small])
@@ -227,7 +227,7 @@ def test_a_window_of_another_split_is_refused(split):
         Scaler.fit([make_window(0), make_window(1, split=split)])
 
 
-def test_an_entity_that_was_not_in_train_is_refused_by_name():
+def test_an_entity_outside_train_is_refused():
     with pytest.raises(DataError, match=r"'QLD1'.*known: NSW1"):
         Scaler.fit(make_window_set()).scale(np.zeros(48), "QLD1")
 
@@ -243,19 +243,19 @@ SCHEMAS = (ARTICLE_SCHEMA, BENCHMARK_SCHEMA, COVARIATE_SCHEMA, PUBLISHED_SCHEMA,
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_columns_come_back_in_the_order_of_the_contract_without_others(schema):
+def test_columns_return_in_contract_order(schema):
     frame = pl.DataFrame(schema=schema).with_columns(extra=pl.lit(1))
     shuffled = frame.select(frame.columns[::-1])
     assert validate_frame(shuffled, schema, "a frame").schema == pl.Schema(schema)
 
 
-def test_integers_in_a_list_of_numbers_are_refused_and_not_cast():
+def test_integers_in_float_lists_are_refused():
     frame = pl.DataFrame(schema=BENCHMARK_SCHEMA).with_columns(pl.col("x").cast(pl.List(pl.Int64)))
     with pytest.raises(DataError, match=r"x is List\(Int64\), not List\(Float64\)"):
         validate_frame(frame, BENCHMARK_SCHEMA, "benchmark frame")
 
 
-def test_every_column_of_a_contract_has_a_meaning_and_no_meaning_is_left_over():
+def test_every_contract_column_has_one_meaning():
     assert {column for schema in SCHEMAS for column in schema} == set(COLUMN_MEANINGS)
 
 
@@ -271,5 +271,5 @@ def test_every_column_of_a_contract_has_a_meaning_and_no_meaning_is_left_over():
         (0, 6, []),
     ],
 )
-def test_positions_run_from_the_first_to_the_last_at_even_distances(total, count, positions):
+def test_positions_are_evenly_spaced_from_end_to_end(total, count, positions):
     assert evenly_spaced(total, count) == positions

@@ -109,7 +109,7 @@ def test_what_nobody_could_know_yet_changes_no_view(until):
 
 
 @pytest.mark.parametrize(("until", "unknown"), [(ORIGIN, 0), (ISSUE_TIME, UNKNOWN)])
-def test_the_past_of_a_view_is_what_was_measured_at_its_steps(until, unknown):
+def test_the_past_of_a_view_is_measured(until, unknown):
     (view,) = build(until=until).views
     past = view.step_covariates
     values_DH = SERIES["value"].to_numpy().reshape(DAYS, 48)
@@ -134,7 +134,7 @@ def test_windows_with_a_truth_hold_the_very_views(until):
     assert window.y[0] == SERIES["value"][8 * 48]
 
 
-def test_inputs_that_nobody_has_measured_are_those_of_the_day_before():
+def test_unmeasured_inputs_repeat_the_day_before():
     (view,) = build(until=ISSUE_TIME).views
     values = SERIES["value"].to_numpy()
     known = 8 * 48 - UNKNOWN
@@ -143,7 +143,7 @@ def test_inputs_that_nobody_has_measured_are_those_of_the_day_before():
     assert (view.unknown_steps, view.n_filled) == (UNKNOWN, 0)
 
 
-def test_the_known_errors_of_a_publication_end_where_the_truth_does():
+def test_known_publication_errors_end_with_the_truth():
     truth = SERIES["value"].to_numpy().reshape(DAYS, 48)
     error = truth - (900.0 + np.arange(48))
     (midnight,), (five,) = build().views, build(until=ISSUE_TIME).views
@@ -164,14 +164,14 @@ def test_the_known_errors_of_a_publication_end_where_the_truth_does():
     assert np.allclose(mean[known:], error[1:7, known:].mean(axis=0))
 
 
-def test_what_is_published_at_the_issue_time_is_in_the_view_of_that_time_alone():
+def test_issue_time_publications_appear_only_then():
     (view,) = build(until=ISSUE_TIME).views
     assert view.published is not None
     (earlier,) = build(until=ISSUE_TIME - HALF_HOUR).views
     assert earlier.published is None and np.isnan(earlier.step_covariates["solar_mw"]).all()
 
 
-def test_forecast_weather_is_the_newest_that_was_issued_by_then():
+def test_forecast_weather_is_the_newest_issued():
     day_before, issue_day = ISSUE_TIME - DAY, ISSUE_TIME - HALF_HOUR
     issues = [
         make_steps("temperature_c", ORIGIN, day_before, 10.0),
@@ -187,7 +187,7 @@ def test_forecast_weather_is_the_newest_that_was_issued_by_then():
     assert first == [30.0, 20.0, 10.0]
 
 
-def test_weather_that_begins_to_be_kept_changes_no_window_from_before_it():
+def test_newly_kept_weather_changes_no_earlier_window():
     before = build_windows(SPEC, SERIES, **FRAMES)
     new = make_steps("temperature_c", ORIGIN, ISSUE_TIME, 20.0)
     frames = FRAMES | {"step_covariates": pl.concat([FRAMES["step_covariates"], new])}
@@ -201,7 +201,7 @@ def test_weather_that_begins_to_be_kept_changes_no_window_from_before_it():
     assert changed == {ORIGIN, ORIGIN + DAY}  # the day itself, and the day whose yesterday it is
 
 
-def test_an_entity_whose_values_end_too_early_is_left_out_with_the_reason():
+def test_an_entity_that_ends_early_is_left_out():
     short = SERIES.filter(pl.col("start_utc") < ISSUE_TIME)
     built = build(series=short)
     assert built.views == ()
@@ -221,7 +221,7 @@ def test_instants_off_the_grid_are_refused():
         build(until=ORIGIN + HALF_HOUR)
 
 
-def test_covariates_by_step_that_came_too_late_are_found_in_views():
+def test_late_covariates_by_step_are_found():
     solar = FRAMES["step_covariates"]
     views = [*build().views, *build(until=ISSUE_TIME).views]
     assert find_unavailable_step_covariates(views, solar) == []
@@ -240,7 +240,7 @@ def test_covariates_by_step_that_came_too_late_are_found_in_views():
     assert names == {"solar_mw_lag1"}
 
 
-def test_the_error_of_an_earlier_day_is_that_of_the_forecast_as_it_then_stood():
+def test_earlier_errors_use_the_forecast_then_known():
     (clean,) = build().views
     revised = FRAMES["published"].with_columns(
         value=pl.lit(1.0), available_at=pl.col("available_at") + timedelta(hours=12)
@@ -253,7 +253,7 @@ def test_the_error_of_an_earlier_day_is_that_of_the_forecast_as_it_then_stood():
 
 
 @pytest.mark.parametrize("known", [timedelta(), timedelta(hours=7)])
-def test_values_by_step_from_before_the_oldest_needed_one_change_no_view(known):
+def test_old_step_values_change_no_view(known):
     days = 34
     origin = FIRST + (days - 2) * DAY
     frames = {
@@ -272,7 +272,7 @@ def test_values_by_step_from_before_the_oldest_needed_one_change_no_view(known):
     assert content(view) == content(whole)
 
 
-def test_another_measure_that_begins_later_changes_no_view_of_an_earlier_day():
+def test_a_later_measure_changes_no_earlier_view():
     later = make_series(
         make_daily_values(5), first=FIRST + 300 * DAY, series_id="AEMO/TOTALDEMAND/NSW1"
     )
@@ -306,7 +306,7 @@ def _replay(views):
         ((1, 2, 3), 14, "forecast d1, forecast d2, observe d1, forecast d3", ["d2", "d3"]),
     ],
 )
-def test_a_day_is_observed_as_soon_as_it_is_over(days, unknown, expected, left):
+def test_a_day_is_observed_once_over(days, unknown, expected, left):
     events, rest = _replay(_views(*days, unknown=unknown))
     end = f"-{unknown}"
     assert events == [
@@ -326,7 +326,7 @@ MARCH = from_nem(2019, 3, 2)
 HOUR = timedelta(hours=1)
 
 
-def test_a_revision_replaces_the_value_it_revises_whatever_the_order_of_the_rows():
+def test_a_revision_replaces_in_any_row_order():
     day = from_nem(2019, 3, 1, 12).date()
     issues = [(290.0, 9), (291.0, 2), (292.0, -1)]  # the last one comes after the origin
     rows = [
@@ -339,7 +339,7 @@ def test_a_revision_replaces_the_value_it_revises_whatever_the_order_of_the_rows
         assert index.find("NSW1", "max_temp_k", midnight, MARCH).tolist() == [291.0]
 
 
-def test_a_forecast_issued_again_before_the_origin_is_the_one_handed_on():
+def test_the_last_issue_before_origin_is_used():
     rows = [
         ("NSW1", MARCH + i * HALF_HOUR, level + i, MARCH - hours * HOUR, 0.5, "archive:x")
         for level, hours in ((900.0, 2), (500.0, 7), (100.0, -1))
@@ -350,7 +350,7 @@ def test_a_forecast_issued_again_before_the_origin_is_the_one_handed_on():
     assert found.tolist() == [900.0 + i for i in range(48)]
 
 
-def test_two_values_by_step_for_one_moment_are_refused_unless_one_is_a_revision():
+def test_two_step_values_need_a_revision():
     row = ("NSW1", "solar_mw", MARCH, 1.0, MARCH - HOUR, "archive:x")
     revised = ("NSW1", "solar_mw", MARCH, 2.0, MARCH - HOUR / 2, "archive:x")
 

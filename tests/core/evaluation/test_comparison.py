@@ -46,7 +46,7 @@ SCOPE = Scope(subset="first", windows=small.windows("test", 12))
 TRUTH_NH = SCOPE.windows.truth()
 
 
-def test_errors_are_averaged_over_seeds_before_they_are_paired():
+def test_errors_are_averaged_over_seeds_before_pairing():
     # By single seeds the differences would be 1 and 7; forecasts averaged first would have none.
     forecasts = {"compevo": [TRUTH_NH + 2, TRUTH_NH - 2], "no-grpo": [TRUTH_NH + 3, TRUTH_NH - 9]}
     seeds = {"compevo": [0, 3], "no-grpo": [3, 0]}
@@ -60,21 +60,21 @@ def test_errors_are_averaged_over_seeds_before_they_are_paired():
 
 
 @pytest.mark.parametrize("other", [[0], [0, 2]])
-def test_a_variant_is_never_compared_over_other_seeds_than_the_reference(other):
+def test_a_variant_is_compared_over_equal_seeds(other):
     forecasts = {"compevo": [TRUTH_NH + 2, TRUTH_NH + 4], "no-news": [TRUTH_NH] * len(other)}
     with pytest.raises(DataError, match=r"no-news has the seeds \[0.*compevo has \[0, 1\]"):
         compare_with_reference(SCOPE, forecasts, "compevo", {"compevo": [0, 1], "no-news": other})
 
 
 @pytest.mark.parametrize(("seeds", "spread"), [([1], None), ([0, 1], pytest.approx(2**0.5))])
-def test_the_deviation_between_trainings_needs_two_of_the_reference(seeds, spread):
+def test_training_deviation_needs_two_references(seeds, spread):
     forecasts = {"compevo": [TRUTH_NH + 2, TRUTH_NH + 4], "no-news": [TRUTH_NH] * 2}
     chosen = {name: of_seeds[: len(seeds)] for name, of_seeds in forecasts.items()}
     (test,) = compare_with_reference(SCOPE, chosen, "compevo", dict.fromkeys(chosen, seeds))
     assert (test["seeds"], test["sd_between_seeds"]) == (" ".join(map(str, seeds)), spread)
 
 
-def test_a_few_spans_of_overlapping_windows_give_a_difference_and_no_more():
+def test_few_overlapping_spans_give_only_a_difference():
     # 200 windows of 48 days: a block of four horizons and a piece of the next.
     half_hourly = small.windows("test", 200, entities=("NSW1",))
     daily = change_views(half_hourly, lambda _: {"step_minutes": 24 * 60})
@@ -93,7 +93,7 @@ def test_a_few_spans_of_overlapping_windows_give_a_difference_and_no_more():
     assert [test[name] for name in unknown] == [None] * 5
 
 
-def test_series_of_one_day_are_one_piece_of_evidence():
+def test_series_of_a_day_count_once():
     scope = Scope(subset="test", windows=small.windows("test", 12))
     truth_NH = scope.windows.truth()
     rng = np.random.default_rng(0)
@@ -116,7 +116,7 @@ def make_rng():
     return np.random.default_rng(0)
 
 
-def test_few_differences_with_ties_or_zeros_have_the_very_p_values_of_scipy():
+def test_exact_p_values_equal_those_of_scipy():
     for difference in ([1.0, -1.0, 2.0, 0.0], [-3.0, -3.0, 1.0, -2.0], [0.0, 0.0, 5.0]):
         test = paired_test(np.array(difference), np.zeros(len(difference)))
         one, both = (
@@ -145,13 +145,13 @@ def test_series_that_move_together_make_the_interval_wider():
 
 
 @pytest.mark.parametrize(("days", "length"), [(12, 1), (100, 5), (365, 14)])
-def test_a_block_is_two_weeks_where_enough_of_them_remain(days, length):
+def test_a_block_is_two_weeks_where_possible(days, length):
     views = small.windows("test", days, entities=("NSW1",)).views()
     assert choose_block_days(views) == length
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
-def test_the_interval_of_correlated_days_holds_the_mean_as_often_as_it_says(correlation):
+def test_the_interval_holds_the_mean_as_promised(correlation):
     coverage = measure_coverage(days=100, correlation=correlation, block_days=5, runs=600)
     # Of 600 the share has a standard error of 0.9 points; by single days it would be 65 % at 0.6.
     assert 0.93 <= coverage <= 0.975
@@ -170,7 +170,7 @@ def store(folder, name, by_method, scope=PAIRING_SCOPE):
     return path
 
 
-def test_a_method_is_paired_with_every_stored_one_by_its_mean_over_seeds(tmp_path):
+def test_a_method_meets_every_stored_seed_mean(tmp_path):
     runs = [
         store(tmp_path, f"run-{i}", {"compevo": TRUTH + shift})
         for i, shift in enumerate((2.0, 4.0))
@@ -221,9 +221,7 @@ def test_of_two_budgets_the_usual_one_is_paired(tmp_path):
         (None, {"compevo-tuned": 3.0, BOLT: 5.0}, {("tuned", BOLT): -2.0}),
     ],
 )
-def test_a_stored_method_is_paired_once_more_under_the_budget_that_others_had_too(
-    own, stored, expected, tmp_path
-):
+def test_a_stored_method_is_paired_under_shared_budgets(own, stored, expected, tmp_path):
     runs = [] if own is None else [store(tmp_path, "run", {"compevo": TRUTH + own})]
     folder = tmp_path / "benchmark"
     for name, shift in stored.items():
@@ -235,7 +233,7 @@ def test_a_stored_method_is_paired_once_more_under_the_budget_that_others_had_to
     assert BOLT not in stored or pair_stored([PAIRING_SCOPE], [], folder, BOLT).height == 0
 
 
-def test_a_scope_that_a_method_cannot_answer_has_no_pair_of_it(tmp_path):
+def test_an_unanswerable_scope_has_no_pair(tmp_path):
     path = tmp_path / "run.parquet"
     write_forecasts(
         path, [(PAIRING_SCOPE, {"compevo": [TRUTH]}), (OTHER, {"compevo": [OTHER.windows.truth()]})]
@@ -246,7 +244,7 @@ def test_a_scope_that_a_method_cannot_answer_has_no_pair_of_it(tmp_path):
     assert tests["subset"].to_list() == ["test"]
 
 
-def test_without_forecasts_the_command_that_makes_them_is_named(tmp_path):
+def test_without_forecasts_the_making_command_is_named(tmp_path):
     run = store(tmp_path, "run", {"other": TRUTH})
     with pytest.raises(DataError, match="compevo paper benchmark"):
         pair_stored([PAIRING_SCOPE], [run], tmp_path / "none", "compevo")
@@ -261,7 +259,7 @@ def make_test_windows(days=4, subset="aemo-2021"):
     return change_views(make_windows("test", days), lambda _: {"subsets": (subset,)})
 
 
-def test_thinning_keeps_whole_origins_and_says_so_in_the_name():
+def test_thinning_keeps_whole_origins_and_names_itself():
     scope = thin_windows(make_test_windows(), "aemo-2021", 2)
     assert scope.subset == "aemo-2021-every-2"
     ids = [f"test-{name}" for name in ("NSW1-0", "SA1-0", "NSW1-2", "SA1-2")]
@@ -271,14 +269,14 @@ def test_thinning_keeps_whole_origins_and_says_so_in_the_name():
         thin_windows(make_test_windows(), "aemo-2021", 0)
 
 
-def test_named_subsets_are_scored_apart_and_a_data_set_without_them_as_a_whole():
+def test_named_subsets_are_scored_apart():
     assert [s.subset for s in select_test_scopes(make_test_windows())] == ["aemo-2021"]
     assert [s.subset for s in select_test_scopes(make_test_windows(subset="other"))] == ["test"]
     with pytest.raises(DataError, match="no test window"):
         select_test_scopes(make_set([]))
 
 
-def test_forecasts_come_back_in_the_order_of_the_windows_asked_for(tmp_path):
+def test_forecasts_return_in_the_asked_window_order(tmp_path):
     whole = thin_windows(make_test_windows(), "aemo-2021", 1)
     values = np.arange(8)[:, None] * np.ones((8, 48))
     of_seeds = {"gbm": [values, values + 1], "persistence": [-values]}
@@ -294,7 +292,7 @@ def test_forecasts_come_back_in_the_order_of_the_windows_asked_for(tmp_path):
         read_forecasts(path, thin_windows(make_test_windows(), "aemo-2021", 2))
 
 
-def test_a_window_without_a_kept_forecast_is_an_error_and_no_gap(tmp_path):
+def test_a_window_without_a_forecast_is_an_error(tmp_path):
     write_forecasts(
         tmp_path / "f.parquet",
         [(thin_windows(make_test_windows(2), "aemo-2021", 1), {"gbm": [np.ones((4, 48))]})],
@@ -305,7 +303,7 @@ def test_a_window_without_a_kept_forecast_is_an_error_and_no_gap(tmp_path):
         read_forecasts(tmp_path / "none.parquet", thin_windows(make_test_windows(), "aemo-2021", 1))
 
 
-def test_the_command_scores_the_scopes_of_the_test_split_another_split_or_one_subset():
+def test_the_command_scores_the_asked_scopes():
     with_val = make_set(
         [*make_test_windows(), make_test_windows(1)[0].change_view(window_id="v", split="val")]
     )
@@ -316,7 +314,7 @@ def test_the_command_scores_the_scopes_of_the_test_split_another_split_or_one_su
     assert [view.window_id for view in scopes[1][0].windows.views()] == ["v"]
 
 
-def test_views_that_know_less_are_a_scope_of_their_own_in_every_split():
+def test_views_of_less_knowledge_are_own_scopes():
     series = make_series(
         make_daily_values(8), first=from_nem(2026, 1, 5), series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
     )
@@ -345,7 +343,7 @@ def build_until(last_day):
     return build_windows(ELECTRICITY, series)
 
 
-def test_a_later_month_is_one_more_scope_and_changes_no_window_before_it():
+def test_a_later_month_changes_no_earlier_window():
     before, after = build_until(date(2026, 3, 30)), build_until(date(2026, 5, 2))
     names = [scope.subset for scope in select_month_scopes(before)]
     assert names == ["inference-2026-02", "inference-2026-03"]

@@ -94,7 +94,7 @@ class FakePopulation:
         )
 
 
-def test_a_scope_is_forecast_in_batches_and_no_window_is_left_out(caplog):
+def test_a_scope_is_forecast_in_whole_batches(caplog):
     population = FakePopulation()
     with caplog.at_level(logging.INFO, logger="scoring"):
         [forecast] = forecast_scopes(population, SCOPES[:1], LOG)
@@ -107,7 +107,7 @@ def test_a_scope_is_forecast_in_batches_and_no_window_is_left_out(caplog):
     assert forecast.parse_failure_rate == 0.5
 
 
-def test_the_rows_of_a_population_name_its_run_and_every_scope():
+def test_population_rows_name_run_and_scopes():
     rows = score_population(FakePopulation(), SCOPES, **SHARED).rows
     pooled = rows.filter(pl.col("entity") == POOLED)
     assert pooled.select("method", "subset", "n_windows").rows() == [
@@ -125,7 +125,7 @@ def test_the_rows_of_a_population_name_its_run_and_every_scope():
     assert (row["news_choice_share"], row["refit"]) == (1.0, False)
 
 
-def test_the_parts_of_a_population_are_scored_from_the_same_forecasts():
+def test_population_parts_are_scored_from_equal_forecasts():
     population = FakePopulation()
     scores = score_population(population, SCOPES[:1], **SHARED)
     assert population.batches == [10, 2]  # each window is forecast once
@@ -147,7 +147,7 @@ def test_the_parts_of_a_population_are_scored_from_the_same_forecasts():
     assert tests["method_b"].to_list() == ["compevo-equal", "compevo-prior"]
 
 
-def test_one_agent_is_the_population_and_without_a_prior_there_is_none_to_score():
+def test_a_lone_agent_is_the_population():
     class Lone(FakePopulation):
         def predict_by_agent(self, views):
             found = super().predict_by_agent(views)
@@ -157,14 +157,14 @@ def test_one_agent_is_the_population_and_without_a_prior_there_is_none_to_score(
     assert set(scores.rows["method"]) == {"compevo"}
 
 
-def test_agents_that_are_read_together_are_not_scored_alone():
+def test_joint_agents_are_not_scored_separately():
     population = FakePopulation()
     population.config = RunConfig.preset("specialists").with_overrides({"population.agents": 2})
     scores = score_population(population, SCOPES[:1], **SHARED)
     assert set(scores.rows["method"]) == {"compevo", "compevo-prior"}
 
 
-def test_baselines_that_draw_random_numbers_have_a_row_and_forecasts_for_each_seed():
+def test_random_baselines_have_rows_per_seed():
     scores = score_baselines(SCOPES, seeds=3)
     seeds = scores.rows.group_by("method").agg(pl.col("seed").unique().sort()).rows()
     assert dict(seeds) == dict(zip(FITTED, ([0], [0], [0, 1, 2], [0, 1, 2]), strict=True))
@@ -176,7 +176,7 @@ def test_baselines_that_draw_random_numbers_have_a_row_and_forecasts_for_each_se
         assert not np.array_equal(by_method["gbm"][0], by_method["gbm"][1])
 
 
-def test_baselines_meet_the_population_with_their_known_errors_of_validation_too():
+def test_baselines_use_their_known_validation_errors():
     val = small.windows("val", 10, first_day=30)
     drifted = val.with_truth(val.truth() - 100.0)
     scores = score_baselines(SCOPES, val=drifted, seeds=2)
@@ -206,7 +206,7 @@ def test_baselines_meet_the_population_with_their_known_errors_of_validation_too
     )
 
 
-def test_baselines_get_quantiles_from_validation_and_then_day_by_day():
+def test_baselines_get_quantiles_day_by_day():
     val = small.windows("val", 30, first_day=20)
     test = small.windows("test", 20, first_day=60)
 
@@ -235,7 +235,7 @@ def test_baselines_get_quantiles_from_validation_and_then_day_by_day():
     assert np.ptp(second) > np.ptp(first)
 
 
-def test_a_published_forecast_is_scored_with_the_quantiles_that_were_published():
+def test_published_forecasts_keep_their_published_quantiles():
     def publish(window):
         level = np.full(48, 100.0)
         named = {f"published_q{q}": level + 10 * sign for q, sign in ((0.1, -1), (0.9, 1))}
@@ -283,7 +283,7 @@ def test_forecasts_for_some_scopes_only_are_refused():
         score_population(FakePopulation(), SCOPES, **SHARED, baseline_forecasts=[{}])
 
 
-def test_everything_that_was_scored_is_written_and_read_back(tmp_path):
+def test_everything_scored_is_written_and_read_back(tmp_path):
     population = FakePopulation()
     scores, paired_tests = _score_beside_baselines(panels_per_scope=1)
     run = RunFolder(tmp_path / "run")
@@ -320,7 +320,7 @@ def _scores(**errors):
     return PopulationScores(rows=pl.DataFrame(), panels=[], predictions=[(SCOPE, forecasts)])
 
 
-def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_seeds():
+def test_a_method_meets_parts_and_baseline_means():
     scores = [
         _scores(compevo=1.0, compevo_equal=2.0, compevo_agent_0=9.0),
         _scores(compevo=-3.0, compevo_equal=4.0, compevo_agent_0=9.0),
@@ -335,7 +335,7 @@ def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_se
     assert (tests["n"] == len(SCOPE.windows)).all()
 
 
-def test_runs_of_other_settings_or_of_one_seed_twice_are_refused():
+def test_other_settings_or_repeated_seeds_are_refused():
     config = RunConfig.preset("tiny")
     second = config.with_overrides({"run.seed": 7})
     require_seeds_of_one_method([config, second])

@@ -56,7 +56,7 @@ def _poison(days, first):
     return days.with_truth(truth_NH)
 
 
-def test_no_forecast_knows_the_truth_of_its_day_or_of_a_later_one(sealed, followed):
+def test_no_forecast_knows_its_day(sealed, followed):
     clean = followed
     poisoned = _load(sealed).follow(_poison(DAYS, 6))
     origins = sorted({view.origin_utc for view in DAYS.views()})
@@ -72,7 +72,7 @@ def test_no_forecast_knows_the_truth_of_its_day_or_of_a_later_one(sealed, follow
     assert not np.allclose(clean.bases[:, ~until], poisoned.bases[:, ~until])
 
 
-def test_following_days_is_forecasting_and_observing_them_one_by_one(sealed, followed):
+def test_following_days_equals_forecasting_and_observing(sealed, followed):
     forecaster = _load(sealed)
     for start in range(0, len(DAYS), 2):
         day = DAYS[start : start + 2]
@@ -90,7 +90,7 @@ def test_following_leaves_the_forecaster_as_it_was(sealed, followed):
     assert np.array_equal(forecaster.predict(DAYS.views()), before)
 
 
-def test_a_view_of_the_evening_before_does_not_know_the_day_that_is_not_over(sealed):
+def test_an_evening_view_does_not_know_today(sealed):
     evening = view_before(DAYS)
     clean = _load(sealed).follow(evening)
     poisoned = _load(sealed).follow(_poison(evening, 6))
@@ -101,7 +101,7 @@ def test_a_view_of_the_evening_before_does_not_know_the_day_that_is_not_over(sea
     assert not np.allclose(clean.aggregate[~until], poisoned.aggregate[~until])
 
 
-def test_priors_are_fitted_anew_after_the_days_that_were_set(sealed):
+def test_priors_are_refitted_after_the_set_days(sealed):
     forecaster = _load(sealed)
     first = dict(forecaster.priors.fitted)
     # The last day that they were fitted on is day 39; the next fit is due when day 42 is over.
@@ -111,7 +111,7 @@ def test_priors_are_fitted_anew_after_the_days_that_were_set(sealed):
     assert all(forecaster.priors.fitted[key] is not prior for key, prior in first.items())
 
 
-def test_weights_sum_to_one_and_differ_by_part_of_the_day(followed):
+def test_weights_sum_to_one_by_day_part(followed):
     weights_NAH = followed.step_weights
     assert np.allclose(weights_NAH.sum(axis=1), 1.0)
     last_AH = weights_NAH[-1]
@@ -186,7 +186,7 @@ def assert_equal(one, other):
 
 
 @pytest.mark.parametrize("rule", ["boa", "paper", "equal"])
-def test_a_night_goes_on_from_the_last_and_forecasts_the_same_bits(rule, sealed, tmp_path):
+def test_a_night_continues_with_the_same_bits(rule, sealed, tmp_path):
     if rule != "boa":
         # Without levels, and with priors that stay.
         sealed, scope = tmp_path / rule, "series" if rule == "paper" else "all"
@@ -202,7 +202,7 @@ def test_a_night_goes_on_from_the_last_and_forecasts_the_same_bits(rule, sealed,
     assert nights.lines[-1].startswith("2/2 origins since training are learnt from, about")
 
 
-def test_a_revision_goes_back_only_as_far_as_it_reaches(sealed, tmp_path):
+def test_a_revision_reaches_back_only_as_needed(sealed, tmp_path):
     nights = Nights(sealed, tmp_path)
     for number in range(4, 8):
         nights.forecast(EVENINGS, number)
@@ -215,7 +215,7 @@ def test_a_revision_goes_back_only_as_far_as_it_reaches(sealed, tmp_path):
     assert_equal(made, nights.forecast(revised, 8, resumes=False))
 
 
-def test_another_version_of_the_code_goes_on_until_its_state_is_made_anew(sealed, tmp_path):
+def test_other_code_versions_continue_until_remade(sealed, tmp_path):
     for number in (3, 4):
         Nights(sealed, tmp_path).forecast(EVENINGS, number)
     upgraded = Nights(sealed, tmp_path, version="b")
@@ -244,9 +244,7 @@ DAMAGES = [pytest.param(seed, marks=pytest.mark.slow if seed >= 3 else ()) for s
 
 
 @pytest.mark.parametrize("seed", DAMAGES)
-def test_a_flipped_bit_in_a_kept_state_changes_no_forecast_and_stops_no_night(
-    sealed, tmp_path, seed, caplog
-):
+def test_a_flipped_state_bit_changes_no_forecast(sealed, tmp_path, seed, caplog):
     for number in (3, 4, 5):
         Nights(sealed, tmp_path).forecast(EVENINGS, number)
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
@@ -258,7 +256,7 @@ def test_a_flipped_bit_in_a_kept_state_changes_no_forecast_and_stops_no_night(
     assert len(nights.snapshots.damaged) == caplog.text.count("is damaged: it is removed")
 
 
-def test_a_damaged_state_falls_back_to_an_earlier_one_or_to_the_model(sealed, tmp_path):
+def test_a_damaged_state_falls_back(sealed, tmp_path):
     nights = Nights(sealed, tmp_path)
     for number in (4, 5):
         nights.forecast(EVENINGS, number)
@@ -274,7 +272,7 @@ def test_a_damaged_state_falls_back_to_an_earlier_one_or_to_the_model(sealed, tm
 
 
 @pytest.mark.slow
-def test_a_night_costs_the_same_however_many_came_before(tmp_path):
+def test_a_night_costs_the_same_every_time(tmp_path):
     changes = {name: value for name, value in DAILY.items() if name != "forecast__prior"}
     changes["forecast__refit_days"] = 7
     run, kept = tmp_path / "run", tmp_path / "kept"

@@ -47,7 +47,7 @@ def sealed(tmp_path_factory):
     return folder
 
 
-def test_the_aggregate_is_the_weighted_sum_of_calibrated_agents(sealed):
+def test_the_aggregate_weights_calibrated_agents(sealed):
     prediction = CompEvoForecaster.load(sealed, news_pool()).predict_by_agent(TEST.views())
     expected = np.einsum("anh,na->nh", prediction.agents, prediction.weights)
     assert np.allclose(prediction.aggregate, expected, rtol=1e-5)
@@ -63,7 +63,7 @@ def test_dropout_of_training_is_off_when_forecasting(tmp_path):
     assert np.array_equal(first, second)
 
 
-def test_an_agent_forecasts_its_base_with_as_much_of_its_correction_as_its_blend(tmp_path):
+def test_an_agent_blends_base_and_correction(tmp_path):
     forecaster = seal_population(tmp_path)
     found = forecaster.predict_by_agent(TEST.views())
     forecaster._model.calibration.blend_AH.fill(1.0)
@@ -82,7 +82,7 @@ def test_the_guards_weights_are_those_of_the_aggregate(tmp_path):
     assert prediction.weights[0].tolist() == [0.0, 0.0, 1.0]
 
 
-def test_errors_that_became_known_move_later_forecasts_and_no_file(sealed):
+def test_known_errors_move_forecasts_and_no_file(sealed):
     forecaster = CompEvoForecaster.load(sealed, news_pool())
     views = TEST.views()
     before = forecaster.predict(views)
@@ -100,7 +100,7 @@ def test_errors_that_became_known_move_later_forecasts_and_no_file(sealed):
     assert np.allclose(one_by_one, before, rtol=1e-5)
 
 
-def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed):
+def test_seen_windows_are_neither_observed_nor_forecast(sealed):
     forecaster = CompEvoForecaster.load(sealed, news_pool())
     with pytest.raises(DataError, match="is not later than"):
         forecaster.observe(windows("val", 1, first_day=65))
@@ -113,7 +113,7 @@ def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed):
         forecaster.predict(days.views())
 
 
-def test_a_frozen_model_forecasts_the_same_whatever_it_has_observed(tmp_path):
+def test_a_frozen_model_ignores_what_it_observed(tmp_path):
     forecaster = seal_population(tmp_path)
     before = forecaster.predict(TEST.views())
     assert forecaster.observe(windows("inference", 1, first_day=70)) == 2
@@ -153,13 +153,13 @@ def test_the_parts_add_up_to_the_forecast(issued):
     assert all(np.abs(part).mean() > 1e-3 for part in parts)
 
 
-def test_an_agent_whose_corrections_are_shut_out_corrects_nothing(issued):
+def test_a_shut_out_agent_corrects_nothing(issued):
     # Of the noisy agents, the first keeps none of its correction, the last all of it.
     first, _, last = explain_first(issued).parts
     assert np.abs(first.correction).max() < 1e-2 * np.abs(last.correction).max()
 
 
-def test_what_each_agent_read_is_named_with_its_logic(issued):
+def test_chosen_news_is_named_with_its_logic(issued):
     pool = news_pool()
     for part, logic in zip(explain_first(issued).parts, issued.facts["logics"], strict=True):
         assert part.logic == logic
@@ -169,6 +169,6 @@ def test_what_each_agent_read_is_named_with_its_logic(issued):
         assert all(one.available_at < VIEWS[0].origin_utc for one in part.articles)
 
 
-def test_a_series_that_the_record_lacks_is_an_error(issued):
+def test_a_series_missing_from_the_record_fails(issued):
     with pytest.raises(DataError, match="WA1"):
         explain(issued, "WA1")

@@ -101,7 +101,7 @@ def issue(level=100.0, issued_at=NOW, views=VIEWS, quantiles=None):
     )
 
 
-def test_a_forecast_holds_the_population_its_parts_and_what_it_was_made_of():
+def test_a_forecast_holds_population_parts_and_origins():
     forecast = issue()
     means = dict(forecast.rows.group_by("method").agg(pl.col("value").mean()).iter_rows())
     of_members = {"member-0": 99.0, "member-1": 103.0, "base-0": 97.0, "base-1": 101.0}
@@ -120,7 +120,7 @@ def test_a_forecast_holds_the_population_its_parts_and_what_it_was_made_of():
     assert facts["newest_candidate"] == max(NEWS.articles["available_at"]).isoformat()
 
 
-def test_quantiles_stand_in_rows_of_their_own_and_only_where_they_are_known(tmp_path):
+def test_quantiles_have_rows_only_where_known(tmp_path):
     quantiles = np.full((len(VIEWS), len(LEVELS), 48), np.nan)
     quantiles[0] = 100.0 + np.arange(len(LEVELS))[:, None]
     forecast = issue(quantiles=quantiles)
@@ -141,7 +141,7 @@ def test_quantiles_stand_in_rows_of_their_own_and_only_where_they_are_known(tmp_
     assert forecast.hash != issue().hash
 
 
-def test_a_published_forecast_and_its_band_stand_beside_it_where_every_series_has_them():
+def test_published_forecasts_appear_where_all_series_have_them():
     band = {f"published_q{level}": np.full(48, 7.0 + level) for level in (0.1, 0.9)}
     views = tuple(replace(view, published=np.full(48, 7.0), step_covariates=band) for view in VIEWS)
     rows = issue(views=views).rows.filter(pl.col("method") == "published")
@@ -152,7 +152,7 @@ def test_a_published_forecast_and_its_band_stand_beside_it_where_every_series_ha
     assert "published" not in issue(views=(*views[:-1], VIEWS[-1])).rows["method"]
 
 
-def test_the_same_forecast_issued_again_is_the_first_one(tmp_path):
+def test_the_same_forecast_is_issued_once(tmp_path):
     folder = write_issued(tmp_path, issue())
     later = NOW.replace(hour=9)
     assert write_issued(tmp_path, issue(issued_at=later)) == folder
@@ -161,7 +161,7 @@ def test_the_same_forecast_issued_again_is_the_first_one(tmp_path):
     assert kept.hash == issue(issued_at=later).hash == issue().hash
 
 
-def test_another_forecast_of_the_day_is_refused_and_nothing_is_changed(tmp_path):
+def test_another_forecast_of_the_day_is_refused(tmp_path):
     folder = write_issued(tmp_path, issue())
     with pytest.raises(DataError, match="holds another forecast, issued 2026-03-30T07:30"):
         write_issued(tmp_path, issue(level=101.0))
@@ -229,7 +229,7 @@ def edit_chain(change):
         (lambda folder: (folder.parents[1] / CHAIN_FILE).unlink(), "has no line in"),
     ],
 )
-def test_whatever_is_changed_or_taken_out_later_is_one_clear_error(tmp_path, corrupt, problem):
+def test_any_later_change_is_one_clear_error(tmp_path, corrupt, problem):
     folder = issue_days(tmp_path)[1]
     assert len(verify_issued(tmp_path).records) == 3
     corrupt(folder)
@@ -242,7 +242,7 @@ def test_whatever_is_changed_or_taken_out_later_is_one_clear_error(tmp_path, cor
             write_issued(tmp_path, issue(views=small.windows("test", 1, first_day=day).views()))
 
 
-def test_the_head_changes_with_every_issue_and_with_its_time(tmp_path):
+def test_the_head_changes_with_issue_and_time(tmp_path):
     roots = [tmp_path / name for name in ("one", "two", "later")]
     for root in roots:
         write_issued(root, issue(issued_at=NOW + timedelta(hours=root.name == "later")))
@@ -253,7 +253,7 @@ def test_the_head_changes_with_every_issue_and_with_its_time(tmp_path):
     assert read_chain(tmp_path / "none").head == ""
 
 
-def test_a_kill_between_the_line_and_the_record_is_ended_by_the_next_issue(tmp_path):
+def test_the_next_issue_completes_a_killed_one(tmp_path):
     folder = issue_days(tmp_path, 1)[0]
     (folder / FACTS_FILE).rename(folder / "sealing.json")
     assert not is_issued(folder)
@@ -267,7 +267,7 @@ def test_a_kill_between_the_line_and_the_record_is_ended_by_the_next_issue(tmp_p
     assert issue_days(tmp_path, 2) == later and chain_lines(tmp_path) == lines
 
 
-def test_a_forecast_can_be_superseded_again_and_again_and_every_issue_is_kept(tmp_path):
+def test_superseding_keeps_every_issue(tmp_path):
     folders = [write_issued(tmp_path, issue())]
     for level in (101.0, 102.0):
         again = [write_issued(tmp_path, issue(level=level), supersede=True) for _ in range(2)]
@@ -286,7 +286,7 @@ def test_a_forecast_can_be_superseded_again_and_again_and_every_issue_is_kept(tm
         write_issued(tmp_path, issue(level=103.0), supersede=True)
 
 
-def test_nobody_can_say_now_what_is_known_only_later(tmp_path):
+def test_issues_cannot_claim_later_knowledge(tmp_path):
     early = VIEWS[0].information_until - timedelta(seconds=1)
     with pytest.raises(DataError, match="correct the clock of this machine"):
         write_issued(tmp_path, issue(issued_at=early))
@@ -302,7 +302,7 @@ def test_views_of_several_days_are_refused():
         issue(views=())
 
 
-def test_the_newest_forecast_is_that_of_the_last_day_that_knew_most(tmp_path):
+def test_the_newest_forecast_knew_most(tmp_path):
     assert find_newest(tmp_path) is None
     afternoon = tuple(replace(view, unknown_steps=14) for view in VIEWS)
     write_issued(tmp_path, issue(views=afternoon))
@@ -316,7 +316,7 @@ def test_the_newest_forecast_is_that_of_the_last_day_that_knew_most(tmp_path):
     assert find_newest(tmp_path) == midnight
 
 
-def test_wide_values_have_a_row_a_step_on_the_markets_clock():
+def test_wide_values_follow_the_markets_clock():
     wide = widen(make_issued())
     assert wide.height == 2 * 48
     first = wide.row(0, named=True)
@@ -325,7 +325,7 @@ def test_wide_values_have_a_row_a_step_on_the_markets_clock():
     assert first["published"] == 7400.0 and first["unit"] == "MW"
 
 
-def test_bands_of_the_day_and_last_week_are_sealed_where_they_are_known():
+def test_bands_and_last_week_are_sealed_if_known():
     facts = issue(level=100.0).facts["series"][0]
     # Without enough past errors of the peak there is no band of it.
     assert facts["day_quantiles"] == {"mean": [100 + 10 * (level - 0.5) for level in LEVELS]}
@@ -344,7 +344,7 @@ def test_the_temperature_that_a_view_knew_is_sealed():
     assert (low, high) == (degrees_H[3], 31.0)
 
 
-def test_a_forecast_of_one_step_or_of_several_days_knows_its_length():
+def test_a_forecast_of_any_length_knows_it():
     issued = make_issued()
     assert issued.is_day and issued.length == timedelta(days=1)
     one = issued.rows.filter(pl.col("start_utc") == issued.starts[0])

@@ -49,7 +49,7 @@ def predict(widths):
     )
 
 
-def test_a_sum_is_reached_by_moving_each_series_by_its_doubt():
+def test_a_sum_moves_series_by_their_doubt():
     before = predict(np.array([1.0, 3.0, 2.0]))
     after, _ = reconcile(before, VIEWS, {"total": ("a", "b")}, past_errors())
 
@@ -83,7 +83,7 @@ def test_bands_are_of_errors_that_were_moved_alike():
     assert not np.array_equal(moved.error_NH[3:6], past.error_NH[3:6])
 
 
-def test_without_bands_all_series_count_alike_and_what_adds_up_stays():
+def test_without_bands_all_series_count_alike():
     unknown_NQH = np.full((3, len(LEVELS), 48), np.nan)
     unknown = dataclasses.replace(predict(np.ones(3)), quantiles=unknown_NQH)
     after, _ = reconcile(unknown, VIEWS, {"total": (ALL_SERIES,)}, past_errors())
@@ -100,6 +100,6 @@ def test_bounds_hold_and_totals_still_add_up():
     np.testing.assert_allclose(after.aggregate[:, 0], [35.0, 70.0, 35.0])
 
 
-def test_a_total_without_one_of_its_parts_is_refused():
+def test_a_total_without_a_part_is_refused():
     with pytest.raises(DataError, match="no forecast of c, so that the totals cannot add up"):
         reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "c")}, past_errors())

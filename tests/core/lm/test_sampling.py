@@ -94,7 +94,7 @@ def grammar(population):
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_what_is_written_is_what_a_pass_for_each_token_writes(population, grammar, seed):
+def test_writing_equals_one_pass_per_token(population, grammar, seed):
     one = [[row] for row in PROMPTS]
     two = [[row, row[::-1], [*row, 8, 8]] for row in PROMPTS]
     drawn = {tuple(row) for row in _assert_same(population, one, grammar, seed)[0].tolist()}
@@ -108,25 +108,25 @@ def test_what_is_written_is_what_a_pass_for_each_token_writes(population, gramma
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
-def test_a_text_is_cut_off_where_it_is_too_long(population, grammar, length):
+def test_a_text_is_cut_where_too_long(population, grammar, length):
     ids = _assert_same(population, [[row] for row in PROMPTS], grammar, 1, max_new_tokens=length)
     assert ids.shape == (3, SAMPLES, length)
 
 
 @pytest.mark.parametrize("rule", [FirstTokensForced(), EverythingForced()])
-def test_texts_that_begin_without_a_choice_or_have_none(population, rule):
+def test_texts_may_begin_with_or_without_choices(population, rule):
     for seed in range(4):
         _assert_same(population, [[row] for row in PROMPTS], rule, seed)
     _assert_same(population, [[row] for row in PROMPTS], rule, 0, temperature=0.0)
 
 
-def test_capped_scores_and_scaled_embeddings_are_those_of_the_model():
+def test_capped_scores_and_embeddings_are_the_models():
     population = insert_adapters(build_gemma(), seed=1)
     move_adapters(population)
     _assert_same(population, [[[5, 6]], [[9]], [[7, 3]]], FirstTokensForced(), 3, max_new_tokens=5)
 
 
-def test_a_pass_is_made_for_each_choice_and_reads_each_token_once(population, grammar, spy):
+def test_each_choice_has_a_pass_reading_once(population, grammar, spy):
     read = spy(Population, "read_tokens")
     ids, mask, _ = _sample(
         population, [[row] for row in PROMPTS], grammar, _settings(grammar, seed=0)
@@ -168,9 +168,7 @@ def _write(population, temperature, *, samples=1, tokens_per_look=1):
 
 
 @pytest.mark.parametrize(("temperature", "samples"), [(0.0, 1), (0.9, 1), (0.9, 2)])
-def test_neither_a_smaller_batch_nor_seldom_looks_change_what_is_written(
-    temperature, samples, monkeypatch, spy
-):
+def test_batch_size_and_checks_change_no_text(temperature, samples, monkeypatch, spy):
     population = build_population()
     read = spy(Population, "read_tokens")
 
@@ -216,9 +214,7 @@ KERNELS_BEFORE = 161  # of a greedy token here, with three waits, when the host 
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_a_token_waits_for_nothing_and_is_few_launches_where_its_step_is_one(
-    temperature, monkeypatch
-):
+def test_a_token_waits_for_nothing(temperature, monkeypatch):
     population, counter = build_population(), _Counter()
     counts, read_tensor = counter.counts, torch.Tensor.tolist
 
@@ -268,7 +264,7 @@ def _grammar(slots=LETTERS):
     return SlotGrammar(slots, build_backbone().tokenizer, ENDS)
 
 
-def test_the_paths_of_a_grammar_are_its_sentences_each_once():
+def test_grammar_paths_are_its_sentences_once():
     grammar = _grammar()
     decode = build_backbone().tokenizer.decode
     paths, open_paths = [], [()]
@@ -293,7 +289,7 @@ class _Head(NamedTuple):
 
 
 @pytest.mark.parametrize("cap", [None, 2.0])
-def test_restricted_log_probabilities_and_gradients_are_those_of_a_dense_softmax(cap):
+def test_restricted_probabilities_equal_a_dense_softmax(cap):
     torch.manual_seed(0)
     states = torch.randn(6, 16, requires_grad=True)
     weight, bias = torch.randn(90, 16), torch.randn(90)
@@ -326,7 +322,7 @@ def test_a_token_outside_the_grammar_has_no_probability():
     ("slots", "says"),
     [([], "slots"), ([["a"], []], "at least one text"), ([["a<eos>"]], "ends a text")],
 )
-def test_slots_without_texts_and_texts_that_end_themselves_are_refused(slots, says):
+def test_empty_slots_and_ending_texts_are_refused(slots, says):
     with pytest.raises(ConfigError, match=says):
         _grammar(slots)
 

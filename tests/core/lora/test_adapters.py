@@ -93,7 +93,7 @@ def test_another_route_in_backward_changes_nothing(other, checkpointing, dropout
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_recomputed_layers_give_the_gradients_of_kept_ones_bit_for_bit(dropout):
+def test_recomputed_layers_give_bit_equal_gradients(dropout):
     kept, recomputed = (
         _backward_inside(checkpointing=checkpointing, dropout=dropout)
         for checkpointing in (False, True)
@@ -138,13 +138,13 @@ def test_adapters_multiply_in_the_products_type(dropout, monkeypatch):
     assert float((rounded - exact).norm() / exact.norm()) < 0.03
 
 
-def test_attention_has_the_type_of_the_products_on_an_accelerator_alone():
+def test_attention_changes_type_only_on_accelerators():
     weight = torch.empty(2, 2, dtype=torch.bfloat16)
     assert backbones.attention_type(weight) == torch.float32
     assert backbones.attention_type(weight.to("meta")) == torch.bfloat16
 
 
-def test_a_route_ends_with_its_block_also_after_an_error_and_after_a_recomputation():
+def test_a_route_always_ends_with_its_block():
     population = build_population(checkpointing=True)
     with torch.no_grad():
         frozen = _loss(population)
@@ -207,7 +207,7 @@ def test_states_do_not_depend_on_batches(build, keys, monkeypatch):
     assert torch.allclose(together, torch.stack(alone, 1), atol=1e-5)
 
 
-def test_padding_behind_a_shorter_row_reaches_no_state_and_no_gradient():
+def test_padding_reaches_no_state_or_gradient():
     population = build_population()
     packed = population.pack(GROUPS)
     embeds_ALD = population.embed(packed.ids_AL)
@@ -231,7 +231,7 @@ def test_padding_behind_a_shorter_row_reaches_no_state_and_no_gradient():
 UNEQUAL = [[[5, 6, 7, 8, 9, 10, 11]], [[12, 13, 14]], [[15]]]
 
 
-def test_the_cache_holds_as_many_tokens_of_each_prompt_as_it_has():
+def test_the_cache_holds_each_prompts_tokens():
     population = build_population()
     packed = population.pack([[PromptGroup(row) for row in rows] for rows in UNEQUAL])
     with population.use_adapters(LOGIC), torch.no_grad():
@@ -261,7 +261,7 @@ def _made_by_peft(folder, seed, **settings):
     return model.eval()
 
 
-def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_stay(tmp_path):
+def test_an_adapter_survives_a_population_unchanged(tmp_path):
     population = insert_adapters(build_backbone(), TWO_AGENTS)
     weights = dict(population.backbone.model.named_parameters())
     frozen = {name: p.clone() for name, p in weights.items() if "lora_" not in name}
@@ -298,7 +298,7 @@ def test_adapters_of_another_shape_are_refused(settings, says, tmp_path):
 
 
 @pytest.mark.parametrize("agent", [1, 2])
-def test_an_adapter_goes_through_a_process_that_holds_the_later_agents(agent, tmp_path):
+def test_later_agents_processes_keep_an_adapter(agent, tmp_path):
     build_population().save_adapter(agent, FORECAST, tmp_path / "whole")
 
     later = insert_adapters(build_backbone(), local=range(1, 3))

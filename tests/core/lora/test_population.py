@@ -37,7 +37,7 @@ def _states_alone(decoder, row):
     return decoder(input_ids=torch.tensor([row])).last_hidden_state[0]
 
 
-def test_the_backbone_of_a_population_can_still_be_called_as_usual():
+def test_a_populations_backbone_still_works_as_usual():
     population, plain = build_population(), build_backbone()
     ids = torch.tensor([[0, 0, 9, 10], [5, 6, 7, 8]])
     mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
@@ -49,7 +49,7 @@ def test_the_backbone_of_a_population_can_still_be_called_as_usual():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_agent_equals_its_saved_adapter_under_plain_peft(kind, tmp_path):
+def test_every_agent_equals_its_adapter_under_peft(kind, tmp_path):
     population = build_population()
     packed = _packed(population)
     with population.use_adapters(kind):
@@ -65,7 +65,7 @@ def test_every_agent_equals_its_saved_adapter_under_plain_peft(kind, tmp_path):
             )
 
 
-def test_gradients_of_every_agent_equal_those_under_plain_peft(tmp_path):
+def test_every_agents_gradients_equal_those_of_peft(tmp_path):
     population = build_population()
     with population.use_adapters(FORECAST):
         population.last_token_states(_packed(population)).square().sum().backward()
@@ -107,7 +107,7 @@ def _write(population, tokens, **options):
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_a_shared_prefix_gives_the_states_and_gradients_of_the_full_prompts(checkpointing):
+def test_a_shared_prefix_equals_full_prompts(checkpointing):
     population = build_population(checkpointing=checkpointing)
     parameters = population.adapter_parameters(LOGIC)
     full = [PREFIXES[i // 2] + SUFFIXES[i] for i in range(6)]
@@ -121,7 +121,7 @@ def test_a_shared_prefix_gives_the_states_and_gradients_of_the_full_prompts(chec
         assert torch.allclose(one, other, atol=1e-4)
 
 
-def test_identical_suffixes_are_computed_once_and_an_empty_suffix_is_its_prefix():
+def test_identical_suffixes_are_computed_once():
     population = build_population()
     packed = population.pack([[PromptGroup([5, 6, 7], [[8], [9], [8], []])]] * 3)
     assert packed.ids_AL.shape == (3, 5)
@@ -134,7 +134,7 @@ def test_identical_suffixes_are_computed_once_and_an_empty_suffix_is_its_prefix(
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_the_fused_layer_has_the_gradients_of_its_formula(dropout):
+def test_the_fused_layer_has_its_formulas_gradients(dropout):
     shape = LoraShape(adapters=3, rank=2, alpha=6.0)
     router = AdapterRouter(AdapterRoute(kind=LOGIC, dropout=dropout))
     base = torch.nn.Linear(5, 4).requires_grad_(False)
@@ -153,7 +153,7 @@ def test_the_fused_layer_has_the_gradients_of_its_formula(dropout):
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_greedy_decoding_in_one_batch_equals_reading_everything_again_for_each_token():
+def test_batched_greedy_decoding_equals_full_reading():
     population = build_population()
     with population.use_adapters(LOGIC), torch.no_grad():
         ids, mask = _write(population, 6, stop_tokens=[2])
@@ -167,7 +167,7 @@ def test_greedy_decoding_in_one_batch_equals_reading_everything_again_for_each_t
                 path = [*path, token]
 
 
-def test_a_continuation_ends_with_the_token_that_completes_it_and_the_others_go_on():
+def test_a_finished_continuation_leaves_others_running():
     population = build_population()
     with population.use_adapters(LOGIC), torch.no_grad():
         ids, _ = _write(population, 5)
@@ -182,7 +182,7 @@ def test_a_continuation_ends_with_the_token_that_completes_it_and_the_others_go_
     assert torch.equal(shorter[mask.bool()], ids[mask.bool()])
 
 
-def test_sampled_tokens_have_the_probabilities_of_the_whole_sequence_before_them():
+def test_sampled_tokens_have_full_sequence_probabilities():
     population, temperature, samples = build_population(), 0.05, 4_000
 
     def largest_deviation(drawn, agent, path):
@@ -213,7 +213,7 @@ def test_sampled_tokens_have_the_probabilities_of_the_whole_sequence_before_them
         assert largest_deviation(ids[agent, first == mode, 1], agent, [*path, mode]) < 5
 
 
-def test_capped_scores_are_those_of_the_backbones_own_attention_in_prefill_and_decoding():
+def test_capped_scores_match_prefill_and_decoding():
     plain, population = build_gemma(), insert_adapters(build_gemma())
     with population.use_adapters(None), torch.no_grad():
         states = population.last_token_states(_packed_groups(population))
@@ -228,7 +228,7 @@ def test_capped_scores_are_those_of_the_backbones_own_attention_in_prefill_and_d
         assert [int(logits[-2].argmax()), int(logits[-1].argmax())] == [first, second]
 
 
-def test_a_prompt_longer_than_a_sliding_window_is_refused_with_the_remedy():
+def test_a_prompt_beyond_the_window_is_refused():
     population = insert_adapters(build_gemma())
     with pytest.raises(ConfigError, match="context_length"):
         population.hidden_states(population.pack([[PromptGroup(list(range(3, 12)))]] * 3))
@@ -253,7 +253,7 @@ def _prompts(population, *, soft):
 
 
 @pytest.mark.parametrize("build", [build_backbone, build_gemma])
-def test_soft_tokens_that_equal_embeddings_give_the_states_of_the_words(build):
+def test_soft_embeddings_give_the_words_states(build):
     population = insert_adapters(build())
     packed = _prompts(population, soft=True)
 
@@ -266,7 +266,7 @@ def test_soft_tokens_that_equal_embeddings_give_the_states_of_the_words(build):
     assert torch.equal(soft, words)
 
 
-def test_the_last_tokens_of_every_prompt_are_read_in_their_order_across_its_prefix():
+def test_last_tokens_are_read_across_the_prefix():
     population = build_population(PopulationConfig(agents=1, rank=4, alpha=8.0))
     packed = population.pack([[PromptGroup([5, 6, 7], [[8, 9], [], [10, 11, 12]])]])
 
@@ -280,7 +280,7 @@ def test_the_last_tokens_of_every_prompt_are_read_in_their_order_across_its_pref
     assert torch.equal(population.last_token_states(packed), read_ARCD[:, :, -1])
 
 
-def test_what_cannot_be_packed_embedded_or_read_out_is_refused():
+def test_invalid_packs_embeddings_and_readouts_are_refused():
     population = build_population()
     with pytest.raises(ValueError, match="same number"):
         population.pack([[PromptGroup([5])], [PromptGroup([5], [[6], [7]])], [PromptGroup([5])]])
@@ -323,7 +323,7 @@ QWEN = Qwen2Config(num_hidden_layers=2, use_sliding_window=False, **SIZES)
 
 
 @pytest.mark.parametrize("build", [build_backbone, build_gemma, lambda: _build(QWEN)])
-def test_the_state_after_the_first_layer_is_the_backbones_own(build):
+def test_the_first_layers_state_is_the_backbones(build):
     plain = build()
     population = insert_adapters(build())
 
@@ -334,7 +334,7 @@ def test_the_state_after_the_first_layer_is_the_backbones_own(build):
             assert torch.allclose(found, own.hidden_states[1][0, -1], atol=1e-6)
 
 
-def test_reading_fewer_layers_changes_nothing_that_another_forward_pass_sees():
+def test_reading_fewer_layers_affects_no_other_pass():
     population = build_population()
     packed, decoder = _packed_rows(population), population.backbone.decoder
     settings, layers = copy.deepcopy(decoder.config.to_dict()), list(decoder.layers)
@@ -348,7 +348,7 @@ def test_reading_fewer_layers_changes_nothing_that_another_forward_pass_sees():
     assert torch.equal(population.read_out(packed), before)
 
 
-def test_adapters_of_a_layer_start_alike_at_any_depth():
+def test_adapters_start_alike_at_any_depth():
     whole, first = (insert_adapters(build_backbone(), forecast_layers=layers) for layers in (0, 1))
     for kind, count in ((LOGIC, 28), (FORECAST, 14)):
         pairs = zip(

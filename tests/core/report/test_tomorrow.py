@@ -69,7 +69,7 @@ def render(*days):
     return render_forecasts(days, mode="sample", generated_at=ORIGIN)
 
 
-def test_a_users_own_file_is_never_headed_sample_data():
+def test_a_users_file_is_never_called_sample():
     day = make_day()
     own = replace(day.issued, facts={**day.issued.facts, "dataset": "load"})
     page = render(replace(day, issued=own))
@@ -83,7 +83,7 @@ def render_tomorrow():
     return render(make_day())
 
 
-def test_the_newest_day_is_first_and_open_and_others_are_folded():
+def test_the_newest_day_comes_first_and_open():
     empty = render()
     assert re.findall(r"<section id=\"([^\"]+)\"", empty) == ["tomorrow"]
     assert "compevo forecast --day tomorrow" in empty
@@ -102,7 +102,7 @@ def test_a_chart_is_drawn_without_a_script():
     assert "script-src" not in policy["content"]
 
 
-def test_a_chart_has_every_line_in_its_place_and_its_numbers_at_each_step():
+def test_a_chart_has_every_line_and_number():
     chart = chart_series(make_day(), "NSW1")
     lines = [(line["colour"], line["is_band"]) for line in chart.lines]
     # Two bands, two agents, yesterday's forecast, measured, published, forecast.
@@ -122,7 +122,7 @@ def test_a_chart_has_every_line_in_its_place_and_its_numbers_at_each_step():
     assert heights == sorted(heights, reverse=True)
 
 
-def test_yesterday_is_what_was_measured_since_or_else_what_was_known():
+def test_yesterday_is_measured_or_as_known():
     starts, measured = make_day().list_measured("NSW1")
     assert (starts[0], measured[0], len(measured)) == (ORIGIN - ONE_DAY, 7400.0, 48)
     starts, known = make_day(truth={}).list_measured("NSW1")
@@ -134,7 +134,7 @@ def test_yesterday_is_what_was_measured_since_or_else_what_was_known():
     assert (starts[-1], both[-1], len(both)) == (ORIGIN + 47 * ONE_DAY / 48, 5.0, 96)
 
 
-def test_what_was_read_and_names_from_data_are_shown_as_text():
+def test_chosen_news_and_names_are_text():
     assert "<script>alert('storm')" not in render_tomorrow()
     assert any(TITLE in text for text in ParsedPage(render_tomorrow()).texts)
 
@@ -144,7 +144,7 @@ def test_what_was_read_and_names_from_data_are_shown_as_text():
     assert ATTACK not in page and "<b>MW" not in page
 
 
-def test_the_parts_stand_above_the_forecast_they_add_up_to():
+def test_the_parts_add_up_to_the_forecast():
     rows = part_table(explain(make_issued(), "NSW1")).rows
     assert [row[-1] for row in rows] == ["1992", "6008", "8000", "7900", "+100"]
 
@@ -157,7 +157,7 @@ def test_yesterdays_forecast_is_held_against_what_happened():
     assert before_table(make_day(before=None)) is None
 
 
-def test_the_day_has_its_own_bands_and_its_changes():
+def test_the_day_has_bands_and_changes():
     issued = make_issued()
     assert "80 % band" not in day_table(issued).header
     rows = day_table(add_day_facts(issued)).rows
@@ -185,7 +185,7 @@ def make_scores():
     )
 
 
-def test_every_method_is_held_against_the_forecast_over_the_last_28_days():
+def test_every_method_is_compared_over_28_days():
     table = method_table(make_day(scores=make_scores()))
     assert [row[0] for row in table.rows] == ["agent 0", "forecast", "published forecast"]
     published = table.rows[2]
@@ -199,7 +199,7 @@ def test_every_method_is_held_against_the_forecast_over_the_last_28_days():
     assert view_recent(make_scores().clear()) is None
 
 
-def test_weights_stand_beside_the_errors_and_the_rule_of_each_agent():
+def test_weights_stand_beside_errors_and_rules():
     table = weight_table(make_day(scores=make_scores()))
     assert table.rows[0] == [
         *("agent 0", "25 %", "80.0", "25 %", "25 %", "read the <b>weather</b>")
@@ -207,7 +207,7 @@ def test_weights_stand_beside_the_errors_and_the_rule_of_each_agent():
     assert weight_table(make_day()).header[:3] == ["member", "weight", "NSW1"]
 
 
-def test_agents_that_were_read_together_have_no_forecast_or_error_of_their_own():
+def test_joint_agents_have_no_own_error():
     issued = make_issued()
     prior = issued.rows.filter(method="equal").with_columns(method=pl.lit("prior"))
     joint = IssuedForecast(
@@ -219,7 +219,7 @@ def test_agents_that_were_read_together_have_no_forecast_or_error_of_their_own()
     assert "without agents" in legend and "agent 0" not in legend
 
 
-def test_members_without_agents_are_named_by_their_methods_and_a_single_one_is_not_weighed():
+def test_members_are_named_by_their_methods():
     mixture = make_day(issued=make_mixture("calendar-ridge", "gbm"), scores=make_scores())
     table = weight_table(mixture)
     assert table.rows[0] == ["calendar-ridge", "25 %", "80.0", "25 %", "25 %"]
@@ -245,7 +245,7 @@ def add_effect(issued, size):
     return IssuedForecast(rows=rows, facts=issued.facts | {"series": series})
 
 
-def test_a_large_effect_is_told_with_its_size_its_article_and_its_agent():
+def test_a_large_effect_names_article_and_agent():
     issued = add_effect(make_issued(), -400.0)
     effects = list_effects(issued)
     # The other agent adds 12 MW, less than a hundredth.
@@ -274,7 +274,7 @@ def deployment(tmp_path):
     return tmp_path
 
 
-def test_the_newest_forecast_is_read_with_what_is_known_of_those_that_knew_as_much(deployment):
+def test_the_newest_forecast_meets_its_equals(deployment):
     scored = deployment / "scored"
     scored.mkdir()
     rows = [
@@ -292,7 +292,7 @@ def test_the_newest_forecast_is_read_with_what_is_known_of_those_that_knew_as_mu
     assert without.scores.is_empty()
 
 
-def test_the_day_before_counts_where_it_knew_as_much(deployment):
+def test_the_day_before_needs_equal_knowledge(deployment):
     root = deployment / "issued" / "electricity-operational"
     later = make_issued(origin=ORIGIN + 4 * ONE_DAY)
     write_issued(root, later)
@@ -350,7 +350,7 @@ def test_hostile_news_and_logics_are_shown_as_text():
     assert sum(text.strip() == HOSTILE for text in ParsedPage(render_whole()).texts) >= 2
 
 
-def test_hostile_text_from_any_file_is_shown_as_text():
+def test_hostile_text_from_files_is_text():
     attack = '"><script>x</script>'
     page = render_undrawn(
         make_inputs(
@@ -389,7 +389,7 @@ def test_no_template_marks_a_value_as_safe():
         assert not re.search(r"\|\s*safe\b|autoescape false", source), name
 
 
-def test_every_entry_of_the_contents_leads_to_a_section():
+def test_every_contents_entry_leads_somewhere():
     page = ParsedPage(render_whole())
     links = [link["href"] for link in page.attributes_of("a")]
     anchors = [link[1:] for link in links if link.startswith("#")]
@@ -416,7 +416,7 @@ MARKUP = (
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
-def test_markup_that_got_into_the_page_all_the_same_is_stopped(tmp_path):
+def test_injected_markup_is_stopped(tmp_path):
     page = render_tomorrow().replace('<main id="main">', f'<main id="main">{MARKUP}')
     path = tmp_path / "index.html"
     path.write_text(page, encoding="utf-8")

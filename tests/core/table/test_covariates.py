@@ -68,13 +68,13 @@ def past():
     return clone(PAST).fit(KNOWN)
 
 
-def test_a_column_known_ahead_and_one_of_the_day_before_are_worth_what_they_say(ahead, past):
+def test_columns_are_worth_what_they_say(ahead, past):
     plain = miss(clone(RIDGE).fit(KNOWN).predict())
     assert miss(ahead.predict(future=FUTURE)) < 0.9 * plain
     assert miss(past.predict()) < 0.75 * plain
 
 
-def test_the_future_may_come_beside_the_table_within_it_or_from_a_folder(ahead, tmp_path):
+def test_the_future_may_come_in_three_ways(ahead, tmp_path):
     expected = ahead.predict(future=FUTURE)
     whole = TABLE.assign(y=TABLE["y"].where(TABLE["ds"] < END))
     assert ahead.predict(whole).equals(expected)
@@ -114,7 +114,7 @@ def test_nothing_that_was_not_known_reaches_a_forecast(ahead, past):
             assert not find_unavailable_step_covariates(views, frames["step_covariates"])
 
 
-def test_a_value_counts_from_the_time_at_which_it_was_known():
+def test_a_value_counts_from_when_known():
     # Measured: each is known when its hour is over, so no forecast has one of its own hours.
     measured = TABLE.assign(out=TABLE["ds"] + pd.Timedelta(hours=1))
     fitted = clone(AHEAD).set_params(known_at="out").fit(measured[measured["ds"] < END])
@@ -128,7 +128,7 @@ def test_a_value_counts_from_the_time_at_which_it_was_known():
     assert known.predict(future=early[early["ds"] >= END]).equals(expected)
 
 
-def test_a_window_reads_the_forecasts_that_were_known_when_it_begins(tmp_path):
+def test_a_window_reads_forecasts_known_then(tmp_path):
     load = pd.read_csv(SAMPLE / "load.csv", parse_dates=["ds"])
     weather = pd.read_csv(SAMPLE / "weather.csv.gz", parse_dates=["ds", "known_at"])
     model = clone(RIDGE).set_params(horizon=7, ahead=["temperature"], known_at="known_at")
@@ -157,7 +157,7 @@ def test_a_window_reads_the_forecasts_that_were_known_when_it_begins(tmp_path):
 
 
 @pytest.mark.parametrize(("begins", "answers"), [(0, 1), (208, 0)])
-def test_an_answer_is_proved_on_values_that_no_window_of_its_fit_holds(begins, answers):
+def test_an_answer_is_proved_on_held_out_values(begins, answers):
     # A window each half-hour; the last fifth of 200 begins at the value 208.
     values_T = np.random.default_rng(0).normal(size=296)
     views, targets = [], []
@@ -171,7 +171,7 @@ def test_an_answer_is_proved_on_values_that_no_window_of_its_fit_holds(begins, a
 
 
 @pytest.mark.slow
-def test_words_at_their_stamp_are_read_from_then_on(tmp_path):
+def test_words_are_read_from_their_stamp(tmp_path):
     words = KNOWN[KNOWN["unique_id"] == "a"][["ds", "y"]].assign(
         words=[f"plant {i % 7} stops" if i % DAY == 5 else None for i in range(HOURS)]
     )
@@ -214,6 +214,6 @@ def test_words_at_their_stamp_are_read_from_then_on(tmp_path):
         ),
     ],
 )
-def test_wrong_calls_end_in_a_sentence_with_the_remedy(call, message, ahead):
+def test_wrong_calls_name_the_remedy(call, message, ahead):
     with pytest.raises(CompEvoError, match=message):
         call(ahead)

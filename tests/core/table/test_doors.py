@@ -38,7 +38,7 @@ def make_days(count=240, series=None, start="2024-01-01"):
         ("W-MON", "%G-W%V"),
     ],
 )
-def test_stamps_are_read_as_texts_of_a_file_are(freq, label):
+def test_stamps_are_read_like_file_texts(freq, label):
     stamps = pd.date_range("2001-01-01", periods=300, freq=freq)
     values = 50 + np.sin(np.arange(300)) + np.arange(300) % 7
     table = pd.DataFrame({"ds": stamps.strftime(label), "y": values})
@@ -47,7 +47,7 @@ def test_stamps_are_read_as_texts_of_a_file_are(freq, label):
     assert list(pd.to_datetime(forecast["ds"]).dt.tz_localize(None)) == list(expected)
 
 
-def test_seconds_since_1970_and_numbers_with_commas_are_read():
+def test_epoch_seconds_and_comma_numbers_are_read():
     table = make_days()
     texts = pd.DataFrame(
         {
@@ -60,7 +60,7 @@ def test_seconds_since_1970_and_numbers_with_commas_are_read():
     assert np.allclose(forecast["mean"], expected["mean"])
 
 
-def test_an_offset_of_no_whole_hour_is_an_instant():
+def test_a_fractional_offset_is_an_instant():
     hours = pd.date_range("2024-01-01", periods=24 * 40, freq="h", tz="Asia/Kolkata")
     values = np.sin(np.arange(len(hours)) / 24 * 2 * np.pi)
     fixed = pd.to_datetime(hours.strftime("%Y-%m-%dT%H:%M:%S+05:30"))
@@ -80,7 +80,7 @@ def test_seconds_of_a_logger_are_no_other_grid():
     ("freq", "message"),
     [("1w", "rows are 1d apart and freq says 1w"), ("1h", "no rows are 1h apart.*but 1d or more")],
 )
-def test_a_step_that_is_not_the_tables_is_refused(freq, message):
+def test_another_step_than_the_tables_is_refused(freq, message):
     with pytest.raises(DataError, match=message):
         clone(RIDGE).set_params(freq=freq).fit(make_days())
 
@@ -96,7 +96,7 @@ def test_each_series_is_forecast_from_its_own_end():
     assert list(moved) == [pd.Timestamp(f"2024-08-{day}") for day in (29, 28, 26)]
 
 
-def test_what_is_known_ahead_of_a_late_series_changes_no_value_of_the_others():
+def test_a_late_series_changes_no_other():
     table = pd.concat([make_days(series=["a"]), make_days(238, series=["late"])])
     table["plan"] = 1.0
     fitted = clone(RIDGE).set_params(ahead=["plan"]).fit(table)
@@ -105,7 +105,7 @@ def test_what_is_known_ahead_of_a_late_series_changes_no_value_of_the_others():
     assert list(first) == [pd.Timestamp("2024-08-28"), pd.Timestamp("2024-08-26")]
 
 
-def test_a_series_that_ended_long_ago_holds_back_no_other():
+def test_an_ended_series_holds_back_no_other():
     table = pd.concat([make_days(900, series=["a", "b"]), make_days(300, series=["dead"])])
     with pytest.warns(UserWarning, match="no forecast of dead: it ended before the others"):
         forecast = clone(RIDGE).fit(table).predict()
@@ -143,7 +143,7 @@ def test_names_that_are_floats_join_the_table_again():
     assert len(fitted.predict(make_days(2, series=[1, 2], start="2024-08-28"))) == 10
 
 
-def test_values_that_look_wrong_and_bands_that_are_missing_are_warned_of():
+def test_odd_values_and_missing_bands_are_warned_of():
     table = make_days()
     table.loc[230:, "y"] = 100.0
     with pytest.warns(UserWarning, match="series y: 10 values in a row are 100"):
@@ -165,7 +165,7 @@ def test_sparse_sales_add_up_to_what_is_expected():
     assert fitted.backtest(table, windows=3)["mean"].mean() > 0.05
 
 
-def test_no_forecast_is_below_zero_where_no_value_is():
+def test_no_forecast_goes_below_zero_without_cause():
     hours = np.arange(24 * 120)
     rng = np.random.default_rng(3)
     sun = np.clip(10 * np.sin(hours / 24 * 2 * np.pi) + rng.normal(size=len(hours)), 0, None)
@@ -177,7 +177,7 @@ def test_no_forecast_is_below_zero_where_no_value_is():
     assert free["q0.025"].min() < 0
 
 
-def test_a_fit_outlives_its_temporary_folder_and_a_child_of_the_process():
+def test_a_fit_outlives_its_folder_and_children():
     fitted = clone(RIDGE).fit(make_days())
     expected = fitted.predict()
     shutil.rmtree(fitted._fitted.folder)
@@ -196,7 +196,7 @@ def test_a_fit_outlives_its_temporary_folder_and_a_child_of_the_process():
     assert done.stdout.strip() == "5"
 
 
-def test_a_folder_is_found_again_and_a_damaged_one_is_named(tmp_path, monkeypatch):
+def test_damaged_folders_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     fitted = clone(RIDGE).fit(make_days())
     kept = fitted.save("~/kept")

@@ -59,7 +59,7 @@ def spoil(table, cutoff):
     return table.assign(y=table["y"].where(table["ds"] < cutoff, 1e6))
 
 
-def test_the_forecast_follows_the_table_in_its_own_form(fitted):
+def test_the_forecast_follows_the_tables_form(fitted):
     forecast = fitted.predict()
     assert isinstance(forecast, pd.DataFrame)
     assert tuple(forecast.columns[:3]) == ("unique_id", "ds", "mean")
@@ -73,7 +73,7 @@ def test_the_forecast_follows_the_table_in_its_own_form(fitted):
 
 
 @pytest.mark.parametrize("kind", ["renamed", "two columns", "index", "polars", "days"])
-def test_any_names_and_kinds_of_table_give_the_same_numbers(kind, fitted):
+def test_any_names_and_kinds_forecast_alike(kind, fitted):
     expected = clone(RIDGE).fit(ONE).predict()["mean"].to_numpy()
     one = ONE[["ds", "y"]]
     if kind == "renamed":
@@ -99,7 +99,7 @@ def test_local_time_is_kept_and_begins_the_days(fitted):
     assert got["ds"].iloc[0] == pd.Timestamp("2025-04-01", tz="Australia/Sydney")
 
 
-def test_newer_rows_move_the_forecast_on_and_later_ones_change_nothing(fitted):
+def test_only_newer_rows_move_the_forecast(fitted):
     day = TABLE.groupby("unique_id").tail(24).assign(ds=lambda t: t["ds"] + pd.Timedelta(days=1))
     moved = fitted.predict(day)
     assert moved["ds"].min() == TABLE["ds"].max() + pd.Timedelta(hours=25)
@@ -117,14 +117,14 @@ def test_newer_rows_move_the_forecast_on_and_later_ones_change_nothing(fitted):
     assert not np.array_equal(before["y"], poisoned["y"])
 
 
-def test_a_forecast_without_newer_rows_cuts_no_windows_and_reads_none(fitted, monkeypatch):
+def test_without_newer_rows_no_windows_are_cut(fitted, monkeypatch):
     expected = fitted.predict()
     monkeypatch.setattr(forecaster, "build_windows", lambda *_, **__: pytest.fail("cut"))
     monkeypatch.setattr(WindowSet, "read", lambda *_: pytest.fail("read"))
     pd.testing.assert_frame_equal(fitted.predict(), expected)
 
 
-def test_a_backtest_has_all_its_windows_however_far_apart_those_of_the_fit_are(monkeypatch):
+def test_a_backtest_has_all_its_windows(monkeypatch):
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 20)
     days = pd.date_range("2024-01-01", periods=300)
     table = TABLE.groupby("unique_id").head(300).assign(ds=days.tolist() * 2)
@@ -133,7 +133,7 @@ def test_a_backtest_has_all_its_windows_however_far_apart_those_of_the_fit_are(m
     assert len(tested) == 2 * 3 * 7
 
 
-def test_a_table_of_business_days_is_forecast_on_business_days():
+def test_business_days_are_forecast_on_business_days():
     days = pd.date_range("2023-01-01", periods=500)
     table = ONE.head(500).assign(ds=days)
     # Weekends and Easter are left out: more than a quarter of the steps.
@@ -147,7 +147,7 @@ def test_a_table_of_business_days_is_forecast_on_business_days():
     assert len(chosen.plot().axes[0].lines[1].get_xdata()) == 3
 
 
-def test_a_forecast_begins_when_the_table_has_values_again():
+def test_a_forecast_begins_with_the_tables_values():
     days = pd.bdate_range("2024-01-01", "2024-06-28")
     table = pd.DataFrame({"ds": days, "y": np.arange(len(days)) % 5 + 10.0})
     fitted = Forecaster("seasonal-mean", horizon=5).fit(table)
@@ -163,7 +163,7 @@ def test_a_forecast_begins_when_the_table_has_values_again():
 
 
 @pytest.mark.parametrize("freq", ["D", "W"])
-def test_a_random_walk_is_forecast_by_its_last_value(freq):
+def test_a_random_walk_keeps_its_last_value(freq):
     stamps = pd.date_range("2015-01-05", periods=400, freq=freq)
     walk = np.random.default_rng(3).normal(size=400).cumsum()
     fitted = Forecaster(horizon=8).fit(pd.DataFrame({"ds": stamps, "y": walk}))
@@ -174,14 +174,14 @@ def test_a_random_walk_is_forecast_by_its_last_value(freq):
 
 
 @pytest.mark.parametrize(("months", "horizon"), [(120, 12), (72, 6)])
-def test_a_few_years_of_months_are_enough_for_bands(months, horizon):
+def test_a_few_monthly_years_suffice_for_bands(months, horizon):
     stamps = pd.date_range("2008-01-01", periods=months, freq="MS")
     table = pd.DataFrame({"ds": stamps, "y": np.arange(months) + 10.0 * (stamps.month == 12)})
     forecast = Forecaster("calendar-ridge", horizon=horizon).fit(table).predict()
     assert forecast.notna().all(axis=None)
 
 
-def test_a_column_known_ahead_on_business_days_alone_is_learnt_from():
+def test_business_day_covariates_are_learnt_from():
     days = pd.bdate_range("2022-01-03", periods=400)
     level = np.random.default_rng(0).normal(size=400)
     table = pd.DataFrame({"ds": days, "y": 50 + 8 * level, "x": level})
@@ -192,7 +192,7 @@ def test_a_column_known_ahead_on_business_days_alone_is_learnt_from():
 
 
 @pytest.mark.parametrize("kind", ["short horizons far apart", "opening hours"])
-def test_times_of_the_day_without_a_target_end_no_choice(kind, monkeypatch):
+def test_times_without_target_end_no_choice(kind, monkeypatch):
     # An hour ahead every eight hours; shops that are closed at night.
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 200)
     table, horizon = TABLE, 1
@@ -206,7 +206,7 @@ def test_times_of_the_day_without_a_target_end_no_choice(kind, monkeypatch):
     assert set(forecast["ds"].dt.hour) <= set(table["ds"].dt.hour)
 
 
-def test_a_method_is_chosen_for_more_series_than_windows_are_of_use(monkeypatch):
+def test_methods_are_chosen_for_very_many_series(monkeypatch):
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 4)
     daily = TABLE.groupby("unique_id").head(300)
     daily = daily.assign(ds=pd.date_range("2024-01-01", periods=300).tolist() * 2)
@@ -224,7 +224,7 @@ def test_it_is_kept_by_folder_pickle_and_clone(fitted, tmp_path):
     assert repr(clone(fitted)) == "Forecaster(method='calendar-ridge', horizon=24, lookback=48)"
 
 
-def test_members_add_up_and_the_choice_is_said_in_words():
+def test_members_add_up_and_are_described():
     mixed = Forecaster("mixture", horizon=24, lookback=48).fit(ONE)
     parts, forecast = mixed.explain(), mixed.predict()
     total = (parts["weight"] * parts["forecast"]).groupby(parts["ds"]).sum()
@@ -234,7 +234,7 @@ def test_members_add_up_and_the_choice_is_said_in_words():
     assert mixed.plot().axes[0].get_title().startswith("a: mixture")
 
 
-def test_levels_between_those_that_are_kept_are_on_the_line_between_them(fitted):
+def test_levels_between_kept_ones_are_interpolated(fitted):
     kept, between = fitted.predict(level=[80, 90]), fitted.predict(level=85)
     for side in ("lo", "hi"):
         near, far, middle = (
@@ -244,7 +244,7 @@ def test_levels_between_those_that_are_kept_are_on_the_line_between_them(fitted)
         np.testing.assert_allclose(middle, (near + far) / 2)
 
 
-def test_a_backtest_compares_methods_on_the_same_windows_a_step_apart():
+def test_a_backtest_compares_methods_on_equal_windows():
     days = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=300), "y": np.arange(300.0) % 9})
     model = Forecaster("last-value", horizon=7, freq=pd.offsets.Day())
     both = model.backtest(days, windows=5, step=2, methods=["last-value", "persistence"])
@@ -258,7 +258,7 @@ def test_a_backtest_compares_methods_on_the_same_windows_a_step_apart():
     assert (both["last-value"] == both["cutoff"].map(before)).all()
 
 
-def test_rows_that_come_again_are_one_row_and_two_of_a_stamp_are_refused():
+def test_repeated_rows_are_one_and_conflicts_refused():
     again = pd.concat([TABLE, TABLE[5:6]])
     assert clone(RIDGE).fit(again).predict().equals(clone(RIDGE).fit(TABLE).predict())
 
@@ -267,7 +267,7 @@ def test_rows_that_come_again_are_one_row_and_two_of_a_stamp_are_refused():
         Forecaster(horizon=7).fit(pd.concat([days, days[5:6].assign(y=0)]))
 
 
-def test_older_rows_do_not_move_a_forecast_back_in_silence(fitted):
+def test_older_rows_do_not_move_forecasts_silently(fitted):
     with pytest.warns(UserWarning, match="before the fitted ones do: the forecast begins at"):
         fitted.predict(TABLE[TABLE["ds"] < TABLE["ds"].max() - pd.Timedelta("30D")])
 
@@ -314,7 +314,7 @@ def test_a_backtest_with_levels_is_what_utilsforecast_evaluates():
         (TABLE.head(0), "no rows"),
     ],
 )
-def test_a_table_that_cannot_be_read_is_refused_with_a_remedy(table, message):
+def test_an_unreadable_table_is_refused_with_remedies(table, message):
     with pytest.raises(DataError, match=message):
         clone(RIDGE).fit(table)
 
@@ -347,7 +347,7 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         fitted.predict(tail.assign(ds=tail["ds"] + pd.Timedelta(hours=5)))
 
 
-def test_wrong_calls_of_windows_and_runs_end_in_a_sentence(tmp_path):
+def test_wrong_windows_and_runs_are_refused(tmp_path):
     population = train_members(tmp_path / "run", members("persistence"))
     held = windows("val", 2, first_day=30)
     calls = {
@@ -398,7 +398,7 @@ def seasonal(stamps, season):
         ("D", 150, 7, "America/New_York"),
     ],
 )
-def test_steps_of_the_calendar_go_on_as_pandas_counts_them(freq, count, season, zone):
+def test_calendar_steps_follow_pandas(freq, count, season, zone):
     stamps = pd.date_range("2008-01-01", periods=count + 3, freq=freq, tz=zone)
     table = seasonal(stamps[:-3], season)
     fitted = Forecaster(METHOD, horizon=3, lookback=2 * season).fit(table)
@@ -416,7 +416,7 @@ def test_steps_of_the_calendar_go_on_as_pandas_counts_them(freq, count, season, 
     assert (back["mean"] - back["y"]).abs().mean() < 4
 
 
-def test_a_day_without_a_midnight_begins_an_hour_later():
+def test_a_day_without_midnight_begins_later():
     # Clocks went forward at midnight, on a day of the past and on one that is forecast.
     days = pd.date_range("2007-12-25", "2009-04-25", freq="D").tz_localize(
         "Africa/Cairo", nonexistent="shift_forward"
@@ -464,7 +464,7 @@ def test_four_weeks_with_a_gap_are_no_months():
     assert "2 steps of 4w after" in repr(fitted)
 
 
-def test_values_of_a_zone_are_not_known_before_its_own_midnight():
+def test_zoned_values_wait_for_their_midnight():
     """A plan that is known as the day begins in Auckland is too late for that day's forecast."""
     zone = "Pacific/Auckland"
     days = pd.date_range("2022-01-01", periods=200, freq="D", tz=zone)
@@ -484,7 +484,7 @@ def test_values_of_a_zone_are_not_known_before_its_own_midnight():
     assert early < 1 < 2 < late
 
 
-def test_the_season_of_the_values_and_last_years_value_are_used():
+def test_seasons_and_last_years_values_are_used():
     rng = np.random.default_rng(2)
     cycle = np.tile([5.0, 9, 2, 7, 1, 8, 3, 0, 4, 6], 100) + rng.normal(0, 0.3, 1000)
     hours = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=1000, freq="h"), "y": cycle})

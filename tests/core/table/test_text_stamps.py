@@ -59,7 +59,7 @@ def test_names_of_zones_are_offsets():
     assert read(texts) == [datetime(2024, 3, 31, hour, tzinfo=UTC) for hour in (0, 1)]
 
 
-def test_a_cell_that_only_the_last_row_has_is_read_too():
+def test_a_cell_only_in_the_last_row_counts():
     texts = [*HOURS.strftime("%Y-%m-%d %H:%M"), "2024-02-20 00:00:00+00"]
     with pytest.raises(Exception, match="has no offset, and 1 other rows have one"):
         read(texts)

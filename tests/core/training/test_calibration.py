@@ -110,7 +110,7 @@ def _calibrate(population, examples, **changes):
     return calibrate(population, examples)
 
 
-def test_the_blend_is_the_least_squares_share_of_the_correction_within_zero_and_one():
+def test_the_blend_is_a_bounded_least_squares_share():
     population = MadeUpPopulation([HALF_TOO_MUCH, TOO_LITTLE, AGAINST, NOTHING])
     # A target that is masked changes nothing.
     examples = [
@@ -124,7 +124,7 @@ def test_the_blend_is_the_least_squares_share_of_the_correction_within_zero_and_
     assert not blend_AH[2:].any()  # and -1 here
 
 
-def test_an_agent_that_has_learnt_nothing_returns_its_prior_exactly():
+def test_an_untaught_agent_returns_its_prior():
     examples = make_examples(30)
     # Noise fits some of the windows it is fitted on, in about half of all draws.
     draws = [lambda day, _, k=k: np.random.default_rng([day, k]).normal(size=48) for k in range(12)]
@@ -137,7 +137,7 @@ def test_an_agent_that_has_learnt_nothing_returns_its_prior_exactly():
     assert not sealed_ABH[np.array(report.blend) == 0].any()
 
 
-def test_a_correction_that_helps_at_some_hours_is_kept_at_those():
+def test_a_correction_is_kept_where_it_helps():
     def morning(day, residual_H):
         noise_H = np.random.default_rng(day).normal(size=48)
         return np.where(np.arange(48) < 24, residual_H, noise_H)
@@ -174,7 +174,7 @@ def test_no_sealed_population_is_worse_than_its_prior(corrections, fitness, guar
         assert not population.aggregate(examples).any()
 
 
-def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first():
+def test_the_best_prior_is_sealed_over_worse_agents():
     class Population(MadeUpPopulation):
         def base_forecasts(self, examples):
             return super().base_forecasts(examples) + np.array([3.0, 1.0])[:, None, None]
@@ -187,7 +187,7 @@ def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first():
     assert np.allclose(population.aggregate(examples), 1.0)
 
 
-def test_each_process_stores_its_own_agents_and_all_report_the_same():
+def test_each_process_stores_its_own_agents():
     corrections = [HALF_TOO_MUCH, TOO_LITTLE, NOTHING]
     whole = MadeUpPopulation(corrections)
     examples = make_examples(12, drift=0.5)
@@ -225,7 +225,7 @@ NOBODY = np.array([], dtype=np.intp)
 
 
 @pytest.mark.parametrize(("step", "windows"), [(12, 6), (35, 6), (0, 10), (47, 10)])
-def test_a_step_counts_as_much_as_all_steps_at_six_windows_and_at_ten_at_the_ends(step, windows):
+def test_a_step_is_weighed_by_window_count(step, windows):
     # All corrections are one. In the half of the horizon that has the step they are right, in the
     # other one nothing is to be corrected: slopes of 1 and 0, and of 0.5 over all steps.
     is_right_H = (np.arange(48) < 24) == (step < 24)
@@ -237,7 +237,7 @@ def test_a_step_counts_as_much_as_all_steps_at_six_windows_and_at_ten_at_the_end
     assert blend_1H[0, step] == pytest.approx((1.0 + 0.5) / 2)
 
 
-def test_unfitted_it_returns_every_forecast_and_weight_to_the_last_bit():
+def test_unfitted_calibration_changes_no_bit():
     calibration = ErrorCalibration(2, SERIES)
     values, base = np.random.default_rng(0).normal(size=(2, 2, 3, 48)).astype(np.float32)
     weights = np.random.default_rng(1).random((3, 2))
@@ -252,7 +252,7 @@ def test_a_forecast_is_base_plus_the_blended_correction():
     assert np.array_equal(found, np.full((1, 2, 48), 5.0))
 
 
-def test_the_state_is_split_into_what_agents_own_and_what_they_share():
+def test_the_state_splits_into_own_and_shared():
     calibration = ErrorCalibration(5, SERIES)
     own, shared = calibration.agent_state(), calibration.shared_state()
     assert {value.shape[0] for value in own.values()} == {5}

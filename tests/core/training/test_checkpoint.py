@@ -38,7 +38,7 @@ def save(root, round_number, start=0):
     return save_checkpoint(root, round_number, captured, ONE_PROCESS, start=start)
 
 
-def test_the_newest_two_are_kept_and_the_newest_is_taken(tmp_path):
+def test_the_newest_two_are_kept(tmp_path):
     for round_number in (2, 10, 9, 11):
         save(tmp_path, round_number)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["round_000010", "round_000011"]
@@ -71,7 +71,7 @@ def test_a_damaged_newest_checkpoint_leaves_the_one_before(name, content, tmp_pa
     assert "round_000002" in caplog.text
 
 
-def test_a_checkpoint_of_the_run_before_is_passed_over_however_many_rounds_it_has(tmp_path):
+def test_a_previous_runs_checkpoint_is_passed_over(tmp_path):
     save(tmp_path, 60)
     assert load_newest_checkpoint(tmp_path, ONE_PROCESS, start=1) is None
 
@@ -162,7 +162,7 @@ def test_a_shared_stage_changes_no_variant(variant, stages, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_best_round_of_a_shared_stage_is_sealed_and_its_end_is_gone_on_from(tmp_path):
+def test_a_shared_stage_seals_best_and_continues(tmp_path):
     # At this rate validation gets worse after the first round.
     config = full_method().with_overrides({"optim.forecast_lr": 1e-2})
     kept = SharedStages(tmp_path / "kept")
@@ -175,7 +175,7 @@ def test_the_best_round_of_a_shared_stage_is_sealed_and_its_end_is_gone_on_from(
 
 
 @pytest.mark.slow
-def test_a_run_that_went_on_from_a_shared_stage_resumes_from_its_own_folder(stages, tmp_path):
+def test_a_continued_run_resumes_from_its_folder(stages, tmp_path):
     config = find_variant("no-grpo").configure(full_method())
 
     def stop(_):
@@ -187,7 +187,7 @@ def test_a_run_that_went_on_from_a_shared_stage_resumes_from_its_own_folder(stag
     assert resumed["artifact_hash"] == run(config, tmp_path / "alone")["artifact_hash"]
 
 
-def test_what_acts_after_the_stage_alone_is_named_by_settings_that_exist():
+def test_later_settings_of_a_stage_exist():
     # A name that is none would leave its successor out, and equal stages would be trained apart.
     known = {name for name, _ in iterate_settings()}
     later = {f"{section}.{name}" for section, names in _LATER_ALONE.items() for name in names}
@@ -219,7 +219,7 @@ def test_what_acts_in_the_stage_makes_it_another(change):
 
 
 @pytest.mark.parametrize("key", ["round", "loss_pred", "rewards", "logics", "seconds"])
-def test_a_line_without_a_key_is_an_error_that_names_it(key):
+def test_a_line_without_a_key_is_an_error(key):
     values = round_record(0).to_dict()
     del values[key]
     with pytest.raises(ValueError, match=key):
@@ -244,7 +244,7 @@ def test_a_torn_line_is_named_by_its_number(tmp_path, torn):
         folder.read_rounds()
 
 
-def test_rounds_behind_the_checkpoint_are_dropped_and_the_others_stay_as_they_are(tmp_path):
+def test_only_rounds_behind_the_checkpoint_are_dropped(tmp_path):
     folder = RunFolder(tmp_path)
     for number in range(4):
         folder.append_round(round_record(number))
@@ -277,7 +277,7 @@ def sealed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["head.txt", "agent/adapter/weights.txt"])
-def test_an_altered_file_and_a_missing_one_are_refused_by_name(sealed, name):
+def test_altered_and_missing_files_are_refused(sealed, name):
     (sealed / name).write_text("3", encoding="utf-8")
     with pytest.raises(CheckpointMismatch, match=f"{name} is altered"):
         verify_manifest(sealed)
@@ -287,7 +287,7 @@ def test_an_altered_file_and_a_missing_one_are_refused_by_name(sealed, name):
         verify_manifest(sealed)
 
 
-def test_the_hash_is_that_of_all_files_and_not_of_the_facts(sealed):
+def test_the_hash_covers_files_and_no_facts(sealed):
     manifest = verify_manifest(sealed)
     assert sorted(manifest["files"]) == ["agent/adapter/weights.txt", "head.txt"]
     assert manifest["rounds"] == 3

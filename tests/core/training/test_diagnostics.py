@@ -30,12 +30,12 @@ from tests.support.tiny_run import read_records, train_days
 numbers = st.floats(-100, 100, allow_nan=False, width=32)
 
 
-def test_the_gap_is_the_best_own_sample_minus_what_was_played_and_never_below_zero():
+def test_the_gap_is_never_below_zero():
     gap = best_response_gap([[-3.0, -1.0, -2.0], [-5.0, -4.0, -6.0]], [-2.0, -3.0])
     assert gap.tolist() == [1.0, 0.0]
 
 
-def test_masked_targets_do_not_enter_and_weights_by_window_weigh_their_own_switch():
+def test_masked_targets_count_as_nothing():
     group = np.array([[[[2.0, 50.0]], [[1.0, -50.0]]]])
     gap = aggregate_best_response_gap(group, group[:, 0], [1.0], [[1.0, np.nan]])
     assert gap.tolist() == [1.0]
@@ -54,7 +54,7 @@ def test_masked_targets_do_not_enter_and_weights_by_window_weigh_their_own_switc
     arrays(float, (2, 5), elements=numbers),
     arrays(float, 3, elements=st.floats(0, 1)),
 )
-def test_the_aggregate_gap_equals_trying_every_switch_one_by_one(group, truth, raw):
+def test_the_aggregate_gap_equals_trying_every_switch(group, truth, raw):
     weights = (raw + 0.1) / (raw + 0.1).sum()
     played = group[:, 0]
     aggregate = np.tensordot(weights, played, 1)
@@ -123,13 +123,13 @@ def test_unusable_input_is_refused(call):
         call()
 
 
-def test_an_agent_is_compared_with_its_own_seed_logic_and_the_ones_after_it():
+def test_an_agents_comparators_begin_with_its_own():
     assert assign_fixed_logics(2, 3) == [list(SEED_LOGICS[:3]), list(SEED_LOGICS[1:4])]
     assert assign_fixed_logics(10, 2)[9] == [SEED_LOGICS[9], SEED_LOGICS[0]]
     assert assign_fixed_logics(2, 0) == [[], []]
 
 
-def test_two_rounds_by_hand_take_the_best_fixed_logic_in_hindsight():
+def test_two_rounds_take_the_best_fixed_logic():
     tracker = RegretTracker.start(1, 2)
 
     first = tracker.add_round(np.array([[-1.0, -0.5, -2.0]]), np.array([0.25]))
@@ -149,7 +149,7 @@ def test_two_rounds_by_hand_take_the_best_fixed_logic_in_hindsight():
         elements=st.floats(-9, 9),
     )
 )
-def test_sums_restored_before_every_round_give_the_regret_of_the_whole_history(scores_TAK):
+def test_restored_sums_give_the_whole_regret(scores_TAK):
     tracker = RegretTracker.start(2, scores_TAK.shape[2] - 1)
     measured = []
     for scores_AK in scores_TAK:
@@ -162,14 +162,14 @@ def test_sums_restored_before_every_round_give_the_regret_of_the_whole_history(s
     np.testing.assert_allclose(np.array(measured), expected_TA, atol=1e-9)
 
 
-def test_without_fixed_logics_regret_is_absent_and_the_groups_is_measured():
+def test_without_fixed_logics_group_regret_remains():
     measured = RegretTracker.start(2, 0).add_round(np.zeros((2, 0)), np.array([0.5, 0.0]))
     absent = {"regret": None, "fixed_rewards": None, "played_rewards": None}
     assert measured == absent | {"group_regret": [0.5, 0.0]}
 
 
 @pytest.mark.slow
-def test_fixed_logics_are_scored_on_the_rounds_windows_and_change_nothing_in_the_run(tmp_path):
+def test_scoring_fixed_logics_changes_no_run(tmp_path):
     train_days(tiny(run__fixed_logics=2), tmp_path / "with")
     summary = train_days(tiny(run__fixed_logics=0), tmp_path / "without")
     scored, unscored = read_records(tmp_path / "with"), read_records(tmp_path / "without")
@@ -196,7 +196,7 @@ def test_fixed_logics_are_scored_on_the_rounds_windows_and_change_nothing_in_the
 
 
 @pytest.mark.parametrize(("power", "expected"), [(0.5, 0.5), (1.0, 1.0), (0.25, 0.25)])
-def test_an_exact_power_law_gives_its_exponent_with_a_closed_interval(power, expected):
+def test_an_exact_power_law_gives_its_exponent(power, expected):
     fit = fit_growth_exponent(
         3.0 * np.arange(1, 201) ** power, generator=np.random.default_rng(0), samples=50
     )
@@ -206,7 +206,7 @@ def test_an_exact_power_law_gives_its_exponent_with_a_closed_interval(power, exp
     assert (fit.n_used, fit.n_left_out) == (180, 20)
 
 
-def test_the_interval_covers_the_true_exponent_of_noisy_square_root_regret_and_excludes_one():
+def test_the_interval_covers_the_true_exponent():
     covered, excluded = 0, 0
     rounds = np.arange(1, 301)
     for seed in range(20):
@@ -219,7 +219,7 @@ def test_the_interval_covers_the_true_exponent_of_noisy_square_root_regret_and_e
     assert excluded == 20
 
 
-def test_a_square_root_is_fitted_for_agents_and_mean():
+def test_agents_and_mean_grow_by_square_roots():
     root = np.sqrt(np.arange(1, 41))
     regrets = np.stack([root, 3 * root], axis=1).tolist()
     summary = summarize_regret_growth(regrets, seed=1)
@@ -230,7 +230,7 @@ def test_a_square_root_is_fitted_for_agents_and_mean():
     assert summarize_regret_growth(regrets, seed=1) == summary
 
 
-def test_without_enough_positive_regrets_there_is_no_exponent_and_a_reason():
+def test_few_positive_regrets_give_a_reason():
     negative = summarize_regret_growth((-np.arange(1.0, 50.0))[:, None].tolist(), seed=0)
     short = summarize_regret_growth([[1.0]] * (MIN_FIT_POINTS - 1), seed=1)
     assert negative["mean"]["n_left_out"] == 49
@@ -267,7 +267,7 @@ def test_health_is_that_of_errors_by_hand(errors, truth, correlation, agents, ga
     assert health["gain_over_best"] == pytest.approx(gain)
 
 
-def test_a_correlation_of_a_half_makes_three_agents_worth_one_and_a_half():
+def test_correlated_agents_count_as_fewer():
     # Every two rows share half of their variance.
     base = np.eye(4)[:3] - 0.25
     unit = base / np.linalg.norm(base, axis=1, keepdims=True)
@@ -280,7 +280,7 @@ def test_a_correlation_of_a_half_makes_three_agents_worth_one_and_a_half():
 
 @pytest.mark.parametrize("error", [[1.0, 2.0, 3.0, 5.0], [1.0, 1.0, 1.0, 1.0], [0.0] * 4])
 @pytest.mark.parametrize("agents", [1, 3])
-def test_identical_agents_and_a_lone_one_are_worth_one(agents, error):
+def test_identical_and_lone_agents_count_once(agents, error):
     health = measure_health(_forecasts(*[error] * agents), TRUTH)
     assert health["error_correlation"] == 1.0
     assert health["effective_agents"] == 1.0

@@ -53,7 +53,7 @@ def train_members(out, config, train_on=TRAIN, val=VAL):
 
 
 @pytest.mark.parametrize("name", ["calendar-ridge", "persistence", "seasonal-mean", "theta"])
-def test_one_member_is_its_prior_and_has_the_bands_of_its_own_errors(name, tmp_path):
+def test_one_member_is_its_prior_with_bands(name, tmp_path):
     population = train_members(tmp_path, members(name))
     alone = fit_baseline(name, TRAIN)
     prediction = population.predict_by_agent(TEST.views())
@@ -71,7 +71,7 @@ def test_one_member_is_its_prior_and_has_the_bands_of_its_own_errors(name, tmp_p
     assert population.trainable_parameters == 0 and population.knowledge_cutoff == ""
 
 
-def test_a_refit_learns_from_validation_and_keeps_the_errors_made_without_it(tmp_path):
+def test_a_refit_keeps_the_earlier_errors(tmp_path):
     once = train_members(tmp_path / "once", members("calendar-ridge"))
     again = train_members(tmp_path / "again", members("calendar-ridge", run__refit=True))
     alone = fit_baseline("calendar-ridge", join_for_refit(TRAIN, VAL))
@@ -86,7 +86,7 @@ def test_a_refit_learns_from_validation_and_keeps_the_errors_made_without_it(tmp
     np.testing.assert_allclose(errors[0], errors[1], rtol=1e-9, atol=1e-9)
 
 
-def test_weights_and_fits_move_with_what_became_known_and_with_nothing_later(tmp_path):
+def test_only_known_values_move_weights_and_fits(tmp_path):
     config = members(
         *MIXED,
         selection__online=True,
@@ -128,7 +128,7 @@ def test_weights_begin_with_those_of_the_members(tmp_path):
         weighed.with_overrides({"selection.online": False, "selection.rule": "paper"})
 
 
-def test_a_run_is_sealed_found_again_and_refused_for_other_settings_or_files(tmp_path):
+def test_a_sealed_run_refuses_other_settings(tmp_path):
     config = members(*MIXED)
     summary = train(config, TRAIN, VAL, None, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
@@ -159,7 +159,7 @@ def issue(population):
     )
 
 
-def test_it_is_issued_and_explained_by_the_names_of_its_members(tmp_path):
+def test_issues_are_explained_by_member_names(tmp_path):
     issued = issue(train_members(tmp_path, members(*MIXED)))
     explained = explain(issued, "NSW1")
     assert [part.name for part in explained.parts] == list(MIXED)
@@ -171,7 +171,7 @@ def test_it_is_issued_and_explained_by_the_names_of_its_members(tmp_path):
     assert columns[3:] == ["unit", "mixture", "mixture-equal", *MIXED, "compevo"]
 
 
-def test_one_method_is_issued_as_itself_without_any_part(tmp_path):
+def test_one_method_is_issued_as_itself(tmp_path):
     config = members("calendar-ridge")
     issued = issue(train_members(tmp_path, config))
     bands = [f"calendar-ridge-q{level:g}" for level in LEVELS]
@@ -184,14 +184,14 @@ def test_one_method_is_issued_as_itself_without_any_part(tmp_path):
     assert not [path for path in tmp_path.rglob("*") if path.name == "logics.json"]
 
 
-def test_members_of_one_method_are_told_apart_by_their_days():
+def test_equal_methods_are_separated_by_days():
     days = [{"prior": "gbm", "calibration_days": 90}, {"prior": "gbm"}, {"prior": "persistence"}]
     config = members("gbm", "gbm", "persistence", population__members=days)
     assert name_members(config) == ["gbm-90d", "gbm", "persistence"]
     assert (name_method(config), name_method(members("gbm"))) == ("mixture", "gbm")
 
 
-def test_neither_torch_nor_a_module_of_a_language_model_is_imported(tmp_path):
+def test_no_language_model_module_is_imported(tmp_path):
     TRAIN.write(tmp_path / "train")
     VAL.write(tmp_path / "val")
     (tmp_path / "config.json").write_text(members(*MIXED).to_json())
@@ -214,7 +214,7 @@ print(json.dumps(sorted(sys.modules)))
     assert not heavy & set(json.loads(done.stdout))
 
 
-def test_soft_prompts_start_near_the_embedding_of_the_end_of_text_and_not_of_padding():
+def test_soft_prompts_start_near_the_end_embedding():
     config = tiny()
     backbone = load_backbone(config.backbone, device="cpu")
     tokenizer = backbone.tokenizer
@@ -242,7 +242,7 @@ def adapters(model, kind):
     return model.population.adapter_parameters(kind)
 
 
-def test_an_agent_of_the_ensemble_learns_exactly_as_it_would_alone():
+def test_an_ensembles_agent_learns_as_if_single():
     # A low limit, so that the gradients are clipped: one norm over all agents would couple them.
     overrides = {"optim__max_grad_norm": 1e-3}
     together, state, batch = build_round_trainer(system="mael", **overrides)
@@ -265,7 +265,7 @@ def test_an_agent_of_the_ensemble_learns_exactly_as_it_would_alone():
         assert not torch.equal(own["answers.readout.bias_AH"], ended["answers.readout.bias_AH"])
 
 
-def test_the_ensemble_forecasts_the_plain_mean_of_its_agents(tmp_path):
+def test_the_ensemble_forecasts_its_agents_mean(tmp_path):
     config = settings("mael", run__validation_windows=2, run__rounds=ROUNDS)
     train_days(config, tmp_path, days=6, val_days=2)
     forecaster = CompEvoForecaster.load(tmp_path, news_pool())
@@ -278,7 +278,7 @@ def test_the_ensemble_forecasts_the_plain_mean_of_its_agents(tmp_path):
 
 
 @pytest.mark.parametrize(("system", "agents"), [("sa", 1), ("mael", 3)])
-def test_agents_that_do_not_compete_train_forecast_adapters_alone(system, agents):
+def test_agents_without_competition_train_only_adapters(system, agents):
     full, model = build_model(tiny()), build_model(settings(system))
     assert model.population.kinds == ("forecast",)
     assert count_adapters(model) == count_adapters(full) * agents // 6
@@ -288,6 +288,6 @@ def test_agents_that_do_not_compete_train_forecast_adapters_alone(system, agents
         assert all(torch.equal(ours, theirs) for ours, theirs in starts)
 
 
-def test_the_settings_of_a_system_come_back_from_their_tables():
+def test_a_systems_settings_survive_their_tables():
     assert settings("mael").to_dict()["population"]["system"] == "mael"
     assert RunConfig.from_mapping(settings("mael").to_dict()) == settings("mael")

@@ -64,7 +64,7 @@ def assert_close(ours, theirs, tolerance):
         assert float((gradient - theirs[name]).abs().max()) <= limit, name
 
 
-def test_the_loss_reaches_gates_heads_and_adapters_as_the_aggregates_error():
+def test_the_loss_reaches_gates_heads_and_adapters():
     trainer, logics, examples = build()
     played, found = run_forecasts(trainer, logics, examples)
 
@@ -94,7 +94,7 @@ DECODERS = ["head", pytest.param("text", marks=pytest.mark.slow)]
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
-def test_the_size_of_a_micro_batch_changes_no_gradient(decoder, gradient):
+def test_micro_batches_change_no_gradient(decoder, gradient):
     settings = {"forecast__decoder": decoder, "run__gradient": gradient}
     whole, in_parts = run_both("run__micro_batch_size", (3, 2), **settings)
     assert_close(in_parts[1], whole[1], 1e-4)
@@ -105,7 +105,7 @@ def test_the_size_of_a_micro_batch_changes_no_gradient(decoder, gradient):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
-def test_answers_that_cannot_be_taught_move_no_weight_between_micro_batches(gradient):
+def test_unteachable_answers_move_no_weight(gradient):
     def run(size):
         trainer, logics, examples = build(
             forecast__decoder="text", run__gradient=gradient, run__micro_batch_size=size
@@ -124,7 +124,7 @@ def test_answers_that_cannot_be_taught_move_no_weight_between_micro_batches(grad
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("scope", ["all", "series"])
-def test_agent_by_agent_the_gradient_is_that_of_all_agents_at_once(decoder, scope):
+def test_agentwise_gradients_equal_joint_ones(decoder, scope):
     settings = {"forecast__decoder": decoder, "selection__scope": scope}
     joint, by_agent = run_both("run__gradient", ("joint", "by-agent"), **settings)
     assert_close(by_agent[1], joint[1], 1e-6 if decoder == "head" else 1e-5)
@@ -135,7 +135,7 @@ def test_agent_by_agent_the_gradient_is_that_of_all_agents_at_once(decoder, scop
 
 @pytest.mark.parametrize("decoder", ["head", pytest.param("text", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("chosen", ["joint", "by-agent"])
-def test_auto_goes_backward_at_once_where_that_fits_in_half_of_memory(decoder, chosen, monkeypatch):
+def test_auto_goes_backward_at_once_within_memory(decoder, chosen, monkeypatch):
     settings = {"forecast__decoder": decoder, "population__dropout": 0.5}
     counted = []
     count = forecast_step.count_saved_bytes
@@ -160,12 +160,12 @@ def test_auto_goes_backward_at_once_where_that_fits_in_half_of_memory(decoder, c
     assert len(counted) == 1
 
 
-def test_auto_is_told_in_the_record_of_the_round_and_other_runs_say_nothing():
+def test_only_auto_is_recorded_in_rounds():
     records = [run_step(*build_round_trainer(run__gradient=kind)) for kind in ("auto", "joint")]
     assert [record.gradient for record in records] == ["joint", ""]
 
 
-def test_what_a_reading_keeps_is_counted_once_and_without_weights():
+def test_readings_are_counted_once_without_weights():
     x, weight = torch.ones(4, 8, requires_grad=True), torch.ones(8, 8)
 
     def read():
@@ -176,7 +176,7 @@ def test_what_a_reading_keeps_is_counted_once_and_without_weights():
     assert count_saved_bytes(read, []) == exp_and_product + weight.nbytes
 
 
-def test_agent_by_agent_both_readings_drop_the_same_units():
+def test_agentwise_readings_drop_the_same_units():
     trainer, logics, examples = build(
         population__dropout=0.5, run__gradient="by-agent", run__micro_batch_size=3
     )
@@ -203,7 +203,7 @@ def test_agent_by_agent_both_readings_drop_the_same_units():
     assert torch.equal(state.cpu, torch.get_rng_state())
 
 
-def test_agent_by_agent_one_agents_graph_is_alive_at_a_time(monkeypatch):
+def test_agentwise_one_graph_is_alive(monkeypatch):
     trainer, logics, examples = build(run__gradient="by-agent")
     earlier = []
     forecast = StrategyExecutor.forecast
@@ -225,7 +225,7 @@ def _list_news(calls):
     return [(bool(options.get("train")), options["news"]) for _, options in calls]
 
 
-def test_dropped_news_are_missing_in_the_training_pass_alone(spy):
+def test_news_is_dropped_only_in_training(spy):
     trainer, logics, examples = build(news__dropout=1.0, run__micro_batch_size=3)
     calls = spy(StrategyExecutor, "forecast")
     played, _ = run_forecasts(trainer, logics, examples)
@@ -242,7 +242,7 @@ def test_dropped_news_are_missing_in_the_training_pass_alone(spy):
     assert torch.allclose(played.values_ABH, values_ABH, rtol=1e-6)
 
 
-def test_other_logics_are_seed_logics_of_even_chance_and_bring_their_own_news(spy):
+def test_other_logics_bring_their_own_news(spy):
     trainer, logics, examples = build(news__other_logics=1.0, run__micro_batch_size=3)
     calls = spy(StrategyExecutor, "forecast")
     run_forecasts(trainer, logics, examples)
@@ -258,7 +258,7 @@ def test_other_logics_are_seed_logics_of_even_chance_and_bring_their_own_news(sp
 
 
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
-def test_what_had_its_news_is_scored_as_it_was_trained_on(gradient, spy):
+def test_what_had_news_is_scored_so(gradient, spy):
     # A context in which some of the evidence is cut.
     settings = {"news__dropout": 0.5, "run__gradient": gradient, "run__micro_batch_size": 2}
     trainer, logics, examples = build(**settings, backbone__context_length=254)
@@ -279,7 +279,7 @@ def test_what_had_its_news_is_scored_as_it_was_trained_on(gradient, spy):
 
 
 @pytest.mark.slow
-def test_text_is_generated_once_a_round_and_without_the_adapters_dropout(monkeypatch, spy):
+def test_text_is_generated_once_without_dropout(monkeypatch, spy):
     monkeypatch.setattr(text_decoder, "_TOKENS_PER_NUMBER", 12)
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     trainer, logics, examples = build(
@@ -313,7 +313,7 @@ def test_an_agents_own_error_pulls_it_alone():
     assert played.loss_own == pytest.approx(-float(played.reward_A[0]), rel=1e-5)
 
 
-def test_groups_and_fixed_logics_are_read_in_micro_batches(spy):
+def test_groups_and_fixed_logics_use_micro_batches(spy):
     trainer, state, _ = build_round_trainer(
         run__micro_batch_size=1, grpo__reward_windows=0, run__fixed_logics=2
     )

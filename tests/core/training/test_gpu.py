@@ -45,7 +45,7 @@ def test_supervised_rounds_have_the_losses_of_the_processor(settings, tolerance,
     assert losses["cuda"] == pytest.approx(losses["cpu"], rel=tolerance)
 
 
-def test_a_stopped_run_ends_as_the_run_that_was_left_alone(tmp_path):
+def test_a_stopped_run_ends_like_an_undisturbed_one(tmp_path):
     train_tiny(tmp_path / "whole")
     with pytest.raises(Killed):
         train_tiny(tmp_path / "stopped", on_round=kill_after(3))
@@ -60,7 +60,7 @@ def test_a_stopped_run_ends_as_the_run_that_was_left_alone(tmp_path):
             assert one[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6)
 
 
-def test_a_model_trained_on_a_gpu_forecasts_the_same_on_the_processor(tmp_path):
+def test_a_gpu_model_forecasts_alike_on_processors(tmp_path):
     train_tiny(tmp_path)
     views = windows("test", 2, first_day=30).views()
     values = {}
@@ -91,7 +91,7 @@ def test_what_processes_tell_each_other_passes_through_nccl(nccl):
     ]
 
 
-def test_a_split_backbone_multiplies_on_a_gpu_as_a_whole_one(nccl):
+def test_a_split_backbone_multiplies_as_a_whole(nccl):
     model = load_backbone(BackboneConfig(name_or_path=TINY), device="cuda").model
     whole = copy.deepcopy(model)
     split_loaded_layers(model, 1, "cuda")

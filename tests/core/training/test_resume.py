@@ -77,7 +77,7 @@ def _stop_after(out, number):
 @pytest.mark.parametrize(
     "number", [2, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 1, 4))]
 )
-def test_k_rounds_and_the_rest_equal_all_rounds_in_both_stages(number, tiny_run, tmp_path):
+def test_k_rounds_and_the_rest_equal_all(number, tiny_run, tmp_path):
     _stop_after(tmp_path, number)
     torch.manual_seed(999)  # another process would start elsewhere
     train_tiny(tmp_path)
@@ -85,7 +85,7 @@ def test_k_rounds_and_the_rest_equal_all_rounds_in_both_stages(number, tiny_run,
 
 
 @pytest.mark.slow
-def test_an_article_that_no_window_names_stops_no_training_and_changes_none(tiny_run, tmp_path):
+def test_an_unnamed_article_changes_no_training(tiny_run, tmp_path):
     _stop_after(tmp_path, 2)
     torch.manual_seed(999)
     # One more article, the first of the pool's rows.
@@ -102,7 +102,7 @@ def test_an_article_that_no_window_names_stops_no_training_and_changes_none(tiny
     assert (tmp_path / "model" / "manifest.json").stat().st_mtime_ns == sealed
 
 
-def test_a_named_article_with_another_title_makes_another_run(tiny_run):
+def test_another_title_makes_another_run(tiny_run):
     pool = news_pool()
     titles = pl.Series(["Another title", *pool.articles["title"][1:]])
     pool.articles = pool.articles.with_columns(title=titles)
@@ -111,7 +111,7 @@ def test_a_named_article_with_another_title_makes_another_run(tiny_run):
 
 
 @pytest.mark.slow
-def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(tiny_run, tmp_path):
+def test_a_killed_run_ends_as_if_undisturbed(tiny_run, tmp_path):
     script = (
         f"import sys; sys.path[:0] = [{str(REPO)!r}]\n"
         "from pathlib import Path\n"
@@ -227,7 +227,7 @@ def out(old_run, tmp_path):
     return tmp_path / "run"
 
 
-def test_a_run_that_starts_over_seals_its_own_weights(out, clean):
+def test_a_restarted_run_seals_its_own_weights(out, clean):
     assert read_hash(out) != read_hash(clean)
     summary = run_here(out, resume=False)
     assert read_hash(out) == read_hash(clean)
@@ -262,7 +262,7 @@ def _kill_points(monkeypatch, at):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", range(6))
-def test_a_kill_while_old_files_are_removed_leaves_nothing_that_passes_for_new(at, out, clean):
+def test_killed_removals_leave_nothing_that_seems_new(at, out, clean):
     with pytest.MonkeyPatch.context() as patch:
         _kill_points(patch, at)
         with pytest.raises(Killed):
@@ -300,7 +300,7 @@ def test_a_kill_between_model_and_summary_loses_neither(resume, tmp_path, clean,
 
 
 @pytest.mark.slow
-def test_a_summary_of_an_earlier_start_does_not_pass_for_that_of_a_new_model(out, clean):
+def test_an_old_summary_fits_no_new_model(out, clean):
     old = RunFolder(out).read_metrics()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunFolder, "write_metrics", raise_killed)

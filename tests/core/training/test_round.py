@@ -47,7 +47,7 @@ def _collect_gradients(pg, div, prune):
     return gradients
 
 
-def test_the_gradient_of_a_round_is_the_sum_of_four_terms_with_their_weights():
+def test_the_rounds_gradient_sums_four_weighted_terms():
     pred = _collect_gradients(0.0, 0.0, 0.0)
     with_pg = _collect_gradients(1.0, 0.0, 0.0)
     with_div = _collect_gradients(0.0, 1.0, 0.0)
@@ -101,7 +101,7 @@ def _are_equal(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_the_ratio_moves_and_the_clip_binds_from_the_second_update_of_a_group_on():
+def test_the_clip_binds_from_the_second_update():
     once, record, widest = _run_policy_updates(0.2, 1)
     assert widest == [0.0] * 2
     assert (record.clip_fraction, record.equal_groups) == (0.0, 0)
@@ -113,7 +113,7 @@ def test_the_ratio_moves_and_the_clip_binds_from_the_second_update_of_a_group_on
     assert not _are_equal(narrow, wide) and not _are_equal(narrow, once)
 
 
-def test_both_rates_rise_over_three_percent_of_the_rounds_and_fall_along_a_cosine():
+def test_both_rates_warm_up_and_follow_cosines():
     trainer, state, examples = build_round_trainer(
         rounds=100, evolution__every=0, optim__forecast_lr=1e-4, optim__policy_lr=1e-6
     )
@@ -203,7 +203,7 @@ def test_a_round_hands_its_state_on(monkeypatch):
     assert 1.0 <= record.effective_agents <= 3.0
 
 
-def test_each_agent_is_told_what_it_did_not_read_by_its_own_news_and_forecasts(monkeypatch):
+def test_each_agent_hears_what_it_missed(monkeypatch):
     trainer, state, examples = build_round_trainer(news__top_k=1)
     news = trainer.executor.retrieve_news(state.logics, [example.view for example in examples])
     values_ABH = trainer.executor.forecast(state.logics, examples).values_ABH
@@ -231,7 +231,7 @@ def test_an_agent_sees_the_stated_number_of_others():
     assert len({str(drawn) for drawn in sampled}) > 1
 
 
-def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_through_all(monkeypatch):
+def test_the_policy_term_reaches_adapters_and_fusion(monkeypatch):
     trainer, state, examples = build_round_trainer(
         objective__lambda_pg=1.0,
         objective__lambda_div=0.0,
@@ -289,7 +289,7 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
     assert min(reached) > 0
 
 
-def test_the_margin_counts_forecast_adapters_heads_gates_and_policy(monkeypatch):
+def test_the_margin_counts_everything_trained(monkeypatch):
     trainer, state, examples = build_round_trainer(objective__lambda_div=0.0)
     monkeypatch.setattr(trainer.update, "_take_step", lambda *_: 0.0)
     record = run_step(trainer, state, examples)
@@ -305,7 +305,7 @@ def test_the_margin_counts_forecast_adapters_heads_gates_and_policy(monkeypatch)
 
 
 @pytest.mark.parametrize("windows_scored", [0, 2])
-def test_rewards_of_a_round_are_means_of_forecasts_without_dropout(windows_scored):
+def test_round_rewards_are_free_of_dropout(windows_scored):
     trainer, state, _ = build_round_trainer(
         population__dropout=0.5,
         grpo__reward_windows=windows_scored,
@@ -335,7 +335,7 @@ def test_rewards_of_a_round_are_means_of_forecasts_without_dropout(windows_score
         assert any(torch.allclose(found, mean_AG, rtol=1e-5) for mean_AG in means)
 
 
-def test_a_better_sample_replaces_the_played_logic_and_a_worse_one_does_not():
+def test_only_a_better_sample_replaces_the_logic():
     trainer, _, _ = build_round_trainer()
     # The played logic comes first.
     reward_AC = torch.tensor([[-2.0, -3.0, -1.0], [-2.0, -3.0, -2.0], [-1.0, -2.0, -4.0]])
@@ -343,7 +343,7 @@ def test_a_better_sample_replaces_the_played_logic_and_a_worse_one_does_not():
     assert trainer.choose_logics(candidates, reward_AC) == ["b", "y", "z"]
 
 
-def test_a_supervised_round_trains_forecasts_alone_and_draws_nothing():
+def test_a_supervised_round_trains_forecasts_only():
     trainer, state, examples = build_round_trainer(supervised=1)
     before = {name: value.clone() for name, value in trainer.model.tensors().items()}
     logics, previous_AD = list(state.logics), state.previous_AD
@@ -373,7 +373,7 @@ def test_a_supervised_round_trains_forecasts_alone_and_draws_nothing():
     assert state.rewards == record.rewards
 
 
-def test_diversity_pulls_the_candidates_apart_and_leaves_the_fusion_alone(monkeypatch):
+def test_diversity_separates_candidates_and_spares_fusion(monkeypatch):
     trainer, state, examples = build_round_trainer(
         objective__lambda_pg=0.0, objective__lambda_div=1.0, objective__lambda_prune=0.0
     )
@@ -415,7 +415,7 @@ def test_clipping_is_torchs(model):
             assert torch.allclose(parameter.grad, wanted, rtol=1e-5, atol=1e-8)
 
 
-def test_a_gradient_that_is_not_finite_is_traced_to_its_agent(model):
+def test_a_non_finite_gradient_is_traced(model):
     group = model.forecast_parameters()
     fill(group)
     group[0].grad[1, 0, 0] = float("inf")
@@ -427,7 +427,7 @@ def test_a_gradient_that_is_not_finite_is_traced_to_its_agent(model):
         Gradients(model).clip([group], 1.0, 7)
 
 
-def test_the_conflict_counts_every_agent_and_what_they_share_once(model):
+def test_the_conflict_counts_shared_parts_once(model):
     policy = model.policy_parameters()
     fill(policy)
     strategy = [None if n % 3 == 0 else 0.5 * p.grad.roll(1, 0) for n, p in enumerate(policy)]
@@ -444,7 +444,7 @@ def test_the_conflict_counts_every_agent_and_what_they_share_once(model):
     assert found.margin == pytest.approx(expected.margin, rel=1e-4)
 
 
-def test_pruning_reaches_no_logic_that_policies_write_and_diversity_does():
+def test_diversity_reaches_logics_and_pruning_does_not():
     def write(**changes):
         settings = {"evolution__update": "simplified", "optim__policy_lr": 0.1}
         # Forecasts that are trained with the gates' aggregate would carry them to the rewards.

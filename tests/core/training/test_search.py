@@ -58,7 +58,7 @@ def _slope(out):
     return np.polyfit(world.effects_of(test), added_N, 1)[0], prediction
 
 
-def test_a_search_finds_what_acts_and_its_parts_add_up(searched):
+def test_a_search_finds_what_acts(searched):
     slope, prediction = _slope(searched)
     assert slope > 0.5
     parts_NAH = prediction.step_weights * prediction.agents.swapaxes(0, 1)
@@ -74,7 +74,7 @@ def test_a_search_finds_what_acts_and_its_parts_add_up(searched):
     assert sum(last.weights) == pytest.approx(1)
 
 
-def test_a_search_that_is_killed_goes_on_to_the_same_model(searched, tmp_path):
+def test_a_killed_search_reaches_the_same_model(searched, tmp_path):
     seen = []
 
     def stop(record):
@@ -107,7 +107,7 @@ def test_several_processes_are_refused(searched):
         ReadingModel(configure(), read_inputs(searched), shards)
 
 
-def test_ten_agents_that_choose_leave_room_for_a_generalist():
+def test_ten_choosing_agents_leave_generalists_room():
     members = [{}] * 4 + [{"reads": "everything"}] + [{}] * 6
     config = configure(**{"population.agents": 11, "population.members": members})
     logics = list_first_logics(config)
@@ -128,7 +128,7 @@ def test_online_weights_begin_with_those_of_training(tmp_path):
     np.testing.assert_allclose(parts_NAH.sum(1), followed.aggregate, rtol=1e-6)
 
 
-def test_adapters_on_top_learn_from_the_aggregate_and_logics_are_paid_by_contribution(tmp_path):
+def test_adapters_learn_from_the_aggregate_on_top(tmp_path):
     run(search(**JOINT, population__agents=2), tmp_path)
     slope, prediction = _slope(tmp_path)
     assert slope > 0.3

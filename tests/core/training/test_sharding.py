@@ -95,7 +95,7 @@ def test_two_processes_train_the_weights_of_one(decoder, out):
 
 
 @pytest.mark.parametrize("decoder", ["head", "text", "joint"])
-def test_the_record_of_two_processes_is_that_of_one_and_complete(decoder, out):
+def test_two_processes_keep_one_complete_record(decoder, out):
     for one, two in zip(
         read_rounds(out / f"{decoder}-1"), read_rounds(out / f"{decoder}-2"), strict=True
     ):
@@ -132,7 +132,7 @@ def expected_bytes(config, width, count):
     return (count - 1) * (own + 8 * (5 if more else 4))
 
 
-def test_the_bytes_of_a_round_do_not_grow_with_the_layers_of_the_backbone(out):
+def test_exchanged_bytes_do_not_grow_with_layers(out):
     small, large = (read_rounds(out / f"layers-{n}")[1]["exchanged_bytes"] for n in (2, 4))
     for received in (small, large):
         config = tiny(**SHORT)
@@ -144,7 +144,7 @@ def test_the_bytes_of_a_round_do_not_grow_with_the_layers_of_the_backbone(out):
     assert small == large
 
 
-def test_the_documentation_has_the_bytes_of_ten_agents_on_the_packaged_backbone():
+def test_the_documentation_has_the_exchanged_bytes():
     config = RunConfig.preset("full").with_overrides({"population.agents": 10})
     page = REPO / "docs" / "how-to" / "cluster.md"
     text = " ".join(page.read_text(encoding="utf-8").split())
@@ -157,14 +157,14 @@ def test_two_processes_go_on_from_what_one_wrote(out):
     assert_same_model(out / "one-two", out / "head-1")
 
 
-def test_one_process_goes_on_from_the_agents_that_two_wrote(out, tmp_path):
+def test_one_process_continues_from_two(out, tmp_path):
     shutil.copytree(out / "interrupted", tmp_path / "run")
     assert len(read_rounds(tmp_path / "run")) == 2
     assert run({"out": str(tmp_path / "run"), "set": HEAD}) == ""
     assert_same_model(tmp_path / "run", out / "head-1")
 
 
-def test_a_spoiled_agent_stops_every_process_with_its_number_and_before_any_record(out):
+def test_a_spoiled_agent_stops_every_process(out):
     errors = [(out / f"poisoned.rank{rank}").read_text() for rank in (0, 1)]
     assert errors[0] == errors[1]
     assert errors[0].startswith("NonFiniteLoss") and "round 0 for agent(s) [2]" in errors[0]
@@ -198,7 +198,7 @@ def split(tmp_path_factory):
     return root
 
 
-def test_two_processes_that_split_the_backbone_train_the_weights_of_one(split):
+def test_split_processes_train_the_weights_of_one(split):
     # With dropout too: processes with the same agents must draw the same masks.
     assert_same_model(split / "one", split / "two")
     losses = [[record["loss"] for record in read_rounds(split / run)] for run in ("one", "two")]

@@ -33,7 +33,7 @@ def test_a_round_records_every_term_and_agent(tiny_run):
 
 
 @pytest.mark.slow
-def test_the_prediction_error_goes_down_on_the_training_windows(tmp_path):
+def test_the_prediction_error_falls_on_train(tmp_path):
     changes = {"optim__forecast_lr": 3e-3, "evolution__every": 24}  # only forecasts learn here
     config = tiny(run__rounds=24, run__epochs=6, run__validate_every=0, **changes)
     train_days(config, tmp_path)
@@ -41,7 +41,7 @@ def test_the_prediction_error_goes_down_on_the_training_windows(tmp_path):
     assert np.mean(loss[-8:]) < 0.9 * np.mean(loss[:8])
 
 
-def test_a_finished_run_is_returned_as_it_is_and_another_configuration_is_an_error(tiny_run):
+def test_only_a_finished_runs_configuration_fits(tiny_run):
     before = (tiny_run / "rounds.jsonl").stat().st_mtime_ns
     assert train_tiny(tiny_run)["rounds"] == ROUNDS
     assert (tiny_run / "rounds.jsonl").stat().st_mtime_ns == before
@@ -67,7 +67,7 @@ def test_the_trainer_refuses_windows_of_any_other_split(split, tmp_path):
         ),
     ],
 )
-def test_settings_that_do_not_fit_the_data_are_refused(changes, message, tmp_path):
+def test_settings_unfit_for_the_data_are_refused(changes, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         train_days(tiny(**changes), tmp_path)
 
@@ -86,7 +86,7 @@ def test_a_variant_trains_without_what_it_leaves_out(name, recorded, tmp_path):
     assert {key: last[key] for key in recorded} == recorded
 
 
-def test_a_non_finite_loss_stops_before_the_update_and_names_the_agent(tmp_path):
+def test_a_non_finite_loss_names_the_agent(tmp_path):
     original = PopulationModel.head_parameters
 
     def poisoned(self):
@@ -157,7 +157,7 @@ def test_no_sealed_model_is_worse_than_its_prior(tmp_path, monkeypatch):
     assert summary["val_sealed_mae_scaled"] <= summary["val_prior_mae_scaled"]
 
 
-def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path):
+def test_a_refit_trains_on_train_and_validation(tmp_path):
     reported = []
     summary = run_here(
         tmp_path,
