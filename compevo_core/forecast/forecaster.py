@@ -80,7 +80,11 @@ class CompEvoForecaster:
         knowledge_cutoff: stated end of the backbone's training data; scores before it may be
             memorised.
         trainable_parameters: how many numbers rounds of training changed.
+        takes_new: whether it forecasts series that were not in train: as the mean of what fitted
+            ones would be if their inputs were its own, in their scale. Off unless set.
     """
+
+    takes_new = False
 
     def __init__(
         self, run: Path, news: NewsPool | None, backbone: "Backbone | None", fit: FitBaseline
@@ -181,14 +185,11 @@ class CompEvoForecaster:
         """Whether its forecasts move on with every truth that becomes known."""
         return self.config.selection.online or self.config.forecast.refit_days > 0
 
-    def predict(self, views: Sequence[WindowView], *, new_series: bool = False) -> FloatArray:
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Forecast windows.
 
         Args:
             views: N windows of the data set that the run was trained on, as ``windows.views()``.
-            new_series: whether series may be among them that were not in train. Each is forecast
-                as the mean of what fitted ones would be if their inputs were its own, in their
-                scale.
 
         Returns:
             the population's forecast (N, H) in the views' unit; column h is the mean over the
@@ -198,23 +199,20 @@ class CompEvoForecaster:
             DataError: a view's entity was not in the train split, or an article is missing.
             LeakageError: a window begins before the end of one that was observed.
         """
-        return self._predict(views, new_series=new_series).aggregate
+        return self._predict(views).aggregate
 
-    def predict_by_agent(
-        self, views: Sequence[WindowView], *, new_series: bool = False
-    ) -> Prediction:
+    def predict_by_agent(self, views: Sequence[WindowView]) -> Prediction:
         """Forecast windows with parts: each agent's forecast, weights, and chosen news.
 
-        The forecast of a window does not depend on the other windows of a call. A new series, see
-        :meth:`predict`, gets its quantiles from the errors of all others.
+        The forecast of a window does not depend on the other windows of a call.
         """
-        return self._add_quantiles(views, self._predict(views, new_series=new_series))
+        return self._add_quantiles(views, self._predict(views))
 
-    def _predict(self, views: Sequence[WindowView], *, new_series: bool) -> Prediction:
+    def _predict(self, views: Sequence[WindowView]) -> Prediction:
         require_views(views)
         self._raise_if_observed(views)
         scaler = self._model.scaler
-        is_new = [new_series and view.entity not in scaler.mean for view in views]
+        is_new = [self.takes_new and view.entity not in scaler.mean for view in views]
         if not any(is_new):
             return self._describe(views, self._forecast(views), scaler)
 

@@ -187,7 +187,7 @@ def issue_forecast(
             f"{len(views)} views of several origins, or none: issue forecasts day by day"
         )
 
-    prediction, past = forecaster.predict_by_agent(views, new_series=True), None
+    prediction, past = forecaster.predict_by_agent(views), None
     news_change_N = measure_news_change(forecaster, views, prediction.aggregate)
     if totals:
         prediction, past = reconcile(prediction, views, totals, forecaster.past_errors)
@@ -252,8 +252,7 @@ def measure_news_change(
     """
     if not forecaster.config.encoder:
         return None
-    blind = [replace(view, candidate_ids=()) for view in views]
-    blind_NH = forecaster.predict(blind, new_series=True)
+    blind_NH = forecaster.predict([replace(view, candidate_ids=()) for view in views])
     level_N = np.abs(blind_NH).mean(axis=1)
     change_N: FloatArray = (forecast_NH - blind_NH).mean(axis=1) / np.where(
         level_N, level_N, np.inf

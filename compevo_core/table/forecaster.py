@@ -639,7 +639,8 @@ class Forecaster:
         population = fit.load_population([*(later.views() if later else ()), *views])
         if later is not None:
             population.observe(population.select_unobserved(later, fit.end))
-        return population, tuple(views), population.predict_by_agent(views, new_series=True)
+        population.takes_new = True
+        return population, tuple(views), population.predict_by_agent(views)
 
     # ---- keeping ----
 

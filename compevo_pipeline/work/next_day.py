@@ -563,6 +563,7 @@ def _issue(
         built = replace(stored, series=rows).build_views(origin)
         learnt, unknown = stored.series, dict(built.left_out)
         day_views = (*day_views, *built.views)
+        forecaster.takes_new = True
     series = grid_chosen(spec, learnt)
     data = None
     if spec.name not in DATASETS:
