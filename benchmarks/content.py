@@ -6,7 +6,7 @@ What belongs here: faults put into real series and files, and the shares found, 
 not: the rules (``compevo_core.data.content``, ``storage.series_store``). ``ARCHIVE`` is a folder of
 stored series, searched for ``*__*.parquet``; none of them has a known fault or is a price, whose
 spikes are true. The series of ``benchmarks.tables`` but three are taken for sound, too; the rules
-were chosen on those of the role ``choosing``.
+were chosen on tables of the role ``choosing``.
 """
 
 import re

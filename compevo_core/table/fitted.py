@@ -232,7 +232,7 @@ def make_folder(owner: object) -> Path:
 
 def read_ahead(table: Frame, rows: pl.DataFrame, form: TableForm, series: str) -> pl.DataFrame:
     """Return the columns known ahead of a table, for all series of ``rows`` where it names none."""
-    wide = dataclasses.replace(form, series=form.series or series, value="", past=())
+    wide = dataclasses.replace(form, series=form.series or series, value="", past=(), static=())
     added, read = read_table(table, wide, form.clock)
     names = rows.select(pl.col(SERIES).unique(maintain_order=True))
     return added if read.series else names.join(added.drop(SERIES), how="cross")

@@ -63,6 +63,7 @@ from compevo_core.table.frames import (
     TableForm,
     find_current_ends,
     find_distance,
+    find_words,
     join_rows,
     keep_values,
     name_series,
@@ -109,6 +110,9 @@ class Forecaster:
         known_at: column of the time at which a row's ``ahead`` was known; without it they were all
             known from the start, as a calendar is. Measured values were not.
         past: columns that were measured, known when their day is over.
+        static: columns with one value for each series, such as a size or a kind; trees on lags read
+            them. Of all these columns, one of words is read as categories, and a category that was
+            not in the fit is none of them.
         text: column of words that are known at their stamp, read as ``news`` of :meth:`fit`.
         preset: settings of the agents, ``default``, ``demo`` or a file of them.
         country: of public holidays, such as ``FR``.
@@ -132,6 +136,7 @@ class Forecaster:
     ahead: Sequence[str] = ()
     known_at: str = ""
     past: Sequence[str] = ()
+    static: Sequence[str] = ()
     text: str = ""
     preset: str = "default"
     country: str = ""
@@ -198,12 +203,13 @@ class Forecaster:
             *form.ahead,
             form.known_at,
             *form.past,
+            *form.static,
             self.text,
         }
         if ignored := [name for name in to_polars(df, form.time)[1].columns if name not in read]:
             warnings.warn(
                 f"columns that are not read: {', '.join(map(repr, ignored))}; name them by ahead, "
-                "past or text, or leave them out",
+                "past, static or text, or leave them out",
                 stacklevel=2,
             )
         return self._fit_known(known, on_step)
@@ -224,8 +230,9 @@ class Forecaster:
             )
         plain = dataclasses.replace(self, ahead=(), known_at="")
         rows, form = read_table(df, plain, self.freq)
+        words = (*form.words, *find_words(to_polars(future, self.time)[1], self.ahead))
         form = dataclasses.replace(
-            form, ahead=tuple(self.ahead), known_at=self.known_at, ahead_apart=True
+            form, ahead=tuple(self.ahead), known_at=self.known_at, words=words, ahead_apart=True
         )
         added = read_ahead(future, rows, form, self.series)
         first = rows.group_by(SERIES).agg(first=pl.col(START).min())

@@ -37,7 +37,7 @@ from compevo_core.data.steps import (
     shift,
 )
 from compevo_core.errors import DataError, import_package
-from compevo_core.table.cells import LINE, TextColumn, guess_decimal
+from compevo_core.table.cells import LINE, TextColumn, guess_decimal, is_numeric
 from compevo_core.table.cells import read_numbers as read_cells
 from compevo_core.table.stamps import Clock, DateOffset, read_stamps
 from compevo_core.table.text_stamps import list_zones
@@ -71,6 +71,8 @@ class TableForm:
     label: str  # type of the names of series: int, float or str
     ahead: tuple[str, ...] = ()  # columns known ahead
     past: tuple[str, ...] = ()  # columns known when their step is over
+    static: tuple[str, ...] = ()  # columns with one value for each series
+    words: tuple[str, ...] = ()  # those of all three that hold categories
     known_at: str = ""  # column of the time those ahead were known; empty: from the start
     ahead_apart: bool = False  # whether those ahead come in a table of their own
     closed: tuple[int, ...] = ()  # minutes of the week at which no row has a value
@@ -110,9 +112,10 @@ def read_table(
     """
     series, time, value = columns.series, columns.time, columns.value
     ahead, past, known_at = columns.ahead, columns.past, columns.known_at
+    static = columns.static
     kind, frame = to_polars(table, time)
     names = frame.columns
-    for argument, given in (("ahead", ahead), ("past", past)):
+    for argument, given in (("ahead", ahead), ("past", past), ("static", static)):
         if isinstance(given, str):
             raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
     if value and len(names) == 2 and series not in names and not {time, value} <= {*names}:
@@ -121,6 +124,11 @@ def read_table(
         time, value = sorted(names, key=lambda name: not is_stamp[name])
     wanted = [(time, "time"), (value, "value"), (known_at, "known_at")]
     wanted += [(name, "ahead") for name in ahead] + [(name, "past") for name in past]
+    if isinstance(columns, TableForm):  # series that were known need no description again
+        static, words = tuple(name for name in static if name in names), columns.words
+    else:
+        wanted += [(name, "static") for name in static]
+        words = find_words(frame, [*ahead, *past, *static])
     for name, argument in wanted:
         if name and name not in names:
             raise DataError(
@@ -143,8 +151,12 @@ def read_table(
             SERIES: label.cast(pl.String),
             START: stamps,
             VALUE: _read_numbers(frame, value, "value") if value else None,
-            **{COLUMN + name: _read_numbers(frame, name, "ahead") for name in ahead},
-            **{COLUMN + name: _read_numbers(frame, name, "past") for name in past},
+            **{
+                COLUMN + name: frame[name].cast(pl.String)
+                if name in words
+                else _read_numbers(frame, name, "ahead")
+                for name in (*ahead, *past, *static)
+            },
         },
         schema_overrides={VALUE: pl.Float64},
     )
@@ -178,6 +190,8 @@ def read_table(
         label="int" if named.is_integer() else "float" if named.is_float() else "str",
         ahead=tuple(ahead),
         past=tuple(past),
+        static=tuple(columns.static),
+        words=words,
         known_at=known_at,
         closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
     )
@@ -213,6 +227,19 @@ def _join_duplicates(
     raise DataError(
         f"{twice.height} rows share a stamp, the first {stamps[0]:%Y-%m-%d %H:%M} UTC: {remedy}"
     )
+
+
+def find_words(frame: pl.DataFrame, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that hold categories and no numbers."""
+    words = []
+    for name in names:
+        kind = frame.schema.get(name)
+        is_text = kind == pl.String and not is_numeric(
+            TextColumn(frame.select(name).with_row_index(LINE, 1), "the table", name)
+        )
+        if is_text or isinstance(kind, pl.Categorical | pl.Enum):
+            words.append(name)
+    return tuple(words)
 
 
 def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
