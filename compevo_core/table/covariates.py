@@ -57,15 +57,14 @@ def list_covariates(rows: pl.DataFrame, form: TableForm, spec: DatasetSpec) -> d
         held = repeat_by_step(values, rows[START], spec.step, reach)
         by_step.append(held.with_columns(available_at=pl.lit(_ALWAYS, dtype=UTC_US)))
     if by_step:
-        columns = pl.concat(by_step, how="diagonal").select(
+        frames["step_covariates"] = pl.concat(by_step, how="diagonal").select(
             entity=SERIES,
             name=OWN + pl.col("name"),
             start_utc=START,
-            value="value",
+            value=pl.col("value").cast(pl.Float64),
             available_at="available_at",
             source=pl.lit("table"),
         )
-        frames["step_covariates"] = columns.cast(dict(STEP_COVARIATE_SCHEMA))  # type: ignore[arg-type]  # names to types
 
     if form.past:
         frames["covariates"] = _summarize_days(_unpivot(rows, form.past, START), spec)
