@@ -17,7 +17,6 @@ from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import (
     ARTICLE_SCHEMA,
     COVARIATE_SCHEMA,
-    STEP_COVARIATE_SCHEMA,
     UTC_US,
 )
 from compevo_core.data.steps import DAY, shift

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines import FitBaseline, SharedFits, fit_baseline
+from compevo_core.baselines import FitBaseline, SharedFits, fit_baseline, register_estimator
 from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_views, build_windows, describe_new
@@ -94,7 +94,8 @@ class Forecaster:
     Args:
         method: ``auto`` takes the mixture of those that are good on validation, or the best where
             it is clearly better; or a name, such as ``calendar-ridge``, ``lagged-gbm``, ``mixture``
-            or ``zero-shot:FOLDER``; ``compevo`` trains agents that read news, in minutes.
+            or ``zero-shot:FOLDER``; ``compevo`` trains agents that read news, in minutes. An
+            estimator with ``fit`` and ``predict`` as scikit-learn's forecasts from lags.
         horizon: steps of a forecast; 48 of hours and days, a day of finer, a quarter of coarser
             steps unless given. Times of the week at which the table never has a value, such as
             weekends, are steps too, but left out of what is returned.
@@ -125,7 +126,7 @@ class Forecaster:
         choice_: errors of all candidates on validation; None where a method was named.
     """
 
-    method: str = AUTO
+    method: Any = AUTO
     horizon: int | None = None
     lookback: int | None = None
     freq: str | timedelta | DateOffset | None = None
@@ -241,7 +242,7 @@ class Forecaster:
 
     def _read_news(self, df: Frame, news: Frame, clock: Clock) -> pl.DataFrame:
         """Return the articles of a table's own words and of news beside it."""
-        may_read = self.method in (AUTO, MIXTURE, POPULATION) or reads_news(str(self.method))
+        may_read = self._method in (AUTO, MIXTURE, POPULATION) or reads_news(self._method)
         if not may_read and (news is not None or self.text):
             raise ConfigError(
                 f"the method {self.method!r} reads no news: leave out news and text, or give "
@@ -260,10 +261,6 @@ class Forecaster:
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
             if number is not None and (not isinstance(number, Integral) or number < 1):
                 raise ConfigError(f"{name} = {number!r}: give a number of steps, 1 or more")
-        if not isinstance(self.method, str):
-            raise ConfigError(
-                f"method = {self.method!r}: give one name; backtest(methods=[...]) compares several"
-            )
         # Refuses an unknown name before anything is cut.
         config = self._configure()
 
@@ -283,7 +280,7 @@ class Forecaster:
 
         fit: FitBaseline = fit_baseline
         choice: MethodChoice | None = None
-        facts: dict[str, Any] = {"method": self.method}
+        facts: dict[str, Any] = {"method": self._method}
         default = RunConfig().encoder if known.articles.height else ""
         encoder = default if config is None else config.encoder
         news = gather_news(known.articles, windows.views(), encoder)
@@ -295,7 +292,7 @@ class Forecaster:
                 )
             fit = SharedFits()  # what was tried is not fitted again
             choice = choose_method(train_windows, val_windows, news=news, fit=fit, on_step=on_step)
-            method = choice.method if self.method == AUTO else MIXTURE
+            method = choice.method if self._method == AUTO else MIXTURE
             facts = {"method": method, "choice": choice.to_json()}
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
 
@@ -317,12 +314,12 @@ class Forecaster:
 
     def _configure(self) -> RunConfig | None:
         """Return the settings of a training; None where validation chooses them."""
-        if self.method in (AUTO, MIXTURE):
+        if self._method in (AUTO, MIXTURE):
             return None
-        if self.method == POPULATION:
+        if self._method == POPULATION:
             import_package("torch")
             return RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
-        return configure_method(self.method, seed=self.seed)
+        return configure_method(self._method, seed=self.seed)
 
     def _plan(self, known: Known) -> DatasetSpec:
         low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
@@ -335,6 +332,18 @@ class Forecaster:
             country=self.country,
             bounds=(low, high),
         )
+
+    @property
+    def _method(self) -> str:
+        """The name of the method; an estimator becomes one by its printed form."""
+        if isinstance(self.method, str):
+            return self.method
+        if not (hasattr(self.method, "fit") and hasattr(self.method, "predict")):
+            raise ConfigError(
+                f"method = {self.method!r}: give one name or estimator; backtest(methods=[...]) "
+                "compares several"
+            )
+        return register_estimator(self.method)
 
     @property
     def _fitted(self) -> Fitted:
@@ -439,7 +448,7 @@ class Forecaster:
         *,
         windows: int = 4,
         step: int | None = None,
-        methods: Sequence[str] = (),
+        methods: Sequence[Any] = (),
         future: Frame = None,
         news: Frame = None,
         level: Sequence[float] | float | None = None,
@@ -454,7 +463,7 @@ class Forecaster:
             df: the table; the fitted one unless given.
             windows: how many.
             step: steps from one window to the next; a horizon unless given.
-            methods: names of methods to compare on the same windows, each fitted by itself.
+            methods: names or estimators to compare on the same windows, each fitted by itself.
             future: as in :meth:`fit`; a window reads what was known when it begins.
             news: as in :meth:`fit`.
             level: bands in percent, as in :meth:`predict`.
@@ -489,7 +498,7 @@ class Forecaster:
                 self, method=method, horizon=spec.horizon_steps, freq=name_step(spec.step)
             )
             scored, prediction = twin._test(known, origins, on_step)
-            name = method if methods else twin.method_
+            name = twin._method if methods else twin.method_
             made = _tabulate(prediction, spec.horizon_steps, level, name)
             columns |= {name: made["mean"]} if methods and level is None else made
 
@@ -657,7 +666,8 @@ class Forecaster:
         Raises:
             DataError: nothing is fitted, or the folder holds something else.
         """
-        return self._fitted.write(Path(folder).expanduser(), self.get_params())
+        params = self.get_params() | {"method": self._method}
+        return self._fitted.write(Path(folder).expanduser(), params)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
