@@ -19,6 +19,7 @@ _NEM_OFFSET = timedelta(hours=10)  # the market clock keeps no daylight saving
 _NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
 
+WLS, MINT, OLS, BOTTOM_UP = RECONCILIATIONS = ("wls", "mint", "ols", "bottom-up")
 ALL_SERIES = "*"  # all series that are not totals, as the parts of a total
 
 
@@ -68,6 +69,7 @@ class DatasetSpec:
         False  # whether views hold own values and covariates of the last fortnight
     )
     totals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # entities by their total's
+    reconciliation: str = WLS  # how forecasts of totals and parts are made to add up
     year_evidence: bool = False  # whether views hold last year's values, and holidays by step
 
     def __post_init__(self) -> None:

@@ -34,6 +34,7 @@ from compevo_core.table.frames import (
     VALUE,
     Frame,
     TableForm,
+    add_totals,
     find_current_ends,
     find_distance,
     join_rows,
@@ -101,6 +102,8 @@ class Fitted(Known):
         """The series that are forecast from each instant: the newest for which they are known."""
         ends, apart = self.ends, find_distance(self.spec)
         first = min(ends.values())
+        if self.spec.totals:  # what adds up is forecast at once
+            return {first: list(ends)}
         origins: dict[datetime, list[str]] = {}
         for name, end in ends.items():
             later = count_steps(first, end, apart)
@@ -134,7 +137,10 @@ class Fitted(Known):
                 f"series {', '.join(new[:5])} were not fitted, but one without a name; fit again "
                 "with them"
             )
-        extended = dataclasses.replace(self, rows=join_rows(self.rows, added))
+        rows = join_rows(self.rows, added)
+        if self.spec.totals:
+            rows = add_totals(rows, self.spec.totals)
+        extended = dataclasses.replace(self, rows=rows)
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
         if isinstance(last, datetime) and shift(last, 1, self.spec.step) < self.end:

@@ -13,8 +13,8 @@ import dataclasses
 import html
 import math
 import warnings
-from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from numbers import Integral
 from pathlib import Path
@@ -28,7 +28,7 @@ from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_views, build_windows, describe_new
 from compevo_core.data.content import describe_faults
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import RECONCILIATIONS, WLS, DatasetSpec
 from compevo_core.data.quantiles import FEWEST, LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.splits import find_midnight
@@ -44,6 +44,7 @@ from compevo_core.evaluation.method_choice import (
     configure_method,
 )
 from compevo_core.evaluation.news_audit import NewsAudit, audit_news
+from compevo_core.forecast.prediction import reconcile_origins
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
 from compevo_core.table.fitted import (
@@ -61,6 +62,7 @@ from compevo_core.table.frames import (
     VALUE,
     Frame,
     TableForm,
+    add_totals,
     find_current_ends,
     find_distance,
     find_words,
@@ -73,7 +75,7 @@ from compevo_core.table.frames import (
     to_polars,
 )
 from compevo_core.table.stamps import Clock, DateOffset
-from compevo_core.training.artifact import read_scaler
+from compevo_core.training.artifact import read_experience, read_scaler
 from compevo_core.training.prior import MIXTURE
 from compevo_core.training.training_data import join_for_refit
 
@@ -114,6 +116,10 @@ class Forecaster:
         static: columns with one value for each series, such as a size or a kind; trees on lags read
             them. Of all these columns, one of words is read as categories, and a category that was
             not in the fit is none of them.
+        totals: series to add by the name of their sum, such as ``{"north": ["a", "b"]}``, ``["*"]``
+            for all; forecasts of sums and parts add up.
+        reconciliation: how they are made to: ``wls`` by the width of bands, ``mint`` by the
+            covariance of errors, ``ols`` all alike, ``bottom-up`` by the parts alone.
         text: column of words that are known at their stamp, read as ``news`` of :meth:`fit`.
         preset: settings of the agents, ``default``, ``demo`` or a file of them.
         country: of public holidays, such as ``FR``.
@@ -138,6 +144,8 @@ class Forecaster:
     known_at: str = ""
     past: Sequence[str] = ()
     static: Sequence[str] = ()
+    totals: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    reconciliation: str = WLS
     text: str = ""
     preset: str = "default"
     country: str = ""
@@ -218,6 +226,8 @@ class Forecaster:
     def _know(self, df: Frame, future: Frame, news: Frame) -> Known:
         """Return what a table, columns known ahead, and news say."""
         rows, form = self._read(df, future)
+        if self.totals:
+            rows, form = add_totals(rows, self.totals), dataclasses.replace(form, label="str")
         return Known(rows=rows, form=form, articles=self._read_news(df, news, form.clock))
 
     def _read(self, df: Frame, future: Frame) -> tuple[pl.DataFrame, TableForm]:
@@ -323,7 +333,7 @@ class Forecaster:
 
     def _plan(self, known: Known) -> DatasetSpec:
         low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
-        return plan_windows(
+        spec = plan_windows(
             known.rows,
             known.form.clock.step,
             known.form.clock.place_zone,
@@ -332,6 +342,12 @@ class Forecaster:
             country=self.country,
             bounds=(low, high),
         )
+        if self.reconciliation not in RECONCILIATIONS:
+            raise ConfigError(
+                f"reconciliation = {self.reconciliation!r}: give {', '.join(RECONCILIATIONS)}"
+            )
+        totals = {name: tuple(parts) for name, parts in self.totals.items()}
+        return dataclasses.replace(spec, totals=totals, reconciliation=self.reconciliation)
 
     @property
     def _method(self) -> str:
@@ -414,6 +430,31 @@ class Forecaster:
         prediction = _centre_sparse(prediction, views)
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
+
+    def fitted_values(self) -> Frame:
+        """Return how the fit forecast its own validation: held out, by what train alone taught.
+
+        Returns:
+            a table: series, stamps, ``cutoff`` (the first stamp of the window), the value,
+            ``mean``.
+        """
+        fit = self._fitted
+        lived, scaler = read_experience(fit.run), read_scaler(fit.run)
+        entities = [lived.entities[i] for i in lived.entity_N]
+        truth, mean = (
+            np.concatenate([scaler.unscale(z_H, e) for z_H, e in zip(z_NH, entities, strict=True)])
+            for z_NH in (lived.truth_NH, lived.mixture_NH)
+        )
+        steps = fit.spec.horizon_steps
+        origins = [datetime.fromtimestamp(60 * int(at), UTC) for at in lived.origin_N]
+        cutoffs = [origin for origin in origins for _ in range(steps)]
+        return fit.form.write(
+            [name for name in entities for _ in range(steps)],
+            [shift(origin, i, fit.spec.step) for origin in origins for i in range(steps)],
+            cutoff=fit.form.clock.read(cutoffs, "cutoff"),
+            **{fit.form.value: pl.Series(truth).fill_nan(None)},
+            mean=mean,
+        )
 
     def update(self, df: Frame, *, future: Frame = None, news: Frame = None) -> Self:
         """Add newer rows to what is known, without a fit; arguments as in :meth:`predict`.
@@ -567,9 +608,11 @@ class Forecaster:
         steps = Steps([1] * len({view.origin_utc for view in scored.views()}), on_step)
         steps.begin("windows forecast")
         # Told after each window but the last, as the next one begins.
-        prediction = fit.load_population(scored.views()).follow(
+        population = fit.load_population(scored.views())
+        prediction = population.follow(
             scored, lambda done: None if done == len(scored) else steps.begin("windows forecast")
         )
+        prediction = reconcile_origins(prediction, scored.views(), fit.spec, population.past_errors)
         return scored, _centre_sparse(prediction, scored.views())
 
     def _name_series(self, form: TableForm, level: Sequence[float] | float | None) -> TableForm:
@@ -656,7 +699,9 @@ class Forecaster:
         if later is not None:
             population.observe(population.select_unobserved(later, fit.end))
         population.takes_new = True
-        return population, tuple(views), population.predict_by_agent(views)
+        prediction = population.predict_by_agent(views)
+        past = population.past_errors
+        return population, tuple(views), reconcile_origins(prediction, views, fit.spec, past)
 
     # ---- keeping ----
 

@@ -5,7 +5,7 @@ What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files 
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.quantiles import FEWEST
 from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
 from compevo_core.data.series import (
@@ -302,6 +302,31 @@ def join_rows(rows: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
     joined = pl.concat([rows, added], how="diagonal")
     key = [name for name in (SERIES, START, KNOWN_AT) if name in joined.columns]
     return joined.unique(key, keep="last").sort(key)
+
+
+def add_totals(rows: pl.DataFrame, totals: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+    """Return rows with those of each total: the sums of its series, as far as each reaches.
+
+    Where one lacks a value between its first and last, the sum has none. DataError for a part that
+    is no series, or a total that is one already.
+    """
+    parts = rows.filter(~pl.col(SERIES).is_in(list(totals)))
+    known = keep_values(parts).drop_nulls(VALUE).select(SERIES, START, VALUE)
+    reach = known.group_by(SERIES).agg(first=pl.col(START).min(), last=pl.col(START).max())
+    steps = known.select(pl.col(START).unique())
+    sums = []
+    for total, names in totals.items():
+        wanted = reach if list(names) == [ALL_SERIES] else reach.filter(pl.col(SERIES).is_in(names))
+        if missing := {*names} - {*wanted[SERIES], ALL_SERIES}:
+            raise DataError(
+                f"the total {total!r} has no part {min(missing)!r}; the series are "
+                f"{', '.join(reach[SERIES].sort()[:8])}"
+            )
+        grid = wanted.join(steps, how="cross").filter(pl.col(START).is_between("first", "last"))
+        values = grid.join(known, on=[SERIES, START], how="left").group_by(START)
+        whole = pl.when(pl.col(VALUE).null_count() == 0).then(pl.col(VALUE).sum())
+        sums.append(values.agg(whole).with_columns(pl.lit(total).alias(SERIES)))
+    return pl.concat([parts, *sums], how="diagonal").sort(SERIES, START)
 
 
 def keep_values(rows: pl.DataFrame) -> pl.DataFrame:

@@ -316,6 +316,11 @@ class EvaluationKeys(TomlSection):
     high: float | None = Field(
         default=None, description="no value is above this, and no forecast; empty: any"
     )
+    reconciliation: Literal["wls", "mint", "ols", "bottom-up"] = Field(
+        default="wls",
+        description="how totals are made to add up: by the width of bands, the covariance of "
+        "errors, all series alike, or from their parts alone",
+    )
     max_gap_share: float = Field(
         default=0.05, ge=0, le=1, description="share of gaps above which a check warns"
     )
@@ -471,6 +476,7 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
             )
             for total, parts in declaration.totals.items()
         },
+        reconciliation=declaration.evaluation.reconciliation,
         spans=spans,
         fractions=splits.fractions or (0.7, 0.1, 0.2),
         max_fill_steps=declaration.grid.max_fill_steps,
