@@ -373,8 +373,8 @@ class _FittedRows:
 class LaggedEstimator(_Lagged[_FittedRows]):
     """Any object with ``fit`` and ``predict`` as scikit-learn's, on lags; see :meth:`wrap`.
 
-    A column is never missing for it: the mean of train stands in. Without pickle only its rows can
-    be kept: where it is loaded it is fitted on them again, once in a process.
+    The mean of train stands in for a value that is missing. Without pickle only its rows can be
+    kept: where it is loaded it is fitted on them again, once in a process.
     """
 
     estimator: ClassVar[Any]

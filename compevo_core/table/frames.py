@@ -305,10 +305,10 @@ def join_rows(rows: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
 
 
 def add_totals(rows: pl.DataFrame, totals: Mapping[str, Sequence[str]]) -> pl.DataFrame:
-    """Return rows with those of each total: the sums of its series, as far as each reaches.
+    """Return rows and a series for each total: the sums of its parts, as far as each reaches.
 
-    Where one lacks a value between its first and last, the sum has none. DataError for a part that
-    is no series, or a total that is one already.
+    Where a part lacks a value between its first and last, the sum has none. DataError for a part
+    that is no series.
     """
     parts = rows.filter(~pl.col(SERIES).is_in(list(totals)))
     known = keep_values(parts).drop_nulls(VALUE).select(SERIES, START, VALUE)
