@@ -12,10 +12,9 @@ import copy
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -24,7 +23,6 @@ from safetensors.numpy import load_file, save
 from compevo_core.baselines.base import (
     Baseline,
     History,
-    ModelT,
     RoutedBaseline,
     SpaceT,
     TrainSpace,
@@ -249,29 +247,31 @@ _LONGEST_NAME = 80
 _LAGGED_FILE, _ROWS_FILE = "lagged.txt", "rows.safetensors"
 
 
-class _Lagged(Baseline, Generic[ModelT]):
+class LaggedTrees(Baseline):
     """One step ahead from lags, calendar and values known ahead, again and again to the horizon.
 
     Values are counted from the mean of the last season, since trees do not follow a level beyond
     those that they have seen.
     """
 
+    name = "lagged-gbm"
+    title = "Trees on lags"
     cost = 10.0
     draws = True
     is_scored = False
+    _settings: ClassVar[dict[str, Any]] = {
+        "objective": "regression_l1",
+        "num_leaves": 31,
+        "min_data_in_leaf": 20,
+        "max_bin": 127,
+    }
+    _rounds: ClassVar[int] = 300
 
-    def __init__(self, space: FeatureSpace, names: Sequence[str], model: ModelT) -> None:
+    def __init__(self, space: FeatureSpace, names: Sequence[str], model: Any) -> None:  # noqa: ANN401 - what was fitted
         """Take a fitted model; use :meth:`fit` or :meth:`load`."""
         self._space = space
         self._names = tuple(names)
         self._model = model
-
-    @classmethod
-    @abstractmethod
-    def _fit_rows(cls, rows_RC: FloatArray, target_R: FloatArray, seed: int) -> ModelT: ...
-
-    @abstractmethod
-    def _apply(self, rows_NC: FloatArray) -> FloatArray: ...
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
@@ -324,22 +324,8 @@ class _Lagged(Baseline, Generic[ModelT]):
         ]
         return keep_bounds(views, np.stack(forecast_NH))
 
-
-class LaggedTrees(_Lagged["lgb.Booster"]):
-    """LightGBM's trees on lags."""
-
-    name = "lagged-gbm"
-    title = "Trees on lags"
-    _settings: ClassVar[dict[str, Any]] = {
-        "objective": "regression_l1",
-        "num_leaves": 31,
-        "min_data_in_leaf": 20,
-        "max_bin": 127,
-    }
-    _rounds: ClassVar[int] = 300
-
     @classmethod
-    def _fit_rows(cls, rows_RC: FloatArray, target_R: FloatArray, seed: int) -> "lgb.Booster":
+    def _fit_rows(cls, rows_RC: FloatArray, target_R: FloatArray, seed: int) -> Any:  # noqa: ANN401 - a model
         lgb = import_package("lightgbm")
         data = lgb.Dataset(rows_RC, target_R)
         return lgb.train(SETTINGS | cls._settings | {"seed": seed}, data, cls._rounds)
@@ -360,9 +346,8 @@ class LaggedTrees(_Lagged["lgb.Booster"]):
         return cls(FeatureSpace.from_dict(facts["space"]), facts["names"], booster)
 
 
-@dataclass(frozen=True, eq=False)
-class _FittedRows:
-    """An estimator, and what it was fitted on: rows, targets and seed."""
+class FittedRows(NamedTuple):
+    """An estimator, and what it was fitted on."""
 
     estimator: Any
     rows_RC: FloatArray
@@ -370,15 +355,15 @@ class _FittedRows:
     seed: int
 
 
-class LaggedEstimator(_Lagged[_FittedRows]):
-    """Any object with ``fit`` and ``predict`` as scikit-learn's, on lags; see :meth:`wrap`.
+class LaggedEstimator(LaggedTrees):
+    """Any object with ``fit`` and ``predict`` as scikit-learn's in place of the trees on lags.
 
     The mean of train stands in for a value that is missing. Without pickle only its rows can be
     kept: where it is loaded it is fitted on them again, once in a process.
     """
 
     estimator: ClassVar[Any]
-    _known: ClassVar[dict[str, _FittedRows]]
+    _known: ClassVar[dict[str, FittedRows]]
 
     @classmethod
     def wrap(cls, estimator: Any, name: str = "", **facts: Any) -> type[Self]:  # noqa: ANN401 - of any library
@@ -391,7 +376,7 @@ class LaggedEstimator(_Lagged[_FittedRows]):
         return type(cls.__name__, (cls,), kind | facts)
 
     @classmethod
-    def _fit_rows(cls, rows_RC: FloatArray, target_R: FloatArray, seed: int) -> _FittedRows:
+    def _fit_rows(cls, rows_RC: FloatArray, target_R: FloatArray, seed: int) -> FittedRows:
         digest = hashlib.sha256(b"%d" % seed)
         for values in (rows_RC, target_R):
             digest.update(np.ascontiguousarray(values).tobytes())
@@ -401,7 +386,7 @@ class LaggedEstimator(_Lagged[_FittedRows]):
             if params.get("random_state", 0) is None:
                 estimator.set_params(random_state=seed)
             estimator.fit(_fill(rows_RC, rows_RC), target_R)
-            cls._known[key] = _FittedRows(estimator, rows_RC, target_R, seed)
+            cls._known[key] = FittedRows(estimator, rows_RC, target_R, seed)
         return cls._known[key]
 
     def _apply(self, rows_NC: FloatArray) -> FloatArray:

@@ -222,8 +222,7 @@ def describe_new(names: Sequence[str]) -> str:
     """Return what a reader of forecasts of series should know that a model has not learnt."""
     return (
         f"not in the fit: {', '.join(names)}; what was learnt of the other series forecasts them "
-        "from their own values and scale, with bands from the errors of all; fit again to learn "
-        "them"
+        "from their own values, with bands from the errors of all; fit again to learn them"
     )
 
 

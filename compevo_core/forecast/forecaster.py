@@ -212,19 +212,17 @@ class CompEvoForecaster:
         require_views(views)
         self._raise_if_observed(views)
         scaler = self._model.scaler
-        is_new = [self.takes_new and view.entity not in scaler.mean for view in views]
-        if not any(is_new):
-            return self._describe(views, self._forecast(views), scaler)
+        new = [i for i, v in enumerate(views) if self.takes_new and v.entity not in scaler.mean]
+        known = [i for i in range(len(views)) if i not in new]
+        fitted = [views[i] for i in known]
+        if not new:
+            return self._describe(fitted, self._forecast(fitted), scaler)
 
-        known = [row for row in range(len(views)) if not is_new[row]]
-        parts = []
-        if known:
-            fitted = [views[row] for row in known]
-            parts.append((known, self._describe(fitted, self._forecast(fitted), scaler)))
-        for row in np.flatnonzero(is_new).tolist():
-            own, stand_ins = _stand_in(views[row], scaler)
+        parts = [(known, self._describe(fitted, self._forecast(fitted), scaler))] if known else []
+        for i in new:
+            own, stand_ins = _stand_in(views[i], scaler)
             forecasts = self._forecast(stand_ins).average()
-            parts.append(([row], self._describe([views[row]], forecasts, own)))
+            parts.append(([i], self._describe([views[i]], forecasts, own)))
         return Prediction.join(parts)
 
     def follow(self, windows: WindowSet, on_day: Callable[[int], None] | None = None) -> Prediction:
@@ -451,18 +449,16 @@ class _Forecasts:
         """Return the mean over all views as the forecasts of one; parts add up as before."""
         weights_NAH = self.weights_NAH + np.finfo(np.float64).tiny  # none has a sum of zero
         weights_NAH /= weights_NAH.sum(axis=0)
-        made = self.members
         return dataclasses.replace(
             self,
             blended_NAH=(weights_NAH * self.blended_NAH).sum(axis=0, keepdims=True),
             agents_NAH=(weights_NAH * self.agents_NAH).sum(axis=0, keepdims=True),
             weights_NAH=self.weights_NAH.mean(axis=0, keepdims=True),
             mixture_NH=self.mixture_NH.mean(axis=0, keepdims=True),
-            members=MemberForecasts(
-                values_ABH=made.values_ABH.mean(axis=1, keepdims=True),
-                base_ABH=made.base_ABH.mean(axis=1, keepdims=True),
-                news=[by_window[:1] for by_window in made.news],
-                n_unparsed=made.n_unparsed,
+            members=dataclasses.replace(
+                self.members,
+                base_ABH=self.members.base_ABH.mean(axis=1, keepdims=True),
+                news=[by_window[:1] for by_window in self.members.news],
             ),
         )
 
@@ -481,17 +477,11 @@ def _stand_in(view: WindowView, scaler: Scaler) -> tuple[Scaler, list[WindowView
             for key, values_H in view.step_covariates.items()
         }
         low, high = (None if bound is None else factor * bound + shift for bound in view.bounds)
+        x, bounds = factor * view.x + shift, (low, high)
         views.append(
-            dataclasses.replace(
-                view,
-                entity=name,
-                x=factor * view.x + shift,
-                step_covariates=by_step,
-                bounds=(low, high),
-            )
+            dataclasses.replace(view, entity=name, x=x, step_covariates=by_step, bounds=bounds)
         )
-    own = Scaler(mean={view.entity: mean}, std={view.entity: spread})
-    return own, views
+    return Scaler(mean={view.entity: mean}, std={view.entity: spread}), views
 
 
 def _unscale(scaled_NAH: FloatArray, views: Sequence[WindowView], scaler: Scaler) -> FloatArray:

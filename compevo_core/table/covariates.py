@@ -51,9 +51,9 @@ def list_covariates(rows: pl.DataFrame, form: TableForm, spec: DatasetSpec) -> d
         values = _unpivot(rows, form.ahead, START, KNOWN_AT if form.known_at else START)
         by_step.append(values.with_columns(available_at=known))
     if form.static:
-        values = _unpivot(_find_static(rows, form.static), form.static)
         reach = spec.lookback_steps + spec.horizon_steps
-        held = repeat_by_step(values, rows[START], spec.step, reach)
+        values = _unpivot(rows, form.static)
+        held = repeat_static(values, SERIES, rows[START], spec.step, reach)
         by_step.append(held.with_columns(available_at=pl.lit(_ALWAYS, dtype=UTC_US)))
     if by_step:
         frames["step_covariates"] = pl.concat(by_step, how="diagonal").select(
@@ -170,30 +170,25 @@ def encode_categories(rows: pl.DataFrame) -> pl.DataFrame:
     ).drop("category")
 
 
-def repeat_by_step(
-    values: pl.DataFrame, starts: pl.Series, step: timedelta, ahead: int
+def repeat_static(
+    values: pl.DataFrame, key: str, starts: pl.Series, step: timedelta, ahead: int
 ) -> pl.DataFrame:
-    """Return values once for each step of a table (``start_utc``), and so many after the last."""
+    """Return the values of each series at all steps of a table, and at so many after the last.
+
+    DataError where a column has two values in a series.
+    """
+    values = values.unique()
+    twice = values.filter(values.select(key, "name").is_duplicated())
+    if twice.height:
+        name, series = twice.sort(key, "name").select("name", key).row(0)
+        raise DataError(
+            f"{name.removeprefix(OWN).partition('=')[0]!r} changes within series {series!r}, so it "
+            "is not static; name it as one known ahead"
+        )
     last: datetime = starts.max()  # type: ignore[assignment]  # of a column of instants
     later = pl.Series([shift(last, i + 1, step) for i in range(ahead)], dtype=starts.dtype)
     steps = pl.concat([starts, later]).unique().alias(START)
     return values.join(steps.to_frame(), how="cross")
-
-
-def _find_static(rows: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """Return a row for each series; DataError where a column has two values in one."""
-    columns = [pl.col(COLUMN + name) for name in names]
-    counts = rows.group_by(SERIES).agg(column.drop_nulls().n_unique() for column in columns)
-    for name in names:
-        changing = counts.filter(pl.col(COLUMN + name) > 1)
-        if changing.height:
-            raise DataError(
-                f"column {name!r} changes within series {changing[SERIES].min()!r}, so it is not "
-                "static; name it by ahead or past"
-            )
-    return rows.group_by(SERIES, maintain_order=True).agg(
-        column.drop_nulls().first() for column in columns
-    )
 
 
 def average_days(rows: pl.DataFrame, keys: Sequence[str], *, are_days: bool) -> pl.DataFrame:

@@ -430,13 +430,7 @@ def _draft_ahead(
             f"{' or '.join(_KNOWN_AT)}; if they were measured, forecasts would know the future"
         )
     known = {"known_at": known_at} if known_at else {"known": "start"}
-    keys = _draft_values(request, request.ahead, table, decimal, known, takes_words=True)
-    used = [LINE, request.id, known_at, keys["time"], *cast(list[str], keys["values"])]
-    if words := [column for column in table.columns if column not in used]:
-        draft.guesses.append(
-            f"{', '.join(words)} of {raw.name} are not read; ahead.values takes categories as well"
-        )
-    return keys
+    return _draft_values(request, request.ahead, table, decimal, known, takes_words=True)
 
 
 def _draft_values(

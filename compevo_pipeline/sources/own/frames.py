@@ -35,7 +35,7 @@ from compevo_core.table.cells import LINE, DecimalMark, TextColumn, is_numeric, 
 from compevo_core.table.covariates import (
     average_days,
     encode_categories,
-    repeat_by_step,
+    repeat_static,
 )
 from compevo_core.table.stamps import settle
 from compevo_core.table.text_stamps import (
@@ -447,15 +447,9 @@ def parse_static(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
     )
     starts = _find_starts(times, stamps, declaration)
     rows = table.with_columns(entity=pl.col(keys.id).map_elements(make_label, pl.String))
-    values = _read_values(rows, raw.name, keys.static, keys.decimal, ["entity"]).unique()
-    twice = values.filter(values.select("entity", "name").is_duplicated())
-    if twice.height:
-        raise DataError(
-            f"{raw.name}: {twice['name'][0].removeprefix(OWN)!r} of {twice['entity'][0]} changes, "
-            "so it is not static; take it out of series.static, or name it in [ahead]"
-        )
-    ahead = grid.horizon_steps + grid.lookback_steps
-    held = repeat_by_step(values, starts.alias(_START), read_step(grid.step), ahead)
+    values = _read_values(rows, raw.name, keys.static, keys.decimal, ["entity"])
+    reach = grid.horizon_steps + grid.lookback_steps
+    held = repeat_static(values, "entity", starts, read_step(grid.step), reach)
     return _select_by_step(held.with_columns(available_at=pl.lit(_ALWAYS)), raw)
 
 
