@@ -22,6 +22,7 @@ from compevo_core.table.text_stamps import (
 )
 from compevo_pipeline.sources.own.declaration import (
     CovariateKeys,
+    EvaluationKeys,
     check_declaration,
     make_spec,
 )
@@ -260,6 +261,8 @@ def test_a_total_needs_all_its_parts():
     assert values["OWN/a-and-b"] == [3.0, None, 4.0]
     assert validate_series(frame).height == 15
     assert make_spec(declaration).totals == {"all": ("*",), "a-and-b": ("a", "b")}
+    rule = {"evaluation": EvaluationKeys(reconciliation="mint")}
+    assert make_spec(declaration.model_copy(update=rule)).reconciliation == "mint"
 
     for totals in ({"t": ["z"]}, {"a": ["b"]}):
         with pytest.raises(DataError):
