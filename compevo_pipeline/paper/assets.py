@@ -18,7 +18,7 @@ that nothing leaked and nothing changed.
 the definitions hand both what does it.
 
 What belongs here: run configurations, partitions, metadata. What does not: training, scoring and
-judging (``paper.experiments``, ``paper.benchmark_runs``, ``compevo_core.paper``).
+judging (``paper.runs``, ``compevo_core.paper``).
 """
 
 import logging
@@ -42,7 +42,6 @@ from compevo_core.evaluation.leakage import (
 )
 from compevo_core.evaluation.result_rows import POOLED, write_config, write_rows
 from compevo_core.evaluation.scopes import (
-    one_seed,
     select_month_scopes,
     thin_windows,
     write_forecasts,
@@ -83,8 +82,8 @@ from compevo_pipeline.defs.definition import (
     translate_errors,
 )
 from compevo_pipeline.defs.resources import Launchers
-from compevo_pipeline.paper.benchmark_runs import BenchmarkData
-from compevo_pipeline.paper.experiments import (
+from compevo_pipeline.paper.runs import (
+    BenchmarkData,
     ExperimentRun,
     read_endpoint_judge,
     run_control_on,
@@ -102,7 +101,10 @@ RESEARCH_CODE = (
     *("compevo_core/paper", "compevo_core/training"),
     *(
         f"compevo_core/paper/{name}.toml"
-        for name in ("arms", "budgets", "columns", "experiments", "settings")
+        for name in (
+            *("arms", "budgets", "columns", "experiments", "planted_news", "settings"),
+            "worded_data",
+        )
     ),
 )
 LUD_CODE = (
@@ -554,7 +556,7 @@ def inference_2026(
     write_forecasts(
         layout.forecasts / f"{NAME_2026}.parquet",
         [
-            *((scope, one_seed(forecasts)) for scope, forecasts in population.predictions),
+            *population.predictions,
             *zip(scopes, baselines.forecasts, strict=True),
         ],
     )

@@ -1,8 +1,8 @@
 """The group ``compevo paper``: commands of the paper's tables, and on folders of runs and rows.
 
 What belongs here: options, which runs and folders a name means, what is printed. What does not:
-training and scoring (``paper.experiments``, ``paper.benchmark_runs``, ``compevo_core.paper``),
-pages and tables (``compevo_core.paper.report``), experiments (``paper.experiment_commands``).
+training and scoring (``paper.runs``, ``compevo_core.paper``), pages and tables
+(``compevo_core.paper.report``), experiments (``paper.experiment_commands``).
 """
 
 import json
@@ -91,9 +91,9 @@ def train(
     Under torchrun the processes share the agents, and only the first one prints.
     """
     from compevo_core.data.news_pool import NewsPool
-    from compevo_core.data.splits import choose_validation
     from compevo_core.data.window import WindowSet
     from compevo_core.paper.changes import FULL_METHOD, find_variant
+    from compevo_core.paper.folds import choose_validation
     from compevo_core.runtime.distributed import process_group
     from compevo_core.training.trainer import train as train_population
     from compevo_pipeline.config.endpoints import read_selector, read_server
@@ -292,7 +292,7 @@ def benchmark(
     from compevo_core.paper.declared import find_budget
     from compevo_core.paper.method_table import select_methods
     from compevo_core.paper.report.rows import read_result_file
-    from compevo_pipeline.paper.benchmark_runs import BenchmarkData
+    from compevo_pipeline.paper.runs import BenchmarkData
 
     # Before hours of fitting: a later name may be misspelt.
     selected = select_methods(split_names(methods))
@@ -348,11 +348,11 @@ def pair(
     """
     import polars as pl
 
-    from compevo_core.evaluation.comparison import pair_stored
     from compevo_core.evaluation.result_rows import replace_own_rows
     from compevo_core.evaluation.scopes import select_test_scopes
     from compevo_core.evaluation.scoring import COMPEVO, read_seeds
     from compevo_core.paper.paper_windows import PAPER_SETS
+    from compevo_core.paper.trials import pair_stored
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.runs import find_current_run, has_current_run
     from compevo_pipeline.work.stored_windows import read_windows
@@ -417,7 +417,7 @@ def lud(
 
 def _build_judges(names: Sequence[str], config: "RunConfig") -> "list[Judge]":
     from compevo_core.paper.lud_judges import LocalJudge, SlotJudge
-    from compevo_pipeline.paper.experiments import read_endpoint_judge
+    from compevo_pipeline.paper.runs import read_endpoint_judge
 
     if "slots" in names and config.evolution.form != "slots":
         raise ConfigError(
@@ -462,7 +462,7 @@ def audit_news(
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
-    from compevo_core.evaluation.scoring import load_population
+    from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.paper.news_audit import audit_probe, audit_run, write_audit
     from compevo_core.paper.report.evidence_tables import format_evidence
     from compevo_pipeline.storage.code_versions import read_commit
@@ -491,7 +491,7 @@ def audit_news(
     if not target_runs.runs:
         rows = audit_probe(window_set, pool, commit=commit, every=every)
     else:
-        forecaster = load_population(target_runs.runs[0], pool)
+        forecaster = CompEvoForecaster.load(target_runs.runs[0], pool)
         rows = audit_run(window_set, pool, forecaster, commit=commit, log=log, every=every)
 
     typer.echo(f"Rows: {write_audit(target_runs.results, rows)}\n")
@@ -528,7 +528,7 @@ def trace(
     for systems of agents.
     """
     from compevo_core.training.artifact import read_config
-    from compevo_pipeline.paper.benchmark_runs import trace_run
+    from compevo_pipeline.paper.runs import trace_run
 
     config = read_config(run)
     for path in trace_run(

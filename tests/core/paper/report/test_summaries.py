@@ -35,10 +35,9 @@ from compevo_core.paper.report.result_tables import (
     show_reliability,
     variant_test_table,
 )
-from compevo_core.paper.report.rows import empty_rows
+from compevo_core.paper.report.rows import empty_rows, format_column
 from compevo_core.paper.report.summaries import (
     OF_PRIOR,
-    WITHOUT_PRIOR,
     count_verdicts,
     describe_errors,
     name_leaders,
@@ -251,7 +250,7 @@ def test_agents_without_prior_say_so():
     configs = {"ccompevo" * 2: {"forecast": {"prior": "none"}}}
     scores = make_scores(compevo=1_700.0, calendar_ridge=205.0)
     (result,) = summarize_results(replace(scores, configs=configs, paired=()))
-    assert result.summary.endswith(WITHOUT_PRIOR)
+    assert result.summary.endswith(OF_PRIOR["without"])
 
 
 def names(table):
@@ -497,7 +496,7 @@ def test_a_markdown_table_is_aligned_as_asked():
     ],
 )
 def test_numbers_of_a_column_have_equal_decimals(metric, values, shown):
-    assert tables.format_column(metric, values) == shown
+    assert format_column(metric, values) == shown
 
 
 def test_inference_months_are_named():
