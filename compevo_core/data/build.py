@@ -373,7 +373,6 @@ def build_windows(
     sources = {source for _, frame in chosen for source in frame["source"].unique()}
     # JSON and back, so that a manifest in memory equals the one that is read from its file.
     described = json.loads(json.dumps(asdict(spec), default=str))
-    described.pop("reconciliation")  # cuts no window
     manifest = {
         "spec": described,
         "spec_hash": hash_text(json.dumps(described, sort_keys=True)),

@@ -95,7 +95,6 @@ class DatasetSpec:
         False  # whether views hold own values and covariates of the last fortnight
     )
     totals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # entities by their total's
-    reconciliation: str = WLS  # how forecasts of totals and parts are made to add up
     year_evidence: bool = False  # whether views hold last year's values, and holidays by step
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray, IntArray
-from compevo_core.data.datasets import ALL_SERIES, BOTTOM_UP, MINT, OLS, WLS, DatasetSpec
+from compevo_core.data.datasets import ALL_SERIES, BOTTOM_UP, MINT, OLS, WLS
 from compevo_core.data.quantiles import LEVELS, PastErrors, estimate_quantiles
 from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.errors import DataError
@@ -207,10 +207,14 @@ def _estimate_covariance(past: PastErrors, names: Sequence[str]) -> FloatArray |
 
 
 def reconcile_origins(
-    prediction: Prediction, views: Sequence[WindowView], spec: DatasetSpec, past: PastErrors
+    prediction: Prediction,
+    views: Sequence[WindowView],
+    totals: Mapping[str, Sequence[str]],
+    past: PastErrors,
+    method: str,
 ) -> Prediction:
-    """Return :func:`reconcile` of the totals of a data set, origin by origin."""
-    if not spec.totals:
+    """Return what :func:`reconcile` gives of several origins; the same without totals."""
+    if not totals:
         return prediction
     rows: dict[datetime, list[int]] = {}
     for row, view in enumerate(views):
@@ -218,6 +222,6 @@ def reconcile_origins(
     parts = []
     for some in rows.values():
         of_one, alike = prediction.take(some), [views[row] for row in some]
-        moved, _ = reconcile(of_one, alike, spec.totals, past, spec.reconciliation)
+        moved, _ = reconcile(of_one, alike, totals, past, method)
         parts.append((some, moved))
     return Prediction.join(parts)

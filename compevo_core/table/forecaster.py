@@ -347,7 +347,7 @@ class Forecaster:
                 f"reconciliation = {self.reconciliation!r}: give {', '.join(RECONCILIATIONS)}"
             )
         totals = {name: tuple(parts) for name, parts in self.totals.items()}
-        return dataclasses.replace(spec, totals=totals, reconciliation=self.reconciliation)
+        return dataclasses.replace(spec, totals=totals)
 
     @property
     def _method(self) -> str:
@@ -612,7 +612,7 @@ class Forecaster:
         prediction = population.follow(
             scored, lambda done: None if done == len(scored) else steps.begin("windows forecast")
         )
-        prediction = reconcile_origins(prediction, scored.views(), fit.spec, population.past_errors)
+        prediction = self._reconcile(prediction, scored.views(), population)
         return scored, _centre_sparse(prediction, scored.views())
 
     def _name_series(self, form: TableForm, level: Sequence[float] | float | None) -> TableForm:
@@ -700,8 +700,13 @@ class Forecaster:
             population.observe(population.select_unobserved(later, fit.end))
         population.takes_new = True
         prediction = population.predict_by_agent(views)
-        past = population.past_errors
-        return population, tuple(views), reconcile_origins(prediction, views, fit.spec, past)
+        return population, tuple(views), self._reconcile(prediction, views, population)
+
+    def _reconcile(
+        self, prediction: "Prediction", views: Sequence[WindowView], population: "CompEvoForecaster"
+    ) -> "Prediction":
+        past, rule = population.past_errors, self.reconciliation
+        return reconcile_origins(prediction, views, self.totals, past, rule)
 
     # ---- keeping ----
 

@@ -575,7 +575,7 @@ def _issue(
         commit=read_commit(),
         newest=inputs.newest.as_facts(),
         totals=spec.totals,
-        reconciliation=spec.reconciliation,
+        reconciliation=deployment.registry[spec.name].reconciliation,
         data=data,
         last_week={v.entity: _repeat(v, series[v.series_id], count_week(v)) for v in day_views},
     )

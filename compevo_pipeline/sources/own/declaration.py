@@ -476,7 +476,6 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
             )
             for total, parts in declaration.totals.items()
         },
-        reconciliation=declaration.evaluation.reconciliation,
         spans=spans,
         fractions=splits.fractions or (0.7, 0.1, 0.2),
         max_fill_steps=declaration.grid.max_fill_steps,

@@ -29,6 +29,7 @@ from compevo_pipeline.sources.own.declaration import (
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
 from compevo_pipeline.sources.own.table import read_text_table
+from compevo_pipeline.sources.registry import make_dataset
 from tests.support.nemweb import pack as zipped
 from tests.support.own_tables import declare, wrap
 
@@ -262,7 +263,8 @@ def test_a_total_needs_all_its_parts():
     assert validate_series(frame).height == 15
     assert make_spec(declaration).totals == {"all": ("*",), "a-and-b": ("a", "b")}
     rule = {"evaluation": EvaluationKeys(reconciliation="mint")}
-    assert make_spec(declaration.model_copy(update=rule)).reconciliation == "mint"
+    made = make_dataset(declaration.model_copy(update=rule), Path("own.toml"))
+    assert made.reconciliation == "mint"
 
     for totals in ({"t": ["z"]}, {"a": ["b"]}):
         with pytest.raises(DataError):
