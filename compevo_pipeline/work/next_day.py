@@ -21,6 +21,7 @@ from compevo_core.data.build import (
     BuiltViews,
     build_views,
     build_windows,
+    describe_new,
     find_common_end,
     find_next_origin,
     grid_chosen,
@@ -534,6 +535,7 @@ def _issue(
     rule = find_news_rule(deployment, spec.name, news_rule, run)  # checks the model's files first
     frames = StoredFrames.read(deployment, spec, reads_news=rule is not None)
     run = run or find_current_run(deployment.layout, spec.name)
+    stored = frames
     learnt, others = select_learnt(spec, frames.series, read_scaler(run).mean)
     frames = replace(frames, series=learnt)
     inputs = check_inputs(frames, origin, rule)
@@ -551,7 +553,14 @@ def _issue(
     )
 
     on_step(f"forecasting {origin.day}")
-    day_views, series = inputs.built.views, grid_chosen(spec, frames.series)
+    day_views, unknown = inputs.built.views, dict.fromkeys(others, "the model has not learnt it")
+    if others and spec.name not in DATASETS:
+        rows = stored.series.join(learnt, on="series_id", how="anti")
+        built = replace(stored, series=rows).build_views(origin)
+        learnt, unknown = stored.series, dict(built.left_out)
+        day_views = (*day_views, *built.views)
+        forecaster.takes_new = True
+    series = grid_chosen(spec, learnt)
     data = None
     if spec.name not in DATASETS:
         known = learnt.drop_nulls("value").filter(pl.col("start_utc") < origin.until)["start_utc"]
@@ -566,13 +575,15 @@ def _issue(
         commit=read_commit(),
         newest=inputs.newest.as_facts(),
         totals=spec.totals,
+        reconciliation=deployment.registry[spec.name].reconciliation,
         data=data,
         last_week={v.entity: _repeat(v, series[v.series_id], count_week(v)) for v in day_views},
     )
     rules = deployment.registry[spec.name].rules
     refuse_implausible(forecast, day_views, series, rules)
     folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
-    notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, others))
+    new = [view.entity for view in day_views if view.entity in others]
+    notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, new, unknown))
     if spec.name not in DATASETS:
         # What was said of the days before is not said again.
         rows = learnt.filter(pl.col("start_utc") < origin.until)
@@ -593,13 +604,14 @@ def _find_fitted_until(spec: DatasetSpec) -> datetime:
     return max(ends, default=datetime.min.replace(tzinfo=UTC))
 
 
-def _describe_limits(spec: DatasetSpec, origin: Origin, others: Sequence[str]) -> Iterator[str]:
+def _describe_limits(
+    spec: DatasetSpec, origin: Origin, new: Sequence[str], left_out: Mapping[str, str]
+) -> Iterator[str]:
     """Say which series were not learnt, and whether the day itself was."""
-    if others:
-        yield (
-            f"no forecast of {', '.join(others)}: the model has not learnt them, as no whole "
-            "window of theirs lies in train; set later days in [splits] and fit again"
-        )
+    for entity, reason in left_out.items():
+        yield f"no forecast of {entity}: {reason}"
+    if new:
+        yield f"{describe_new(new)}, once a whole window of theirs lies in train"
     if origin.origin_utc < _find_fitted_until(spec):
         yield (
             f"the model was fitted and chosen on values after {origin.day}, so its error there "

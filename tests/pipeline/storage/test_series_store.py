@@ -189,6 +189,16 @@ def test_a_file_of_other_values_waits(stored, factor):
     assert stored.read_changes("electricity")["before"].to_list() == list(WHOLE)
 
 
+@pytest.mark.parametrize(("factor", "lag"), [(1.02, 0), (1.0, 1), (1.0, -3)])
+def test_a_file_in_another_unit_or_shifted_waits_however_small_its_changes(tmp_path, factor, lag):
+    smooth = [1000 + 0.1 * value**2 for value in range(60)]
+    smooth[5:50:9] = [0.0] * 5
+    store = SeriesStore(tmp_path)
+    store.write("electricity", series(values=smooth))
+    moved = [factor * value for value in (*smooth[-lag:], *smooth[:-lag])]
+    assert write(store, moved, HOUR).waiting >= 55
+
+
 def test_small_or_few_changes_are_revisions(stored):
     near = [1.01 * value for value in WHOLE]
     assert write(stored, near, HOUR).changed == 20
