@@ -18,7 +18,7 @@ from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.logics import LogicQuery, read_query
 from compevo_core.config.sections import MOST_ARTICLES, MemberConfig, NewsConfig
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import find_place
+from compevo_core.data.datasets import DATASETS
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.lm.encoder import Encoder, load_encoder
@@ -155,7 +155,7 @@ class NewsRetriever:
         pool = self.pool
         passed = candidates
         if query.is_home or query.is_local:
-            place = find_place(view.dataset, view.entity)
+            place = DATASETS[view.dataset].find_place(view.entity)
             if query.is_home:
                 passed = self._choose_placed(tuple(passed), place)
             if query.is_local:
@@ -174,5 +174,7 @@ class NewsRetriever:
             return ()
         # The candidates of a user's own data set are chosen by the entity's own words already.
         if scope == "place" and not view.task:
-            return self._choose_placed(view.candidate_ids, find_place(view.dataset, view.entity))
+            return self._choose_placed(
+                view.candidate_ids, DATASETS[view.dataset].find_place(view.entity)
+            )
         return view.candidate_ids

@@ -94,10 +94,6 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     _settings: ClassVar[dict[str, Any]]  # what it changes of ``SETTINGS``
     _rounds: ClassVar[int] = 400
 
-    @staticmethod
-    def _name_file(route: int) -> str:
-        return f"trees_{route}_unknown.txt"
-
     @abstractmethod
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         """Return the columns by name: (N, H), or (N, 1) where all steps of a window share it."""
@@ -129,7 +125,7 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
         # LightGBM's text format is readable, and loading it runs no code. -1 writes all trees: the
         # default would stop at a "best" iteration, and none is chosen.
         texts = {
-            self._name_file(route): booster.model_to_string(num_iteration=-1).encode()
+            f"trees_{int(route)}.txt": booster.model_to_string(num_iteration=-1).encode()
             for route, booster in self._models.items()
         }
         return {"space": self._space.to_dict(), "models": list(texts)}, texts
@@ -140,7 +136,7 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
 
         space = cls._space_class.from_dict(facts["space"])
         boosters = {
-            route: lgb.Booster(model_str=(folder / cls._name_file(route)).read_text("utf-8"))
+            route: lgb.Booster(model_str=(folder / f"trees_{int(route)}.txt").read_text("utf-8"))
             for route in space.routes
         }
         return cls(space, boosters)
@@ -159,10 +155,6 @@ class BoostedTrees(_Trees[FeatureSpace]):
     _space_class = FeatureSpace
     _settings: ClassVar[dict[str, Any]] = {}
     _rounds = 1000
-
-    @staticmethod
-    def _name_file(route: int) -> str:
-        return "with_weather.txt" if route else "without_weather.txt"
 
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         space = self._space

@@ -6,12 +6,13 @@ scoring (``compevo_core.evaluation``). Baselines are fitted on the train split a
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import polars as pl
 from pydantic import Field
 
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.baseline_scores import BaselineScores, score_baselines
@@ -24,11 +25,11 @@ from compevo_core.evaluation.scopes import (
 )
 from compevo_core.evaluation.scoring import (
     compare_seeds,
-    load_population,
     name_rows,
     score_population,
     write_population_scores,
 )
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs import asset_keys as keys
@@ -39,10 +40,6 @@ from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, list_views_to_test, read_news
 from compevo_pipeline.work.stored_windows import read_windows
-
-if TYPE_CHECKING:
-    from compevo_core.data.news_pool import NewsPool
-    from compevo_core.forecast.forecaster import CompEvoForecaster
 
 EXPERIMENT = "test"  # name of the experiment in the result rows
 BASELINES_CODE = ("compevo_core/baselines", "compevo_core/evaluation")
@@ -217,10 +214,10 @@ def load_current(
     workspace: Deployment,
     run: Path,
     views: Iterable[WindowView],
-) -> "tuple[CompEvoForecaster, NewsPool | None]":
+) -> tuple[CompEvoForecaster, NewsPool | None]:
     """Return the model of a run and the news that it may read for some views."""
     news = read_news(workspace, find_encoder(run), views, log=context.log)
-    return load_population(run, news, fit=workspace.shared_fits()), news
+    return CompEvoForecaster.load(run, news, fit=workspace.shared_fits()), news
 
 
 def _forecast_file(layout: Layout, dataset: str) -> Path:

@@ -10,10 +10,7 @@ import pytest
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.splits import build_folds, choose_validation
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.result_rows import read_configs
-from compevo_core.evaluation.scoring import load_population
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import (
     ABLATION,
@@ -27,8 +24,14 @@ from compevo_core.paper.changes import (
     find_variant,
     list_changes,
 )
-from compevo_core.paper.folds import FOLD_SCHEMA, FOLDS_FILE, train_folds
-from compevo_core.paper.report.inputs import read_inputs
+from compevo_core.paper.folds import (
+    FOLD_SCHEMA,
+    FOLDS_FILE,
+    build_folds,
+    choose_validation,
+    train_folds,
+)
+from compevo_core.paper.report.inputs import read_configs, read_inputs
 from compevo_core.paper.report.paper_tables import PRINTED, build_paper_tables
 from compevo_core.paper.report.published import list_subjects
 from compevo_core.paper.trials import Trial, _select_scopes, list_trials_of_runs, score_experiment
@@ -260,7 +263,7 @@ def run(tmp_path_factory, windows):
 
 def test_a_temperature_moves_only_the_weights(windows, run):
     views = windows.split("test").views()
-    forecaster = load_population(run, news_pool())
+    forecaster = CompEvoForecaster.load(run, news_pool())
     model = forecaster._model
     model.calibration.override_A.fill(0.0)
     model.selection.fitness_EA.copy_(model.selection.fitness_EA.new_tensor([[-1.0, -2.0, -3.0]]))
@@ -328,7 +331,7 @@ def test_days_after_the_test_are_scored_too(tmp_path):
     assert set(pooled["n_windows"]) == {len(days.split("inference"))}
 
     # Weights that go on have learnt from the test by then, fixed ones have not.
-    population = load_population(trials[0].run, news_pool())
+    population = CompEvoForecaster.load(trials[0].run, news_pool())
     both = days.with_windows([*days.split("test"), *days.split("inference")])
     later = [view.split == "inference" for view in both.views()]
     error = abs(population.follow(both).aggregate - both.truth())[later].mean()
