@@ -53,7 +53,7 @@ ISSUED = "-issued"
 """Ends the name of a method without agents that keeps learning, as it is issued."""
 PANELS_PER_SCOPE = 4
 
-_WINDOWS_PER_BATCH = 10  # windows that are forecast before progress is told
+_WINDOWS_PER_BATCH = 10  # windows that are forecast between two lines of progress
 _PROGRESS_SECONDS = 5.0  # least time between two lines: Dagster stores each
 
 
