@@ -34,13 +34,13 @@ from compevo_core.baselines.features import (
     encode_calendars,
     list_own_covariates,
     name_columns,
+    stack_change,
 )
 from compevo_core.baselines.leads import (
     PastSpace,
     PublishedErrorSpace,
     encode_past,
-    encode_weather_days,
-    encode_weather_steps,
+    encode_weather,
 )
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray
@@ -178,11 +178,8 @@ class BoostedTrees(_Trees[FeatureSpace]):
             **name_columns(CALENDAR_NAMES, encode_calendars(views)),
         }
         for response in space.steps:
-            now_NH = stack_by_step(views, response.name)
-            columns[response.name] = now_NH
-            columns[f"{response.name}_change"] = now_NH - stack_by_step(
-                views, f"{response.name}_lag1"
-            )
+            columns[response.name] = stack_by_step(views, response.name)
+            columns[f"{response.name}_change"] = stack_change(views, response.name)
         if route:
             weather_NC = space.extract_weather(views)
             changes = [f"{stem}_change" for stem in space.change_names]
@@ -206,12 +203,12 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
 
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         space = self._space
-        steps = space.encode_steps(views)
-        columns = {**steps, "entity": _encode_entity(space, views), **space.encode_days(views)}
+        steps, days = space.encode(views)
+        columns = {**steps, "entity": _encode_entity(space, views), **days}
         spread_N1 = space.scaler.stack_spreads(views)
         columns |= encode_past(views, space.past, stack_published(views), spread_N1)
-        weather = encode_weather_steps(views, space.weather)
-        return columns | weather | encode_weather_days(views, space.weather)
+        weather_steps, weather_days = encode_weather(views, space.weather)
+        return columns | weather_steps | weather_days
 
 
 class OwnWeatherTrees(_Trees[PastSpace]):
@@ -225,8 +222,8 @@ class OwnWeatherTrees(_Trees[PastSpace]):
 
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         space = self._space
-        entity_N1 = _encode_entity(space, views)
-        return {"entity": entity_N1, **space.encode_steps(views), **space.encode_days(views)}
+        steps, days = space.encode(views)
+        return {"entity": _encode_entity(space, views), **steps, **days}
 
 
 _NEWEST_LAGS = (1, 2, 3)
@@ -272,8 +269,8 @@ class LaggedTrees(Baseline):
         rows, targets = [], []
         for entity, windows in grouped.items():
             history = History.from_windows(windows, names)
-            history = history.keep_newest(MOST_STEPS // len(grouped))
             view = windows[-1].view
+            history = history.keep_newest(MOST_STEPS // len(grouped), view.step)
             z_T = space.scaler.scale(history.values_T, entity)
             place_R = np.flatnonzero(history.is_target_T)
             place_R = place_R[place_R >= view.lookback]

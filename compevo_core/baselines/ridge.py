@@ -213,12 +213,11 @@ class PublishedErrorRidge(_Ridge[PublishedErrorSpace]):
     _space_class = PublishedErrorSpace
 
     def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        steps = self._space.encode_steps(views)
+        steps, days = self._space.encode(views)
         known_NH = np.where(np.isnan(steps[LAST_ERROR]), steps[_WEEK_MEAN], steps[LAST_ERROR])
         # Covariates enter only by day: at dawn, solar power hardly varies in winter, and a column
         # in units of that spread would run away in summer.
-        days = self._space.encode_days(views).values()
-        parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days]
+        parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days.values()]
         return np.concatenate(parts, axis=1)
 
 
@@ -236,7 +235,7 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
 
     def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
         space = self._space
-        steps, days = space.encode_steps(views), space.encode_days(views)
+        steps, days = space.encode(views)
         # Half-hours that were not known yet are those of the day before.
         yesterday_NH, before_NH, week_NH = (steps[name] for name in PAST_NAMES)
         known_NH = np.where(np.isnan(yesterday_NH), before_NH, yesterday_NH)

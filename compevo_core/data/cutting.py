@@ -185,9 +185,9 @@ def grid_series(frame: pl.DataFrame, spec: DatasetSpec) -> GriddedSeries:
 def find_origins(series: GriddedSeries, spec: DatasetSpec, stride_steps: int) -> list[int]:
     """Return the positions whose inputs and targets are on the grid, a stride apart.
 
-    Where windows start with a day of the market's clock, its days start at an origin; elsewhere the
-    first origin is the first possible step. DataError if origins that follow the market's days
-    would be at other times each day.
+    Where windows start with a day of the market's clock, its days start at an origin, and strides
+    that divide a day follow from there; elsewhere the first origin is the first possible step.
+    DataError if origins that follow the market's days would be at other times each day.
     """
     start = spec.lookback_steps
 

@@ -38,7 +38,7 @@ from compevo_core.data.steps import count_steps
 from compevo_core.data.view import count_season_steps
 from compevo_core.evaluation.metrics import score, score_quantiles
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.forecast.explain import find_band, read_day_quantiles
+from compevo_core.forecast.explain import BAND_80, find_band, read_day_quantiles
 from compevo_core.forecast.issued import (
     BASE,
     EQUAL,
@@ -524,9 +524,6 @@ def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
 
 #: Scores by step.
 
-LOW, HIGH = 0.1, 0.9
-"""Quantiles that bound a band of 80 %; of AEMO's forecast POE90 and POE10."""
-
 OPERATOR_SCHEMA: dict[str, pl.DataType] = {
     "month": pl.String(),  # YYYY-MM on the market's clock
     "entity": pl.String(),
@@ -601,7 +598,7 @@ def _list_steps(
     for facts in issued.facts["series"]:
         entity = str(facts["entity"])
         truth = _cut_truth(series_by_id.get(_name_series(facts)), issued.facts)
-        low, high = (issued.select_points(entity, level) for level in (LOW, HIGH))
+        low, high = (issued.select_points(entity, level) for level in BAND_80)
         for method, values in issued.select_points(entity).items():
             if method.startswith(BASE):
                 continue

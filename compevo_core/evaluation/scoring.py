@@ -31,7 +31,6 @@ from compevo_core.evaluation.result_rows import (
     Identity,
     evaluate,
     hash_without_seed,
-    write_tables,
 )
 from compevo_core.evaluation.scopes import (
     ForecastPanel,
@@ -43,7 +42,6 @@ from compevo_core.evaluation.scopes import (
 )
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.prediction import Prediction
-from compevo_core.runtime.files import write_atomically
 from compevo_core.runtime.usage import format_duration
 from compevo_core.training.artifact import read_config
 from compevo_core.training.run_folder import RunFolder
@@ -53,8 +51,9 @@ ISSUED = "-issued"
 """Ends the name of a method without agents that keeps learning, as it is issued."""
 PANELS_PER_SCOPE = 4
 
-_WINDOWS_PER_BATCH = 10  # windows that are forecast between two lines of progress
-_PROGRESS_SECONDS = 5.0  # least time between two lines: Dagster stores each
+
+_WINDOWS_PER_BATCH = 10  # forecast at once, so that progress can be shown in between
+_PROGRESS_SECONDS = 5.0  # least time between two lines, each of which Dagster stores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,39 +303,13 @@ def compare_seeds(
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
 
 
-REGRET_FOLDER = "regret"  # folder of rows of another form than results, below the results
-
-
-def write_population_scores(
-    scores: PopulationScores,
-    paired_tests: pl.DataFrame,
-    config: RunConfig,
-    results: Path,
-    run: RunFolder,
-    *,
-    rows_name: str,
-    paired_name: str,
-) -> Path:
-    """Write everything that scoring a population leaves behind; return the file of result rows.
-
-    ``<rows_name>.csv``, ``<paired_name>.csv`` and the configuration go to ``results``, forecasts
-    and panels to ``run``.
-    """
-    # Rows first: they took the time, and a report without paired tests or panels is still right.
-    rows_file = write_tables(scores.rows, paired_tests, [config], results, rows_name, paired_name)
-    write_run_forecasts(scores, run)
-    if scores.regret.height:
-        regret_file = results / REGRET_FOLDER / f"{rows_name}.csv"
-        write_atomically(regret_file, scores.regret.write_csv)
-    return rows_file
-
-
 def write_run_forecasts(scores: PopulationScores, run: RunFolder) -> None:
     """Write forecasts and panels of one model into its run folder."""
     write_forecasts(run.predictions_file, scores.predictions)
     write_panels(run.panels_file, scores.panels)
 
 
+REGRET_FOLDER = "regret"  # folder of rows of another form than results, below the results
 REGRET_SCHEMA: dict[str, pl.DataType] = {
     "experiment": pl.String(),
     "method": pl.String(),

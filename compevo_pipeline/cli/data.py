@@ -181,7 +181,7 @@ def sources(
         return
 
     table = pivot_months(counts, months)
-    rows = [list(map(str, row)) for row in table.rows()]
+    rows = [list(map(str, row)) for row in table.iter_rows()]
     typer.echo(Table(header=table.columns, rows=rows).to_text(longest=LONGEST_SOURCE))
 
     files = tabulate_files(list_troubled(deployment))

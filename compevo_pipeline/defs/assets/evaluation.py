@@ -16,7 +16,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.baseline_scores import BaselineScores, score_baselines
-from compevo_core.evaluation.result_rows import write_rows
+from compevo_core.evaluation.result_rows import write_rows, write_tables
 from compevo_core.evaluation.scopes import (
     Scope,
     read_forecasts,
@@ -24,12 +24,14 @@ from compevo_core.evaluation.scopes import (
     write_forecasts,
 )
 from compevo_core.evaluation.scoring import (
+    REGRET_FOLDER,
     compare_seeds,
     name_rows,
     score_population,
-    write_population_scores,
+    write_run_forecasts,
 )
 from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs import asset_keys as keys
@@ -161,15 +163,12 @@ def build_population_test_asset(
         panels_per_scope=config.shown,
     )
     paired_tests = compare_seeds([scores], baseline_forecasts, method)
-    path = write_population_scores(
-        scores,
-        paired_tests,
-        forecaster.config,
-        layout.results,
-        RunFolder(run),
-        rows_name=f"compevo-{dataset}",
-        paired_name=f"paired-{dataset}",
+    # Rows first: they took the time, and a report without panels is still right.
+    rows_name, configs = f"compevo-{dataset}", [forecaster.config]
+    path = write_tables(
+        scores.rows, paired_tests, configs, layout.results, rows_name, f"paired-{dataset}"
     )
+    write_run_forecasts(scores, RunFolder(run))
 
     if config.audits_news and news is not None:
         audit_news(windows, news, forecaster, layout, log=context.log, every=config.every)
@@ -181,6 +180,8 @@ def build_population_test_asset(
     }
     # What online weights lost, by series; nothing for weights that stay.
     if scores.regret.height:
+        regret_file = layout.results / REGRET_FOLDER / f"{rows_name}.csv"
+        write_atomically(regret_file, scores.regret.write_csv)
         sums = scores.regret.group_by("subset", "entity", "rule", maintain_order=True).agg(
             pl.sum("loss", "best_expert", "best_mixture", "bound").round(0)
         )

@@ -379,6 +379,7 @@ def test_monthly_search_finds_what_a_whole_one_finds(articles):
     # The gap makes windows after it look further back, into the month before.
     cut = articles.filter(~pl.col("available_at").is_between(FIRST, FIRST + timedelta(days=40)))
     spec = ELECTRICITY
+
     for frame in (articles, cut):
         finder = CandidateFinder(spec, frame, "origin")
         index = ArticleIndex(frame, languages=spec.news_languages)

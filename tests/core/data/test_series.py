@@ -190,15 +190,15 @@ def test_a_window_may_reach_the_filling_limit(series):
     inputs = cut(series, 48)
     assert inputs.n_filled == GAP
     assert inputs.x[9:13].tolist() == [9.0, 9.0, 9.0, 9.0]
-    assert cut(series, 48, GAP - 1) == "too many filled inputs"
+    assert "too many filled" in cut(series, 48, GAP - 1)
 
 
 def test_inputs_reach_to_the_end_of_series(series):
     assert cut(series, 96).x.tolist()[-1] == 95.0
-    assert cut(series, 97) == "the series does not reach over the inputs"
+    for end in (97, 47):
+        assert "does not reach" in cut(series, end)
     # Where the newest steps were not measured yet, the day before stands in for them.
     assert cut(series, 97, unknown_steps=1).x[-1] == 48.0
-    assert cut(series, 47) == "the series does not reach over the inputs"
 
 
 def test_scaling_is_reversible_and_survives_json():

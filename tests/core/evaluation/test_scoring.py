@@ -20,7 +20,7 @@ from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.evaluation import baseline_scores
 from compevo_core.evaluation.baseline_scores import ValidationForecasts, fit_known_errors
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.result_rows import POOLED, hash_without_seed
+from compevo_core.evaluation.result_rows import POOLED, hash_without_seed, write_tables
 from compevo_core.evaluation.scopes import Scope, read_forecasts
 from compevo_core.evaluation.scoring import (
     PopulationScores,
@@ -28,7 +28,7 @@ from compevo_core.evaluation.scoring import (
     forecast_scopes,
     require_seeds_of_one_method,
     score_population,
-    write_population_scores,
+    write_run_forecasts,
 )
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.paper.report.inputs import read_configs, read_panels
@@ -271,9 +271,10 @@ def test_forecasts_for_some_scopes_only_are_refused():
 def test_everything_scored_is_written_and_read_back(tmp_path):
     config, results = FakePopulation.config, tmp_path / "results"
     scores, paired_tests = _score_beside_baselines(panels_per_scope=1)
-    run, names = RunFolder(tmp_path / "run"), {"rows_name": "main", "paired_name": "paired-main"}
+    run = RunFolder(tmp_path / "run")
 
-    path = write_population_scores(scores, paired_tests, config, results, run, **names)
+    path = write_tables(scores.rows, paired_tests, [config], results, "main", "paired-main")
+    write_run_forecasts(scores, run)
 
     assert path == results / "main.csv"
     assert pl.read_csv(path).height == scores.rows.height
