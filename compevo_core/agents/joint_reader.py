@@ -17,7 +17,6 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from compevo_core.agents.linear_reader import (
     FittedReader,
@@ -31,6 +30,7 @@ from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.errors import DataError
+from compevo_core.runtime.usage import limit_blas
 
 _DECIMALS = 3  # of the weights in a fit: adapters train gates, which move them a little each round
 
@@ -52,8 +52,7 @@ class JointReader:
         if self._logics == list(logics) and np.array_equal(self._weights_NA, weights_NA):
             return
         self._logics, self._weights_NA = list(logics), weights_NA
-        # Systems of a few hundred rows: threads wait for each other longer than they compute.
-        with threadpool_limits(1, "blas"):
+        with limit_blas():
             self._fits = fit_jointly(self.reader, logics, weights_NA)
 
     def find(self, agent: int, logic: str) -> LinearFit:

@@ -10,8 +10,12 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from threadpoolctl import ThreadpoolController
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +35,21 @@ def count_cores() -> int:
     """Return on how many cores this process may run; macOS, which binds none to it, means all."""
     can_ask = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if can_ask else os.cpu_count() or 1
+
+
+def limit_blas() -> AbstractContextManager[Any]:
+    """Limit linear algebra to one thread within the block.
+
+    Threads that wait for each other make small matrices ten times slower on busy cores.
+    """
+    limited: AbstractContextManager[Any] = _find_thread_pools().limit(limits=1, user_api="blas")
+    return limited
+
+
+@cache
+def _find_thread_pools() -> ThreadpoolController:
+    """Search the loaded libraries once: beside torch, a search takes as long as a small fit."""
+    return ThreadpoolController()
 
 
 def format_duration(seconds: float) -> str:

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.joint_reader import JointReader, LogicScorer, Standing
@@ -34,6 +33,7 @@ from compevo_core.agents.ridge import PENALTIES, SEARCHED
 from compevo_core.agents.selection import FitnessSelection, leave_out_idle
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import BoolArray, FloatArray, to_array
+from compevo_core.runtime.usage import limit_blas
 from compevo_core.training.ensemble import AgentEnsemble
 from compevo_core.training.prior import mix_priors
 
@@ -125,8 +125,7 @@ def take_turns(
         scored = [played[agent], *candidates[agent]]
         working = leave_out_idle(torch.from_numpy(open_NA), torch.from_numpy(is_idle_A))
         standing = Standing(played, to_array(working), open_NA)
-        # Thousands of small products: threads that wait for each other take up to 50 times as long.
-        with threadpool_limits(limits=1, user_api="blas"):
+        with limit_blas():
             gain_CN = scorer.score(agent, scored, standing)
         gain_AC[agent] = gain_CN.mean(1)
 
