@@ -216,7 +216,7 @@ def test_a_refresh_stops_at_its_limits(tmp_path, replay, caplog):
     ingest(home)
     assert len(replay.seen) == 4
     assert home.articles()["available_at"].min() == slots()[2]
-    assert "(4 requests, 600 MB)" in caplog.text and "2026-03-02 00:15" in caplog.text
+    assert "4 requests" in caplog.text and "2026-03-02 00:15" in caplog.text
 
     caplog.clear()
     ingest(home)
