@@ -47,6 +47,7 @@ LAYERS = (
     "compevo_pipeline.definitions",
     "compevo_pipeline.cli",
     # the wing for the paper, which nothing of the product needs
+    "compevo_core.paper.declared",
     "compevo_core.paper.networks",
     "compevo_core.paper",
     "compevo_core.paper.report",

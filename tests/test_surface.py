@@ -134,7 +134,7 @@ def list_research() -> Iterator[str]:
     from compevo_core.data.datasets import DATASETS
     from compevo_core.evaluation.scopes import TEST_SUBSETS
     from compevo_core.paper.changes import ABLATION, CHANGES, EXPERIMENTS
-    from compevo_core.paper.method import BUDGETS
+    from compevo_core.paper.declared import BUDGETS
     from compevo_core.paper.method_table import METHODS
     from compevo_core.paper.networks.forecaster import NETWORKS
     from compevo_core.paper.news_changes import NEWS_CHANGES

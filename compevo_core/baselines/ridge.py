@@ -281,7 +281,7 @@ def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:
     if fewest < 2 * BLOCKS:
         raise DataError(
             f"a step of the horizon is known in {fewest} train windows; the ridge needs "
-            f"{2 * BLOCKS}: use a longer train split"
+            f"{2 * BLOCKS}: give more history, or a shorter horizon"
         )
     return target_NH
 

@@ -191,9 +191,9 @@ def find_origins(
 ) -> list[int]:
     """Return the positions whose inputs and targets are on the grid, a stride apart.
 
-    With the UTC offset of a market clock, its days start at an origin; without, the first origin is
-    the first possible step. DataError if origins that follow the market's days would be at other
-    times each day.
+    With the UTC offset of a market clock, its days start at an origin, and strides that divide a
+    day follow from there; without, the first origin is the first possible step. DataError if
+    origins that follow the market's days would be at other times each day.
     """
     start = lookback
 
@@ -206,8 +206,7 @@ def find_origins(
             )
         # Shifted by the offset, a UTC instant reads as the market's wall clock.
         earliest = series.first_utc + lookback * series.step + market_offset
-        time_of_day = (earliest - _EPOCH) % _DAY
-        start += int(((_DAY - time_of_day) % _DAY) / series.step)
+        start += int((_EPOCH - earliest) % min(stride, _DAY) / series.step)
 
     return list(range(start, len(series) - horizon + 1, stride_steps))
 

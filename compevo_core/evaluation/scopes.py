@@ -2,7 +2,7 @@
 
 What belongs here: choosing windows by split and subset, keeping forecasts on disk, and panels, a
 few windows of a scope with all that a picture of them needs (``panels.jsonl`` of a run folder).
-What does not: scoring, plotting (``paper.report.plots``). Every method of a table is scored on the
+What does not: scoring, plotting (``paper.report``). Every method of a table is scored on the
 same scope, so a stored forecast is looked up by window and a missing one is an error, never a gap.
 
 Shapes: N windows, H horizon.

@@ -10,7 +10,6 @@ ones (:data:`EVOLUTION_SHARE`).
 import dataclasses
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,8 @@ from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import hash_without_seed
 from compevo_core.lm.model_sources import SIZES, Architecture, load_architecture
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.method import LANGUAGE_MODEL_SEEDS, Budget, FitInputs, Method, TrainingPlan
+from compevo_core.paper.declared import Budget
+from compevo_core.paper.method import FitInputs, TrainingPlan
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -41,23 +41,7 @@ DERIVATION = (
 )
 
 
-def list_agents() -> list[Method]:
-    """Return the systems of agents as methods, the paper's method first."""
-    return [
-        Method(
-            name=name,
-            family="agents",
-            fit=partial(fit_agents, name),
-            seeds=LANGUAGE_MODEL_SEEDS,
-            reads_news=True,
-            configure=partial(configure_agents, name),
-            leaves_run=True,
-        )
-        for name in SYSTEM_SETTINGS
-    ]
-
-
-def configure_agents(system: str, inputs: FitInputs) -> RunConfig:
+def configure_method(system: str, inputs: FitInputs) -> RunConfig:
     """Return the settings of a training of a system under the budget and the seed of its inputs."""
     preset = RunConfig.preset(PRESET)
     settings = spend(inputs.budget, preset) | {"run.seed": inputs.seed}
@@ -76,9 +60,9 @@ def spend(budget: Budget, preset: RunConfig) -> dict[str, int]:
     }
 
 
-def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
+def fit_method(system: str, inputs: FitInputs) -> "SealedAgents":
     """Train a system, or resume its training where it was stopped."""
-    return fit_sealed(configure_agents(system, inputs), inputs)
+    return fit_sealed(configure_method(system, inputs), inputs)
 
 
 def fit_sealed(config: RunConfig, inputs: FitInputs) -> "SealedAgents":

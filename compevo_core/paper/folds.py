@@ -23,6 +23,7 @@ from compevo_core.data.splits import build_folds
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.metrics import score
 from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.paper.declared import read_columns
 from compevo_core.runtime.files import write_atomically
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.trainer import train
@@ -35,23 +36,7 @@ MEAN, DEVIATION = "mean", "sd"
 
 _ERRORS = ("mae", "rmse", "mae_scaled", "rmse_scaled")
 
-FOLD_SCHEMA: dict[str, pl.DataType] = {
-    "fold": pl.String(),  # its number from 0, or one of the two names
-    "method": pl.String(),
-    "dataset": pl.String(),
-    "n_train": pl.Int64(),
-    "n_validation": pl.Int64(),
-    "first_day": pl.Date(),  # of the validation windows' targets
-    "last_day": pl.Date(),
-    **dict.fromkeys(_ERRORS, pl.Float64()),  # in ``unit``, then by the entity's train deviation
-    "unit": pl.String(),
-    "chosen_round": pl.Int64(),
-    "seed": pl.Int64(),
-    "config_hash": pl.String(),
-    "data_hash": pl.String(),  # of the validation windows
-    "artifact_hash": pl.String(),
-    "commit": pl.String(),
-}
+FOLD_SCHEMA = read_columns("folds")
 
 
 def train_folds(

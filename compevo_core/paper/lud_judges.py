@@ -25,6 +25,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.lm.model_sources import Transport, read_content
+from compevo_core.paper.declared import read_declared
 from compevo_core.runtime.files import hash_text, write_text
 
 if TYPE_CHECKING:
@@ -32,37 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Both prompts are the paper's, word for word. Any change gives another PROMPT_HASH, and verdicts
-# of the old prompt are not used again.
-SYSTEM_PROMPT = (
-    "You are a strict evaluator of logic updates for time-series forecasting with news.\n"
-    "Your job is not to judge whether the logic is good, but whether the update shows substantive "
-    "structural change.\n"
-    "Follow the rubric and output only valid JSON."
-)
-USER_PROMPT = """Given two consecutive logics produced by the same agent:
-
-Previous logic (t-1): {logic_prev}
-
-Current logic (t): {logic_curr}
-
-Decide two binary indicators:
-
-1) Strategy Shift (0/1): output 1 iff the current logic changes the reasoning or news-filtering \
-strategy compared to the previous logic, e.g., changes the main driver, decision rule, or \
-prioritization strategy. Output 0 for paraphrasing, minor rewording, style changes, or generic \
-additions.
-
-2) Evidence Recombination (0/1): output 1 iff the current logic introduces new causal cues or \
-reorganizes multi-source evidence into a materially different explanatory structure. Output 0 for \
-paraphrasing or shallow elaboration.
-
-Return only a valid JSON object. The values must be either 0 or 1.
-
-{{
-  "strategy_shift": 0,
-  "evidence_recombination": 1
-}}"""
+SYSTEM_PROMPT, USER_PROMPT = (read_declared("judge_prompt")[turn] for turn in ("system", "user"))
 LOGIC_CHARACTERS = 4000  # longest logic that a judge is shown; a longer one is cut
 
 LogicPair = tuple[str, str]  # an agent's logic in the round before, and its logic now

@@ -35,6 +35,7 @@ from compevo_core.data.splits import Span, find_midnight
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.lm.encoder import Encoder
+from compevo_core.paper.declared import read_columns
 from compevo_core.paper.planted_news import make_pool
 
 WEATHER, DEMAND = "weather", "demand"
@@ -49,23 +50,7 @@ TEXTS: Mapping[str, str] = {
 }
 """Worded data by name, and the built data set whose windows they are given; "" for none."""
 
-TEXT_SCHEMA: dict[str, pl.DataType] = {
-    "dataset": pl.String(),
-    "split": pl.String(),
-    "foresight": pl.Boolean(),  # whether the words were made from the day that is forecast
-    "seed": pl.Int64(),  # of the training; null where nothing is trained
-    "arm": pl.String(),
-    "n_windows": pl.Int64(),
-    "mae": pl.Float64(),
-    "difference": pl.Float64(),  # from the error of the calendar ridge; below 0 is better
-    "interval_low": pl.Float64(),  # 95 % interval by blocks of days
-    "interval_high": pl.Float64(),
-    "logics": pl.String(),
-    "unit": pl.String(),
-    "config_hash": pl.String(),
-    "data_hash": pl.String(),
-    "commit": pl.String(),
-}
+TEXT_SCHEMA = read_columns("text")
 
 WEATHER_LOGICS: Mapping[str, str] = {
     "temperature": "temperature",

@@ -1,8 +1,8 @@
 """The one look of all plots, and plots as images inside the page.
 
 What belongs here: colours, fonts and line styles, an axis with its lines, title and legend,
-encoding a plot as SVG. What does not: what is plotted (``paper.report.plots``, ``report.tomorrow``,
-``paper.report.mechanism``), the markup of an image (``templates/macros.html``).
+encoding a plot as SVG. What does not: what is plotted (``paper.report``, ``report.tomorrow``),
+the markup of an image (``templates/macros.html``).
 """
 
 import base64

@@ -200,6 +200,7 @@ class FileSet:
 
     facts: Mapping[str, Any]  # written with the files
     paths: Mapping[str, Path]  # by name, as the files are called on disk
+    hashes: Mapping[str, str]  # by name, of what was written
 
 
 def fill_folder_atomically(target: Path, fill: Callable[[Path], None]) -> Path:
@@ -313,11 +314,16 @@ def _open_set(folder: Path, text: str, remedy: str, *, is_verified: bool) -> Fil
     for name, path in paths.items():
         if is_verified and hash_file(path) != hashes[name]:
             raise DataError(f"{path} differs from its manifest; {remedy}")
-    return FileSet(facts=facts, paths=paths)
+    return FileSet(facts=facts, paths=paths, hashes=hashes)
 
 
 def _path_by_hash(path: Path, digest: str) -> Path:
     return path.with_name(f"{path.stem}-{digest[:_NAME_DIGITS]}{path.suffix}")
+
+
+def is_named_by_hash(path: Path) -> bool:
+    """Whether a file that a manifest names holds what was written."""
+    return path.stem.endswith(f"-{hash_file(path)[:_NAME_DIGITS]}")
 
 
 def hash_file(path: Path) -> str:

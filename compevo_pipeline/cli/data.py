@@ -165,7 +165,7 @@ def sources(
     """Show stored data by month, and files that were absent or failed."""
     import polars as pl
 
-    from compevo_core.report.tables import clean_text
+    from compevo_core.report.tables import Column, build_table, clean_text
     from compevo_pipeline.work.source_coverage import (
         list_troubled,
         measure_coverage,
@@ -181,12 +181,8 @@ def sources(
         return
 
     table = pivot_months(counts, months)
-    rows = [tuple(table.columns), *table.rows()]
-    cells = [[clean_text(str(cell), LONGEST_SOURCE) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
-        typer.echo(line.rstrip())
+    columns = [Column(name, list(map(str, table[name]))) for name in table.columns]
+    typer.echo(build_table(columns).to_text(longest=LONGEST_SOURCE))
 
     files = tabulate_files(list_troubled(deployment))
     if files.height:

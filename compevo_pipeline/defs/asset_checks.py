@@ -60,7 +60,8 @@ from compevo_pipeline.work.next_day import (
 )
 from compevo_pipeline.work.results import read_scored
 from compevo_pipeline.work.row_rules import find_unknowable, is_in_time
-from compevo_pipeline.work.stored_windows import hash_cut, read_windows
+from compevo_pipeline.work.source_coverage import NEWS
+from compevo_pipeline.work.stored_windows import read_windows
 
 DATA_AGE = "data_age"
 """Age of the newest value. When the asset ran last is the concern of its freshness policy."""
@@ -376,7 +377,8 @@ def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
                 yield CheckOutcome(name, not violations, format_violations(violations), numbers)
 
     def identify(workspace: Deployment) -> str:
-        return hash_cut(workspace, dataset, read_hash(workspace.layout.windows(dataset)))
+        stored = (hash_stored(workspace, name) for name in (dataset, NEWS))
+        return hash_parts([read_hash(workspace.layout.windows(dataset)), *stored])
 
     return _build_checks(windows_key(dataset), WINDOW_DESCRIPTIONS, judge, identify)
 

@@ -27,7 +27,8 @@ from compevo_core.evaluation.result_rows import replace_own_rows, write_config
 from compevo_core.evaluation.scopes import Scope, select_test_scopes, write_forecasts
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.agent_systems import PRESET
-from compevo_core.paper.method import Budget, FitInputs, Method, TrainingPlan
+from compevo_core.paper.declared import Budget
+from compevo_core.paper.method import FitInputs, Method, TrainingPlan
 from compevo_core.paper.method_table import prepare_inputs, score_seed
 from compevo_core.paper.paper_windows import (
     PAPER_SETS,

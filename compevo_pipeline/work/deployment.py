@@ -127,6 +127,10 @@ class Deployment:
         """Open the covariates, published forecasts and benchmark records."""
         return FrameStore(self.layout.tables)
 
+    def row_stores(self) -> tuple[SeriesStore, FrameStore]:
+        """Open both."""
+        return self.series_store(), self.frame_store()
+
     def news_store(self) -> NewsStore:
         """Open the articles."""
         return NewsStore(self.layout.news_database)

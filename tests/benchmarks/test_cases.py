@@ -21,7 +21,7 @@ def test_both_gradients_of_the_forecast_phase_are_equal():
 
 def test_gradients_that_differ_are_an_error(monkeypatch):
     monkeypatch.setitem(cases.LARGEST_DIFFERENCE, "mixed", -1.0)
-    with pytest.raises(ArithmeticError, match="joint and by agent, differ"):
+    with pytest.raises(ArithmeticError, match="by agent, differ"):
         measure("gradient", 2)
 
 
@@ -73,7 +73,7 @@ def test_forecasts_must_have_the_loss_of_peft(monkeypatch):
         assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
 
     monkeypatch.setitem(cases.LARGEST_GAP, "float32", -1.0)
-    with pytest.raises(ArithmeticError, match="float32 forecasts of 2 agents: the forecast losses"):
+    with pytest.raises(ArithmeticError, match=r"float32 .* 2 agents"):
         measure("backward", 2)
 
 

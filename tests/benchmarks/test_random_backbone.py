@@ -13,9 +13,8 @@ from compevo_core.lm.model_sources import load_architecture
 
 def test_a_random_backbone_loads_without_zero_rows(tmp_path):
     tokenizer = tmp_path / "tokenizer"
-    load_backbone(BackboneConfig(name_or_path=TINY), device="cpu").tokenizer.save_pretrained(
-        tokenizer
-    )
+    tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    tiny.tokenizer.save_pretrained(tokenizer)
     shape = asdict(load_architecture("smollm2-135m"))
     shape |= {"num_hidden_layers": 1, "vocab_size": 300}
     (tmp_path / "small.json").write_text(json.dumps(shape))

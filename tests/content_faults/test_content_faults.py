@@ -189,9 +189,9 @@ _TABLE = {
         "an hour late": (station_file(9, occupancy=lambda hour: _wave(hour - 1)), WAITS),
     },
     (EXCHANGE, "new"): {
-        "other days": (rates_file(_JULY_7, start=date(2025, 7, 7)), BEYOND),
-        "upside down": (rates_file(_JULY_7, rates={k: 1 / v for k, v in RATES.items()}), BOUNDS),
-        "pounds for Australian dollars": (rates_file(_JULY_7, rates=RATES | {"AUD": 0.8}), BOUNDS),
+        "other days": (rates_file(shift=-timedelta(weeks=52)), WAITS),
+        "upside down": (rates_file(rates={k: 1 / v for k, v in RATES.items()}), BOUNDS),
+        "pounds for Australian dollars": (rates_file(rates=RATES | {"AUD": 0.8}), BOUNDS),
     },
     (EXCHANGE, "again"): {
         "another currency, as near": (rates_file(rates=RATES | {"AUD": 1.5, "CAD": 1.6}), WAITS),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from compevo_core.evaluation.comparison import FEWEST_BLOCKS, USUAL_BLOCKS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scoring import COMPEVO
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.published import (
     AGENTS,
@@ -240,18 +241,7 @@ SIMPLE = (NAIVE, "calendar-ridge")
 RANDOM_WALK = ("exchange", "bitcoin")
 """Data sets on whose daily grid the naive forecast is a random walk."""
 
-PROTOCOL = {
-    "electricity": "317 of the 366 test windows that the paper's repository publishes. Its split "
-    "is random, so that most targets are inputs of train windows: *The paper and its code* has the "
-    "shares, and the same days by methods that know 2019 alone.",
-    "exchange": "The printed errors are far below the errors of a random walk 48 days ahead on the "
-    "same series, so the paper's protocol cannot be the one that it states "
-    "(decision 13-baselines).",
-    "bitcoin": "The printed errors are in scaled units, not in dollars: MAE over MAPE implies a "
-    "level near 0.06. The printed RMSE is 11 to 14 times the MAE; on the other data sets CompEvo's "
-    "RMSE is about twice its MAE at most, so one of the two seems to be printed with another power "
-    "of ten.",
-}
+NOTES = read_declared("notes")
 
 
 class MethodScores(NamedTuple):
@@ -290,21 +280,11 @@ def _title(inputs: ReportInputs, dataset: str, subset: str) -> str:
     return scope_name(dataset, subset, synthetic=is_synthetic(chosen))
 
 
-def build_main(inputs: ReportInputs) -> list[Table]:
-    """Return table 1 of the paper by data set, each with the tests against CompEvo."""
-    # What the paper lacks says how much of the gain any forecast with a calendar has.
-    macro = build_macro_table(inputs, MAIN, [*list_subjects(MAIN)[1:], *SIMPLE])
-    return [*_compare_methods(inputs, MAIN), macro]
+def compare_methods(inputs: ReportInputs, label: str) -> Iterator[Table]:
+    """Yield errors and tests of each test set; the first has the paper's beside it.
 
-
-def build_agents(inputs: ReportInputs) -> list[Table]:
-    """Return the comparison of agent systems, and how large each of them is."""
-    macro = build_macro_table(inputs, AGENTS, list_subjects(AGENTS)[1:])
-    return [*_compare_methods(inputs, AGENTS), macro, _parameter_table(inputs)]
-
-
-def _compare_methods(inputs: ReportInputs, label: str) -> Iterator[Table]:
-    """Yield the errors and the tests of each test set; the first has the paper's beside it."""
+    Then the mean over data sets, and of systems of agents how large each of them is.
+    """
     methods = list_subjects(label)
     for windows in (it for dataset in DATASETS for it in score_methods(inputs, label, dataset)):
         scores = windows.scores
@@ -322,6 +302,11 @@ def _compare_methods(inputs: ReportInputs, label: str) -> Iterator[Table]:
         )
         if len(present) > 1 and COMPEVO in scores:
             yield _rival_table(inputs, windows, present)
+
+    # What the paper lacks says how much of the gain any forecast with a calendar has.
+    yield build_macro_table(inputs, label, [*methods[1:], *(SIMPLE if label == MAIN else ())])
+    if label == AGENTS:
+        yield _parameter_table(inputs)
 
 
 def _describe_errors(
@@ -342,8 +327,8 @@ def _describe_errors(
         *_list_thinned(inputs, dataset, missing),
     ]
     # Said beside each printed figure, not on a page of its own that nobody opens.
-    if label == MAIN and dataset in PROTOCOL:
-        notes.append(PROTOCOL[dataset])
+    if label == MAIN and dataset in NOTES["protocol"]:
+        notes.append(NOTES["protocol"][dataset])
     contradictions = list_contradictions(label, dataset)
     notes += [f"The paper contradicts itself: {sentence}" for sentence in contradictions]
 
@@ -439,12 +424,24 @@ def _find_main(sets: Sequence[MethodScores]) -> MethodScores:
 def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -> Table:
     """Return by how much CompEvo lowers errors, averaged over the four data sets (paper 5.2)."""
     by_dataset = {it: _find_main(score_methods(inputs, label, it)).scores for it in DATASETS}
+
+    def pair(dataset: str, rival: str, metric: str) -> tuple[float, float] | None:
+        scores = by_dataset[dataset]
+        if COMPEVO not in scores or rival not in scores or scores[rival].budget == UNFITTED:
+            return None
+        ours, other = scores[COMPEVO].mean.get(metric), scores[rival].mean.get(metric)
+        return None if ours is None or not other else (ours, other)
+
+    def pair_printed(dataset: str, rival: str, metric: str) -> tuple[float, float] | None:
+        ours, other = (find_published(label, dataset, it, metric) for it in (COMPEVO, rival))
+        return (ours.value, other.value) if ours and other else None
+
     rows = []
     for rival in rivals:
-        measured = [
-            [_pair_own(scores, rival, key) for scores in by_dataset.values()] for key in REDUCED
-        ]
-        printed = [[_pair_printed(label, it, rival, key) for it in DATASETS] for key in REDUCED]
+        measured, printed = (
+            [[find_pair(it, rival, key) for it in DATASETS] for key in REDUCED]
+            for find_pair in (pair, pair_printed)
+        )
         means = [
             macro_reduction(pairs) for both in zip(measured, printed, strict=True) for pairs in both
         ]
@@ -472,18 +469,6 @@ def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -
     )
 
 
-def _pair_own(scores: Mapping[str, Score], rival: str, metric: str) -> tuple[float, float] | None:
-    if COMPEVO not in scores or rival not in scores or scores[rival].budget == UNFITTED:
-        return None
-    ours, other = scores[COMPEVO].mean.get(metric), scores[rival].mean.get(metric)
-    return None if ours is None or not other else (ours, other)
-
-
-def _pair_printed(label: str, dataset: str, rival: str, metric: str) -> tuple[float, float] | None:
-    ours, other = (find_published(label, dataset, name, metric) for name in (COMPEVO, rival))
-    return (ours.value, other.value) if ours and other else None
-
-
 def _parameter_table(inputs: ReportInputs) -> Table:
     scores = _find_main(score_methods(inputs, AGENTS, DATASETS[0])).scores
 
@@ -499,8 +484,5 @@ def _parameter_table(inputs: ReportInputs) -> Table:
         list_subjects(AGENTS),
         {"Method": method_name, "Trainable weights": count, "Paper, Llama-3.1-8B": print_count},
         caption="Size of the agent systems",
-        notes=[
-            "Our counts come from the models built on the packaged backbone. `compevo paper "
-            "params` builds all of them on Llama-3.1-8B, and gives the paper's counts."
-        ],
+        notes=[NOTES["parameters"]],
     )

@@ -15,13 +15,13 @@ from matplotlib.axes import Axes
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.changes import ABLATION, EXPERIMENTS, list_changes
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.lud import GAINS, JUDGES
 from compevo_core.paper.report.comparison import (
     NO_ROW,
     NOT_PRINTED,
     TableLine,
-    build_agents,
-    build_main,
+    compare_methods,
     describe_tests,
     error_table,
     find_line,
@@ -30,6 +30,7 @@ from compevo_core.paper.report.comparison import (
 )
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.published import (
+    AGENTS,
     BACKBONES,
     DATASETS,
     EFFICIENCY,
@@ -63,18 +64,7 @@ from compevo_core.report.tables import (
     tabulate,
 )
 
-READING = (
-    "Interval: 95 %, by blocks of days; one in twenty misses zero by chance alone. p: "
-    "Wilcoxon's test of block "
-    "means, two-sided; variation between trainings is in neither. SD: the deviation between "
-    "trainings of CompEvo or of the reference. Differences are means over windows, "
-    "each error the mean over its seeds: CompEvo minus the other method, below zero CompEvo is "
-    "better; or the change minus its reference, above zero the change is worse. Win rate: share of "
-    "other methods with a larger MAE, over tasks (one a series). Skill: one minus the geometric "
-    "mean of the MAE over the MAE of Persistence. In the tables of changes RMSE is relative to the "
-    "reference."
-)
-"""What holds for every table, said once beside them."""
+NOTES = read_declared("notes")
 
 SYSTEMS = ("mael", "mad-rl", "compevo")
 """The agent systems of the paper's table; the first is what the others are measured against."""
@@ -87,23 +77,6 @@ COSTS = (
     (PER_WINDOW, "seconds_per_step", "s a window", "s a step, paper"),
     ("peak_memory_gb", "peak_memory_gb", "Peak memory GB", "Peak memory GB, paper"),
 )
-
-RATIOS = (
-    "Ratios are relative to MAEL. The paper trained three agents on Llama-3.1-8B: absolute figures "
-    "on another backbone and device do not compare; ratios do where both had a core to themselves "
-    "(the results name what was trained beside other work)."
-)
-
-LUD_NOTES = {
-    "": "The paper measures gains by the RMSE in MW over 1,200 steps; we use the scaled error on "
-    "the windows of the same round. Each gain measures the best logic of a group on the windows "
-    "that selected it, so gains are biased upwards.",
-    "local": "A local judge is the run's own backbone. The packaged one, of 135 million "
-    "parameters, cannot follow the rubric: its rows show that the measurement runs, not what "
-    "logics are worth.",
-    "rule": "rule:slots compares logics slot by slot: a topic, the region, the time of day or the "
-    "sign shifts the strategy, a topic that was not named before recombines evidence.",
-}
 
 PRINTED = {"lambda-pg": LAMBDA_PG, "tau": TAU}
 """The paper's tables of experiments that print figures; the others are curves without numbers."""
@@ -128,11 +101,7 @@ def build_backbones(inputs: ReportInputs) -> list[Table]:
         ],
         "Electricity: backbones of the paper",
         first="Backbone",
-        notes=[
-            "No row of ours: these weights are not packaged. `compevo fit electricity --set "
-            "backbone.name_or_path=FOLDER` trains on a folder that holds them; `compevo paper "
-            "params` counts what would be trained."
-        ],
+        notes=[NOTES["backbones"]],
     )
     return [printed, *build_sweep(inputs, "layers")]
 
@@ -308,7 +277,7 @@ def build_efficiency(inputs: ReportInputs) -> list[Table]:
         missing = [name for name in SYSTEMS if name not in costs]
         if tables and missing:
             continue
-        notes = [] if tables else [RATIOS]
+        notes = [] if tables else [NOTES["ratios"]]
         if missing:
             command = f"compevo paper benchmark {dataset} --methods {','.join(SYSTEMS)}"
             notes.append(f"`{command}` makes the rows.")
@@ -367,7 +336,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
     # Own rows first: the paper's judges are not ours, and only ranges compare.
     judged = [row for row in inputs.lud if row["table"] == JUDGES]
     gained = [row for row in inputs.lud if row["table"] == GAINS]
-    known = {"", *(str(row["judge"] or "").partition(":")[0] for row in inputs.lud)}
+    known = {"all", *(str(row["judge"] or "").partition(":")[0] for row in inputs.lud)}
     agreement, columns = ("kappa", "pearson_r"), ("mean_lud", "error_gain", "pearson_r")
     printed = ("mean_lud", "rmse_gain", "pearson_r")
     command = "No row of ours: `compevo paper lud RUN electricity --judge local"
@@ -392,7 +361,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
         caption="Logic updates: size and gain of the forecast",
         text_columns=(0, 5),
         notes=[
-            *(note for kind, note in LUD_NOTES.items() if kind in known),
+            *(note for kind, note in NOTES["lud"].items() if kind in known),
             *([] if gained else [f"{command}`."]),
         ],
     )
@@ -421,12 +390,9 @@ def build_leakage(inputs: ReportInputs) -> list[Table]:
         find_line(method_name(name), scores.get(name), LEAKAGE, dataset, name)
         for name in [COMPEVO, *(name for name in scores if name != COMPEVO)]
     ]
-    note = (
-        "Operational demand of the same regions and days; the paper's own values are up to 160 MW "
-        "lower in three regions, so that errors agree to about 5 %. CompEvo of the paper was "
-        "trained on days of 2019 and 2020, the methods here on May to December 2025."
-    )
-    return [error_table(lines, scope_name(dataset, subset), highlighted=[0], notes=[note])]
+    return [
+        error_table(lines, scope_name(dataset, subset), highlighted=[0], notes=[NOTES["leakage"]])
+    ]
 
 
 def format_paper_sets(inputs: ReportInputs) -> str:
@@ -523,8 +489,8 @@ def format_short_sets(inputs: ReportInputs) -> str:
 
 
 PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = {
-    "main": ("Methods", build_main),
-    "agents": ("Agent systems", build_agents),
+    "main": ("Methods", lambda inputs: list(compare_methods(inputs, MAIN))),
+    "agents": ("Agent systems", lambda inputs: list(compare_methods(inputs, AGENTS))),
     "ablation": (
         "Ablation",
         lambda inputs: build_changes(
@@ -553,12 +519,12 @@ def build_paper_tables(name: str, inputs: ReportInputs) -> list[Table]:
 
 def format_paper_tables(name: str, inputs: ReportInputs) -> str:
     """Return the tables of one name as Markdown, and how to read them."""
-    return "\n\n".join([*_format_tables(name, inputs), READING])
+    return "\n\n".join([*_format_tables(name, inputs), NOTES["reading"]])
 
 
 def format_all_paper_tables(inputs: ReportInputs) -> str:
     """Return how to read the tables, and every table as Markdown, under a heading each."""
-    parts = [READING]
+    parts = [NOTES["reading"]]
     for name, (title, _) in PAPER_TABLES.items():
         parts += [f"## {title}", *_format_tables(name, inputs)]
     return "\n\n".join(parts)

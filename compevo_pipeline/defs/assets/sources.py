@@ -76,7 +76,10 @@ class SpanConfig(LaunchConfig):
     """A span of days to fetch."""
 
     since: str | None = None
+    """live mode: first day of a backfill, such as 2026-01-31; left out: what is new since the last
+    run"""
     until: str | None = None
+    """live mode: the day after the backfill's last day"""
 
     @model_validator(mode="after")
     def _check_span(self) -> Self:
@@ -110,11 +113,6 @@ def make_ingest_config(own_feeds: Sequence[Feed]) -> Any:  # noqa: ANN401 - a cl
 
         feeds: list[feed_name] | None = Field(default=None, min_length=1)
         """feeds to read; left out: all that exist in the run's mode"""
-        since: str | None = None
-        """live mode: first day of a backfill, such as 2026-01-31; left out: what is new since the
-        last run"""
-        until: str | None = None
-        """live mode: the day after the backfill's last day"""
         tolerate_gaps: bool = False
         """accept files whose publisher left rows out: their values are missing, and counted as
         gaps"""

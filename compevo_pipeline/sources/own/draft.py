@@ -134,7 +134,7 @@ def draft_declaration(
     named = filter(None, [request.id, request.period])
     table = read_columns(raw.content, raw.name, [request.time, *request.values, *named])
     if (first := table[LINE][0]) > FIRST_ROW:
-        draft.findings.append(f"{first - FIRST_ROW} line(s) above the column names are left out")
+        draft.findings.append(f"{first - FIRST_ROW} line(s) above the first row are left out")
     times = join_clock(TextColumn(table, raw.name, request.time), request.period)
     columns = [TextColumn(table, raw.name, name) for name in request.values]
     time_format = request.time_format or guess_format(times)

@@ -27,7 +27,7 @@ from compevo_pipeline.sources.own.table import JOINED
 ALL = "all"  # what `--value` says for every column of numbers
 _TIMES = (
     *("ds", "stamp", "timestamp", "datetime", "date_time", "time", "date", "day", "start"),
-    *("year", "month", "quarter", "week", "period"),
+    *("year", "month", "quarter", "week", "period", "ts", "epoch", "unix"),
 )
 _VALUES = ("y", "value", "target", "load", "demand", "consumption", "sales", "power")
 _LOOKED_AT = 500  # rows, from the top
@@ -197,7 +197,7 @@ def _holds_stamps(column: TextColumn) -> bool:
     filled = column.table.filter(~column.is_blank)
     # A number is a stamp where it is a day, as 20240101, or its column is named like one.
     is_number = column.text.str.contains(r"^\d+(\.\d+)?$")
-    is_number &= ~column.text.str.contains(r"^(19|20)\d{6}(\d{4})?$")
+    is_number &= ~column.text.str.contains(r"^(19|20)\d{6}(\d{4}(\d{2})?)?$")
     is_named = _rank(column.name, _TIMES) < 2 * len(_TIMES)
     if not filled.height or (filled.select(is_number.any()).item() and not is_named):
         return False

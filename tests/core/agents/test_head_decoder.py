@@ -1,5 +1,6 @@
 """The head decoder: what an agent sees, where it is read out, and that reading it is exact."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,6 @@ from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.baselines import gbm
-from compevo_core.data.view import Window
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lora.population import Population
@@ -35,11 +34,12 @@ LOGICS = list(SEED_LOGICS[:3])
 BLEND = {"forecast__prior": "blend"}
 
 
-def build(**overrides):
-    """A population away from its start, its strategies and two windows."""
+def build(*, is_moved=True, **overrides):
+    """A population, away from its start or as it starts, its strategies and two windows."""
     config = tiny(**overrides)
     model = build_model(config)
-    fill_with_noise(model)
+    if is_moved:
+        fill_with_noise(model)
     return model, build_executor(model), make_batch(config)
 
 
@@ -56,9 +56,7 @@ def correct(executor, examples):
 
 @pytest.mark.parametrize("prior", ["none", "persistence", "blend"])
 def test_before_training_every_agent_returns_its_base_exactly(prior):
-    config = tiny(forecast__prior=prior)
-    model = build_model(config)
-    executor, examples = build_executor(model), make_batch(config)
+    _, executor, examples = build(is_moved=False, forecast__prior=prior)
 
     # A read-out of zeros needs no states; where it learns, they are read.
     forecasts = executor.forecast(LOGICS, examples)
@@ -69,9 +67,8 @@ def test_before_training_every_agent_returns_its_base_exactly(prior):
 
     shares = {"none": [], "persistence": [1.0], "blend": [0.3, 0.7]}[prior]
     for number, example in enumerate(examples):
-        expected = sum(
-            (w * p for w, p in zip(shares, example.priors_PH, strict=True)), np.zeros(48)
-        )
+        pairs = zip(shares, example.priors_PH, strict=True)
+        expected = sum((share * prior_H for share, prior_H in pairs), np.zeros(48))
         assert np.allclose(values_ABH[1, number].numpy(), expected, atol=1e-6)
 
 
@@ -134,10 +131,12 @@ def test_no_news_has_a_token_of_its_own():
 def test_the_target_day_shows_priors_above_the_base(spy):
     _, executor, examples = build(**BLEND)
     shown = spy(executor.decoder.module.tokens, "embed_target")
+
     correct(executor, examples)
+
     above_PH = examples[0].priors_PH - find_bases(executor, examples)[0, 0].numpy()
-    assert np.abs(above_PH).max() > 0.0
     expected_PH = above_PH / executor.decoder.inputs.spread_of_priors
+    assert np.abs(above_PH).max() > 0.0
     (target_ABSH, _), _ = shown[0]
     assert np.allclose(target_ABSH[0, 0, 2:].numpy(), expected_PH, atol=1e-5)
 
@@ -154,9 +153,7 @@ def test_logics_with_other_articles_are_not_merged():
 
 @pytest.mark.parametrize("moved", ["weight_AKD", "bias_AH"])
 def test_a_readout_past_its_start_is_read(moved):
-    config = tiny()
-    model = build_model(config)
-    executor, examples = build_executor(model), make_batch(config)
+    model, executor, examples = build(is_moved=False)
     generator = torch.Generator().manual_seed(0)
     getattr(model.decoder.module.readout, moved).data[1].normal_(generator=generator)
     has_moved = [bool(of_agent.abs().max() > 1e-3) for of_agent in correct(executor, examples)]
@@ -238,11 +235,8 @@ BLENDED = tiny(forecast__prior="blend")
 
 
 def vary_weather(drawn):
-    changed = [
-        Window(view=replace(one.view, covariates={"noon_temp_k_lag1": 285.0 + number}), y=one.y)
-        for number, one in enumerate(drawn)
-    ]
-    return WindowSet(changed, dataset=drawn.dataset)
+    temperatures = itertools.count(285.0)
+    return change_views(drawn, lambda _: {"covariates": {"noon_temp_k_lag1": next(temperatures)}})
 
 
 def test_context_columns_are_standardised_on_train():
@@ -302,40 +296,28 @@ def test_a_loaded_model_predicts_as_its_trainer(decoder, prior, tmp_path, monkey
     monkeypatch.setattr(gbm.BoostedTrees, "_rounds", 5)
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     trained = spy(trainer, "write_model")
-    config = tiny(
-        forecast__decoder=decoder,
-        forecast__prior=prior,
-        forecast__prior_folds=2,
-        run__rounds=2,
-        run__validate_every=0,
-        evolution__every=0,
-        optim__forecast_lr=0.02,
-    )
+    settings = {"forecast__decoder": decoder, "forecast__prior": prior, "forecast__prior_folds": 2}
+    settings |= {"run__rounds": 2, "run__validate_every": 0, "evolution__every": 0}
+    config = tiny(optim__forecast_lr=0.02, **settings)
     train, val, test = (
-        change_views(
-            windows(split, days, first_day=first),
-            # A forecast that was out before the origin.
-            lambda view: {"published": 1.01 * view.x},
-        )
-        for split, days, first in (("train", 40, 0), ("val", 2, 60), ("test", 2, 80))
+        # With a forecast that was out before the origin.
+        change_views(windows(*span, first_day=first), lambda view: {"published": 1.01 * view.x})
+        for *span, first in (("train", 40, 0), ("val", 2, 60), ("test", 2, 80))
     )
     trainer.train(config, train, val, news_pool(), tmp_path)
     (((_, model, priors, _, _), _),) = trained
-    logics = model.logics
-
     loaded = CompEvoForecaster.load(tmp_path, news_pool())
+    prediction = loaded.predict_by_agent(test.views())
+
     restored = loaded._model.tensors()
     assert all(torch.equal(value, restored[name]) for name, value in model.tensors().items())
-    prediction = loaded.predict_by_agent(test.views())
     # Every third of 3 agents x 4 windows.
     assert prediction.n_unparsed == (4 if decoder == "text" else 0)
     assert (prediction.prior is None) == (prior == "none")
-
     # The agents correct the base, even if validation removed the correction afterwards.
     examples = make_view_examples(test.views(), priors.forecast(test.views()), model.scaler)
     executor = build_executor(model)
-    values_ABH = executor.forecast(logics, examples).values_ABH
-    assert torch.allclose(
-        loaded._model.executor.forecast(loaded.logics, examples).values_ABH, values_ABH, atol=1e-6
-    )
+    values_ABH = executor.forecast(model.logics, examples).values_ABH
+    again_ABH = loaded._model.executor.forecast(loaded.logics, examples).values_ABH
+    assert torch.allclose(again_ABH, values_ABH, atol=1e-6)
     assert not torch.allclose(values_ABH, find_bases(executor, examples), atol=1e-3)

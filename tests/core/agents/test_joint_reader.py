@@ -43,10 +43,9 @@ def _equal(examples, agents):
 
 def _score(examples, played, logic, agent=0, config=CONFIG):
     """The gains of a logic of an agent, by window, given what all agents play."""
-    reader = _read(examples, len(played))
     weights_NA = _equal(examples, len(played))
-    standing = Standing(played, weights_NA, weights_NA)
-    return LogicScorer(reader, config).score(agent, [logic], standing)[0]
+    scorer = LogicScorer(_read(examples, len(played)), config)
+    return scorer.score(agent, [logic], Standing(played, weights_NA, weights_NA))[0]
 
 
 def _sum(examples, fits, weights_A):
@@ -74,6 +73,7 @@ def test_two_agents_read_what_neither_reads_alone(examples):
         float(((truth_NH - _sum(examples, fits, weights)) ** 2).mean())
         for fits, weights in ((together, [0.5, 0.5]), (alone, [0.5, 0.5]), (alone, [1.0, 0.0]))
     )
+
     assert joint < first - 0.5
     assert joint < mean - 0.5  # the mean of both halves what one of them reads
 
@@ -139,11 +139,12 @@ def test_the_second_agent_takes_the_niche_left(examples):
     reader = _read(examples, 2)
     selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)
     scorer, groups = LogicScorer(reader, CONFIG), [[OUTAGES], [OUTAGES, SOLAR]]
+
     turns = take_turns(scorer, selection, [NOISE, NOISE], groups, LogicRecords(), [0, 1])
-    assert turns.logics == [OUTAGES, SOLAR]
-    assert not turns.is_idle_A.any()
-    assert turns.gain_AN.shape == (2, len(examples))
     record = turns.describe(2)
+
+    assert turns.logics == [OUTAGES, SOLAR] and not turns.is_idle_A.any()
+    assert turns.gain_AN.shape == (2, len(examples))
     np.testing.assert_allclose(record["rewards"], turns.gain_AN.mean(1))
     assert record["best_response_gap"][1] > 0
 
@@ -156,6 +157,7 @@ def test_a_useless_agent_is_left_out_and_returns(examples):
         return take_turns(scorer, selection, [OUTAGES, SOLAR], [[], []], LogicRecords(), order)
 
     assert take(scorer, selection).is_idle_A.all()
+
     # With equal weights no agent is left out.
     alike = FitnessSelection(2, SelectionConfig(uniform=True), pays_contribution=True)
     alike.fitness_EA += torch.tensor([1.0, 0.0])
@@ -177,31 +179,30 @@ def test_a_generalist_reads_the_sum_of_all(examples):
     view = examples[0].view
     ids = reader.retriever.retrieve_for(reader.members[0], "any", [view])[0]
     articles = reader.retriever.resolve(ids)
+
     assert len(articles) == len(view.candidate_ids)
-    words = fit.mean_X[:384]
-    total = np.sum([article.embedding for article in articles], axis=0) - words
+    total = np.sum([article.embedding for article in articles], axis=0) - fit.mean_X[:384]
     expected_H = total @ fit.weights_ZH[:384]
     np.testing.assert_allclose(fit.predict(view, articles), expected_H, atol=1e-4)
 
 
 def test_readers_follow_their_members(examples):
-    at_home = MemberConfig(entities=("NSW1",), first_step=24)
-    reader = _read(examples, [MemberConfig(), at_home])
+    members = [MemberConfig(), MemberConfig(entities=("NSW1",), first_step=24)]
+    retriever = _read(examples, members).retriever
     views = [e.view for e in examples]
     weights_ANH = np.ones((2, len(views), 48))
-    away = np.array([view.entity != "NSW1" for view in views])
-    weights_ANH[1, away] = 0.25
+    weights_ANH[1, [view.entity != "NSW1" for view in views]] = 0.25
     weights_ANH[1, :, :24] = 0.25
-    apart = FittedReader(
-        examples, reader.retriever, [MemberConfig(), at_home], np.ones((2, 1)), weights_ANH
-    )
+    apart = FittedReader(examples, retriever, members, np.ones((2, 1)), weights_ANH)
     assert np.abs(apart.find(0, OUTAGES).weights_ZH - apart.find(1, OUTAGES).weights_ZH).max() > 0
+
     fits = fit_jointly(apart, [OUTAGES, OUTAGES], _equal(examples, 2))
     article = apart.retriever.resolve(apart.retriever.retrieve(OUTAGES, views[0]))
     readings = {
         entity: fits[1].predict(replace(views[0], entity=entity), article)
         for entity in ("NSW1", "SA1")
     }
+
     np.testing.assert_allclose(readings["SA1"][24:], 0.25 * readings["NSW1"][24:])
     np.testing.assert_allclose(readings["SA1"][:24], readings["NSW1"][:24])
 
@@ -209,7 +210,7 @@ def test_readers_follow_their_members(examples):
 def test_changed_weights_or_logics_fit_the_reader_again(examples):
     selection = FitnessSelection(2, SelectionConfig())
     reader = JointReader(_read(examples, 2), selection)
-    with pytest.raises(DataError, match="settle what all agents play"):
+    with pytest.raises(DataError, match="settle what all"):
         reader.find(0, OUTAGES)
     reader.settle([OUTAGES, SOLAR])
     first = reader.find(0, OUTAGES)
@@ -218,6 +219,7 @@ def test_changed_weights_or_logics_fit_the_reader_again(examples):
     assert reader.find(0, OUTAGES) is first
     selection.fitness_EA += torch.tensor([0.1, 0.0])
     reader.settle([OUTAGES, SOLAR])
+
     assert reader.find(0, OUTAGES) is not first
-    with pytest.raises(DataError, match="not fitted under the logic"):
+    with pytest.raises(DataError, match="not fitted under"):
         reader.find(1, OUTAGES)

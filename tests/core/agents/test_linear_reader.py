@@ -59,9 +59,9 @@ def _slope(values, effects):
 def test_held_out_readings_need_the_right_logic(examples):
     reader = _fit(examples)
     effects = _scale_effects(planted_world().split("train"))
+    ids = [e.view.window_id for e in examples]
     right, wrong = (
-        [reader.find(0, logic).held_out[e.view.window_id] for e in examples]
-        for logic in (LOGIC, OTHER)
+        [reader.find(0, logic).held_out[name] for name in ids] for logic in (LOGIC, OTHER)
     )
     assert _slope(right, effects) > 0.4
     assert abs(_slope(wrong, effects)) < 0.2
@@ -146,23 +146,27 @@ def _read_news(examples, news):
     return FittedReader(examples, retriever, [MemberConfig()], np.ones((1, 1))), retriever
 
 
+def _give(example, *names, level, **changes):
+    """Return an example with some articles, whose truth is a level throughout or by step."""
+    view = replace(example.view, candidate_ids=names, **changes)
+    return replace(example, view=view, truth_H=np.zeros(48) + level)
+
+
 def test_a_number_is_read_by_its_words(examples):
     rng = np.random.default_rng(3)
-    values = rng.integers(10, 40, len(examples))
-    noise = rng.integers(10, 40, len(examples))
-    titles = [
-        f"{n}. Minimum {other}, maximum {value} degrees."
-        for n, (value, other) in enumerate(zip(values, noise, strict=True))
-    ]
+    values, others = (rng.integers(10, 40, len(examples)) for _ in range(2))
+    pairs = enumerate(zip(values, others, strict=True))
+    titles = [f"{n}. Minimum {other}, maximum {value} degrees." for n, (value, other) in pairs]
     changed = [
-        replace(e, view=replace(e.view, candidate_ids=(title,)), truth_H=np.full(48, value / 10.0))
-        for e, title, value in zip(examples, titles, values - 25, strict=True)
+        _give(e, title, level=(value - 25) / 10.0)
+        for e, title, value in zip(examples, titles, values, strict=True)
     ]
     news = _make_news([*titles, "Minimum 39, maximum 10 degrees."])
     reader, retriever = _read_news(changed, news)
     sealed = SealedReadings({0: MemberConfig()}, SIZE)
     sealed.store(reader, [LOGIC])
     cold = retriever.resolve(["Minimum 39, maximum 10 degrees."])
+
     for fit in (reader.find(0, LOGIC), sealed.find(0, "any")):
         assert fit.predict(examples[0].view, cold).mean() == pytest.approx(-1.5, abs=0.3)
 
@@ -172,16 +176,15 @@ def test_a_number_moves_each_entity_by_its_weight(examples):
     values = rng.integers(10, 40, len(examples))
     titles = [f"{n}. Maximum {value} degrees." for n, value in enumerate(values)]
     changed = [
-        replace(
-            e,
-            view=replace(e.view, entity=("QLD1", "TAS1")[n % 2], candidate_ids=(titles[n],)),
-            truth_H=np.full(48, (-1) ** n * (values[n] - 25) / 10.0),
+        _give(
+            e, titles[n], level=(-1) ** n * (values[n] - 25) / 10.0, entity=("QLD1", "TAS1")[n % 2]
         )
         for n, e in enumerate(examples)
     ]
     reader, retriever = _read_news(changed, _make_news([*titles, "Maximum 38 degrees."]))
     hot, fit = retriever.resolve(["Maximum 38 degrees."]), reader.find(0, LOGIC)
     warm, cold = (fit.predict(changed[n].view, hot).mean() for n in (0, 1))
+
     assert warm > 0.8 and cold < -0.8
 
 
@@ -195,10 +198,8 @@ def test_each_part_of_the_day_has_weights(examples):
             title = f"{n} in the {part}"
             rows.append((title, f"https://x.example/{title}", title, START))
             embeddings.append(warm if warmth else cold)
-        truth_H = np.concatenate([np.full(24, is_warm[0] - 0.5), np.full(24, 0.5 - is_warm[1])])
-        names = tuple(row[0] for row in rows[-2:])
-        view = replace(example.view, candidate_ids=names)
-        changed.append(replace(example, view=view, truth_H=truth_H))
+        level_H = np.repeat([is_warm[0] - 0.5, 0.5 - is_warm[1]], 24)
+        changed.append(_give(example, *(row[0] for row in rows[-2:]), level=level_H))
     pool = make_pool(rows, HashingEncoder())
     reader, _ = _read_news(changed, NewsPool(pool.articles, np.stack(embeddings), "packaged"))
     articles = [
@@ -206,6 +207,7 @@ def test_each_part_of_the_day_has_weights(examples):
         RetrievedArticle("b", "1 Jan", "In the evening", cold),
     ]
     reading_H = reader.find(0, LOGIC).predict(examples[0].view, articles)
+
     # Their mean is that of every other day, and would be read as nothing.
     assert reading_H.min() > 0.3
 
@@ -218,9 +220,9 @@ def test_the_meaning_of_a_word_turns_with_seasons(examples):
     for n, (e, is_clear) in enumerate(zip(examples, rng.integers(2, size=240), strict=True)):
         calendar = replace(e.view.calendar, day_of_year=1 + 365 * n // len(examples))
         warmth = (is_clear - 0.5) * -np.cos(2 * np.pi * calendar.day_of_year / 365.25)
-        view = replace(e.view, calendar=calendar, candidate_ids=(sky[1 - is_clear],))
-        changed.append(replace(e, view=view, truth_H=np.full(48, warmth)))
+        changed.append(_give(e, sky[1 - is_clear], level=warmth, calendar=calendar))
     begun = [replace(e, view=replace(e.view, candidate_ids=())) for e in changed[:120]]
+
     for known in (changed, begun + changed[120:]):
         reader, retriever = _read_news(known, make_pool(rows, sentence_encoder()))
         clear = retriever.resolve(["clear sky"])
@@ -288,16 +290,15 @@ def test_numbers_that_run_with_time_are_not_read(examples):
     titles = _write_titles(len(by_time), rng)
     level = np.minimum(np.arange(len(by_time)), 0.75 * len(by_time)) / 40
     changed = [
-        replace(e, view=replace(e.view, candidate_ids=(title,), entity="QLD1"),
-                truth_H=np.full(48, value) + rng.normal(size=48))
+        _give(e, title, level=value + rng.normal(size=48), entity="QLD1")
         for e, title, value in zip(by_time, titles, level - level.mean(), strict=True)
-    ]  # fmt: skip
-    news = _make_news([*titles, "In 2022 cases reach 9000; story 99000. Coal at 400.0 dollars"])
-    reader, retriever = _read_news(changed, news)
+    ]
+    later = "In 2022 cases reach 9000; story 99000. Coal at 400.0 dollars"
+    reader, retriever = _read_news(changed, _make_news([*titles, later]))
+
     fit = reader.find(0, LOGIC)
     assert not fit.keys_F.any()
-    later = retriever.resolve(["In 2022 cases reach 9000; story 99000. Coal at 400.0 dollars"])
-    assert np.abs(fit.predict(changed[-1].view, later)).max() < 0.1
+    assert np.abs(fit.predict(changed[-1].view, retriever.resolve([later]))).max() < 0.1
 
 
 def test_a_number_is_clipped_to_its_train_range(examples):
@@ -306,15 +307,16 @@ def test_a_number_is_clipped_to_its_train_range(examples):
     stories = rng.permutation(90_000)[: len(examples)]
     titles = [f"Story {s}: maximum {v} degrees." for s, v in zip(stories, values, strict=True)]
     changed = [
-        replace(e, view=replace(e.view, candidate_ids=(title,), entity="QLD1"),
-                truth_H=np.full(48, (value - 25) / 10.0))
+        _give(e, title, level=(value - 25) / 10.0, entity="QLD1")
         for e, title, value in zip(examples, titles, values, strict=True)
-    ]  # fmt: skip
+    ]
+
     named = ["Story 7: maximum 39 degrees.", "Story 8: maximum 390 degrees."]
     reader, retriever = _read_news(changed, _make_news([*titles, *named]))
     hottest, beyond = (
         reader.find(0, LOGIC).predict(changed[0].view, retriever.resolve([name])) for name in named
     )
+
     assert hottest.mean() > 1.0
     # The word before and the word after it; the story's own number hardly ever repeats.
     assert (reader.find(0, LOGIC).keys_F > 0).sum() == 2

@@ -20,10 +20,11 @@ from tests.support.population import TITLES, tiny
 from tests.support.rounds import build_round_trainer
 
 
-def _propose(trainer, state):
+def _propose(trainer, state, logics=None, peers=((1,), (2,), (0,))):
     """What three agents write, each of which sees the next one's logic."""
     generators = [torch.Generator().manual_seed(5 + agent) for agent in range(3)]
-    observation = Observation(state.logics, [-0.1, -0.2, -0.3], [[1], [2], [0]])
+    peers = [list(numbers) for numbers in peers]
+    observation = Observation(logics or state.logics, [-0.1, -0.2, -0.3], peers)
     return trainer.writer.propose(observation, state.previous_AD, generators)
 
 
@@ -133,9 +134,8 @@ def test_prompts_are_read_again_after_soft_prompts_only(spy, update, readings):
 def test_the_prompt_names_own_reward_and_exposed_peers(written):
     writer, proposal = written
     text = writer.population.backbone.tokenizer.decode(proposal.prompt_ids[0])
-    assert "Recent Performance: -0.1000" in text
+    assert "Recent Performance: -0.1000" in text and "-0.3000" not in text
     assert f'Agent_1 (Reward: -0.2000): "{SEED_LOGICS[1]}"' in text
-    assert "-0.3000" not in text
     assert SEED_LOGICS[2] not in text
     assert proposal.n_cut == 0
 
@@ -143,11 +143,8 @@ def test_the_prompt_names_own_reward_and_exposed_peers(written):
 def _write(texts, monkeypatch, **overrides):
     """What a writer makes of these samples, the first of each agent being its draft as well."""
     trainer, state, _ = build_round_trainer(**overrides)
-    tokenizer = trainer.writer.population.backbone.tokenizer
-    rows = [
-        [tokenizer(text, add_special_tokens=False)["input_ids"] for text in group]
-        for group in texts
-    ]
+    encode = trainer.writer.population.backbone.tokenizer
+    rows = [[encode(t, add_special_tokens=False)["input_ids"] for t in group] for group in texts]
 
     def sample(_, cache, settings):
         return pad_rows([ids for group in rows for ids in group[: settings.samples]], agents=3)
@@ -244,9 +241,8 @@ def test_slot_logics_are_sampled_and_scored_by_grammar():
 
 
 def test_flat_draws_come_last_and_outside_the_policy():
-    trainer, state, _ = build_round_trainer(
-        evolution__form="slots", evolution__flat_share=0.5, grpo__group_size=4
-    )
+    half = {"evolution__form": "slots", "evolution__flat_share": 0.5}
+    trainer, state, _ = build_round_trainer(grpo__group_size=4, **half)
     proposal = _propose(trainer, state)
     assert [len(set(group) & SENTENCES) for group in proposal.group_logics] == [4, 4, 4]
     assert proposal.is_empty_AG.tolist() == [[False, False, True, True]] * 3
@@ -258,18 +254,13 @@ def test_flat_draws_come_last_and_outside_the_policy():
 
 @pytest.mark.parametrize("peers", [[[1], [2], [0]], [[], [], []]])
 def test_a_share_of_draws_is_crossed_with_logics(peers):
-    trainer, state, _ = build_round_trainer(
-        evolution__form="slots",
-        evolution__flat_share=1.0,
-        evolution__cross_share=0.5,
-        grpo__enabled=False,
-        grpo__group_size=64,
-    )
+    drawn = {"evolution__form": "slots", "evolution__flat_share": 1.0}
+    drawn |= {"evolution__cross_share": 0.5, "grpo__enabled": False, "grpo__group_size": 64}
+    trainer, state, _ = build_round_trainer(**drawn)
     # Regions that no slot holds tell whose slot it is.
     logics = [SLOT_SEED_LOGICS[i].replace("any region", f"place {i}") for i in range(3)]
-    generators = [torch.Generator().manual_seed(5 + agent) for agent in range(3)]
-    observation = Observation(logics, [-0.1, -0.2, -0.3], peers)
-    groups = trainer.writer.propose(observation, state.previous_AD, generators).group_logics
+
+    groups = _propose(trainer, state, logics, peers).group_logics
 
     drawn = {"any region", "New South Wales", "South Australia"}
     for agent, group in enumerate(groups):
@@ -288,12 +279,7 @@ OBSERVATION = Observation(
 )
 
 #: What may never be cut: system text, own logic and reward, task, and the cue at the very end.
-KEPT = (
-    "You are a strategy analyst",
-    f'Current Logic: "{SEED_LOGICS[0]}"',
-    "-0.1234",
-    "Task: Based on all this information",
-)
+KEPT = ("You are a strategy", f'Current Logic: "{SEED_LOGICS[0]}"', "-0.1234", "Task: Based on")
 #: What goes first to last.
 CUT = (TITLES[2], TITLES[1], TITLES[0], OBSERVATION.recent, SEED_LOGICS[2], SEED_LOGICS[1])
 
@@ -338,10 +324,7 @@ def test_news_then_history_then_peers_are_cut():
 
 
 def test_titles_read_most_often_come_first():
-    articles = [
-        RetrievedArticle(title, "01 Jan", title, HashingEncoder().encode([title])[0])
-        for title in "abcd"
-    ]
-    a, b, c, d = articles
+    encode = HashingEncoder().encode
+    a, b, c, d = (RetrievedArticle(name, "01 Jan", name, encode([name])[0]) for name in "abcd")
     assert list_most_read([(a, b), (c, b), (d, a)], count=3) == ["a", "b", "c"]
     assert list_most_read([(), ()]) == []

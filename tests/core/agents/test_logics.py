@@ -72,26 +72,18 @@ def test_placeholders_and_repeated_instructions_are_no_logic(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "kept"),
     [
-        (
-            "Prioritize news about heatwaves. This would allow the agent to",
-            "Prioritize news about heatwaves.",
-        ),
-        (
-            "Prioritize news about heatwaves, cold snaps, and gov",
-            "Prioritize news about heatwaves, cold snaps.",
-        ),
+        ("Prioritize news about heatwaves. This would allow the agent to", 32),
+        ("Prioritize news about heatwaves, cold snaps, and gov", -9),
         # A clause that keeps too little of the text is worth less than the words after it.
-        (
-            "Watch the news, and see which of the large plants will",
-            "Watch the news, and see which of the large plants will",
-        ),
-        ("Focus on U.S. government policy and", "Focus on U.S. government policy and"),
-        ("Prices above 0.5 in the market of", "Prices above 0.5 in the market of"),
+        ("Watch the news, and see which of the large plants will", None),
+        ("Focus on U.S. government policy and", None),
+        ("Prices above 0.5 in the market of", None),
     ],
 )
-def test_a_cut_logic_ends_at_its_last_clause(text, expected):
+def test_a_cut_logic_ends_at_its_last_clause(text, kept):
+    expected = text if kept is None else text[:kept].removesuffix(",").removesuffix(".") + "."
     assert clean_logic(text, "old", was_cut=True) == (expected, False)
     assert clean_logic(text, "old") == (text, False)
 
@@ -137,10 +129,8 @@ def test_a_crossed_logic_has_its_parents_slots():
     ]
     known = [slots for slots in map(read_slots, parents) if slots is not None]
     rng = np.random.default_rng(0)
-    children = [
-        read_slots(cross_logics(parents, lambda below: int(rng.integers(below))))
-        for _ in range(200)
-    ]
+    crossed = [cross_logics(parents, lambda below: int(rng.integers(below))) for _ in range(200)]
+    children = list(map(read_slots, crossed))
     for slot in ("verb", "region", "time", "sign", "selectors"):
         ours, theirs = ({getattr(one, slot) for one in some} for some in (children, known))
         assert ours == theirs
@@ -164,11 +154,9 @@ def test_a_record_holds_mean_and_standard_error():
 
 
 def test_a_steady_gain_beats_a_lucky_one():
+    gains = np.stack([BAD, LUCKY, STEADY])
     assert LUCKY.mean() > STEADY.mean()
-    records = LogicRecords()
-    assert records.add_round([["bad", "lucky", "steady"]], [np.stack([BAD, LUCKY, STEADY])]) == [
-        "steady"
-    ]
+    assert LogicRecords().add_round([["bad", "lucky", "steady"]], [gains]) == ["steady"]
 
 
 def test_a_logic_is_judged_by_its_earlier_gains():

@@ -63,9 +63,11 @@ def test_step_weights_are_not_divided_out():
 def test_other_series_and_steps_count_a_quarter():
     views = windows("train", 1).views()
     member = MemberConfig(entities=("SA1",), first_step=2, last_step=3)
-    weights_BH = own_error_weights(member, views, seed=0, agent=0)
     inside = np.full(48, 0.25)
     inside[2:4] = 1.0
+
+    weights_BH = own_error_weights(member, views, seed=0, agent=0)
+
     assert [view.entity for view in views] == ["NSW1", "SA1"]
     assert weights_BH.tolist() == [[0.25] * 48, inside.tolist()]
     assert (own_error_weights(MemberConfig(), views, seed=0, agent=0) == 1.0).all()
@@ -171,40 +173,23 @@ def test_loss_and_gradient_equal_those_of_trl(trl):
 
     with torch.no_grad():
         our_logp = _logp(model, ids, completion, temperature)
-        their_logp, _ = trl._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 6)[
-            :2
-        ]
+        their_logp = trl._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 6)[0]
     assert torch.allclose(our_logp, their_logp, atol=1e-5)
 
     # Old policy and reference are moved away, so that clip and KL have something to do.
     old, ref = (our_logp + 0.3 * torch.randn(our_logp.shape, generator=generator) for _ in range(2))
     advantage, _ = group_advantages(torch.tensor([[-1.0, -0.2, -3.0, -0.4]]))
-    theirs = trl._compute_loss(
-        model,
-        {
-            "prompt_ids": prompt,
-            "prompt_mask": torch.ones_like(prompt),
-            "completion_ids": completion,
-            "completion_mask": mask,
-            "advantages": advantage[0],
-            "old_per_token_logps": old,
-            "ref_per_token_logps": ref,
-            "num_items_in_batch": mask.sum(),
-        },
-    )
+    batch = {"prompt_ids": prompt, "prompt_mask": torch.ones_like(prompt)}
+    batch |= {"completion_ids": completion, "completion_mask": mask, "advantages": advantage[0]}
+    batch |= {"old_per_token_logps": old, "ref_per_token_logps": ref}
+    theirs = trl._compute_loss(model, batch | {"num_items_in_batch": mask.sum()})
     parameters = [p for p in model.parameters() if p.requires_grad]
     their_gradient = torch.autograd.grad(theirs, parameters)
 
     logp = _logp(model, ids, completion, temperature)
-    ours = policy_loss(
-        logp[None],
-        old[None],
-        ref[None],
-        advantage,
-        mask[None].float(),
-        clip_range=0.2,
-        kl_coefficient=0.04,
-    )
+    logps = (logp[None], old[None], ref[None])
+    settings = {"clip_range": 0.2, "kl_coefficient": 0.04}
+    ours = policy_loss(*logps, advantage, mask[None].float(), **settings)
     our_gradient = torch.autograd.grad(ours.loss, parameters)
 
     assert ours.clip_fraction > 0

@@ -19,6 +19,10 @@ from tests.support.rounds import build_round_trainer
 LOGIC = "Track news about power outages in {place},{rest} at any time of day, as a sign of x."
 
 
+def write_logic(place="any region", rest=""):
+    return LOGIC.format(place=place, rest=rest)
+
+
 def _retriever(top_k=64, *, selects=True):
     world = planted_world(is_regional=True)
     return NewsRetriever(world.news, sentence_encoder(), top_k, selects=selects)
@@ -34,25 +38,25 @@ def _titles(retriever, logic, view=None):
 
 
 def test_the_home_region_is_the_series_region():
-    home = _titles(_retriever(), LOGIC.format(place="the home region", rest=""))
-    named = _titles(_retriever(), LOGIC.format(place="New South Wales", rest=""))
-    either = _titles(_retriever(), LOGIC.format(place="any region", rest=""))
+    places = ("the home region", "New South Wales", "any region")
+    home, named, either = (_titles(_retriever(), write_logic(place)) for place in places)
+    # Without selection every logic ranks all articles.
+    unselected = _titles(_retriever(selects=False), write_logic("the home region"))
+
     assert home and all("South Australia" in title for title in home)
     assert named and all("New South Wales" in title for title in named)
-    assert sorted(either) == sorted([*home, *named])
-    # Without selection every logic ranks all articles.
-    unselected = _titles(_retriever(selects=False), LOGIC.format(place="the home region", rest=""))
-    assert sorted(unselected) == sorted(either)
+    assert sorted(either) == sorted([*home, *named]) == sorted(unselected)
 
 
 def test_age_country_and_number_select():
     view, retriever = _view(), _retriever(top_k=8)
-    young = LOGIC.format(place="any region", rest=" at most a day old,")
+    young = write_logic(rest=" at most a day old,")
     late = replace(view, origin_utc=view.origin_utc + timedelta(days=2))
+    local = write_logic(rest=" from papers of its country,")
+    few = write_logic(rest=" three articles at a time,")
+
     assert _titles(retriever, young) and not _titles(retriever, young, late)
-    local = LOGIC.format(place="any region", rest=" from papers of its country,")
     assert len(_titles(retriever, local)) == len(view.candidate_ids)
-    few = LOGIC.format(place="any region", rest=" three articles at a time,")
     assert len(retriever.retrieve(few, view)) == 3
     assert len(retriever.retrieve(young, view)) == 8
     # A logic may ask for fewer articles than an agent reads, not for more.
@@ -67,8 +71,10 @@ def test_many_windows_are_ranked_as_one_by_one(monkeypatch, *, selects):
     views[3] = replace(views[3], candidate_ids=())
     views[5] = replace(views[5], candidate_ids=views[5].candidate_ids[2:])
     retriever = _retriever(top_k=3, selects=selects)
-    logic = LOGIC.format(place="the home region", rest="")
+    logic = write_logic("the home region")
+
     read = retriever.retrieve_each(logic, views)
+
     assert read == [retriever.retrieve(logic, view) for view in views]
     assert read[3] == () and len(set(read)) > 4
 

@@ -60,13 +60,12 @@ def use_few_rounds(monkeypatch):
 @pytest.fixture(scope="module")
 def windows():
     days = [from_nem(2019, 1, 1, 12).date() + i * DAY for i in range(-3, N_DAYS)]
-    frame = make_series(make_daily_values(N_DAYS), first=from_nem(2019, 1, 1))
+    first = from_nem(2019, 1, 1)
     return build_windows(
         make_spec(published_evidence=True, past_evidence=True),
-        frame,
+        make_series(make_daily_values(N_DAYS), first=first),
         make_covariates(days),
-        None,
-        make_published(from_nem(2019, 1, 1), N_DAYS),
+        published=make_published(first, N_DAYS),
     )
 
 
@@ -95,10 +94,8 @@ def test_a_forecast_does_not_depend_on_its_batch(name, train, windows):
 
 
 def test_the_ridge_uses_windows_with_masked_steps():
-    masked = [
-        make_window(i, y=np.where(np.arange(48) % 7 == i % 7, np.nan, 1000.0 + i))
-        for i in range(40)
-    ]
+    gaps = [np.where(i % 7 == STEPS % 7, np.nan, 1000.0 + i) for i in range(40)]
+    masked = [make_window(i, y=gap) for i, gap in enumerate(gaps)]
     fitted = fit_baseline("calendar-ridge", make_set(masked))
     assert np.isfinite(fitted.predict([masked[0].view])).all()
 
@@ -106,15 +103,14 @@ def test_the_ridge_uses_windows_with_masked_steps():
 def test_the_ridge_repeats_the_season_of_unknown_steps():
     def fit(fewest):
         known_from = np.where(np.arange(48) == 5, 40 - fewest, 0)
-        windows = [
-            make_window(i, y=np.where(i < known_from, np.nan, 1000.0 + i)) for i in range(40)
-        ]
+        truths = [np.where(i < known_from, np.nan, 1000.0 + i) for i in range(40)]
+        windows = [make_window(i, y=truth) for i, truth in enumerate(truths)]
         ridge = fit_baseline("calendar-ridge", make_set(windows))
         return ridge.predict([windows[0].view])[0], repeat_last_season(windows[0].view)
 
     forecast_H, last_H = fit(0)
     assert forecast_H[5] == last_H[5] and (np.delete(forecast_H != last_H, 5)).all()
-    with pytest.raises(DataError, match="known in 3 train windows"):
+    with pytest.raises(DataError, match="3 train windows"):
         fit(3)
 
 
@@ -168,19 +164,19 @@ def test_published_forecasts_need_every_window():
     have = make_window(0, published=np.arange(48.0))
     forecaster = fit_baseline("published", make_window_set())
     assert forecaster.predict([have.view])[0].tolist() == list(range(48))
-    with pytest.raises(DataError, match="1 of 2 windows have no published"):
+    with pytest.raises(DataError, match="1 of 2"):
         forecaster.predict([have.view, make_window(1).view])
     assert not is_applicable("published", make_window_set())
     assert is_applicable("published", make_set([have]))
 
 
 def test_unknown_names_and_incomplete_folders_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"no baseline 'arima'; known: last-value"):
+    with pytest.raises(ConfigError, match=r"'arima'.*last-value"):
         fit_baseline("arima", make_window_set())
     with pytest.raises(CheckpointMismatch, match=r"baseline\.json is missing"):
         load_baseline(tmp_path)
     fit_baseline("persistence", make_window_set()).save(tmp_path)
-    with pytest.raises(CheckpointMismatch, match="holds 'persistence', not 'gbm'"):
+    with pytest.raises(CheckpointMismatch, match="'persistence', not 'gbm'"):
         BASELINES["gbm"].load(tmp_path)
     assert json.loads((tmp_path / "baseline.json").read_text()) == {"baseline": "persistence"}
 
@@ -246,29 +242,18 @@ def test_overlapping_windows_choose_no_weak_penalty(tmp_path):
     # nothing can be learnt from them that holds two horizons away.
     steps = 300
     walk = 1000 + np.cumsum(np.random.default_rng(3).normal(0, 1, steps))
+    daily = {"dataset": "exchange", "step_minutes": 1440}
     windows = [
-        make_window(
-            i,
-            origin=FIRST + i * DAY,
-            window_id=f"walk-{i}",
-            dataset="exchange",
-            step_minutes=1440,
-            x=walk[i : i + 48],
-            y=walk[i + 48 : i + 96],
-        )
+        make_window(i, origin=FIRST + i * DAY, x=walk[i : i + 48], y=walk[i + 48 : i + 96], **daily)
         for i in range(steps - 96)
     ]
     assert fit_penalty(WindowSet(windows, dataset="exchange"), tmp_path) == 1e6
 
 
 def test_a_missing_covariate_counts_as_its_mean():
-    fitted = LinearMap(
-        penalty=1.0,
-        mean=np.array([290.0, 1.0]),
-        spread=np.array([5.0, 2.0]),
-        offset=np.zeros(48),
-        weights=np.zeros((1, 3, 48)),
-    )
+    numbers = {"mean": np.array([290.0, 1.0]), "spread": np.array([5.0, 2.0])}
+    weights = {"offset": np.zeros(48), "weights": np.zeros((1, 3, 48))}
+    fitted = LinearMap(penalty=1.0, **numbers, **weights)
     design = fitted.build_design(np.array([[np.nan, 1.0], [300.0, np.nan]]))
     assert design.tolist() == [[0.0, 0.0, 1.0], [2.0, 0.0, 1.0]]
 
@@ -342,7 +327,7 @@ def test_masked_targets_are_left_out_of_the_shape():
 
 
 def test_what_was_not_in_train_is_refused():
-    with pytest.raises(DataError, match="no train window of SA1 has a value at"):
+    with pytest.raises(DataError, match="of SA1 has"):
         train_on_waves().predict([make_window(5, entity="SA1").view])
     with pytest.raises(LeakageError):
         Theta.fit(make_set([make_window(0, split="test")]))
@@ -377,10 +362,9 @@ def test_a_blend_reuses_parts_others_asked_for(fitted):
     fit = SharedFits()
     fit("gbm", TRAIN)
     blend = fit("blend", TRAIN)
+    expected = fit_baseline("blend", TRAIN).predict(TRAIN.views())
     assert sorted(fitted) == [("calendar-ridge", 0), ("gbm", 0)]
-    assert np.array_equal(
-        blend.predict(TRAIN.views()), fit_baseline("blend", TRAIN).predict(TRAIN.views())
-    )
+    assert np.array_equal(blend.predict(TRAIN.views()), expected)
 
 
 def test_another_process_reads_what_the_first_one_kept(fitted, tmp_path):

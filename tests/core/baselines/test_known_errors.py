@@ -45,12 +45,9 @@ def add_errors(levels, minutes, rows, error_ABH):
     truth = np.zeros(error_ABH.shape[-1])
     windows = [
         make_window(
-            origin=NEW_YEAR + timedelta(minutes=minute),
-            entity=str(row),
-            y=truth,
-            horizon=len(truth),
+            origin=NEW_YEAR + timedelta(minutes=at), entity=str(row), y=truth, horizon=len(truth)
         )
-        for minute, row in zip(minutes, rows, strict=True)
+        for at, row in zip(minutes, rows, strict=True)
     ]
     levels.observe(windows, -error_ABH.swapaxes(0, 1))
 
@@ -84,6 +81,7 @@ def test_the_kalman_gain_is_the_textbook_filters():
         share = predicted / (predicted + 1.0)
         mean, variance = mean + share * (error - mean), (1 - share) * predicted
     level = estimate_level(rule, 1, [0, DAY, 2 * DAY], [0] * 3, _errors(5.0, 1.0, -2.0))
+
     assert level.item() == pytest.approx(mean)
 
 
@@ -104,15 +102,13 @@ def test_evidence_adds_up_and_older_windows_are_refused():
 def test_the_halves_of_a_span_share_no_truth():
     views = [make_window(day, window_id=f"w{day}").view for day in range(5)]
     first, second = split_by_time(views)
-    assert first.tolist() == [0, 1]
-    assert second.tolist() == [2, 3, 4]
+    assert (first.tolist(), second.tolist()) == ([0, 1], [2, 3, 4])
 
     # Half a day apart, a target reaches over the middle: its window is in neither half.
     origin = views[0].origin_utc
     close = [make_window(0, origin=origin + i * timedelta(hours=12)).view for i in range(4)]
     first, second = split_by_time(close)
-    assert first.tolist() == [0]
-    assert second.tolist() == [2, 3]
+    assert (first.tolist(), second.tolist()) == ([0], [2, 3])
 
 
 TRAIN = small.windows("train", 6)
@@ -159,9 +155,8 @@ def test_no_later_truth_reaches_a_forecast(poisoned):
     days = _one_series(list(TRAIN))
     forecast_NPH = _too_high(days)
     origin_utc = days[poisoned].view.origin_utc
-    later = [
-        Window(view=w.view, y=w.y + (1e6 if w.view.end_utc > origin_utc else 0.0)) for w in days
-    ]
+    moved = [1e6 if w.view.end_utc > origin_utc else 0.0 for w in days]
+    later = [Window(view=w.view, y=w.y + by) for w, by in zip(days, moved, strict=True)]
 
     clean = follow_levels(RULE, SCALER, days, forecast_NPH)
     dirty = follow_levels(RULE, SCALER, later, forecast_NPH)
@@ -188,9 +183,9 @@ def test_levels_are_read_back_as_they_were_written(tmp_path):
 def test_other_windows_and_unknown_series_are_refused():
     days = list(TRAIN)
     levels = ErrorLevels(RULE, SCALER, 2)
-    with pytest.raises(DataError, match="forecast every window once"):
+    with pytest.raises(DataError, match="every window once"):
         levels.observe(days, _too_high(days)[1:])
 
     few = Scaler(mean={"X": 0.0}, std={"X": 1.0})
-    with pytest.raises(DataError, match="series of the train split"):
+    with pytest.raises(DataError, match="the train split"):
         ErrorLevels(RULE, few, 2).observe(days, _too_high(days))

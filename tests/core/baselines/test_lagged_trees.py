@@ -20,11 +20,11 @@ def cut(values, first, last, split="train", own=None):
     windows = []
     for i in range(first, last, 7):
         targets = slice(i + LOOKBACK, i + LOOKBACK + 7)
-        known = (
-            {} if own is None else {"own_promo": own[targets], "own_promo_lag1": own[targets] * 0}
-        )
-        fields = {"x": values[i : i + LOOKBACK], "y": values[targets], "step_covariates": known}
-        windows.append(make_window(i, split=split, **fields, **DAYS))
+        fields = {"x": values[i : i + LOOKBACK], "y": values[targets], "split": split}
+        if own is not None:
+            known = {"own_promo": own[targets], "own_promo_lag1": own[targets] * 0}
+            fields["step_covariates"] = known
+        windows.append(make_window(i, **fields, **DAYS))
     return WindowSet(windows, dataset="bitcoin")
 
 

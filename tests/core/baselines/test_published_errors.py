@@ -100,13 +100,14 @@ def test_a_recurring_error_is_taken_off(name, windows):
 def test_what_train_did_not_have_is_refused(name, windows):
     fitted = fit_baseline(name, by_lead(windows[: 2 * N_TRAIN], 0))
     (view,) = windows[0:1].views()
-    with pytest.raises(DataError, match="unknown_steps 3 is not in the train split"):
+
+    with pytest.raises(DataError, match="unknown_steps 3"):
         fitted.predict([replace(view, unknown_steps=3)])
-    with pytest.raises(DataError, match="entity 'QLD1' was not in the train split"):
+    with pytest.raises(DataError, match="'QLD1'"):
         fitted.predict([replace(view, entity="QLD1")])
-    with pytest.raises(DataError, match="have no published forecast, first"):
+    with pytest.raises(DataError, match="no published forecast"):
         fitted.predict([replace(view, published=None)])
-    with pytest.raises(DataError, match="holds a published forecast with its errors"):
+    with pytest.raises(DataError, match="with its errors"):
         fit_baseline(name, make_window_set(40))
     assert not is_applicable(name, make_window_set(3)) and is_applicable(name, windows)
 
@@ -143,13 +144,9 @@ def test_a_train_without_publications_excludes_the_model(name, windows, monkeypa
         assert not is_applicable(name, test, forget_publications(train, **lacking))
     assert not is_applicable(name, change_views(test, lambda _: {"entity": "QLD1"}), train)
 
-    scores = score_baselines(
-        forget_publications(train),
-        [Scope(subset="test", windows=test)],
-        experiment="main",
-        seeds=1,
-        commit="abc",
-    )
+    options = {"experiment": "main", "seeds": 1, "commit": "abc"}
+    scopes = [Scope(subset="test", windows=test)]
+    scores = score_baselines(forget_publications(train), scopes, **options)
     assert "published" in scores.forecasts[0] and name not in scores.forecasts[0]
 
 
@@ -218,9 +215,8 @@ def of_weather():
     Windows of train and of test.
     """
     rng = np.random.default_rng(5)
-    degrees_DH = (
-        24.0 + rng.normal(0, 5, (WEATHER_DAYS, 1)) + 4 * np.sin(np.arange(48) / 48 * 2 * np.pi)
-    )
+    wave_H = 4 * np.sin(np.arange(48) / 48 * 2 * np.pi)
+    degrees_DH = 24.0 + rng.normal(0, 5, (WEATHER_DAYS, 1)) + wave_H
     warm_DH = np.maximum(degrees_DH - 22.0, 0)
     demand = 1000.0 + MW_PER_DEGREE * warm_DH + rng.normal(0, 5, (WEATHER_DAYS, 48))
 
@@ -231,11 +227,10 @@ def of_weather():
         for step in range(48)
         for name, value in ((TEMPERATURE, degrees_DH[day, step]), ("solar_mw", 100.0 + step))
     ]
+    values, name = demand.ravel().tolist(), "AEMO/OPERATIONAL_DEMAND/NSW1"
     windows = build_windows(
         make_operational_spec(date(2025, 9, 16), date(2026, 3, 31)),
-        make_series(
-            demand.ravel().tolist(), first=SPRING, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
-        ),
+        make_series(values, first=SPRING, series_id=name),
         published=make_published(SPRING, WEATHER_DAYS),
         step_covariates=pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row"),
     )
@@ -252,10 +247,8 @@ def change_steps(view, changes, **others):
 
 
 def forget_weather(windows):
-    return change_views(
-        windows,
-        lambda view: {"step_covariates": select_steps(view, "past", "solar", "published")},
-    )
+    kept = ("past", "solar", "published")
+    return change_views(windows, lambda view: {"step_covariates": select_steps(view, *kept)})
 
 
 @pytest.mark.parametrize("name", OWN_MODELS)
@@ -293,9 +286,8 @@ def test_an_unseen_heat_moves_the_ridge_by_degrees(of_weather):
         steps = select_steps(view, TEMPERATURE)
         return change_steps(view, {key: np.minimum(steps[key], 22.001) for key in steps})
 
-    fitted = fit_baseline(
-        "own-weather-ridge", train.with_windows(replace(w, view=cool(w.view)) for w in train)
-    )
+    cooled = train.with_windows(replace(w, view=cool(w.view)) for w in train)
+    fitted = fit_baseline("own-weather-ridge", cooled)
     assert np.abs(fitted.predict(test.views()) - test.truth()).max() < 30 * MW_PER_DEGREE
 
 
@@ -314,11 +306,9 @@ def test_a_series_model_ignores_published_forecasts(name, of_weather):
     fitted = fit_baseline(name, train)
     views = []
     for view in test.views():
-        steps = select_steps(view, "solar", "published")
+        steps = {key: value + 50 for key, value in select_steps(view, "solar", "published").items()}
         published = None if view.published is None else view.published + 50
-        views.append(
-            change_steps(view, {key: steps[key] + 50 for key in steps}, published=published)
-        )
+        views.append(change_steps(view, steps, published=published))
     np.testing.assert_array_equal(fitted.predict(views), fitted.predict(test.views()))
 
 
@@ -327,9 +317,8 @@ def test_trees_on_errors_see_weather_and_past(of_weather):
     fitted = fit_baseline("published-error-gbm", train)
     before = fitted.predict(test.views())
     for name in (TEMPERATURE, "past_lag7"):
-        views = [
-            change_steps(view, {name: view.step_covariates[name] + 50}) for view in test.views()
-        ]
+        given = ((view, view.step_covariates[name] + 50) for view in test.views())
+        views = [change_steps(view, {name: values}) for view, values in given]
         assert not np.array_equal(fitted.predict(views), before), name
 
 
@@ -338,8 +327,8 @@ def test_views_without_a_past_are_refused(name, of_weather):
     train, test = of_weather
     young = make_window_set(split="train")
     assert not is_applicable(name, young)
-    with pytest.raises(DataError, match="holds the series' own past"):
+    with pytest.raises(DataError, match="own past"):
         fit_baseline(name, young)
     bare = [replace(view, step_covariates={}) for view in test.views()]
-    with pytest.raises(DataError, match="no value of the last fortnight"):
+    with pytest.raises(DataError, match="the last fortnight"):
         fit_baseline(name, train).predict(bare)

@@ -63,9 +63,8 @@ def test_rows_name_weights_and_possible_memorisation(timesfm):
 
 def test_changed_weights_break_a_sealed_prior(tmp_path, monkeypatch):
     model = tiny.save_timesfm(tmp_path / "tiny-timesfm")
-    config = RunConfig.preset("tiny").with_overrides(
-        {"forecast.prior": "zero-shot", "forecast.zero_shot_model": str(model)}
-    )
+    settings = {"forecast.prior": "zero-shot", "forecast.zero_shot_model": str(model)}
+    config = RunConfig.preset("tiny").with_overrides(settings)
     scaler = Scaler.fit(TRAIN)
     fitted = PriorSet.fit(config, TRAIN, scaler)
     (prior,) = fitted.fitted.values()
@@ -82,12 +81,12 @@ def test_changed_weights_break_a_sealed_prior(tmp_path, monkeypatch):
     from compevo_core.baselines import zero_shot
 
     zero_shot._load_once.cache_clear()
-    with pytest.raises(CheckpointMismatch, match="tiny-timesfm has other weights"):
+    with pytest.raises(CheckpointMismatch, match="has other weights"):
         load_baseline(folder)
 
 
 def test_what_is_no_such_model_is_refused(tmp_path, timesfm):
-    with pytest.raises(ConfigError, match=r"no model 'amazon/none'.*hf download amazon/none"):
+    with pytest.raises(ConfigError, match=r"'amazon/none'.*download amazon/none"):
         fit("amazon/none")
     with pytest.raises(ConfigError, match="names no model"):
         fit("")
@@ -95,7 +94,7 @@ def test_what_is_no_such_model_is_refused(tmp_path, timesfm):
         fit(tmp_path)
     (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
     save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
-    with pytest.raises(ConfigError, match=r"has another kind.*LlamaForCausalLM.*known: Chronos2"):
+    with pytest.raises(ConfigError, match=r"LlamaForCausalLM.*known: Chronos2"):
         fit(tmp_path)
 
     later = make_set([make_window(0, split="test")])
@@ -114,6 +113,7 @@ def test_a_complete_cache_makes_a_model_available(tmp_path, monkeypatch):
     (snapshot / "config.json").write_text("{}", encoding="utf-8")
     assert find_at_hand() == ""  # its weights were never fetched
     (snapshot / "model.safetensors").write_bytes(b"weights")
+
     assert find_at_hand() == "google/timesfm-2.5-200m-transformers"
 
 
@@ -122,8 +122,9 @@ def test_an_available_model_is_a_candidate_of_auto(timesfm, monkeypatch):
     monkeypatch.setattr(method_choice, "PRIORS", {"persistence": Persistence})
     monkeypatch.setattr(method_choice, "find_at_hand", lambda: str(timesfm))
     said = []
+
     choice = method_choice.choose_method(train, val, on_step=said.append)
+
     names = {score.name for score in choice.scores}
     assert names == {"persistence", f"zero-shot:{timesfm}", "mixture"}
-    assert said[0].startswith("1/3 fitting persistence on")
-    assert "left" in said[-1]
+    assert said[0].startswith("1/3 fitting persistence") and "left" in said[-1]

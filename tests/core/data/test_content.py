@@ -38,7 +38,7 @@ def test_a_stuck_sensor_is_described(begin):
     load = make_load()
     load[begin : begin + 6] = load[begin]
     (fault,) = describe(load)
-    assert "6 values in a row" in fault and "no more than 1 are equal" in fault
+    assert "6 values" in fault and "more than 1" in fault
 
 
 def test_a_collapse_between_two_jumps_is_described():
@@ -51,7 +51,7 @@ def test_a_collapse_between_two_jumps_is_described():
 def test_an_end_that_does_not_continue_is_described(count, factor):
     load = make_load()
     load[-count:] *= factor
-    (fault,) = [fault for fault in describe(load) if "do not go on" in fault]
+    (fault,) = [fault for fault in describe(load) if "not go on" in fault]
     assert f"the last {count} value(s)" in fault
 
 
@@ -64,12 +64,16 @@ def test_usual_series_are_not_described():
     launched = np.where((days > 100) & (days % 3 > 0), rng.integers(1, 9, 700), 0).astype(float)
     launched[400] = 600.0
     nightly = np.clip(np.sin(np.arange(1440) / 24 * 2 * np.pi) + 0.1 * rng.random(1440), 0, None)
-    assert describe(make_load()) == []
-    assert describe(closed_on_sundays, DAY) == []
-    assert describe(sparse, DAY) == []
-    assert describe(launched, DAY) == []
-    assert describe(nightly) == []
-    assert describe(np.cumsum(rng.normal(size=900)), DAY) == []
+
+    for values, step in (
+        (make_load(), HOUR),
+        (closed_on_sundays, DAY),
+        (sparse, DAY),
+        (launched, DAY),
+        (nightly, HOUR),
+        (np.cumsum(rng.normal(size=900)), DAY),
+    ):
+        assert describe(values, step) == []
 
 
 def test_a_stuck_or_collapsed_meter_is_found():
@@ -83,6 +87,5 @@ def test_a_stuck_or_collapsed_meter_is_found():
 
 
 def test_equal_values_are_nothing_to_forecast():
-    assert describe(np.ones(100)) == [
-        "all values of load are equal, so there is nothing to forecast"
-    ]
+    (fault,) = describe(np.ones(100))
+    assert "load are equal" in fault and "nothing to forecast" in fault

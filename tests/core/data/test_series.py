@@ -29,6 +29,7 @@ from compevo_core.errors import DataError
 from tests.support.window_samples import (
     DAY,
     HALF_HOUR,
+    NEW_YEAR,
     NOW,
     from_nem,
     make_series,
@@ -76,10 +77,8 @@ def test_absent_rows_return_as_missing_and_counted():
 
 
 def test_a_stamp_off_the_grid_is_refused():
-    frame = pl.concat(
-        [make_series([1.0, 2.0]), make_series([3.0], first=from_nem(2019, 1, 1, 1, 17))]
-    )
-    with pytest.raises(DataError, match="off the 0:30:00 grid"):
+    frame = pl.concat([make_series([1.0, 2.0]), make_series([3.0], first=NEW_YEAR + HOUR / 3)])
+    with pytest.raises(DataError, match="0:30:00 grid"):
         regularise_series(frame, HALF_HOUR)
 
 
@@ -111,9 +110,9 @@ def half_hours(*values, hours):
     return make_series(values, first=CHANGE + hours * HOUR)
 
 
-WITH_A_HOLE = half_hours(*[10.0, 20.0] * 4, hours=-4).filter(
-    pl.col("start_utc") != from_nem(2021, 9, 30, 22)
-)
+HOURS = half_hours(*[10.0, 20.0] * 4, hours=-4)
+WITH_A_HOLE = HOURS.filter(pl.col("start_utc") != from_nem(2021, 9, 30, 22))
+OUTAGE = [minutes([2.0] * 12), half_hours(*[9.0] * 4, hours=3)]
 
 
 @pytest.mark.parametrize(
@@ -123,19 +122,11 @@ WITH_A_HOLE = half_hours(*[10.0, 20.0] * 4, hours=-4).filter(
         ([minutes(TWELVE).filter(pl.col("value") != 9.0)], HALF_HOUR, [2.5]),
         # Half-hours before the change stay as they are, and make hours although minutes follow.
         ([half_hours(10.0, 20.0, hours=-1), minutes(TWELVE[:6])], HALF_HOUR, [10.0, 20.0, 2.5]),
-        (
-            [half_hours(*[10.0, 20.0] * 4, hours=-4), minutes([2.0] * 24)],
-            HOUR,
-            [15.0] * 4 + [2.0] * 2,
-        ),
+        ([HOURS, minutes([2.0] * 24)], HOUR, [15.0] * 4 + [2.0] * 2),
         ([WITH_A_HOLE, minutes([2.0] * 24)], HOUR, [15.0] * 3 + [2.0] * 2),
         # Readings of minutes half an hour apart in an outage make no hour, and one no half-hour.
-        ([minutes([2.0] * 12), half_hours(*[9.0] * 4, hours=3)], HOUR, [2.0]),
-        (
-            [minutes([2.0] * 12), half_hours(*[9.0] * 4, hours=3), minutes([4.0] * 12, hours=8)],
-            HOUR,
-            [2.0, 4.0],
-        ),
+        (OUTAGE, HOUR, [2.0]),
+        ([*OUTAGE, minutes([4.0] * 12, hours=8)], HOUR, [2.0, 4.0]),
         ([minutes([2.0] * 6), minutes([9.0], hours=3, late=FIVE_MINUTES)], HALF_HOUR, [2.0]),
     ],
 )
@@ -170,9 +161,8 @@ def test_known_faults_are_nulled_and_their_neighbours_kept(values, series, fault
 
 
 def test_sample_rows_make_a_series_synthetic():
-    assert is_synthetic(
-        pl.concat([make_series([1.0]), make_series([1.0], source="sample:aemo", first=NOW)])
-    )
+    sample = make_series([1.0], source="sample:aemo", first=NOW)
+    assert is_synthetic(pl.concat([make_series([1.0]), sample]))
     assert not is_synthetic(make_series([1.0]))
 
 
@@ -191,15 +181,15 @@ def test_a_window_may_reach_the_filling_limit(series):
     inputs = cut_inputs(series, 48, GAP, lookback=48)
     assert inputs.n_filled == GAP
     assert inputs.x[9:13].tolist() == [9.0, 9.0, 9.0, 9.0]
-    assert cut_inputs(series, 48, GAP - 1, lookback=48) == "too many filled inputs"
+    assert "too many filled" in cut_inputs(series, 48, GAP - 1, lookback=48)
 
 
 def test_inputs_reach_to_the_end_of_series(series):
     assert cut_inputs(series, 96, GAP, lookback=48).x.tolist()[-1] == 95.0
-    assert cut_inputs(series, 97, GAP, lookback=48) == "the series does not reach over the inputs"
+    for end in (97, 47):
+        assert "does not reach" in cut_inputs(series, end, GAP, lookback=48)
     # Where the newest steps were not measured yet, the day before stands in for them.
     assert cut_inputs(series, 97, GAP, unknown_steps=1, lookback=48).x[-1] == 48.0
-    assert cut_inputs(series, 47, GAP, lookback=48) == "the series does not reach over the inputs"
 
 
 def test_scaling_is_reversible_and_survives_json():
@@ -251,7 +241,7 @@ def test_columns_return_in_contract_order(schema):
 
 def test_integers_in_float_lists_are_refused():
     frame = pl.DataFrame(schema=BENCHMARK_SCHEMA).with_columns(pl.col("x").cast(pl.List(pl.Int64)))
-    with pytest.raises(DataError, match=r"x is List\(Int64\), not List\(Float64\)"):
+    with pytest.raises(DataError, match=r"x is List\(Int64\)"):
         validate_frame(frame, BENCHMARK_SCHEMA, "benchmark frame")
 
 

@@ -64,7 +64,7 @@ def test_a_series_too_short_to_split_is_refused():
     # What the message asks for is enough, and one step less is not.
     for lookback, horizon, needed in ((48, 48, 624), (56, 28, 392), (672, 96, 1824)):
         assert split(needed, lookback, horizon)
-        with pytest.raises(DataError, match=f"too few.*need {needed:,} steps"):
+        with pytest.raises(DataError, match=f"need {needed:,} steps"):
             split(needed - 1, lookback, horizon)
 
 
@@ -86,7 +86,7 @@ def test_a_later_split_starts_one_horizon_later():
 def test_overlapping_spans_are_refused():
     train = make_span("train", date(2019, 1, 1), date(2019, 12, 31))
     test = make_span("test", date(2019, 6, 1), date(2020, 1, 1))
-    with pytest.raises(DataError, match="split test starts 2019-06-01, inside train"):
+    with pytest.raises(DataError, match="2019-06-01, inside train"):
         resolve_spans([train, test], DAY, NEM)
 
 
@@ -104,6 +104,7 @@ def test_folds_expand_with_an_embargo_inside_train():
     assert len(pairs) == 5
     sizes = [len(train) for train, _ in pairs]
     assert sizes == sorted(sizes)
+
     for train, validation in pairs:
         last = max(w.view.end_utc for w in train)
         assert min(w.view.origin_utc for w in validation) - last >= DEFAULT_STEPS * HALF_HOUR
@@ -148,10 +149,8 @@ def test_the_nearest_days_surround_a_block():
 
 
 def test_a_series_that_ends_early_keeps_days():
-    early = [
-        make_window(i, window_id=f"q{i}", series_id="AEMO/HISTDEMAND/QLD1", entity="QLD1")
-        for i in range(10)
-    ]
+    far = {"series_id": "AEMO/HISTDEMAND/QLD1", "entity": "QLD1"}
+    early = [make_window(i, window_id=f"q{i}", **far) for i in range(10)]
     train = make_set([*make_window_set(40), *early])
     nearest = nearest_windows(train, None, None, 3)
     assert [w.view.window_id for w in nearest.entity("QLD1")] == ["q7", "q8", "q9"]
@@ -175,12 +174,12 @@ def test_electricity_trains_up_to_validation():
 
 def test_two_spans_of_a_split_are_refused():
     spans = tuple(make_span("train", date(2019, m, 1), date(2019, m, 31)) for m in (1, 3))
-    with pytest.raises(DataError, match="two spans of one split"):
+    with pytest.raises(DataError, match="two spans"):
         build_windows(make_spec(spans=spans), make_series([1.0] * 480))
 
 
 def test_fractions_that_do_not_add_up_are_refused():
-    with pytest.raises(ConfigError, match="add up to 1"):
+    with pytest.raises(ConfigError, match="up to 1"):
         make_spec(fractions=(0.7, 0.2, 0.2))
 
 
@@ -195,6 +194,7 @@ def test_left_out_blocks_lie_two_horizons_away():
         )
         assert min(abs(a - b) for a in held for b in kept) >= 2 * DEFAULT_STEPS * views[0].step
         assert len(kept) >= 40 - 8 - 2
+
     assert (seen == 1).all()
 
 

@@ -33,11 +33,8 @@ DAYS = 12
 ORIGIN = FIRST + 8 * DAY
 ISSUE_TIME = ORIGIN - timedelta(hours=7)
 UNKNOWN = 14
-SERIES = make_series(
-    make_daily_values(DAYS, seed=3), first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
-)
-
-
+SERIES_ID = "AEMO/OPERATIONAL_DEMAND/NSW1"
+SERIES = make_series(make_daily_values(DAYS, seed=3), first=FIRST, series_id=SERIES_ID)
 SPEC = make_operational_spec(date(2025, 6, 2), date(2025, 6, 12), news_of_country=False)
 
 
@@ -82,18 +79,17 @@ def content(view):
 
 def poison(after):
     """Every frame with other values where nobody could know them yet."""
-    late = pl.col("available_at") > after
+    late, ends_late = pl.col("available_at") > after, pl.col("start_utc") + HALF_HOUR > after
+    value, name = pl.col("value"), pl.col("article_id")
+    other, others = (pl.when(is_late).then(-1e6).otherwise(value) for is_late in (late, ends_late))
     changed = {
-        name: frame.with_columns(value=pl.when(late).then(-1e6).otherwise(pl.col("value")))
-        for name, frame in FRAMES.items()
+        kind: frame.with_columns(value=other)
+        for kind, frame in FRAMES.items()
         if "value" in frame.columns
     }
-    articles = FRAMES["articles"].with_columns(
-        article_id=pl.when(late).then(pl.col("article_id") + "x").otherwise(pl.col("article_id"))
-    )
-    ends_late = pl.col("start_utc") + HALF_HOUR > after
-    series = SERIES.with_columns(value=pl.when(ends_late).then(-1e6).otherwise(pl.col("value")))
-    return {"series": series, "articles": articles, **changed}
+    renamed = pl.when(late).then(name + "x").otherwise(name)
+    changed["articles"] = FRAMES["articles"].with_columns(article_id=renamed)
+    return {"series": SERIES.with_columns(value=others), **changed}
 
 
 @pytest.mark.parametrize("until", [ORIGIN, ISSUE_TIME])
@@ -173,12 +169,9 @@ def test_issue_time_publications_appear_only_then():
 
 def test_forecast_weather_is_the_newest_issued():
     day_before, issue_day = ISSUE_TIME - DAY, ISSUE_TIME - HALF_HOUR
-    issues = [
-        make_steps("temperature_c", ORIGIN, day_before, 10.0),
-        make_steps("temperature_c", ORIGIN, issue_day, 20.0),
-        make_steps("temperature_c", ORIGIN, ISSUE_TIME + timedelta(hours=1), 30.0),
-    ]
-    weather = pl.concat([FRAMES["step_covariates"], *issues])
+    issues = {day_before: 10.0, issue_day: 20.0, ISSUE_TIME + timedelta(hours=1): 30.0}
+    issued = [make_steps("temperature_c", ORIGIN, *issue) for issue in issues.items()]
+    weather = pl.concat([FRAMES["step_covariates"], *issued])
 
     (midnight,) = build(step_covariates=weather).views
     (five,) = build(until=ISSUE_TIME, step_covariates=weather).views
@@ -204,21 +197,20 @@ def test_newly_kept_weather_changes_no_earlier_window():
 def test_an_entity_that_ends_early_is_left_out():
     short = SERIES.filter(pl.col("start_utc") < ISSUE_TIME)
     built = build(series=short)
-    assert built.views == ()
-    assert built.left_out == {
-        "NSW1": f"the series does not reach over the inputs (its values go from "
-        f"{short['start_utc'][0]:%Y-%m-%d %H:%M} to 2025-06-08 07:00 UTC, 48 steps are needed)"
-    }
+    reason = built.left_out.pop("NSW1")
+
+    assert (built.views, built.left_out) == ((), {})
+    for fact in (f"{short['start_utc'][0]:%Y-%m-%d %H:%M}", "2025-06-08 07:00 UTC", "48 steps"):
+        assert fact in reason
     assert len(build(series=short, until=ISSUE_TIME).views) == 1
 
 
 def test_instants_off_the_grid_are_refused():
-    with pytest.raises(DataError, match="not a step of the 0:30:00 grid"):
+    with pytest.raises(DataError, match="0:30:00 grid"):
         build(origin=ORIGIN + timedelta(minutes=10))
-    with pytest.raises(DataError, match="not a whole number of steps"):
-        build(until=ORIGIN - timedelta(minutes=10))
-    with pytest.raises(DataError, match="not a whole number of steps"):
-        build(until=ORIGIN + HALF_HOUR)
+    for until in (ORIGIN - timedelta(minutes=10), ORIGIN + HALF_HOUR):
+        with pytest.raises(DataError, match="a whole number"):
+            build(until=until)
 
 
 def test_late_covariates_by_step_are_found():
@@ -256,19 +248,16 @@ def test_earlier_errors_use_the_forecast_then_known():
 def test_old_step_values_change_no_view(known):
     days = 34
     origin = FIRST + (days - 2) * DAY
-    frames = {
-        "published": make_published(FIRST, days),
-        "step_covariates": make_step_covariates(FIRST, days),
-    }
+    makers = {"published": make_published, "step_covariates": make_step_covariates}
+    frames = {name: make(FIRST, days) for name, make in makers.items()}
     needed = pl.col("start_utc") >= find_oldest_needed(origin, HALF_HOUR)
     cut = {name: frame.filter(needed) for name, frame in frames.items()}
-    assert cut["published"].height < frames["published"].height
+    series = make_series(make_daily_values(days, seed=5), first=FIRST, series_id=SERIES_ID)
 
-    series = make_series(
-        make_daily_values(days, seed=5), first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
-    )
     (whole,) = build(series, origin, origin - known, **frames).views
     (view,) = build(series, origin, origin - known, **cut).views
+
+    assert cut["published"].height < frames["published"].height
     assert content(view) == content(whole)
 
 
@@ -308,11 +297,10 @@ def _replay(views):
 )
 def test_a_day_is_observed_once_over(days, unknown, expected, left):
     events, rest = _replay(_views(*days, unknown=unknown))
-    end = f"-{unknown}"
-    assert events == [
-        (kind, [name + end]) for kind, name in (event.split() for event in expected.split(", "))
-    ]
-    assert rest == [name + end for name in left]
+
+    named = [event.split() for event in expected.split(", ")]
+    assert events == [(kind, [f"{name}-{unknown}"]) for kind, name in named]
+    assert rest == [f"{name}-{unknown}" for name in left]
 
 
 def test_both_views_of_a_day_become_known_together():
@@ -329,10 +317,8 @@ HOUR = timedelta(hours=1)
 def test_a_revision_replaces_in_any_row_order():
     day = from_nem(2019, 3, 1, 12).date()
     issues = [(290.0, 9), (291.0, 2), (292.0, -1)]  # the last one comes after the origin
-    rows = [
-        ("NSW1", "max_temp_k", day, value, MARCH - hours * HOUR, "archive:x")
-        for value, hours in issues
-    ]
+    facts = [(value, MARCH - hours * HOUR, "archive:x") for value, hours in issues]
+    rows = [("NSW1", "max_temp_k", day, *fact) for fact in facts]
     for order in (rows, rows[::-1]):
         index = index_daily(pl.DataFrame(order, schema=COVARIATE_SCHEMA, orient="row"))
         midnight = from_nem(2019, 3, 1, 10)
@@ -360,5 +346,5 @@ def test_two_step_values_need_a_revision():
 
     found = find(revised, row)
     assert found[0] == 2.0 and np.isnan(found[1:]).all()
-    with pytest.raises(DataError, match="two values for one entity, name"):
+    with pytest.raises(DataError, match="two values for"):
         find(row, row)

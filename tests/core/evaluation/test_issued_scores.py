@@ -104,8 +104,9 @@ def test_a_revised_truth_is_scored_again_and_noted(tmp_path):
     write_forecast(tmp_path, DAY, POINT)
     first = score(tmp_path, make_truth())
     revised = score(tmp_path, make_truth(last=104.0), first.rows, hours=24)
-    assert revised.revised == 4
+
     row = revised.rows.row(by_predicate=pl.col("method") == "forecast", named=True)
+    assert revised.revised == 4
     assert (row["mae"], row["first_mae"], row["revision"]) == (6.0, 10.0, 1)
     assert row["scored_at"] == NOW + timedelta(hours=24)
 
@@ -130,14 +131,12 @@ def test_what_is_repeated_was_known(tmp_path):
     assert np.isnan(repeat_known(series, 48, 48, 7 * 48, 48)).all()
     # What is never known between the last value and the forecast is carried over.
     closed = repeat_known(series, len(series) + 2, len(series) + 2, 48, 48)
+
     assert (closed == [*series.filled[-46:], *[series.filled[-1]] * 2]).all()
 
 
 def pick(skill, **wanted):
-    part = skill
-    for column, value in wanted.items():
-        part = part.filter(pl.col(column) == value)
-    (row,) = part.iter_rows(named=True)
+    (row,) = skill.filter(**wanted).iter_rows(named=True)
     return row
 
 
@@ -168,14 +167,9 @@ def test_series_pool_by_points_and_knowledge_separates():
 
 
 def test_the_best_member_errs_least_overall():
-    rows = make_rows(
-        {
-            "forecast": [90.0] * 7,
-            "member-0": [120.0] * 7,
-            "member-1": [100.0] * 7,
-            "member-2": [10.0] * 3,  # joined for three days alone
-        }
-    )
+    # The last member joined for three days only.
+    members = {"member-0": [120.0] * 7, "member-1": [100.0] * 7, "member-2": [10.0] * 3}
+    rows = make_rows({"forecast": [90.0] * 7, **members})
     row = pick(measure_skill(rows), reference=BEST_MEMBER, span_days=7, entity="NSW1")
     assert (row["reference_mae"], row["n_days"]) == (100.0, 7)
 
@@ -194,10 +188,8 @@ def test_the_newest_issue_stands_for_its_day(tmp_path):
     assert (row["mae"], row["n_days"]) == (4.0, 1)
     assert find_drift(both.rows, "issue-time", "published").n_days == 1
     # What stands in daily use is the newest issue, whatever the older one's coverage was.
-    bands = make_rows({"forecast": [1.0]}, coverage=[0.0])
-    newer = make_rows({"forecast": [1.0]}, coverage=[1.0]).with_columns(
-        pl.lit(2, pl.Int64).alias("issue")
-    )
+    bands, newer = (make_rows({"forecast": [1.0]}, coverage=[share]) for share in (0.0, 1.0))
+    newer = newer.with_columns(pl.lit(2, pl.Int64).alias("issue"))
     assert measure_coverage(pl.concat([bands, newer]), "issue-time").share == 1.0
 
 
@@ -215,11 +207,8 @@ def test_a_timely_forecast_precedes_any_knowledge(tmp_path, unknown_steps, hours
 
 def test_days_filled_later_have_own_skill():
     on_time = make_rows({"forecast": [90.0] * 3, "persistence": [100.0] * 3})
-    later = make_rows(
-        {"forecast": [10.0] * 4, "persistence": [100.0] * 4},
-        first_day=FIRST_DAY + timedelta(days=3),
-        is_on_time=False,
-    )
+    errors = {"forecast": [10.0] * 4, "persistence": [100.0] * 4}
+    later = make_rows(errors, first_day=FIRST_DAY + timedelta(days=3), is_on_time=False)
     skill = measure_skill(pl.concat([on_time, later]))
     wanted = {"reference": "persistence", "span_days": 28, "entity": POOLED}
     found = [pick(skill, is_on_time=flag, **wanted) for flag in (True, False)]
@@ -268,10 +257,8 @@ def test_drift_is_relative_to_the_reference():
     assert abs((drifted.since - FIRST_DAY).days - DAYS // 2) < 10
 
     # Where days are hard for both, nothing has drifted.
-    hard = make_errors(0.1 * draw_days(0)).with_columns(
-        pl.col("mae")
-        * pl.when(pl.col("day") > FIRST_DAY + timedelta(days=100)).then(3.0).otherwise(1)
-    )
+    is_hard = pl.col("day") > FIRST_DAY + timedelta(days=100)
+    hard = make_errors(0.1 * draw_days(0)).with_columns(pl.col("mae") * (1 + 2 * is_hard))
     assert not find_drift(hard, "issue-time", "published").is_alarm
 
 
@@ -295,13 +282,7 @@ def test_the_band_must_cover_as_trials_allow(share, is_alarm):
     assert found.is_alarm is is_alarm
 
 
-VALUES = {
-    ("forecast", None): 110.0,
-    ("published", None): 90.0,
-    ("base-0", None): 1.0,
-    ("published", 0.1): 80.0,
-    ("published", 0.9): 95.0,
-}
+VALUES = POINT | {("base-0", None): 1.0, ("published", 0.1): 80.0, ("published", 0.9): 95.0}
 # The last two days of the series: 100 MW, and 100 MW in the first half of the last one.
 TRUTH = [100.0] * 15 * 48
 
@@ -346,9 +327,8 @@ def test_the_page_shows_least_knowledge_by_month(tmp_path):
     assert set(rows["known_to"]) == {"midnight", "issue-time"}
     view = view_operator(rows, {})
     assert view is not None and view["known_to"] == "issue-time"
-    assert view["months"].rows[0] == [
-        *("2026-02", "NSW1", "10.00", "-10.00", "0.0 %", "10.00", "+10.00", "n/a", "48")
-    ]
+    own = ["10.00", "-10.00", "0.0 %", "10.00", "+10.00", "n/a", "48"]
+    assert view["months"].rows[0] == ["2026-02", "NSW1", *own]
     assert view["months"].rows[1][1] == "pooled"
     assert [row[0] for row in view["methods"].rows] == ["forecast", "published"]
     assert len(view["errors"]["chart"].steps) == 48
@@ -359,15 +339,13 @@ def test_the_page_shows_least_knowledge_by_month(tmp_path):
 
 def test_months_and_series_are_pooled_by_their_points():
     row = dict.fromkeys(OPERATOR_SCHEMA) | {"known_to": "midnight", "unit": "MW", "bias": 0.0}
-    cells = [
-        row | {"month": month, "entity": entity, "method": method, "at": "00:00"} | numbers
-        for month, entity, numbers in (
-            ("2026-01", "A", {"n_points": 1, "mae": 10.0, "n_banded": 0}),
-            ("2026-01", "B", {"n_points": 3, "mae": 2.0, "n_banded": 3, "coverage_80": 0.5}),
-        )
-        for method in ("published", "forecast")
-    ]
+    row |= {"month": "2026-01", "at": "00:00"}
+    of_a = {"entity": "A", "n_points": 1, "mae": 10.0, "n_banded": 0}
+    of_b = {"entity": "B", "n_points": 3, "mae": 2.0, "n_banded": 3, "coverage_80": 0.5}
+    methods = ("published", "forecast")
+    cells = [row | {"method": method} | numbers for numbers in (of_a, of_b) for method in methods]
     rows = pl.DataFrame(cells, schema=OPERATOR_SCHEMA)
     together = month_table(rows).rows[-1]
+
     assert together[1:5] == ["pooled", "4.00", "+0.00", "50.0 %"]
     assert score_table(rows, {}).rows[0][1] == "4.000"

@@ -61,14 +61,13 @@ def test_a_publication_after_the_origin_is_found():
     values = np.array([900.0 + i for i in range(48)])
     view = make_window(0, published=values).view
     assert find_unavailable_published([view], frame) == []
-    late = frame.with_columns(
-        available_at=pl.when(pl.col("start_utc") == from_nem(2019, 3, 1, 12))
-        .then(ORIGIN)
-        .otherwise("available_at")
-    )
+    is_noon = pl.col("start_utc") == from_nem(2019, 3, 1, 12)
+    available = pl.when(is_noon).then(ORIGIN).otherwise("available_at")
+    late = frame.with_columns(available_at=available)
     assert len(find_unavailable_published([view], late)) == 1
     # A value that was published as another quantile is no published median.
     lowest = frame.filter(pl.col("quantile") == 0.1)["value"].to_numpy()
+
     assert len(find_unavailable_published([make_window(0, published=lowest).view], frame)) == 1
 
 
@@ -77,9 +76,8 @@ def test_a_publication_after_the_origin_is_found():
     [(0, "TOTALDEMAND", ["no embargo"]), (1, "HISTDEMAND", ["no embargo"]), (2, "HISTDEMAND", [])],
 )
 def test_splits_within_one_horizon_are_found(days, series, kinds):
-    later = make_window(
-        1, origin=ORIGIN + days * DAY, split="test", series_id=f"AEMO/{series}/NSW1"
-    )
+    named = {"split": "test", "series_id": f"AEMO/{series}/NSW1"}
+    later = make_window(1, origin=ORIGIN + days * DAY, **named)
     found = find_overlapping_targets([make_window(0), later])
     assert [violation.kind for violation in found] == kinds
 
@@ -164,14 +162,9 @@ def test_poisoned_test_targets_change_no_ridge(tmp_path):
 
 
 def test_levels_and_blends_come_from_validation_alone(tmp_path):
-    config = small.tiny(
-        run__rounds=1,
-        run__validate_every=1,
-        evolution__every=0,
-        calibration__blend=True,
-        forecast__known_errors="mean",
-        forecast__prior_folds=2,
-    )
+    short = {"run__rounds": 1, "run__validate_every": 1, "evolution__every": 0}
+    known = {"forecast__known_errors": "mean", "forecast__prior_folds": 2}
+    config = small.tiny(calibration__blend=True, **short, **known)
     val = small.windows("val", 3, first_day=20)
     test = small.windows("test", 3, first_day=40)
 

@@ -28,12 +28,11 @@ def test_the_mixture_wins_unless_clearly_beaten():
     rng = np.random.default_rng(0)
     days = np.repeat(rng.normal(100.0, 20.0, len(VAL) // 2), 2)
     noise = np.repeat(rng.normal(0.0, 5.0, len(VAL) // 2), 2)
-    errors = {
-        "gbm": days,
-        "calendar-ridge": days + noise - noise.mean() + 0.5,  # above by less than its own doubt
-        "persistence": days + 10.0,  # above on every day alike: no doubt
-    }
+    # Above by less than its own doubt; above on every day alike, without a doubt.
+    errors = {"gbm": days, "calendar-ridge": days + noise - noise.mean() + 0.5}
+    errors["persistence"] = days + 10.0
     scores = rank_methods(errors, VAL, ALIKE)
+
     assert [score.name for score in scores] == ["gbm", "calendar-ridge", "persistence"]
     assert [round(score.excess, 6) for score in scores] == [0.0, 0.5, 10.0]
     assert scores[1].standard_error > 0.5 > scores[2].standard_error
@@ -60,6 +59,7 @@ def test_the_largest_series_does_not_choose_alone():
     assert choose_best(scores) == "gbm" and scores[0].mae == pytest.approx(pooled["gbm"])
     # A series that never changes has no scale, and no vote.
     unknown = np.where(scale_N > 1, np.nan, 1.0)
+
     assert rank_methods(errors, VAL, unknown)[0].error == pytest.approx(0.2)
 
 
@@ -84,6 +84,7 @@ def test_many_windows_of_validation_are_thinned_evenly(monkeypatch):
 def test_candidates_are_scored_as_they_forecast():
     names = ("persistence", "calendar-ridge")
     choice = choose_method(TRAIN, VAL, names=names)
+
     mae = {score.name: score.mae for score in choice.scores}
     error = {score.name: score.error for score in choice.scores}
     for name in names:
@@ -92,9 +93,8 @@ def test_candidates_are_scored_as_they_forecast():
         assert mae[name] == pytest.approx(expected, rel=1e-9)
     assert set(mae) == {*names, MIXTURE} and choice.members == names
     assert choice.sentence.startswith(f"auto: {choice.method}")
-    assert f"MAE {mae[choice.method]:.4g}" in choice.sentence
-    assert f"persistence {error['persistence']:.3g}" in choice.sentence
-    assert "12 days of validation" in choice.sentence
+    told = (f"{mae[choice.method]:.4g}", f"{error['persistence']:.3g}", "12 days of")
+    assert [number for number in told if number not in choice.sentence] == []
 
 
 def test_the_choice_is_recorded_and_trained_on_both(tmp_path):
@@ -116,14 +116,14 @@ def test_a_method_that_fails_to_fit_is_named(monkeypatch):
 
     choice = choose_method(TRAIN, VAL, names=("persistence", "gbm"), fit=fit)
     assert choice.left_out == {"gbm": "too few windows"} and choice.method == "persistence"
-    with pytest.raises(DataError, match="no method can forecast electricity: gbm: too few"):
+    with pytest.raises(DataError, match="gbm: too few"):
         choose_method(TRAIN, VAL, names=("gbm",), fit=fit)
     with pytest.raises(DataError, match="no validation window"):
         choose_method(TRAIN, VAL[:0], names=("persistence",))
 
 
 def test_an_unknown_method_is_refused_with_alternatives():
-    with pytest.raises(ConfigError, match=r"no method 'ridge'; known: .*calendar-ridge.*auto"):
+    with pytest.raises(ConfigError, match=r"'ridge'; .*calendar-ridge.*auto"):
         configure_method("ridge")
-    with pytest.raises(ConfigError, match="two methods or more"):
+    with pytest.raises(ConfigError, match="two methods"):
         configure_method(MIXTURE, ["gbm"])

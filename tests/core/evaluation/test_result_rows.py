@@ -38,13 +38,9 @@ N = 13
 
 def make_windows(n=N, **changes):
     some = [make_window(i, **({"split": "test"} | changes)) for i in range(n)]
-    other = [
-        make_window(
-            i, split="test", entity="SA1", series_id="AEMO/HISTDEMAND/SA1", window_id=f"s{i}"
-        )
-        for i in range(3)
-    ]
-    return make_set([*some, *other], manifest={"synthetic": False})
+    other = {"split": "test", "entity": "SA1", "series_id": "AEMO/HISTDEMAND/SA1"}
+    others = [make_window(i, window_id=f"s{i}", **other) for i in range(3)]
+    return make_set([*some, *others], manifest={"synthetic": False})
 
 
 TRAIN = make_set([make_window(i) for i in range(4)] + [make_window(9, entity="SA1")])
@@ -63,11 +59,11 @@ def test_every_batch_size_scores_all_manifest_windows(batch_size):
 
 def test_rows_have_the_contracts_columns_in_order():
     rows = evaluate(PERSISTENCE, make_windows(), IDENTITY, train=TRAIN)
-    assert tuple(rows.columns) == RESULT_COLUMNS
     last = rows.row(-1, named=True)
-    assert last["method"] == "persistence"
+
+    assert tuple(rows.columns) == RESULT_COLUMNS
+    assert (last["method"], last["data_hash"]) == ("persistence", make_windows().hash)
     assert (last["split"], last["subset"], last["unit"]) == ("test", "made-up", "MW")
-    assert last["data_hash"] == make_windows().hash
     assert last["mase"] > 0
 
 
@@ -124,9 +120,9 @@ class Short:
 
 
 def test_a_forecaster_that_drops_a_window_is_refused():
-    with pytest.raises(DataError, match=r"short returned shape \(3, 48\) for 4 windows"):
+    with pytest.raises(DataError, match=r"short .*\(3, 48\) for 4"):
         forecast_windows(Short(), make_windows(), batch_size=4)
-    with pytest.raises(DataError, match="forecast every window once"):
+    with pytest.raises(DataError, match="every window once"):
         evaluate(np.zeros((3, 48)), make_windows(), Identity(experiment="x", method="m"))
     with pytest.raises(DataError, match="no method name"):
         evaluate(make_windows().truth(), make_windows(), IDENTITY)
@@ -140,15 +136,13 @@ def test_rows_survive_csv_with_nulls(tmp_path):
     assert stored["mae"].to_list() == rows["mae"].to_list()
     assert stored["mase"].null_count() == 3
     assert not list((tmp_path / "results").glob("*.part"))
-    with pytest.raises(DataError, match="make them with evaluate"):
+    with pytest.raises(DataError, match="with evaluate"):
         write_rows(tmp_path / "b.csv", rows.drop("mae"))
 
 
 def test_a_row_gives_its_share_of_choices():
-    some = [
-        make_window(i, split="test", candidate_ids=tuple(f"a{k}" for k in range(i)))
-        for i in range(4)
-    ]
+    counts = [tuple(f"a{k}" for k in range(i)) for i in range(4)]
+    some = [make_window(i, split="test", candidate_ids=ids) for i, ids in enumerate(counts)]
     windows = make_set(some, manifest={"synthetic": False})
     # 0, 1, 2 and 3 candidates: with two articles to read, one window leaves a choice.
     read_two = replace(IDENTITY, news_top_k=2)
@@ -166,21 +160,16 @@ def test_rows_hold_quantile_scores_where_given():
     assert rows["width_80"].to_list() == pytest.approx([16.0] * 3)
     plain = evaluate(windows.truth(), windows, identity)
     assert plain.select(QUANTILE_COLUMNS).null_count().row(0) == (3,) * len(QUANTILE_COLUMNS)
-    assert plain.drop("seconds", "seconds_per_window", *QUANTILE_COLUMNS).equals(
-        rows.drop("seconds", "seconds_per_window", *QUANTILE_COLUMNS)
-    )
+    others = ("seconds", "seconds_per_window", *QUANTILE_COLUMNS)
+    assert plain.drop(others).equals(rows.drop(others))
 
     # Each entity is scored on its own windows.
     quantiles[-1] += 100.0
-    by_entity = dict(
-        evaluate(windows.truth(), windows, identity, quantiles_NQH=quantiles)
-        .select("entity", "coverage_80")
-        .iter_rows()
-    )
-    last = windows[-1].view.entity
-    assert {name for name, share in by_entity.items() if share < 1} == {last, POOLED}
+    rows = evaluate(windows.truth(), windows, identity, quantiles_NQH=quantiles)
+    missed = rows.filter(pl.col("coverage_80") < 1)["entity"]
+    assert set(missed) == {windows[-1].view.entity, POOLED}
 
-    with pytest.raises(DataError, match="1 quantiles for 16 windows"):
+    with pytest.raises(DataError, match="1 quantiles for 16"):
         evaluate(windows.truth(), windows, identity, quantiles_NQH=quantiles[:1])
 
 
@@ -306,9 +295,8 @@ def test_pinball_coverage_and_width_are_right():
     assert found["coverage_80"] == pytest.approx(1 / 3)
     assert found["width_80"] == 30.0
     # A truth at its quantile is at or below it.
-    assert [found[f"below_{q}"] for q in ("q10", "q50", "q90")] == pytest.approx(
-        [1 / 3, 2 / 3, 2 / 3]
-    )
+    below = [found[f"below_{q}"] for q in ("q10", "q50", "q90")]
+    assert below == pytest.approx([1 / 3, 2 / 3, 2 / 3])
 
 
 def test_a_score_without_its_level_is_none():
@@ -343,9 +331,9 @@ def test_the_weighted_quantile_loss_follows_its_formula():
 def test_crossing_quantiles_and_other_shapes_are_refused():
     truth = np.full((1, 4), 100.0)
     crossing = make({0.1: 120.0, 0.9: 90.0})
-    with pytest.raises(DataError, match="window 0, step 0 cross"):
+    with pytest.raises(DataError, match="window 0, step 0"):
         score_quantiles(truth, crossing)
-    with pytest.raises(DataError, match=r"a quantile at each of 0\.025"):
+    with pytest.raises(DataError, match=r"each of 0\.025"):
         score_quantiles(truth, np.zeros((1, 3, 4)))
 
 
@@ -353,8 +341,7 @@ def test_the_best_fixed_mixture_may_lie_between():
     truth_Dh = np.zeros((3, 2))
     experts_DAh = np.stack([np.full((3, 2), -1.0), np.full((3, 2), 1.0)], axis=1)
     regret = measure_regret("boa", experts_DAh, np.full((3, 2), 0.5), truth_Dh, [0.5, 0.5])
-    assert regret.days == 3
-    assert regret.loss == pytest.approx(1.5)
+    assert (regret.days, regret.loss) == (3, pytest.approx(1.5))
     assert regret.best_expert == pytest.approx(3.0)
     assert regret.best_mixture == pytest.approx(0.0, abs=1e-9)
 
@@ -372,9 +359,8 @@ def test_bernstein_weights_stay_below_the_logged_promise():
     rng = np.random.default_rng(1)
     state = BoaState([1 / 3] * 3)
     truth_Dh = rng.normal(size=(200, 4))
-    experts_DAh = (
-        truth_Dh[:, None] + rng.normal(size=(200, 3, 4)) * np.array([2.0, 1.0, 3.0])[:, None]
-    )
+    noise_DAh = rng.normal(size=(200, 3, 4)) * np.array([2.0, 1.0, 3.0])[:, None]
+    experts_DAh = truth_Dh[:, None] + noise_DAh
     mixture_Dh = np.empty_like(truth_Dh)
     for day in range(200):
         mixture_Dh[day] = state.weights() @ experts_DAh[day]

@@ -42,30 +42,26 @@ def followed(sealed):
 
 def view_before(days):
     """The same days, each viewed at 17:00 of the day before."""
-    return change_views(
-        days, lambda view: {"unknown_steps": 14, "window_id": f"{view.window_id}-17"}
-    )
+    seen = {"unknown_steps": 14}
+    return change_views(days, lambda view: seen | {"window_id": f"{view.window_id}-17"})
 
 
 def _poison(days, first):
     """The same days with another truth from one on."""
     origins = sorted({view.origin_utc for view in days.views()})
-    truth_NH = days.truth()
-    is_late = [view.origin_utc >= origins[first] for view in days.views()]
-    truth_NH[is_late] *= 3.0
-    return days.with_truth(truth_NH)
+    is_late_N = np.array([view.origin_utc >= origins[first] for view in days.views()])
+    return days.with_truth(days.truth() * np.where(is_late_N, 3.0, 1.0)[:, None])
 
 
 def test_no_forecast_knows_its_day(sealed, followed):
-    clean = followed
     poisoned = _load(sealed).follow(_poison(DAYS, 6))
+    clean = followed
+
     origins = sorted({view.origin_utc for view in DAYS.views()})
     until = np.array([view.origin_utc <= origins[6] for view in DAYS.views()])
-
     for name in ("aggregate", "step_weights", "quantiles"):
-        assert np.array_equal(
-            getattr(clean, name)[until], getattr(poisoned, name)[until], equal_nan=True
-        ), name
+        own, other = (getattr(forecast, name)[until] for forecast in (clean, poisoned))
+        assert np.array_equal(own, other, equal_nan=True), name
     assert np.array_equal(clean.agents[:, until], poisoned.agents[:, until])
     # The days after it do know.
     assert not np.allclose(clean.step_weights[~until], poisoned.step_weights[~until])
@@ -147,12 +143,9 @@ class Nights:
     def __init__(self, run, folder, version="a", origins=ORIGINS):
         self.run = run
         self.origins = origins
-        self.snapshots = Snapshots(
-            folder, CompEvoForecaster.load(run, news_pool()).artifact_hash, version
-        )
-        self.fits = 0
-        self.counts = []
-        self.lines = []
+        artifact_hash = CompEvoForecaster.load(run, news_pool()).artifact_hash
+        self.snapshots = Snapshots(folder, artifact_hash, version)
+        self.fits, self.counts, self.lines = 0, [], []
 
     def fit(self, *arguments, **options):
         from compevo_core.baselines import fit_baseline
@@ -167,17 +160,12 @@ class Nights:
         forecaster = CompEvoForecaster.load(self.run, news_pool(), fit=self.fit)
         if resumes:
             found = self.snapshots.find(known, until)
-            self.counts.append(
-                forecaster.catch_up(known, until, self.snapshots, found, self.lines.append)
-            )
+            kept = self.snapshots, found, self.lines.append
+            self.counts.append(forecaster.catch_up(known, until, *kept))
         else:
             forecaster.observe(forecaster.select_unobserved(known, until))
-        asked = [
-            view
-            for view in days.views()
-            if view.origin_utc == self.origins[number] and view.unknown_steps
-        ]
-        return forecaster.predict_by_agent(asked)
+        of_day = [view for view in days.views() if view.origin_utc == self.origins[number]]
+        return forecaster.predict_by_agent([view for view in of_day if view.unknown_steps])
 
 
 def assert_equal(one, other):
@@ -195,19 +183,22 @@ def test_a_night_continues_with_the_same_bits(rule, sealed, tmp_path):
     nights = Nights(sealed, tmp_path / "kept")
     for number in range(3, 6):
         made = nights.forecast(EVENINGS, number)
+
     assert_equal(made, nights.forecast(EVENINGS, 5, resumes=False))
     # Two series and two views of the one day that has ended since the night before.
     assert {forecast for _, forecast in nights.counts[1:]} == {4}
     assert nights.counts[-1][0] == 4 * 4
-    assert nights.lines[-1].startswith("2/2 origins since training are learnt from, about")
+    assert nights.lines[-1].startswith("2/2 origins since training")
 
 
 def test_a_revision_reaches_back_only_as_needed(sealed, tmp_path):
     nights = Nights(sealed, tmp_path)
     for number in range(4, 8):
         nights.forecast(EVENINGS, number)
+
     revised = revise(EVENINGS, 5, 1.5)
     made = nights.forecast(revised, 8)
+
     # Day 5 itself is forecast again, and the days after it; none before.
     n_known, n_forecast = nights.counts[-1]
     assert n_known == 4 * 7
@@ -253,7 +244,7 @@ def test_a_flipped_state_bit_changes_no_forecast(sealed, tmp_path, seed, caplog)
     nights = Nights(sealed, tmp_path)
     made = nights.forecast(EVENINGS, 6)
     assert_equal(made, nights.forecast(EVENINGS, 6, resumes=False))
-    assert len(nights.snapshots.damaged) == caplog.text.count("is damaged: it is removed")
+    assert len(nights.snapshots.damaged) == caplog.text.count("is damaged:")
 
 
 def test_a_damaged_state_falls_back(sealed, tmp_path):
@@ -262,8 +253,10 @@ def test_a_damaged_state_falls_back(sealed, tmp_path):
         nights.forecast(EVENINGS, number)
     newest, *_ = sorted(tmp_path.glob("a/*/state.json"), key=lambda f: -f.stat().st_mtime_ns)
     newest.write_text("{")
+
     nights.forecast(EVENINGS, 6)
     assert nights.snapshots.damaged == [newest.parent.name] and nights.counts[-1][1] == 2 * 4
+
     for part in (tmp_path / "a" / "experience").iterdir():
         part.unlink()
     made = nights.forecast(EVENINGS, 7)

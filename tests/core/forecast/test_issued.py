@@ -58,11 +58,8 @@ class FakePopulation:
         self.quantiles = quantiles
 
     def estimate_day(self, views, forecast_NH, past):
-        levels = np.array(LEVELS)
-        return {
-            "mean": forecast_NH.mean(axis=1)[:, None] + 10 * (levels - 0.5),
-            "peak": np.full((len(views), len(LEVELS)), np.nan),
-        }
+        mean_NQ = forecast_NH.mean(axis=1)[:, None] + 10 * (np.array(LEVELS) - 0.5)
+        return {"mean": mean_NQ, "peak": np.full((len(views), len(LEVELS)), np.nan)}
 
     def predict(self, views):
         assert not any(view.candidate_ids for view in views)
@@ -71,14 +68,11 @@ class FakePopulation:
     def predict_by_agent(self, views):
         shape = (len(views), 48)
         agents = np.stack([np.full(shape, self.level - 1), np.full(shape, self.level + 3)])
+        unknown = np.full((len(views), len(LEVELS), 48), np.nan)
         return Prediction(
             aggregate=np.full(shape, self.level),
             agents=agents,
-            quantiles=(
-                np.full((len(views), len(LEVELS), 48), np.nan)
-                if self.quantiles is None
-                else self.quantiles
-            ),
+            quantiles=unknown if self.quantiles is None else self.quantiles,
             n_unparsed=0,
             bases=agents - 2.0,
             levels=np.full_like(agents, 0.5),
@@ -89,16 +83,10 @@ class FakePopulation:
 
 
 def issue(level=100.0, issued_at=NOW, views=VIEWS, quantiles=None):
+    facts = {"market_offset": timedelta(hours=10), "issued_at": issued_at, "commit": "abc"}
+    last_week = {ENTITY: np.where(np.arange(48) < 40, 90.0, np.nan)}
     population = FakePopulation(level, quantiles)
-    return issue_forecast(
-        population,
-        views,
-        news=NEWS,
-        market_offset=timedelta(hours=10),
-        issued_at=issued_at,
-        commit="abc",
-        last_week={ENTITY: np.where(np.arange(48) < 40, 90.0, np.nan)},
-    )
+    return issue_forecast(population, views, news=NEWS, last_week=last_week, **facts)
 
 
 def test_a_forecast_holds_population_parts_and_origins():
@@ -123,7 +111,9 @@ def test_a_forecast_holds_population_parts_and_origins():
 def test_quantiles_have_rows_only_where_known(tmp_path):
     quantiles = np.full((len(VIEWS), len(LEVELS), 48), np.nan)
     quantiles[0] = 100.0 + np.arange(len(LEVELS))[:, None]
+
     forecast = issue(quantiles=quantiles)
+
     rows = forecast.rows.filter(pl.col("quantile").is_not_null())
     assert rows.select("entity", "method").unique().row(0) == (VIEWS[0].entity, "forecast")
     assert rows["quantile"].unique().sort().to_list() == list(LEVELS)
@@ -163,7 +153,7 @@ def test_the_same_forecast_is_issued_once(tmp_path):
 
 def test_another_forecast_of_the_day_is_refused(tmp_path):
     folder = write_issued(tmp_path, issue())
-    with pytest.raises(DataError, match="holds another forecast, issued 2026-03-30T07:30"):
+    with pytest.raises(DataError, match="issued 2026-03-30T07:30"):
         write_issued(tmp_path, issue(level=101.0))
     assert read_issued(folder).hash == issue().hash
 
@@ -182,9 +172,12 @@ def write_lines(root, lines):
     (root / CHAIN_FILE).write_text("".join(f"{line}\n" for line in lines))
 
 
+def view_day(number):
+    return small.windows("test", 1, first_day=60 + number).views()
+
+
 def issue_days(root, count=3):
-    views = [small.windows("test", 1, first_day=60 + day).views() for day in range(count)]
-    return [write_issued(root, issue(views=one)) for one in views]
+    return [write_issued(root, issue(views=view_day(number))) for number in range(count)]
 
 
 def edit_time(folder):
@@ -195,25 +188,23 @@ def edit_time(folder):
 def remake(folder):
     """Other values with the hashes of other values: a record that is whole in itself."""
     with TemporaryDirectory() as other:
-        views = small.windows("test", 1, first_day=61).views()
-        made = write_issued(Path(other), issue(level=500.0, views=views))
+        made = write_issued(Path(other), issue(level=500.0, views=view_day(1)))
         shutil.copytree(made, folder, dirs_exist_ok=True)
 
 
 def edit_chain(change):
     """Return what puts other lines in the place of the chain's."""
+    return lambda folder: write_lines(folder.parents[1], change(chain_lines(folder.parents[1])))
 
-    def corrupt(folder):
-        root = folder.parents[1]
-        write_lines(root, change(chain_lines(root)))
 
-    return corrupt
+def move_times(lines):
+    return [line.replace("07:30", "06:30") for line in lines]
 
 
 @pytest.mark.parametrize(
     ("corrupt", "problem"),
     [
-        (edit_time, "was altered since it was issued; restore it from a copy"),
+        (edit_time, "was altered .* restore it"),
         (lambda folder: (folder / FACTS_FILE).write_text('{"dat'), "was altered"),
         (lambda folder: (folder / VALUES_FILE).write_bytes(b"torn"), "was altered"),
         (remake, "was altered since it was issued"),
@@ -221,10 +212,7 @@ def edit_chain(change):
         (lambda folder: (folder / FACTS_FILE).unlink(), "was removed since it was issued"),
         (edit_chain(lambda lines: [lines[0], lines[2]]), "line 2 does not follow"),
         (edit_chain(lambda lines: lines[:1]), "has no line in"),
-        (
-            edit_chain(lambda lines: [line.replace("07:30", "06:30") for line in lines]),
-            "line 2 does not follow",
-        ),
+        (edit_chain(move_times), "line 2 does not follow"),
         (edit_chain(lambda lines: [*lines, '{"fol']), "line 4 does not follow"),
         (lambda folder: (folder.parents[1] / CHAIN_FILE).unlink(), "has no line in"),
     ],
@@ -237,9 +225,9 @@ def test_any_later_change_is_one_clear_error(tmp_path, corrupt, problem):
         with pytest.raises(CheckpointMismatch, match=problem):
             check()
     # Nothing is put in the place of what was removed, nor a chain begun anew beside old records.
-    for day in (61, 70) if problem == "has no line in" else (61,):
+    for number in (1, 10) if problem == "has no line in" else (1,):
         with pytest.raises(CheckpointMismatch):
-            write_issued(tmp_path, issue(views=small.windows("test", 1, first_day=day).views()))
+            write_issued(tmp_path, issue(views=view_day(number)))
 
 
 def test_the_head_changes_with_issue_and_time(tmp_path):
@@ -288,7 +276,7 @@ def test_superseding_keeps_every_issue(tmp_path):
 
 def test_issues_cannot_claim_later_knowledge(tmp_path):
     early = VIEWS[0].information_until - timedelta(seconds=1)
-    with pytest.raises(DataError, match="correct the clock of this machine"):
+    with pytest.raises(DataError, match="correct the clock"):
         write_issued(tmp_path, issue(issued_at=early))
     assert not is_issued(find_issued(tmp_path, VIEWS[0].origin_utc, VIEWS[0].origin_utc))
     assert write_issued(tmp_path, issue(issued_at=VIEWS[0].information_until))
@@ -296,7 +284,7 @@ def test_issues_cannot_claim_later_knowledge(tmp_path):
 
 def test_views_of_several_days_are_refused():
     (other, *_) = small.windows("test", 1, first_day=90).views()
-    with pytest.raises(DataError, match="issue forecasts day by day"):
+    with pytest.raises(DataError, match="day by day"):
         issue(views=(*VIEWS, other))
     with pytest.raises(DataError, match="or none"):
         issue(views=())
@@ -307,7 +295,7 @@ def test_the_newest_forecast_knew_most(tmp_path):
     afternoon = tuple(replace(view, unknown_steps=14) for view in VIEWS)
     write_issued(tmp_path, issue(views=afternoon))
     midnight = write_issued(tmp_path, issue())
-    later = write_issued(tmp_path, issue(views=small.windows("test", 1, first_day=61).views()))
+    later = write_issued(tmp_path, issue(views=view_day(1)))
     assert find_newest(tmp_path) == later
     assert list_issued(tmp_path, VIEWS[0].origin_utc)[-1] == midnight
 
@@ -336,12 +324,9 @@ def test_the_temperature_that_a_view_knew_is_sealed():
     assert "temperature" not in issue().facts["series"][0]
     degrees_H = np.linspace(12.0, 31.0, 48)
     degrees_H[:3] = np.nan
-    warm = tuple(
-        replace(view, step_covariates={**view.step_covariates, TEMPERATURE: degrees_H})
-        for view in VIEWS
-    )
-    low, high = issue(views=warm).facts["series"][0]["temperature"]
-    assert (low, high) == (degrees_H[3], 31.0)
+    known = {TEMPERATURE: degrees_H}
+    warm = tuple(replace(view, step_covariates={**view.step_covariates, **known}) for view in VIEWS)
+    assert issue(views=warm).facts["series"][0]["temperature"] == [degrees_H[3], 31.0]
 
 
 def test_a_forecast_of_any_length_knows_it():

@@ -15,13 +15,8 @@ from compevo_core.errors import ConfigError
 from compevo_core.lm.grammar import SlotGrammar, restricted_token_logp, sample_under_grammar
 from compevo_core.lora import Population, PromptGroup, sampling
 from compevo_core.lora.sampling import SamplingSettings, choose_tokens
-from tests.support.tiny_backbone import (
-    build_backbone,
-    build_gemma,
-    build_population,
-    insert_adapters,
-    move_adapters,
-)
+from tests.support import tiny_backbone
+from tests.support.tiny_backbone import build_backbone, build_population, insert_adapters
 
 STOPS = [2, 13]
 # Bytes: runs of letters that nothing but the first one chooses, and slots that may be left out.
@@ -72,10 +67,12 @@ def _sample(population, prompts, grammar, settings, way=sample_under_grammar):
 
 
 def _assert_same(population, prompts, grammar, seed, **changes):
-    ids, mask, states = _sample(population, prompts, grammar, _settings(grammar, seed, **changes))
+    chosen = (_settings(grammar, seed, **changes) for _ in range(2))
+    ids, mask, states = _sample(population, prompts, grammar, next(chosen))
     expected_ids, expected_mask, expected_states = _sample(
-        population, prompts, grammar, _settings(grammar, seed, **changes), sample_every_token
+        population, prompts, grammar, next(chosen), sample_every_token
     )
+
     assert torch.equal(ids, expected_ids)
     assert torch.equal(mask, expected_mask)
     assert ids.dtype == mask.dtype == torch.long
@@ -121,23 +118,24 @@ def test_texts_may_begin_with_or_without_choices(population, rule):
 
 
 def test_capped_scores_and_embeddings_are_the_models():
-    population = insert_adapters(build_gemma(), seed=1)
-    move_adapters(population)
+    population = insert_adapters(tiny_backbone.build_gemma(), seed=1)
+    tiny_backbone.move_adapters(population)
     _assert_same(population, [[[5, 6]], [[9]], [[7, 3]]], FirstTokensForced(), 3, max_new_tokens=5)
 
 
 def test_each_choice_has_a_pass_reading_once(population, grammar, spy):
     read = spy(Population, "read_tokens")
-    ids, mask, _ = _sample(
-        population, [[row] for row in PROMPTS], grammar, _settings(grammar, seed=0)
-    )
+    prompts = [[row] for row in PROMPTS]
+    ids, mask, _ = _sample(population, prompts, grammar, _settings(grammar, seed=0))
+    lengths = mask.sum(-1).flatten().tolist()
     choices = [
-        sum(len(grammar.allowed(tuple(row[:place]))) > 1 for place in range(int(length)))
-        for row, length in zip(ids.flatten(0, 1).tolist(), mask.sum(-1).flatten(), strict=True)
+        sum(len(grammar.allowed(tuple(row[:place]))) > 1 for place in range(length))
+        for row, length in zip(ids.flatten(0, 1).tolist(), lengths, strict=True)
     ]
     # The first choice needs the prompt alone.
     assert len(read) == max(choices) - 1 < ids.shape[-1] // 3
     widest = sum(int(ids_AL.shape[1]) for (_, ids_AL, *_), _ in read)
+
     assert widest <= 1.3 * int(mask.sum(-1).sum(1).max())
 
 
@@ -189,8 +187,7 @@ def test_batch_size_and_checks_change_no_text(temperature, samples, monkeypatch,
     whole, widths = write()
     assert set(widths) == {PROMPTS_OF_AN_AGENT * samples}
     for other_ids, other_mask, other_states in (*others, whole):
-        assert torch.equal(mask, other_mask)
-        assert torch.equal(ids, other_ids)
+        assert torch.equal(mask, other_mask) and torch.equal(ids, other_ids)
         assert all(map(torch.equal, states, other_states))
 
 
@@ -312,7 +309,7 @@ def test_restricted_probabilities_equal_a_dense_softmax(cap):
 
 
 def test_a_token_outside_the_grammar_has_no_probability():
-    with pytest.raises(ValueError, match="token 9 is not among the 2"):
+    with pytest.raises(ValueError, match=r"token 9.* 2"):
         restricted_token_logp(None, torch.zeros(1, 16), torch.tensor([9]), [[3, 4]])
     with pytest.raises(ValueError, match="begin no sentence"):
         _grammar().allowed((3, 3))
@@ -335,5 +332,5 @@ def test_a_tokenizer_that_loses_letters_is_refused():
         def decode(self, token_ids):
             return "".join(map(chr, token_ids))
 
-    with pytest.raises(ConfigError, match="no tokens of its own"):
+    with pytest.raises(ConfigError, match="of its own"):
         SlotGrammar([["the"]], Deaf(), ENDS)

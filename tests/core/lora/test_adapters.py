@@ -38,11 +38,8 @@ def _loss(population):
 
 def _gradients(population):
     """Gradients of both kinds of adapters, forecast first."""
-    return [
-        parameter.grad
-        for kind in (FORECAST, LOGIC)
-        for parameter in population.adapter_parameters(kind)
-    ]
+    kinds = (population.adapter_parameters(kind) for kind in (FORECAST, LOGIC))
+    return [parameter.grad for parameters in kinds for parameter in parameters]
 
 
 def _assert_equal(found, expected):
@@ -87,18 +84,14 @@ def test_another_route_in_backward_changes_nothing(other, checkpointing, dropout
         with population.use_adapters(other.kind, rows=other.rows, dropout=other.dropout):
             loss.backward()
 
-    _assert_equal(
-        _gradients(population), _backward_inside(checkpointing=checkpointing, dropout=dropout)
-    )
+    inside = _backward_inside(checkpointing=checkpointing, dropout=dropout)
+    _assert_equal(_gradients(population), inside)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_recomputed_layers_give_bit_equal_gradients(dropout):
-    kept, recomputed = (
-        _backward_inside(checkpointing=checkpointing, dropout=dropout)
-        for checkpointing in (False, True)
-    )
-    _assert_equal(recomputed, kept)
+    kept = _backward_inside(checkpointing=False, dropout=dropout)
+    _assert_equal(_backward_inside(checkpointing=True, dropout=dropout), kept)
 
 
 @CONDITIONS
@@ -204,6 +197,7 @@ def test_states_do_not_depend_on_batches(build, keys, monkeypatch):
         together = population.last_token_states(population.pack(GROUPS))
         packed = [population.pack([[prompt] for prompt in one]) for one in zip(*rows, strict=True)]
         alone = [population.last_token_states(one)[:, 0] for one in packed]
+
     assert torch.allclose(together, torch.stack(alone, 1), atol=1e-5)
 
 
@@ -219,8 +213,7 @@ def test_padding_reaches_no_state_or_gradient():
         noisy_ALD[agent, length:] = 100.0
     noisy_ALD.requires_grad_()
     with population.use_adapters(FORECAST):
-        clean = population.read_out(packed, embeds_ALD)
-        noisy = population.read_out(packed, noisy_ALD)
+        clean, noisy = (population.read_out(packed, each) for each in (embeds_ALD, noisy_ALD))
     assert torch.equal(clean, noisy)
 
     noisy.square().sum().backward()
@@ -246,13 +239,9 @@ TWO_AGENTS = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
 
 def _made_by_peft(folder, seed, **settings):
     """A LoRA adapter made by PEFT, with both factors away from zero, saved by PEFT."""
-    wanted = {
-        "r": 4,
-        "lora_alpha": 8,
-        "target_modules": list(LORA_TARGETS),
-        "task_type": "CAUSAL_LM",
-    } | settings
-    model = get_peft_model(build_backbone().model, LoraConfig(**wanted))
+    wanted = {"r": 4, "lora_alpha": 8, "target_modules": list(LORA_TARGETS)}
+    config = LoraConfig(task_type="CAUSAL_LM", **wanted | settings)
+    model = get_peft_model(build_backbone().model, config)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if "lora_" in name:
@@ -266,11 +255,12 @@ def test_an_adapter_survives_a_population_unchanged(tmp_path):
     weights = dict(population.backbone.model.named_parameters())
     frozen = {name: p.clone() for name, p in weights.items() if "lora_" not in name}
     _made_by_peft(tmp_path / "in", seed=3)
+
     population.load_adapter(1, LOGIC, tmp_path / "in")
     population.save_adapter(1, LOGIC, tmp_path / "out")
-    before, after = (
-        load_file(tmp_path / side / "adapter_model.safetensors") for side in ("in", "out")
-    )
+
+    files = (tmp_path / side / "adapter_model.safetensors" for side in ("in", "out"))
+    before, after = map(load_file, files)
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     weights = dict(population.backbone.model.named_parameters())

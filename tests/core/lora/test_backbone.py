@@ -49,6 +49,7 @@ def test_a_bfloat16_weight_answers_in_the_inputs_type(widens, monkeypatch):
     assert torch.allclose(out, expected, rtol=2**-7, atol=0)
     assert torch.equal(out, out.bfloat16().float())
     out.sum().backward()
+
     assert x.grad.dtype == torch.float32
 
 
@@ -68,4 +69,5 @@ def test_token_log_probabilities_are_a_log_softmax(tokens, temperature, cap):
         torch.autograd.grad(out, states, upstream, retain_graph=True)[0]
         for out in (found, expected)
     )
+
     assert torch.allclose(mine, theirs, atol=1e-5)

@@ -19,13 +19,14 @@ from compevo_core.paper import agent_systems
 from compevo_core.paper.agent_systems import (
     build_meta_model,
     build_parameter_report,
-    configure_agents,
+    configure_method,
     count_built,
-    fit_agents,
+    fit_method,
     list_trainable_parts,
 )
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.method import BUDGETS, STANDARD, FitInputs, TrainingPlan, find_budget
+from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
+from compevo_core.paper.method import FitInputs, TrainingPlan
 from compevo_core.paper.method_table import find_method
 from compevo_core.paper.report.rows import read_result_file
 from compevo_core.training.run_folder import RunFolder
@@ -46,7 +47,7 @@ def _inputs(budget=STANDARD, seed=0, **changes):
 @pytest.mark.parametrize("budget", BUDGETS.values(), ids=str)
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_gets_the_updates_of_the_budget(system, budget):
-    run = configure_agents(system, _inputs(budget, 4)).run
+    run = configure_method(system, _inputs(budget, 4)).run
     assert run.supervised_rounds + run.rounds == budget.rounds and run.rounds >= 1
     assert (run.batch_size, run.seed) == (budget.round_windows, 4)
 
@@ -66,16 +67,16 @@ def test_committed_paper_rows_have_current_settings():
 
 def test_the_full_budget_rewrites_like_the_preset():
     preset = RunConfig.preset("default")
-    assert configure_agents("compevo", _inputs()).run.rounds == preset.run.rounds
+    assert configure_method("compevo", _inputs()).run.rounds == preset.run.rounds
 
 
 def test_a_system_is_trained_sealed_and_described(monkeypatch):
     def configure(system, inputs):
         return find_variant(system).configure(tiny(run__rounds=1, run__seed=inputs.seed))
 
-    monkeypatch.setattr(agent_systems, "configure_agents", configure)
+    monkeypatch.setattr(agent_systems, "configure_method", configure)
     inputs = _inputs(seed=2, news=news_pool())
-    fitted = fit_agents("mael", inputs)
+    fitted = fit_method("mael", inputs)
 
     views = windows("test", 2, first_day=40).views()
     assert fitted.predict(views).shape == (len(views), 48)
@@ -95,7 +96,7 @@ def test_a_system_is_trained_sealed_and_described(monkeypatch):
 def test_stopped_trainings_continue_and_finished_ones_stay(tmp_path, monkeypatch):
     config = tiny(run__rounds=3, run__checkpoint_every=1, evolution__every=3)
     monkeypatch.setattr(
-        agent_systems, "configure_agents", lambda system, *_: find_variant(system).configure(config)
+        agent_systems, "configure_method", lambda system, *_: find_variant(system).configure(config)
     )
     told = []
 
@@ -107,13 +108,13 @@ def test_stopped_trainings_continue_and_finished_ones_stay(tmp_path, monkeypatch
     training = TrainingPlan(folder=tmp_path / "run", on_round=stop_in_the_second_round)
     inputs = _inputs(news=news_pool(), training=training)
     with pytest.raises(KeyboardInterrupt):
-        fit_agents("compevo", inputs)
-    fitted = fit_agents("compevo", inputs)
+        fit_method("compevo", inputs)
+    fitted = fit_method("compevo", inputs)
     assert told == [0, 1, 2]
 
     # The clock of a second fit would say nothing of a training that was finished before it.
     summary = RunFolder(tmp_path / "run").read_metrics()
-    for found in (fitted, fit_agents("compevo", inputs)):
+    for found in (fitted, fit_method("compevo", inputs)):
         assert found.facts.train_seconds == summary["seconds"] > 0
         assert found.facts.peak_memory_gb == summary["peak_memory_gb"] > 0
     assert told == [0, 1, 2]

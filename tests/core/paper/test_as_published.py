@@ -15,11 +15,11 @@ from compevo_core.paper.as_published import (
     FIRST_LOGIC,
     AsPublished,
     AsWritten,
-    configure_as_published,
-    configure_as_written,
+    configure_method,
     render_series,
 )
-from compevo_core.paper.method import STANDARD, FitInputs
+from compevo_core.paper.declared import STANDARD
+from compevo_core.paper.method import FitInputs
 from compevo_core.paper.news_changes import LEAST_DISTANCE, lend_news
 from tests.support.answers import pad_rows
 from tests.support.population import news_pool, tiny, windows
@@ -39,15 +39,16 @@ CONFIG = tiny(
 )
 
 
-def fit(form="code", train=TRAIN, *, updates=3, config=CONFIG):
+def fit(name="as-published", train=TRAIN, *, updates=3, config=CONFIG):
     models = {"backbone": build_backbone(), "encoder": HashingEncoder()}
-    size = {"updates": updates, "update_windows": 2}
-    return AsPublished.fit(train, POOL, config=config, form=form, **models, **size)
+    budget = replace(STANDARD, rounds=updates, round_windows=2)
+    inputs = FitInputs(train=train, val=train, seed=0, budget=budget, news=POOL)
+    return AsPublished.fit(name, inputs, config=config, **models)
 
 
-def make_untrained(form="code"):
+def make_untrained(name="as-published"):
     retriever = NewsRetriever(POOL, HashingEncoder(), 3)
-    return AsPublished(CONFIG, build_backbone(), retriever, TRAIN, form)
+    return AsPublished(CONFIG, build_backbone(), retriever, TRAIN, name)
 
 
 def test_all_agents_share_one_adapter_and_one_head():
@@ -110,7 +111,7 @@ def test_the_best_article_is_read_without_similarity(monkeypatch, threshold, cou
 
 
 def test_swapped_news_comes_from_long_before():
-    model, view = make_untrained("swapped"), LATER[0].view
+    model, view = make_untrained("as-published-swapped"), LATER[0].view
     lent = {
         name
         for window in TRAIN
@@ -119,12 +120,13 @@ def test_swapped_news_comes_from_long_before():
         for name in window.view.candidate_ids
     }
     chosen = model.choose_news(FIRST_LOGIC, view)
+
     assert chosen and set(chosen) <= lent
 
 
 def test_the_code_calls_scaled_values_megawatts():
     window = TRAIN[0].change_view(covariates={"temp": 25.0})
-    as_code, mended = render_series(window.view, "code"), render_series(window.view, "mended")
+    as_code, mended = (render_series(window.view, is_mended) for is_mended in (False, True))
     assert f"mean {window.view.x.mean():.1f}" in mended and "temp 25" in mended
     assert "mean 0.0." in as_code or "mean -0.0." in as_code
     assert "not a public" in as_code and "temp" not in as_code
@@ -139,8 +141,9 @@ def test_held_out_windows_and_diverging_fits_are_refused():
 
 def test_the_written_method_has_the_papers_settings():
     inputs = FitInputs(train=TRAIN, val=TRAIN, seed=3, budget=STANDARD)
-    whole, plain = (configure_as_written(name, inputs) for name in ("", "as-written-plain"))
-    code, paper = configure_as_published(3), RunConfig()
+    names = ("as-written", "as-written-plain", "as-published")
+    whole, plain, code = (configure_method(name, inputs) for name in names)
+    paper = RunConfig()
 
     assert (whole.objective, whole.selection) == (paper.objective, paper.selection)
     assert whole.grpo == paper.grpo.model_copy(update={"group_size": 4})

@@ -141,6 +141,7 @@ def test_a_change_differs_only_in_its_settings(name):
         set(list_differences(base, change.configure(base))) - {"population.members"}
         for change in changes
     ]
+
     assert max(map(len, keys)) == 1
     # The weather's controls leave out members, or what moves their weights.
     assert len(set().union(*keys)) == (2 if name == "weather" else 1)
@@ -381,6 +382,7 @@ def test_fold_errors_come_from_their_own_windows(folded, trained):
             "compevo": CompEvoForecaster.load(out / f"fold_{number}", news_pool()),
             "prior": fit_baseline("persistence", learnt),
         }
+
         for method, forecaster in forecasts.items():
             row = rows.filter(fold=str(number), method=method).row(0, named=True)
             error_NH = forecaster.predict(validation.views()) - validation.truth()

@@ -112,6 +112,7 @@ def test_rows_hold_each_forecasts_recovered_share(tmp_path, monkeypatch):
         assert row["slope"] == pytest.approx(share, abs=0.05)
         low, high = row["recovered_low"], row["recovered_high"]
         assert low < share < high if share else low == high == 0.0
+
     assert abs(rows["swapped-news"]["slope"]) < 0.3
 
 
@@ -136,6 +137,7 @@ def test_evolved_logics_name_what_acts_and_read_it(control):
     named = rounds.filter(pl.col("effect") == 3.0).sort("rewriting")
     assert named["recall"][0] == 0.0 < named["recall"][-1]
     rewritings = read_rewritings(out / "plain-effect-3-seed-0" / "evolved", tuple(SIGNS))
+
     assert [row["rewriting"] for row in rewritings] == [0, 1, 2, 3]  # 6 rounds, one in two rewrites
     assert rewritings[0]["news_gain"] is None and rewritings[-1]["news_gain"] > 0.0
 
@@ -308,6 +310,7 @@ def test_the_effects_share_excludes_the_prior():
     share = measure_effect(effect_NH * is_home_N1, world, test)
     size_N = np.array([world.sizes[view.entity] for view in test.views()])
     squares_N = (effect_NH[:, 0] / size_N) ** 2
+
     assert share == pytest.approx(squares_N[is_home_N1[:, 0]].sum() / squares_N.sum())
 
 

@@ -20,14 +20,8 @@ from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
-from compevo_core.paper.method import (
-    BUDGETS,
-    LANGUAGE_MODEL_SEEDS,
-    STANDARD,
-    FitInputs,
-    Method,
-    find_budget,
-)
+from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
+from compevo_core.paper.method import LANGUAGE_MODEL_SEEDS, FitInputs, Method
 from compevo_core.paper.method_table import (
     METHODS,
     find_method,
@@ -198,7 +192,7 @@ def test_a_network_stays_within_its_budget(name):
 def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch, spy):
     changes = {"population.agents": 1, "population.exposed_peers": 0, "forecast.decoder": "text"}
     config = tiny().with_overrides({**changes, "forecast.prior": "none", "evolution.form": "slots"})
-    monkeypatch.setattr(news2forecast, "configure_news2forecast", lambda *_: config)
+    monkeypatch.setattr(news2forecast, "configure_method", lambda *_: config)
     # What the rows' hash stands for can be written beside them.
     assert METHODS["news2forecast"].configure(INPUTS) is config
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))

@@ -17,7 +17,9 @@ from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.model_sources import load_architecture
 from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
-from compevo_core.paper.networks.forecaster import FitBudget, NetworkBaseline
+from compevo_core.paper.declared import STANDARD
+from compevo_core.paper.method import FitInputs
+from compevo_core.paper.networks.forecaster import NetworkBaseline
 from compevo_core.paper.networks.gpt4ts import GPT4TS
 from compevo_core.paper.networks.layers import count_trainable
 from compevo_core.paper.news2forecast import (
@@ -64,8 +66,9 @@ def _answers(monkeypatch):
 
 def fit(config=CONFIG, train=TRAIN, val=VAL, *, updates=3, reflections=1):
     models = {"backbone": build_backbone(), "encoder": HashingEncoder()}
-    size = {"updates": updates, "update_windows": 2, "reflections": reflections}
-    return News2Forecast.fit(train, val, POOL, config=config, **models, **size)
+    budget = replace(STANDARD, rounds=updates, round_windows=2)
+    inputs = FitInputs(train=train, val=val, seed=0, budget=budget, news=POOL)
+    return News2Forecast.fit(inputs, config=config, reflections=reflections, **models)
 
 
 def make_untrained():
@@ -237,7 +240,7 @@ def backbone():
 
 def fit_network(backbone, *, reads_news=True):
     kind = make_gpt4mts(POOL, backbone, reads_news=reads_news)
-    budget = FitBudget(passes=1)
+    budget = replace(STANDARD, passes=1)
     return NetworkBaseline.fit("gpt4mts", FOUR_DAYS, TWO_DAYS, budget=budget, kind=kind)
 
 
@@ -356,7 +359,7 @@ def test_the_memory_mixes_values_by_key_fit():
 def test_a_fit_with_sentences_repeats(backbone):
     def fit_network(seed=0):
         kind = make_ltp_llm(Scribe(backbone), ENCODER)
-        options = {"seed": seed, "budget": FitBudget(passes=2), "kind": kind}
+        options = {"seed": seed, "budget": replace(STANDARD, passes=2), "kind": kind}
         return NetworkBaseline.fit("ltp-llm", FOUR_DAYS, TWO_DAYS, **options)
 
     fitted = fit_network()

@@ -90,6 +90,7 @@ def test_captions_are_foresight_of_the_target_day(tmp_path):
     _write_weather(tmp_path / "weather_captioned")
     data = read_worded_data(WEATHER, tmp_path, HashingEncoder())
     assert data.foresight and data.trains
+
     # The first day of a year has no inputs.
     assert [len(data.windows.split(name)) for name in ("train", "val", "test")] == [12, 4, 4]
     parts = ("At night", "In the morning", "In the afternoon", "In the evening")
@@ -366,5 +367,6 @@ def test_an_event_has_three_lengths():
             lengths |= {(title.count("."), topic) for title in told}
             signs += sign * len(told)
         np.testing.assert_allclose(new.y - old.y, 3.0 * size_of[new.view.entity] * signs)
+
     # A title; with a sentence on the event; between two titles of no topic.
     assert lengths == {(dots, topic) for dots in (0, 2, 4) for topic in EVENTS}

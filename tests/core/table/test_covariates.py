@@ -23,6 +23,7 @@ HOURS = DAYS * DAY
 RIDGE = Forecaster("calendar-ridge", horizon=24, lookback=48)
 AHEAD = clone(RIDGE).set_params(ahead=["temp"])
 PAST = clone(RIDGE).set_params(past=["visitors"])
+TINY = Forecaster("compevo", preset="tiny")
 
 
 def make_table():
@@ -85,6 +86,7 @@ def test_the_future_may_come_in_three_ways(ahead, tmp_path):
     # One temperature for both: a table without names of series.
     shared = ahead.predict(future=FUTURE[FUTURE["unique_id"] == "a"][["ds", "temp"]])
     same = shared["unique_id"] == "a"
+
     assert shared[same].equals(expected[same]) and not shared[~same].equals(expected[~same])
 
 
@@ -119,12 +121,13 @@ def test_a_value_counts_from_when_known():
     measured = TABLE.assign(out=TABLE["ds"] + pd.Timedelta(hours=1))
     fitted = clone(AHEAD).set_params(known_at="out").fit(measured[measured["ds"] < END])
     assert not any(np.isfinite(v.step_covariates["own_temp"]).any() for v in find_views(fitted))
-    with pytest.raises(DataError, match="needs 'temp' ahead, but it is not known for 2025-04-01"):
+    with pytest.raises(DataError, match=r"'temp' ahead, .*2025-04-01"):
         fitted.predict(future=measured[measured["ds"] >= END])
     # Forecast a day before, they are.
     early = TABLE.assign(out=TABLE["ds"].dt.normalize() - pd.Timedelta(hours=1))
     known = clone(AHEAD).set_params(known_at="out").fit(early[early["ds"] < END])
     expected = clone(AHEAD).fit(KNOWN).predict(future=FUTURE)
+
     assert known.predict(future=early[early["ds"] >= END]).equals(expected)
 
 
@@ -152,7 +155,7 @@ def test_a_window_reads_forecasts_known_then(tmp_path):
     expected = past.predict(load, future=weather)
     assert Forecaster.load(tmp_path).update(load, future=weather).predict().equals(expected)
     assert expected["ds"].min() == load["ds"].max() + pd.Timedelta(days=1)
-    with pytest.raises(ConfigError, match=r"future in a fit needs Forecaster\(ahead="):
+    with pytest.raises(ConfigError, match=r"Forecaster\(ahead="):
         Forecaster(horizon=7).fit(load, future=weather)
 
 
@@ -172,15 +175,13 @@ def test_an_answer_is_proved_on_held_out_values(begins, answers):
 
 @pytest.mark.slow
 def test_words_are_read_from_their_stamp(tmp_path):
-    words = KNOWN[KNOWN["unique_id"] == "a"][["ds", "y"]].assign(
-        words=[f"plant {i % 7} stops" if i % DAY == 5 else None for i in range(HOURS)]
-    )
+    stops = [f"plant {i % 7} stops" if i % DAY == 5 else None for i in range(HOURS)]
+    words = KNOWN[KNOWN["unique_id"] == "a"][["ds", "y"]].assign(words=stops)
     tiny = Path(sections.__file__).with_name("presets") / "tiny.toml"
     rounds = tiny.read_text().replace("epochs = 1\nrounds = 4", "supervised_rounds = 1\nrounds = 1")
     (tmp_path / "few.toml").write_text(rounds)
-    agents = Forecaster(
-        "compevo", preset=str(tmp_path / "few.toml"), horizon=24, lookback=24, text="words"
-    )
+    steps = {"horizon": 24, "lookback": 24}
+    agents = Forecaster("compevo", preset=str(tmp_path / "few.toml"), text="words", **steps)
     fitted = agents.fit(words.tail(14 * DAY))
     stamp = pd.DataFrame({"ds": [END - pd.Timedelta(minutes=20), END], "words": ["old", "new"]})
     fit = fitted._extend(None, None, stamp)
@@ -192,6 +193,7 @@ def test_words_are_read_from_their_stamp(tmp_path):
     assert population.config.backbone.name_or_path == "tiny-random"
     assert len(prediction.agents) == 3
     fitted.save(tmp_path / "kept")
+
     assert Forecaster.load(tmp_path / "kept").predict().equals(fitted.predict())
 
 
@@ -208,10 +210,7 @@ def test_words_are_read_from_their_stamp(tmp_path):
         (lambda f: clone(RIDGE).set_params(ahead="temp").fit(KNOWN), r"list of columns, \['temp'"),
         (lambda f: clone(RIDGE).set_params(past=["rain"]).fit(KNOWN), r"'rain'.*\(past=...\)"),
         (lambda f: Forecaster("compevo", preset="tin").fit(KNOWN), "no preset 'tin'; known: "),
-        (
-            lambda f: Forecaster("compevo", preset="tiny").fit(KNOWN, news=FUTURE),
-            "news needs a column 'title'",
-        ),
+        (lambda f: TINY.fit(KNOWN, news=FUTURE), "news needs a column 'title'"),
     ],
 )
 def test_wrong_calls_name_the_remedy(call, message, ahead):

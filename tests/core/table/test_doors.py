@@ -49,12 +49,9 @@ def test_stamps_are_read_like_file_texts(freq, label):
 
 def test_epoch_seconds_and_comma_numbers_are_read():
     table = make_days()
-    texts = pd.DataFrame(
-        {
-            "ds": [f"{stamp.timestamp():.0f}" for stamp in table["ds"]],
-            "y": [f"{value:.2f}".replace(".", ",") for value in table["y"]],
-        }
-    )
+    seconds = [f"{stamp.timestamp():.0f}" for stamp in table["ds"]]
+    values = [f"{value:.2f}".replace(".", ",") for value in table["y"]]
+    texts = pd.DataFrame({"ds": seconds, "y": values})
     forecast = clone(RIDGE).fit(texts).predict()
     expected = clone(RIDGE).fit(table.round(2)).predict()
     assert np.allclose(forecast["mean"], expected["mean"])
@@ -107,7 +104,7 @@ def test_a_late_series_changes_no_other():
 
 def test_an_ended_series_holds_back_no_other():
     table = pd.concat([make_days(900, series=["a", "b"]), make_days(300, series=["dead"])])
-    with pytest.warns(UserWarning, match="no forecast of dead: it ended before the others"):
+    with pytest.warns(UserWarning, match="no forecast of dead"):
         forecast = clone(RIDGE).fit(table).predict()
     assert set(forecast["unique_id"]) == {"a", "b"}
     assert forecast["ds"].min() == make_days(901)["ds"].max()
@@ -124,13 +121,13 @@ def test_names_that_are_floats_join_the_table_again():
 def test_odd_values_and_missing_bands_are_warned_of():
     table = make_days()
     table.loc[230:, "y"] = 100.0
-    with pytest.warns(UserWarning, match="series y: 10 values in a row are 100"):
+    with pytest.warns(UserWarning, match="series y: 10"):
         clone(RIDGE).fit(table)
 
     hours = pd.date_range("2024-01-01", periods=24 * 20, freq="h")
     short = pd.DataFrame({"ds": hours, "y": np.random.default_rng(1).normal(size=len(hours))})
     fitted = Forecaster("last-value", horizon=24).fit(short)
-    with pytest.warns(UserWarning, match="no bands of 1 series: they need the errors of 14"):
+    with pytest.warns(UserWarning, match="no bands of 1"):
         assert fitted.predict()["q0.1"].isna().all()
 
 
@@ -189,9 +186,8 @@ def test_damaged_folders_are_named(tmp_path, monkeypatch):
 
 def test_hours_of_a_market_are_forecast():
     days = pd.bdate_range("2024-01-02", periods=120)
-    stamps = np.concatenate(
-        [pd.date_range(day + pd.Timedelta("9h30min"), periods=13, freq="30min") for day in days]
-    )
+    opens = [day + pd.Timedelta("9h30min") for day in days]
+    stamps = np.concatenate([pd.date_range(at, periods=13, freq="30min") for at in opens])
     walk = 100 + np.cumsum(np.random.default_rng(1).normal(0, 0.1, len(stamps)))
     table = pd.DataFrame({"ds": stamps, "y": walk})
     forecast = Forecaster("last-value", horizon=13).fit(table).predict()
@@ -201,10 +197,10 @@ def test_hours_of_a_market_are_forecast():
 def test_a_split_without_a_window_says_why():
     table = make_days(120)
     table = table[table.index % 20 < 6]
-    with pytest.raises(DataError, match=r"no window of train can be cut .*input gap longer than"):
+    with pytest.raises(DataError, match=r"no window .*input gap"):
         Forecaster("last-value", horizon=5, lookback=28, freq="1d").fit(table)
 
 
 def test_columns_that_are_not_read_are_named():
-    with pytest.warns(UserWarning, match="columns that are not read: 'price', 'shop'; name them"):
+    with pytest.warns(UserWarning, match="not read: 'price', 'shop'"):
         clone(RIDGE).fit(make_days().assign(price=1.0, shop="a"))

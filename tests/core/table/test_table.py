@@ -1,6 +1,7 @@
 """A table in, a table out: forms, clocks, what a forecast knows, keeping it, wrong calls."""
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -35,12 +36,10 @@ def hourly(zone=None, series=("a", "b")):
     rng = np.random.default_rng(0)
     stamps = pd.date_range("2025-01-01", periods=HOURS, freq="h", tz=zone)
     shape = 10 + 3 * np.sin(2 * np.pi * np.arange(HOURS) / 24)
-    tables = [
-        pd.DataFrame(
-            {"unique_id": name, "ds": stamps, "y": shape * 10**i + 0.3 * rng.normal(size=HOURS)}
-        )
-        for i, name in enumerate(series)
-    ]
+    tables = []
+    for i, name in enumerate(series):
+        y = shape * 10**i + 0.3 * rng.normal(size=HOURS)
+        tables.append(pd.DataFrame({"unique_id": name, "ds": stamps, "y": y}))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -67,12 +66,15 @@ def test_the_forecast_follows_the_tables_form(fitted):
     last = TABLE["ds"].max()
     assert list(of_a["ds"]) == list(pd.date_range(last, periods=25, freq="h")[1:])
     truth = 10 + 3 * np.sin(2 * np.pi * np.arange(HOURS, HOURS + 24) / 24)
+
     assert np.abs(of_a["mean"] - truth).mean() < 0.25
     assert (forecast["q0.1"] < forecast["q0.9"]).all()
     assert len(fitted.predict(horizon=3)) == 6
 
 
-@pytest.mark.parametrize("kind", ["renamed", "two columns", "index", "polars", "days"])
+@pytest.mark.parametrize(
+    "kind", ["renamed", "two columns", "index", "polars", "arrow", "texts", "seconds"]
+)
 def test_any_names_and_kinds_forecast_alike(kind, fitted):
     expected = clone(RIDGE).fit(ONE).predict()["mean"].to_numpy()
     one = ONE[["ds", "y"]]
@@ -88,8 +90,14 @@ def test_any_names_and_kinds_forecast_alike(kind, fitted):
     elif kind == "polars":
         got = clone(RIDGE).fit(pl.from_pandas(one)).predict()
         assert isinstance(got, pl.DataFrame)
+    elif kind == "arrow":
+        got = clone(RIDGE).fit(pl.from_pandas(one).to_arrow()).predict()
+    elif kind == "seconds":
+        seconds = (one["ds"] - pd.Timestamp("1970-01-01")) // pd.Timedelta("1s")
+        got = clone(RIDGE).fit(one.assign(ds=seconds)).predict()
     else:
         got = clone(RIDGE).fit(one.assign(ds=one["ds"].dt.strftime("%Y-%m-%d %H:%M"))).predict()
+
     np.testing.assert_allclose(np.asarray(got["mean"]), expected, rtol=1e-9)
 
 
@@ -108,7 +116,7 @@ def test_only_newer_rows_move_the_forecast(fitted):
     lines = []
     before = fitted.backtest(windows=3, on_step=lines.append)
     assert lines[0].startswith("fitting calendar-ridge on all")
-    assert lines[-1].startswith("3/3 windows forecast, about") and len(lines) == 4
+    assert lines[-1].startswith("3/3 windows forecast") and len(lines) == 4
     poisoned = clone(RIDGE).backtest(spoil(TABLE, before["cutoff"].max()), windows=3)
     known = before["cutoff"] <= before["cutoff"].max()
     for column in ("mean", "q0.1", "q0.9"):
@@ -141,6 +149,7 @@ def test_business_days_are_forecast_on_business_days():
     chosen = Forecaster(horizon=np.int64(5), freq="B").fit(table)
     assert chosen.choice_.windows > 50
     forecast = chosen.predict()
+
     assert forecast.drop(columns="q0.025").notna().all(axis=None)
     assert forecast["ds"].tolist() == list(pd.bdate_range("2024-05-15", "2024-05-17"))
     assert chosen.backtest(windows=2)["y"].notna().all()
@@ -181,6 +190,33 @@ def test_a_few_monthly_years_suffice_for_bands(months, horizon):
     assert forecast.notna().all(axis=None)
 
 
+@pytest.mark.parametrize(
+    ("freq", "rows", "horizon"),
+    [("1min", 2000, 62), ("5min", 1000, 62), ("15min", 200, 12), ("1h", 100, 6), ("1h", 168, 10)],
+)
+def test_days_of_a_fine_grid_suffice(freq, rows, horizon):
+    starts = pd.date_range("2024-03-01 07:00", periods=rows, freq=freq)
+    table = pd.DataFrame({"ds": starts, "y": np.arange(rows) % 24.0})
+
+    forecast = Forecaster().fit(table).predict()
+
+    assert len(forecast) == horizon
+
+
+@pytest.mark.parametrize("params", [{"horizon": 48}, {"horizon": 24, "lookback": 48}])
+@pytest.mark.parametrize("freq", ["30min", "6h", "1D", "MS"])
+def test_the_rows_asked_for_suffice(freq, params):
+    def fit(rows):
+        starts = pd.date_range("1990-01-01", periods=rows, freq=freq)
+        return Forecaster("last-value", **params).fit(pd.DataFrame({"ds": starts, "y": 1.0}))
+
+    with pytest.raises(DataError, match="too few") as refused:
+        fit(60)
+
+    asked_for = re.search(r"give ([\d,]+) or more", str(refused.value))
+    assert fit(int(asked_for[1].replace(",", ""))).method_ == "last-value"
+
+
 def test_business_day_covariates_are_learnt_from():
     days = pd.bdate_range("2022-01-03", periods=400)
     level = np.random.default_rng(0).normal(size=400)
@@ -202,6 +238,7 @@ def test_times_without_target_end_no_choice(kind, monkeypatch):
     assert {"lagged-gbm", "calendar-ridge"} <= {score.name for score in chosen.choice_.scores}
     assert Forecaster("theta", horizon=horizon, lookback=168).fit(table).method_ == "theta"
     forecast = chosen.predict()
+
     assert np.isfinite(forecast["q0.9"]).all()
     assert set(forecast["ds"].dt.hour) <= set(table["ds"].dt.hour)
 
@@ -237,11 +274,9 @@ def test_members_add_up_and_are_described():
 def test_levels_between_kept_ones_are_interpolated(fitted):
     kept, between = fitted.predict(level=[80, 90]), fitted.predict(level=85)
     for side in ("lo", "hi"):
-        near, far, middle = (
-            frame[f"calendar-ridge-{side}-{level}"]
-            for frame, level in ((kept, 80), (kept, 90), (between, 85))
-        )
-        np.testing.assert_allclose(middle, (near + far) / 2)
+        name = f"calendar-ridge-{side}"
+        edges = kept[f"{name}-80"], kept[f"{name}-90"]
+        np.testing.assert_allclose(between[f"{name}-85"], sum(edges) / 2)
 
 
 def test_a_backtest_compares_methods_on_equal_windows():
@@ -263,12 +298,12 @@ def test_repeated_rows_are_one_and_conflicts_refused():
     assert clone(RIDGE).fit(again).predict().equals(clone(RIDGE).fit(TABLE).predict())
 
     days = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=300), "y": np.arange(300.0)})
-    with pytest.raises(DataError, match="the first 2024-01-06 00:00 UTC: name the column of ser"):
+    with pytest.raises(DataError, match="the first 2024-01-06"):
         Forecaster(horizon=7).fit(pd.concat([days, days[5:6].assign(y=0)]))
 
 
 def test_older_rows_do_not_move_forecasts_silently(fitted):
-    with pytest.warns(UserWarning, match="before the fitted ones do: the forecast begins at"):
+    with pytest.warns(UserWarning, match="the forecast begins"):
         fitted.predict(TABLE[TABLE["ds"] < TABLE["ds"].max() - pd.Timedelta("30D")])
 
 
@@ -282,34 +317,32 @@ def test_a_backtest_with_levels_is_what_utilsforecast_evaluates():
     assert np.array_equal(table["calendar-ridge-lo-95"], plain["q0.025"])
     assert np.array_equal(table["calendar-ridge-hi-80"], plain["q0.9"])
     assert "calendar-ridge-hi-80" in clone(RIDGE).fit(one).predict(level=80)
-    scores = evaluation.evaluate(
-        table, [losses.mae, losses.coverage, losses.scaled_crps], level=[80, 95]
-    ).set_index("metric")
+    measures = [losses.mae, losses.coverage, losses.scaled_crps]
+    scores = evaluation.evaluate(table, measures, level=[80, 95]).set_index("metric")
     error = (table["y"] - table["calendar-ridge"]).abs()
     by_cutoff = error.groupby(table["cutoff"]).mean()
     assert scores.loc["mae"]["calendar-ridge"].tolist() == pytest.approx(by_cutoff.tolist())
     covered = scores.loc["coverage_level80"]["calendar-ridge"].mean()
     low, high = (table[f"calendar-ridge-{side}-80"] for side in ("lo", "hi"))
+
     assert covered == table["y"].between(low, high).mean() and 0.5 < covered < 1
+
+
+PARIS = hourly("Europe/Paris")["ds"] + pd.Timedelta(days=250)
+AUTUMN = TABLE.assign(ds=PARIS.dt.tz_localize(None))
+"""Clocks go back, and the zone is not said."""
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (
-            TABLE.rename(columns={"y": "load"}),
-            r"no column 'y'; the columns are .* Forecaster\(value",
-        ),
+        (TABLE.rename(columns={"y": "load"}), r"no column 'y'; .* Forecaster\(value"),
         (TABLE.drop(columns="unique_id"), r"rows share a stamp.*Forecaster\(series"),
-        (
-            hourly("Europe/Paris")
-            .assign(ds=lambda t: t["ds"] + pd.Timedelta(days=250))
-            .assign(ds=lambda t: t["ds"].dt.tz_localize(None)),
-            r"4 rows share a stamp, the first 2025-10-26 02:00.*df\['ds'\].dt.tz_localize",
-        ),
+        (AUTUMN, r"4 rows share a stamp, the first 2025-10-26 02:00.*df\['ds'\].dt.tz_localize"),
         (TABLE.assign(y="x"), "row 1, column 'y': 'x' is not a number"),
         (TABLE.assign(ds="soon"), "row 1, column 'ds': 'soon' is not a stamp"),
         (TABLE.groupby("unique_id").head(40), "too few for a look-back of 48 and a horizon of 24"),
+        (pd.concat([ONE, ONE["y"]], axis=1), "several columns are named 'y'"),
         (TABLE["y"].to_numpy(), "the table is a ndarray; give a pandas or polars DataFrame"),
         (TABLE.head(0), "no rows"),
     ],
@@ -322,24 +355,25 @@ def test_an_unreadable_table_is_refused_with_remedies(table, message):
 def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
     with pytest.raises(DataError, match=r"call fit\(df\) first"):
         Forecaster().predict()
-    with pytest.raises(ConfigError, match=r"24 steps were fitted; fit again with"):
+    with pytest.raises(ConfigError, match=r"24 steps were"):
         fitted.predict(horizon=48)
-    with pytest.raises(ConfigError, match=r"level = \[99\]: give numbers above 0, up to 95"):
+    with pytest.raises(ConfigError, match=r"level = \[99\]"):
         fitted.predict(level=[80, 99])
-    with pytest.raises(ConfigError, match=r"backtest\(methods=\[...\]\) compares several"):
+    with pytest.raises(ConfigError, match=r"backtest\(methods=\[...\]\)"):
         Forecaster(["ets", "theta"]).fit(TABLE)
-    with pytest.raises(ConfigError, match="forecasts begin every 24 steps; give 24"):
+    with pytest.raises(ConfigError, match="every 24 steps"):
         fitted.backtest(step=7)
-    with pytest.raises(ConfigError, match="no method 'ridge'; known: "):
+    with pytest.raises(ConfigError, match="'ridge'; known: "):
         Forecaster("ridge").fit(TABLE)
-    with pytest.raises(ConfigError, match="no parameter horizons; there are method, horizon"):
+    with pytest.raises(ConfigError, match=r"horizons; .*method, horizon"):
         Forecaster().set_params(horizons=3)
     with pytest.raises(DataError, match="holds no forecaster"):
         Forecaster.load(tmp_path)
-    with pytest.raises(DataError, match="series c were not fitted"):
+    with pytest.raises(DataError, match="c were not"):
         fitted.predict(TABLE.replace({"unique_id": {"b": "c"}}))
     # Read as UTC, they would be hours from the stamps of the fit without a word.
     said = "have a zone and the stamps of the fit none: .*tz_localize"
+
     with pytest.raises(DataError, match=said):
         fitted.predict(TABLE.assign(ds=TABLE["ds"].dt.tz_localize("UTC")))
     with pytest.raises(DataError, match="after midnight UTC"):
@@ -349,28 +383,24 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
 
 def test_wrong_windows_and_runs_are_refused(tmp_path):
     population = train_members(tmp_path / "run", members("persistence"))
-    held = windows("val", 2, first_day=30)
+    held, electricity = windows("val", 2, first_day=30), DATASETS["electricity"]
+    dictionary, other = {"rounds": 2}, tmp_path / "other"
     calls = {
-        r"a WindowSet was given in place of views: give windows.views\(\)": lambda: (
-            population.predict(held)
-        ),
-        "a DataFrame was given in place of views": lambda: population.predict_by_agent(TABLE),
+        r"a WindowSet .* views\(\)": lambda: population.predict(held),
+        "a DataFrame was given": lambda: population.predict_by_agent(TABLE),
         "a ndarray was given": lambda: fit_baseline("calendar-ridge", TRAIN).predict(np.ones(3)),
-        "no folder nope; give the folder of a training run": lambda: CompEvoForecaster.load("nope"),
-        "no folder nope; give a folder that WindowSet.write": lambda: WindowSet.read("nope"),
-        "no folder nope; give a folder that NewsPool.write": lambda: NewsPool.read("nope"),
-        "news is a str: give NewsPool.read": lambda: CompEvoForecaster.load(tmp_path / "run", "x"),
-        "no data set 'electricty'; known: electricity": lambda: DATASETS["electricty"],
-        "the configuration is a dict: give a RunConfig": lambda: train(
-            {"rounds": 2}, TRAIN, held, None, tmp_path / "other"
-        ),
-        "series is a DataFrame: give a polars DataFrame": lambda: build_windows(
-            DATASETS["electricity"], TABLE
-        ),
+        "nope; .* a training run": lambda: CompEvoForecaster.load("nope"),
+        "nope; .* WindowSet.write": lambda: WindowSet.read("nope"),
+        "nope; .* NewsPool.write": lambda: NewsPool.read("nope"),
+        "news is a str: .* NewsPool.read": lambda: CompEvoForecaster.load(tmp_path / "run", "x"),
+        "'electricty'; known: electricity": lambda: DATASETS["electricty"],
+        "is a dict: .* RunConfig": lambda: train(dictionary, TRAIN, held, None, other),
+        "series is a DataFrame": lambda: build_windows(electricity, TABLE),
     }
     for message, call in calls.items():
         with pytest.raises(CompEvoError, match=message):
             call()
+
     assert repr(held) == "WindowSet of electricity: 4 val" and "persistence" in repr(population)
 
 
@@ -418,9 +448,8 @@ def test_calendar_steps_follow_pandas(freq, count, season, zone):
 
 def test_a_day_without_midnight_begins_later():
     # Clocks went forward at midnight, on a day of the past and on one that is forecast.
-    days = pd.date_range("2007-12-25", "2009-04-25", freq="D").tz_localize(
-        "Africa/Cairo", nonexistent="shift_forward"
-    )
+    days = pd.date_range("2007-12-25", "2009-04-25", freq="D")
+    days = days.tz_localize("Africa/Cairo", nonexistent="shift_forward")
     assert [day.hour for day in days].count(1) == 2
     fitted = Forecaster(METHOD, horizon=3, lookback=14).fit(seasonal(days[:-3], 7))
     assert list(fitted.predict()["ds"]) == list(days[-3:])
@@ -470,9 +499,8 @@ def test_zoned_values_wait_for_their_midnight():
     days = pd.date_range("2022-01-01", periods=200, freq="D", tz=zone)
     rng = np.random.default_rng(1)
     plan = rng.normal(size=200)
-    table = pd.DataFrame(
-        {"ds": days, "y": 50 + 5 * plan + 0.1 * rng.normal(size=200), "plan": plan}
-    )
+    y = 50 + 5 * plan + 0.1 * rng.normal(size=200)
+    table = pd.DataFrame({"ds": days, "y": y, "plan": plan})
 
     def forecast(known):
         made = Forecaster(METHOD, horizon=1, lookback=14, ahead=["plan"], known_at="known")

@@ -1,5 +1,7 @@
 """Blend and guard: what is fitted on validation."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -12,11 +14,7 @@ from compevo_core.config.sections import SelectionConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.training.calibration import (
-    AgentForecasts,
-    calibrate,
-    fit_blend,
-)
+from compevo_core.training.calibration import AgentForecasts, calibrate, fit_blend
 from compevo_core.training.ensemble import AgentEnsemble
 from tests.support.window_samples import make_window
 
@@ -58,20 +56,13 @@ class MadeUpPopulation(AgentEnsemble):
         return np.stack([base_BH] * len(self.corrections)).astype(np.float32)
 
     def play(self, logics, examples):
-        values_ABH = np.array(
-            [
-                [
-                    example.priors_PH[0]
-                    + self.corrections[agent](
-                        example.view.origin_utc.toordinal(),
-                        np.nan_to_num(example.truth_H - example.priors_PH[0]),
-                    )
-                    for example in examples
-                ]
-                for agent in self.shards.local_agents
-            ]
-        )
-        assert len(logics) == len(values_ABH)
+        agents = list(self.shards.local_agents)
+        assert len(logics) == len(agents)
+        values_ABH = np.zeros((len(agents), len(examples), 48))
+        for (row, agent), (column, example) in product(enumerate(agents), enumerate(examples)):
+            base_H, day = example.priors_PH[0], example.view.origin_utc.toordinal()
+            residual_H = np.nan_to_num(example.truth_H - base_H)
+            values_ABH[row, column] = base_H + self.corrections[agent](day, residual_H)
         return BatchForecasts(torch.tensor(values_ABH).float(), None)
 
     def sealed(self, examples):
@@ -117,7 +108,9 @@ def test_the_blend_is_a_bounded_least_squares_share():
         ForecastExample(one.view, one.priors_PH, np.where(np.arange(48) == 7, np.nan, one.truth_H))
         for one in make_examples(20)
     ]
+
     _calibrate(population, examples, blend=True)
+
     blend_AH = population.calibration.blend_AH
     assert np.allclose(blend_AH[0], 0.5)
     assert np.array_equal(blend_AH[1], np.ones(48))  # plain least squares gives 4
@@ -129,11 +122,12 @@ def test_an_untaught_agent_returns_its_prior():
     # Noise fits some of the windows it is fitted on, in about half of all draws.
     draws = [lambda day, _, k=k: np.random.default_rng([day, k]).normal(size=48) for k in range(12)]
     population = MadeUpPopulation(draws)
+
     report = _calibrate(population, examples, blend=True)
-    kept = [value for value in report.blend if value > 0]
-    assert len(kept) <= 3
-    assert max(kept, default=0.0) < 0.1
     sealed_ABH = population.sealed(examples)
+
+    kept = [value for value in report.blend if value > 0]
+    assert len(kept) <= 3 and max(kept, default=0.0) < 0.1
     assert not sealed_ABH[np.array(report.blend) == 0].any()
 
 
@@ -144,6 +138,7 @@ def test_a_correction_is_kept_where_it_helps():
 
     population = MadeUpPopulation([morning])
     _calibrate(population, make_examples(120), blend=True)
+
     blend_H = population.calibration.blend_AH[0]
     assert blend_H[:16].min() > 0.8
     assert blend_H[32:].max() < 0.4
@@ -163,12 +158,13 @@ def test_no_sealed_population_is_worse_than_its_prior(corrections, fitness, guar
     examples = make_examples(20)
     population = MadeUpPopulation(corrections)
     population.selection.fitness_EA.copy_(torch.tensor([fitness]))
+
     report = _calibrate(population, examples)
+    sealed_mae = mean_error(population.aggregate(examples), examples)
+
     assert report.guard == guard
+    assert sealed_mae == pytest.approx(report.calibrated_mae, rel=1e-5, abs=1e-6)
     assert report.calibrated_mae <= report.prior_mae
-    assert mean_error(population.aggregate(examples), examples) == pytest.approx(
-        report.calibrated_mae, rel=1e-5, abs=1e-6
-    )
     assert report.prior_mae == pytest.approx(mean_error(np.zeros((40, 48)), examples), rel=1e-6)
     if guard == "prior":
         assert not population.aggregate(examples).any()
@@ -181,7 +177,9 @@ def test_the_best_prior_is_sealed_over_worse_agents():
 
     examples = make_examples(20, noise=0.0)
     population = Population([lambda day, residual_H: residual_H + 20.0] * 2)
+
     report = _calibrate(population, examples)
+
     assert (report.guard, report.prior_mae) == ("prior", 1.0)
     assert int(population.calibration.best_prior) == 1
     assert np.allclose(population.aggregate(examples), 1.0)
@@ -204,11 +202,13 @@ def test_each_process_stores_its_own_agents():
     batches = [examples[start : start + 3] for start in range(0, len(examples), 3)]
     parts = (whole.play([""] * 3, batch).values_ABH for batch in batches)
     second = MadeUpPopulation(corrections, Second(3, rank=1, processes=2))
+
     report = _calibrate(second, examples, blend=True)
-    assert report == expected
-    expected = whole.calibration.state()
-    assert all(np.array_equal(v, expected[k]) for k, v in second.calibration.state().items())
     stored = second.agent_tensors()
+
+    assert report == expected
+    state = whole.calibration.state()
+    assert all(np.array_equal(v, state[k]) for k, v in second.calibration.state().items())
     assert np.array_equal(stored["calibration.blend_AH"], whole.calibration.blend_AH[2:])
     # What is read into it is in the calibration.
     stored["calibration.blend_AH"][...] = 7.0

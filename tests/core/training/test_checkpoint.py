@@ -66,7 +66,9 @@ def test_a_damaged_newest_checkpoint_leaves_the_one_before(name, content, tmp_pa
     damaged.unlink()
     if content is not None:
         damaged.write_bytes(content)
+
     taken = load_newest_checkpoint(tmp_path, ONE_PROCESS)
+
     assert taken is not None and taken.state == {"r": 1}
     assert "round_000002" in caplog.text
 
@@ -83,11 +85,8 @@ def test_a_previous_runs_checkpoint_is_passed_over(tmp_path):
 def describe_draws(generators):
     """What every generator of a run gives next, torch's own included."""
     numpy_draws = [rng.random() for rng in (generators.numpy_rng, generators.news_rng)]
-    return [
-        *(float(torch.rand((), generator=generator)) for generator in generators.agents),
-        float(torch.rand(())),
-        *numpy_draws,
-    ]
+    torch_draws = [float(torch.rand((), generator=each)) for each in (*generators.agents, None)]
+    return numpy_draws + torch_draws
 
 
 def test_optimiser_averages_and_every_generator_are_restored(tmp_path):
@@ -146,12 +145,8 @@ def test_a_shared_stage_changes_no_variant(variant, stages, tmp_path):
     config = find_variant(variant).configure(full_method())
     played = []
     alone = run(config, tmp_path / "alone")
-    shared = run(
-        config,
-        tmp_path / "shared",
-        stages=stages,
-        on_round=lambda record: played.append(record.round),
-    )
+    options = {"stages": stages, "on_round": lambda record: played.append(record.round)}
+    shared = run(config, tmp_path / "shared", **options)
 
     assert shared["artifact_hash"] == alone["artifact_hash"]
     records = [RunFolder(tmp_path / name).read_rounds() for name in ("alone", "shared")]
@@ -166,8 +161,9 @@ def test_a_shared_stage_seals_best_and_continues(tmp_path):
     # At this rate validation gets worse after the first round.
     config = full_method().with_overrides({"optim.forecast_lr": 1e-2})
     kept = SharedStages(tmp_path / "kept")
-    first = run(config, tmp_path / "first", stages=kept)
-    second = run(config, tmp_path / "second", stages=kept)
+
+    first, second = (run(config, tmp_path / name, stages=kept) for name in ("first", "second"))
+
     assert 0 < second["chosen_round"] == first["chosen_round"] < DAYS
     assert second["artifact_hash"] == first["artifact_hash"]
     rounds = [RunFolder(tmp_path / name).read_rounds() for name in ("first", "second")]
@@ -233,11 +229,16 @@ def test_every_key_of_a_round_is_described():
         assert all(entry["description"] for entry in described.values())
 
 
+def write_rounds(path, count):
+    folder = RunFolder(path)
+    for number in range(count):
+        folder.append_round(round_record(number))
+    return folder
+
+
 @pytest.mark.parametrize("torn", ['{"round": 2, "lo', '{"round": 2}', "[1]"])
 def test_a_torn_line_is_named_by_its_number(tmp_path, torn):
-    folder = RunFolder(tmp_path)
-    folder.append_round(round_record(0))
-    folder.append_round(round_record(1))
+    folder = write_rounds(tmp_path, 2)
     with folder.rounds_file.open("a") as stream:
         stream.write(torn)
     with pytest.raises(DataError, match="line 3"):
@@ -245,14 +246,13 @@ def test_a_torn_line_is_named_by_its_number(tmp_path, torn):
 
 
 def test_only_rounds_behind_the_checkpoint_are_dropped(tmp_path):
-    folder = RunFolder(tmp_path)
-    for number in range(4):
-        folder.append_round(round_record(number))
+    folder = write_rounds(tmp_path, 4)
     assert [record.round for record in folder.read_rounds()] == list(range(4))
     before = folder.rounds_file.read_text().splitlines(keepends=True)
+
     folder.truncate_rounds(2)
     assert folder.rounds_file.read_text() == "".join(before[:2])
-    with pytest.raises(CheckpointMismatch, match="2 rounds, the checkpoint 3"):
+    with pytest.raises(CheckpointMismatch, match=r"2 rounds.* 3"):
         folder.truncate_rounds(3)
     folder.truncate_rounds(0)
     assert folder.read_rounds() == []

@@ -42,9 +42,8 @@ def test_masked_targets_count_as_nothing():
 
     # The second agent counts only in the second window: in the first it could gain nothing.
     weights = [[1.0, 0.0], [0.5, 0.5]]
-    gap = aggregate_best_response_gap(
-        np.ones((2, 1, 2, 1)), np.zeros((2, 2, 1)), weights, [[1.0], [1.0]]
-    )
+    samples = np.ones((2, 1, 2, 1)), np.zeros((2, 2, 1))
+    gap = aggregate_best_response_gap(*samples, weights, [[1.0], [1.0]])
     assert gap.tolist() == [0.875, 0.375]
 
 
@@ -58,14 +57,13 @@ def test_the_aggregate_gap_equals_trying_every_switch(group, truth, raw):
     weights = (raw + 0.1) / (raw + 0.1).sum()
     played = group[:, 0]
     aggregate = np.tensordot(weights, played, 1)
-    expected = []
-    for i in range(3):
-        losses = [
-            np.mean((aggregate - weights[i] * played[i] + weights[i] * group[i, g] - truth) ** 2)
-            for g in range(4)
-        ]
-        expected.append(max(0.0, np.mean((aggregate - truth) ** 2) - min(losses)))
+    # Agents, samples, windows and steps: the aggregate with one agent's sample in its place.
+    switched = aggregate + weights[:, None, None, None] * (group - played[:, None])
+    losses = ((switched - truth) ** 2).mean(axis=(2, 3))
+    expected = np.maximum(0.0, np.mean((aggregate - truth) ** 2) - losses.min(axis=1))
+
     gap = aggregate_best_response_gap(group, played, weights, truth)
+
     np.testing.assert_allclose(gap, expected, atol=1e-8)
     assert (gap >= 0).all()
 
@@ -73,18 +71,17 @@ def test_the_aggregate_gap_equals_trying_every_switch(group, truth, raw):
 def _conflict_of(main, strategy):
     """The condition for two gradient vectors."""
     main_P, strategy_P = np.asarray(main), np.asarray(strategy)
-    return gradient_conflict(
-        float(np.linalg.norm(main_P)), float(np.linalg.norm(strategy_P)), float(main_P @ strategy_P)
-    )
+    norms = (float(np.linalg.norm(gradient)) for gradient in (main_P, strategy_P))
+    return gradient_conflict(*norms, float(main_P @ strategy_P))
 
 
-def test_opposed_gradients_conflict_by_hand():
-    conflict = _conflict_of([1.0, 0.0], [-2.0, 0.0])
-    assert (conflict.cosine, conflict.margin) == (-1.0, -1.0)
-
-    mild = _conflict_of([3.0, 0.0], [-2.0, 0.0])
-    assert (mild.cosine, mild.margin) == (-1.0, 1.0)
-
+@pytest.mark.parametrize(
+    ("main", "strategy", "cosine", "margin"),
+    [([1.0, 0.0], [-2.0, 0.0], -1.0, -1.0), ([3.0, 0.0], [-2.0, 0.0], -1.0, 1.0)],
+)
+def test_opposed_gradients_conflict_by_hand(main, strategy, cosine, margin):
+    conflict = _conflict_of(main, strategy)
+    assert (conflict.cosine, conflict.margin) == (cosine, margin)
     assert _conflict_of([1.0, 0.0], [0.0, 5.0]).margin > 0
     # Zero gradients have no direction.
     assert gradient_conflict(2.0, 0.0, 0.0).margin == 2.0
@@ -97,6 +94,7 @@ def test_the_margin_tells_whether_a_step_descends(main, strategy):
     progress = float(main @ (main + strategy))
     norm = float(np.linalg.norm(main))
     conflict = _conflict_of(main, strategy)
+
     if norm > 1e-3 and abs(progress) > 1e-6 * norm * (norm + float(np.linalg.norm(strategy))):
         assert (conflict.margin > 0) == (progress > 0)
         assert conflict.margin * norm == pytest.approx(progress, rel=1e-5, abs=1e-6)
@@ -141,14 +139,11 @@ def test_two_rounds_take_the_best_fixed_logic():
     assert second["group_regret"] == [0.75]
 
 
+ROUNDS = st.tuples(st.integers(1, 9), st.just(2), st.integers(2, 4))
+
+
 @settings(deadline=None)
-@given(
-    arrays(
-        float,
-        st.tuples(st.integers(1, 9), st.just(2), st.integers(2, 4)),
-        elements=st.floats(-9, 9),
-    )
-)
+@given(arrays(float, ROUNDS, elements=st.floats(-9, 9)))
 def test_restored_sums_give_the_whole_regret(scores_TAK):
     tracker = RegretTracker.start(2, scores_TAK.shape[2] - 1)
     measured = []
@@ -182,11 +177,9 @@ def test_scoring_fixed_logics_changes_no_run(tmp_path):
     ]
     assert shared[0] == shared[1]
 
-    hashes = [
-        json.loads((tmp_path / name / "model" / "manifest.json").read_text())["files"]
-        for name in ("with", "without")
-    ]
-    assert hashes[0] | {"config.json": hashes[1]["config.json"]} == hashes[1]
+    manifests = (tmp_path / name / "model" / "manifest.json" for name in ("with", "without"))
+    with_hashes, hashes = (json.loads(path.read_text())["files"] for path in manifests)
+    assert with_hashes | {"config.json": hashes["config.json"]} == hashes
 
     assert summary["regret_exponent"] is None
     assert all(record["regret"] is None for record in unscored)
@@ -197,12 +190,11 @@ def test_scoring_fixed_logics_changes_no_run(tmp_path):
 
 @pytest.mark.parametrize(("power", "expected"), [(0.5, 0.5), (1.0, 1.0), (0.25, 0.25)])
 def test_an_exact_power_law_gives_its_exponent(power, expected):
-    fit = fit_growth_exponent(
-        3.0 * np.arange(1, 201) ** power, generator=np.random.default_rng(0), samples=50
-    )
+    generator = np.random.default_rng(0)
+    fit = fit_growth_exponent(3.0 * np.arange(1, 201) ** power, generator=generator, samples=50)
+
     assert fit.exponent == pytest.approx(expected, abs=1e-9)
-    assert fit.low == pytest.approx(expected, abs=1e-6)
-    assert fit.high == pytest.approx(expected, abs=1e-6)
+    assert (fit.low, fit.high) == pytest.approx((expected, expected), abs=1e-6)
     assert (fit.n_used, fit.n_left_out) == (180, 20)
 
 
@@ -215,6 +207,7 @@ def test_the_interval_covers_the_true_exponent():
         fit = fit_growth_exponent(np.cumsum(steps), generator=generator, samples=200)
         covered += fit.low <= 0.5 <= fit.high
         excluded += fit.high < 1
+
     assert covered >= 16
     assert excluded == 20
 
@@ -261,10 +254,8 @@ def _forecasts(*errors):
 )
 def test_health_is_that_of_errors_by_hand(errors, truth, correlation, agents, gain):
     health = measure_health(_forecasts(*errors), truth)
-
-    assert health["error_correlation"] == pytest.approx(correlation)
-    assert health["effective_agents"] == pytest.approx(agents)
-    assert health["gain_over_best"] == pytest.approx(gain)
+    names = ("error_correlation", "effective_agents", "gain_over_best")
+    assert [health[name] for name in names] == pytest.approx([correlation, agents, gain])
 
 
 def test_correlated_agents_count_as_fewer():
@@ -273,7 +264,9 @@ def test_correlated_agents_count_as_fewer():
     unit = base / np.linalg.norm(base, axis=1, keepdims=True)
     gram = np.full((3, 3), 0.5) + 0.5 * np.eye(3)
     mixed = np.linalg.cholesky(gram) @ np.linalg.inv(np.linalg.cholesky(unit @ unit.T)) @ unit
+
     health = measure_health(mixed.reshape(3, 2, 2), TRUTH)
+
     assert health["error_correlation"] == pytest.approx(0.5)
     assert health["effective_agents"] == pytest.approx(3 / 2)
 

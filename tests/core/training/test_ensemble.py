@@ -29,6 +29,7 @@ from tests.support.models import build_model, fit_inputs
 from tests.support.population import news_pool, tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
 from tests.support.tiny_run import train_days
+from tests.support.trees import read_tree
 
 TRAIN, VAL = windows("train", 24), windows("val", 12, first_day=30)
 TEST = windows("test", 8, first_day=50)
@@ -37,14 +38,9 @@ MIXED = ("calendar-ridge", "persistence", "seasonal-mean")
 
 def members(*priors, **overrides):
     changes = {name.replace("__", "."): value for name, value in overrides.items()}
-    return RunConfig().with_overrides(
-        {
-            "forecast.decoder": "none",
-            "population.agents": len(priors),
-            "population.members": [{"prior": prior} for prior in priors],
-            **changes,
-        }
-    )
+    shared = {"forecast.decoder": "none", "population.agents": len(priors)}
+    shared["population.members"] = [{"prior": prior} for prior in priors]
+    return RunConfig().with_overrides(shared | changes)
 
 
 def train_members(out, config, train_on=TRAIN, val=VAL):
@@ -61,12 +57,9 @@ def test_one_member_is_its_prior_with_bands(name, tmp_path):
     np.testing.assert_allclose(prediction.aggregate, alone.predict(TEST.views()), rtol=1e-12)
     assert (prediction.step_weights == 1.0).all()
     assert (population.name, population.members, population.logics) == (name, [name], [])
-    np.testing.assert_allclose(
-        population.experience.errors(Scaler.fit(TRAIN)).error_NH,
-        np.stack([window.y for window in VAL]) - alone.predict(VAL.views()),
-        rtol=1e-9,
-        atol=1e-9,
-    )
+    errors_NH = population.experience.errors(Scaler.fit(TRAIN)).error_NH
+    expected_NH = VAL.truth() - alone.predict(VAL.views())
+    np.testing.assert_allclose(errors_NH, expected_NH, rtol=1e-9, atol=1e-9)
     assert np.isfinite(prediction.quantiles).all()
     assert population.trainable_parameters == 0 and population.knowledge_cutoff == ""
 
@@ -74,28 +67,21 @@ def test_one_member_is_its_prior_with_bands(name, tmp_path):
 def test_a_refit_keeps_the_earlier_errors(tmp_path):
     once = train_members(tmp_path / "once", members("calendar-ridge"))
     again = train_members(tmp_path / "again", members("calendar-ridge", run__refit=True))
-    alone = fit_baseline("calendar-ridge", join_for_refit(TRAIN, VAL))
+    joined = join_for_refit(TRAIN, VAL)
+    alone = fit_baseline("calendar-ridge", joined)
+
     np.testing.assert_allclose(again.predict(TEST.views()), alone.predict(TEST.views()), rtol=1e-12)
     assert not np.allclose(again.predict(TEST.views()), once.predict(TEST.views()), rtol=1e-6)
     # In the unit of the series: the scale of train and validation is another.
-    scales = Scaler.fit(TRAIN), Scaler.fit(join_for_refit(TRAIN, VAL))
-    errors = [
-        population.experience.errors(scale).error_NH
-        for population, scale in zip((once, again), scales, strict=True)
-    ]
-    np.testing.assert_allclose(errors[0], errors[1], rtol=1e-9, atol=1e-9)
+    before_NH = once.experience.errors(Scaler.fit(TRAIN)).error_NH
+    after_NH = again.experience.errors(Scaler.fit(joined)).error_NH
+    np.testing.assert_allclose(before_NH, after_NH, rtol=1e-9, atol=1e-9)
 
 
 def test_only_known_values_move_weights_and_fits(tmp_path):
-    config = members(
-        *MIXED,
-        selection__online=True,
-        selection__rule="boa",
-        forecast__refit_days=3,
-        forecast__known_errors="mean",
-        forecast__prior_folds=3,
-        run__validate_every=0,
-    )
+    online = {"selection__online": True, "selection__rule": "boa", "run__validate_every": 0}
+    online |= {"forecast__refit_days": 3, "forecast__known_errors": "mean"}
+    config = members(*MIXED, forecast__prior_folds=3, **online)
     # Without validation no guard puts the best prior in the place of the mixture.
     population = train_members(tmp_path, config, TRAIN, VAL[:0])
     clean = population.follow(TEST)
@@ -114,26 +100,25 @@ def test_only_known_values_move_weights_and_fits(tmp_path):
 
 
 def test_weights_begin_with_those_of_the_members(tmp_path):
-    weighed = members(
-        *MIXED[:2],
-        selection__online=True,
-        selection__rule="boa",
-        population__members=[{"prior": MIXED[0], "weight": 3.0}, {"prior": MIXED[1]}],
-    )
+    weights = [{"prior": MIXED[0], "weight": 3.0}, {"prior": MIXED[1]}]
+    online = {"selection__online": True, "selection__rule": "boa"}
+    weighed = members(*MIXED[:2], population__members=weights, **online)
+
     history = train_members(tmp_path, weighed).experience
+
     first_NH = 0.75 * history.agents_NAH[:, 0] + 0.25 * history.agents_NAH[:, 1]
     np.testing.assert_allclose(history.mixture_NH[0], first_NH[0])
     assert not np.allclose(history.mixture_NH[-1], first_NH[-1], rtol=1e-3)
-    with pytest.raises(ConfigError, match="rule = 'paper' does not begin with"):
+    with pytest.raises(ConfigError, match="rule = 'paper'"):
         weighed.with_overrides({"selection.online": False, "selection.rule": "paper"})
 
 
 def test_a_sealed_run_refuses_other_settings(tmp_path):
     config = members(*MIXED)
     summary = train(config, TRAIN, VAL, None, tmp_path)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    before = read_tree(tmp_path)
     assert train(config, TRAIN, VAL, None, tmp_path) == summary
-    assert before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
+    assert read_tree(tmp_path) == before
     assert "rounds" not in summary and RunFolder(tmp_path).read_rounds() == []
     with pytest.raises(CheckpointMismatch, match="config_hash"):
         train(members(*MIXED, run__seed=3), TRAIN, VAL, None, tmp_path)
@@ -149,35 +134,28 @@ def test_a_sealed_run_refuses_other_settings(tmp_path):
 
 def issue(population):
     views = [view for view in TEST.views() if view.origin_utc == TEST[0].view.origin_utc]
-    return issue_forecast(
-        population,
-        views,
-        news=None,
-        market_offset=timedelta(hours=10),
-        issued_at=views[0].origin_utc,
-        commit="abc",
-    )
+    facts = {"market_offset": timedelta(hours=10), "issued_at": views[0].origin_utc}
+    return issue_forecast(population, views, news=None, commit="abc", **facts)
 
 
 def test_issues_are_explained_by_member_names(tmp_path):
     issued = issue(train_members(tmp_path, members(*MIXED)))
     explained = explain(issued, "NSW1")
+    columns = [name for name in widen(issued).columns if "-q0" not in name]
+
     assert [part.name for part in explained.parts] == list(MIXED)
     np.testing.assert_allclose(explained.weigh("prior"), explained.forecast, rtol=1e-9)
     assert not explained.weigh("correction").any() and list(explained.columns) == ["forecast"]
     assert issued.facts["newest_candidate"] is None and issued.facts["logics"] == []
-
-    columns = [name for name in widen(issued).columns if "-q0" not in name]
     assert columns[3:] == ["unit", "mixture", "mixture-equal", *MIXED, "compevo"]
 
 
 def test_one_method_is_issued_as_itself(tmp_path):
-    config = members("calendar-ridge")
-    issued = issue(train_members(tmp_path, config))
+    issued = issue(train_members(tmp_path, members("calendar-ridge")))
+    explained = explain(issued, "NSW1")
+
     bands = [f"calendar-ridge-q{level:g}" for level in LEVELS]
     assert widen(issued).columns[4:] == ["calendar-ridge", *bands, "compevo"]
-
-    explained = explain(issued, "NSW1")
     (part,) = explained.parts
     assert explained.is_single and part.name == "calendar-ridge"
     np.testing.assert_allclose(part.prior + part.level, explained.forecast, rtol=1e-12)
@@ -206,11 +184,11 @@ train(config, *data, None, root / "run")
 CompEvoForecaster.load(root / "run").predict(data[1].views()[-1:])
 print(json.dumps(sorted(sys.modules)))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     heavy = {"torch", "transformers", "peft", "sentence_transformers", "tokenizers"}
     heavy |= {f"compevo_core.lm.{name}" for name in ("backbone", "encoder", "population")}
+
     assert not heavy & set(json.loads(done.stdout))
 
 
@@ -270,6 +248,7 @@ def test_the_ensemble_forecasts_its_agents_mean(tmp_path):
     train_days(config, tmp_path, days=6, val_days=2)
     forecaster = CompEvoForecaster.load(tmp_path, news_pool())
     found = forecaster.predict_by_agent(windows("test", 2, first_day=40).views())
+
     # Weights are kept in single precision.
     assert np.allclose(found.aggregate, found.agents.mean(0), rtol=1e-7)
     assert forecaster.name == "mael" and len(found.agents) == 3

@@ -42,13 +42,12 @@ def run_forecasts(trainer, logics, examples, seed=0):
     torch.manual_seed(3)
     rng = np.random.default_rng(seed)
     played = trainer.forecast_step.run(logics, examples, RunGenerators([], rng, rng), 0)
+    model = trainer.model
+    groups = {"adapters": model.adapter_parameters(), "heads": model.head_parameters()}
+    groups["gates"] = model.gate_parameters()
     return played, {
         f"{name}.{i}": parameter.grad.clone()
-        for name, group in {
-            "adapters": trainer.model.adapter_parameters(),
-            "heads": trainer.model.head_parameters(),
-            "gates": trainer.model.gate_parameters(),
-        }.items()
+        for name, group in groups.items()
         for i, parameter in enumerate(group)
         if parameter.grad is not None
     }
@@ -58,9 +57,8 @@ def assert_close(ours, theirs, tolerance):
     """Compare gradients, each against the largest of its tensor."""
     assert ours.keys() == theirs.keys()
     for name, gradient in ours.items():
-        largest = float(theirs[name].abs().max())
         # Where all forecasts are alike, the gates' gradient is rounding.
-        limit = max(tolerance * largest, 1e-9)
+        limit = max(tolerance * float(theirs[name].abs().max()), 1e-9)
         assert float((gradient - theirs[name]).abs().max()) <= limit, name
 
 
@@ -107,9 +105,8 @@ def test_micro_batches_change_no_gradient(decoder, gradient):
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
 def test_unteachable_answers_move_no_weight(gradient):
     def run(size):
-        trainer, logics, examples = build(
-            forecast__decoder="text", run__gradient=gradient, run__micro_batch_size=size
-        )
+        size_of = {"run__gradient": gradient, "run__micro_batch_size": size}
+        trainer, logics, examples = build(forecast__decoder="text", **size_of)
         truth_H = examples[1].truth_H.copy()
         truth_H[3] = np.nan
         examples[1] = dataclasses.replace(examples[1], truth_H=truth_H)
@@ -133,7 +130,7 @@ def test_agentwise_gradients_equal_joint_ones(decoder, scope):
     assert torch.allclose(by_agent[0].values_ABH, joint[0].values_ABH, rtol=1e-6)
 
 
-@pytest.mark.parametrize("decoder", ["head", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("chosen", ["joint", "by-agent"])
 def test_auto_goes_backward_at_once_within_memory(decoder, chosen, monkeypatch):
     settings = {"forecast__decoder": decoder, "population__dropout": 0.5}
@@ -177,23 +174,19 @@ def test_readings_are_counted_once_without_weights():
 
 
 def test_agentwise_readings_drop_the_same_units():
-    trainer, logics, examples = build(
-        population__dropout=0.5, run__gradient="by-agent", run__micro_batch_size=3
-    )
+    by_agent = {"run__gradient": "by-agent", "run__micro_batch_size": 3}
+    trainer, logics, examples = build(population__dropout=0.5, **by_agent)
     _, found = run_forecasts(trainer, logics, examples)
     state = DropoutState.read()
 
     # One graph of all agents, whose masks are drawn once, in the order of the first reading.
     trainer.optimizer.zero_grad(set_to_none=True)
     torch.manual_seed(3)
-    values_ABH = torch.cat(
-        [
-            trainer.executor.forecast(
-                [logic], examples, train=True, agents=slice(a, a + 1)
-            ).values_ABH
-            for a, logic in enumerate(logics)
-        ]
-    )
+    read = [
+        trainer.executor.forecast([logic], examples, train=True, agents=slice(a, a + 1))
+        for a, logic in enumerate(logics)
+    ]
+    values_ABH = torch.cat([forecasts.values_ABH for forecasts in read])
     weights_BA = trainer.model.selection.weights([e.view.entity for e in examples])
     truth_BH = stack_truths(examples, values_ABH.device)
     forecast_error(aggregate_forecasts(values_ABH, weights_BA), truth_BH).mean().backward()
@@ -228,9 +221,10 @@ def _list_news(calls):
 def test_news_is_dropped_only_in_training(spy):
     trainer, logics, examples = build(news__dropout=1.0, run__micro_batch_size=3)
     calls = spy(StrategyExecutor, "forecast")
+
     played, _ = run_forecasts(trainer, logics, examples)
-    seen = _list_news(calls)
-    (trained, shown), *scored = seen
+
+    (trained, shown), *scored = _list_news(calls)
     assert trained and not any(train for train, _ in scored)
     assert all(ids == () for row in shown for ids in row)
     # Agent by agent.
@@ -282,9 +276,8 @@ def test_what_had_news_is_scored_so(gradient, spy):
 def test_text_is_generated_once_without_dropout(monkeypatch, spy):
     monkeypatch.setattr(text_decoder, "_TOKENS_PER_NUMBER", 12)
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
-    trainer, logics, examples = build(
-        forecast__decoder="text", population__dropout=0.9, run__micro_batch_size=3
-    )
+    dropped = {"population__dropout": 0.9, "run__micro_batch_size": 3}
+    trainer, logics, examples = build(forecast__decoder="text", **dropped)
     calls = spy(StrategyExecutor, "forecast")
     played, found = run_forecasts(trainer, logics, examples)
     seen = _list_news(calls)
@@ -307,6 +300,7 @@ def test_an_agents_own_error_pulls_it_alone():
     trainer, logics, examples = build(objective__lambda_own=1.0, population__members=members)
     played, found = run_forecasts(trainer, logics, examples)
     difference = {k: (v - without[k]) for k, v in found.items() if k.startswith("heads.")}
+
     assert max(float(v[0].abs().max()) for v in difference.values()) > 1e-3
     assert max(float(v[1:].abs().max()) for v in difference.values()) < 1e-6
     # Its share in the loss is the error that the reward is minus of.
@@ -314,11 +308,12 @@ def test_an_agents_own_error_pulls_it_alone():
 
 
 def test_groups_and_fixed_logics_use_micro_batches(spy):
-    trainer, state, _ = build_round_trainer(
-        run__micro_batch_size=1, grpo__reward_windows=0, run__fixed_logics=2
-    )
+    settings = {"run__micro_batch_size": 1, "grpo__reward_windows": 0, "run__fixed_logics": 2}
+    trainer, state, _ = build_round_trainer(**settings)
     examples = make_batch(tiny(), windows("train", 2))[:3]
     calls = spy(trainer.model.decoder, "decode")
+
     run_step(trainer, state, examples)
+
     sizes = [{len(row) for row in readings} for (readings,), _ in calls]
     assert sizes == [{1}] * 9  # played, group and fixed logics, on three windows each

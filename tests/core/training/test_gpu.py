@@ -41,6 +41,7 @@ def test_supervised_rounds_have_the_losses_of_the_processor(settings, tolerance,
         records = read_records(tmp_path / device)
         # Up to the first sample: processor and GPU draw other numbers.
         losses[device] = [record["loss_pred"] for record in records if not record["evolved"]]
+
     assert len(losses["cpu"]) == 4
     assert losses["cuda"] == pytest.approx(losses["cpu"], rel=tolerance)
 
@@ -51,10 +52,10 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(tmp_path):
         train_tiny(tmp_path / "stopped", on_round=kill_after(3))
     torch.cuda.manual_seed(999)  # another process would start elsewhere
     train_tiny(tmp_path / "stopped")
+
     # Not to the bit: a GPU adds in no fixed order.
-    for one, other in zip(
-        read_records(tmp_path / "stopped"), read_records(tmp_path / "whole"), strict=True
-    ):
+    stopped, whole = (read_records(tmp_path / name) for name in ("stopped", "whole"))
+    for one, other in zip(stopped, whole, strict=True):
         assert one["logics"] == other["logics"]
         for name in ("loss_pred", "loss_own", "loss_pg", "loss_div"):
             assert one[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6)
@@ -86,9 +87,8 @@ def test_what_processes_tell_each_other_passes_through_nccl(nccl):
         (block,) = shards._all_gather_equal(values, "test")
         assert block.is_cuda
         assert np.array_equal(block.cpu(), torch.as_tensor(values).cpu())
-    assert shards._all_gather_values({"logics": ["heat wave"]}, "test") == [
-        {"logics": ["heat wave"]}
-    ]
+    said = {"logics": ["heat wave"]}
+    assert shards._all_gather_values(said, "test") == [said]
 
 
 def test_a_split_backbone_multiplies_as_a_whole(nccl):

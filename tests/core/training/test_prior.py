@@ -99,11 +99,8 @@ DRIFT_MW = 500.0
 
 
 def _config(known_errors="mean"):
-    return tiny(
-        forecast__prior="calendar-ridge",
-        forecast__prior_folds=2,
-        forecast__known_errors=known_errors,
-    )
+    priors = {"forecast__prior": "calendar-ridge", "forecast__prior_folds": 2}
+    return tiny(forecast__known_errors=known_errors, **priors)
 
 
 def _prepare(train, val, known_errors="mean"):
@@ -135,10 +132,9 @@ def test_the_validation_level_starts_out_of_fold(prepared):
     levels.observe(TRAIN, forecast_train(config, TRAIN))
 
     plain = _prepare(TRAIN, VAL, "none").priors.forecast(VAL.views())
-    expected = [
-        prepared.scaler.scale(forecast_PH[0], view.entity)
-        for forecast_PH, view in zip(levels.apply(VAL.views(), plain), VAL.views(), strict=True)
-    ]
+    forecast_NH = levels.apply(VAL.views(), plain)[:, 0]
+    pairs = zip(forecast_NH, VAL.views(), strict=True)
+    expected = [prepared.scaler.scale(forecast_H, view.entity) for forecast_H, view in pairs]
     assert np.allclose(_bases(prepared.calibration_examples), expected)
 
 

@@ -62,10 +62,11 @@ def test_each_stage_warms_up_and_decays():
     ],
 )
 def test_a_policy_that_cannot_learn_is_told(policy_lr, lambda_div, enabled, settings):
-    config = tiny(
-        optim__policy_lr=policy_lr, objective__lambda_div=lambda_div, grpo__enabled=enabled
-    )
+    weights = {"objective__lambda_div": lambda_div, "grpo__enabled": enabled}
+    config = tiny(optim__policy_lr=policy_lr, **weights)
+
     cautions = list_cautions(config, RunSchedule(10, 1_500, 1, warmup_ratio=0.03))
+
     assert [text.split(" = ")[0] for text in cautions] == settings
     assert not list_cautions(config, RunSchedule(10, 1_500, 0, warmup_ratio=0.03))
 
@@ -121,10 +122,8 @@ def split(seconds):
     """The pieces of work of each round: a recording has the sum of training and validation."""
     validated = [n for n in range(ROUNDS) if (n + 1) % VALIDATE_EVERY == 0 or n + 1 == ROUNDS]
     kinds = [Work.REWRITING if SCHEDULE.rewrites(n) else Work.TRAINING for n in range(ROUNDS)]
-    usual = {
-        kind: fmean(seconds[n] for n in range(ROUNDS) if kinds[n] == kind and n not in validated)
-        for kind in set(kinds)
-    }
+    plain = [n for n in range(ROUNDS) if n not in validated]
+    usual = {kind: fmean(seconds[n] for n in plain if kinds[n] == kind) for kind in set(kinds)}
     for number, kind in enumerate(kinds):
         if number not in validated:
             yield [(kind, seconds[number])]
@@ -137,32 +136,28 @@ def replay(name):
     """Share of the time gone, seconds left and seconds estimated, after each round."""
     seconds = RECORDED[name]["round_seconds"]
     total = sum(seconds) + RECORDED[name]["calibration_seconds"]
-    config = RunConfig.from_mapping(
-        {
-            "population": {"agents": 1 if name == "one-agent" else 3},
-            "forecast": {"layers": 4},
-            "grpo": {"group_size": 4},
-            "run": {"batch_size": 8, "validation_windows": 120},
-        }
-    )
+    sections = {
+        "population": {"agents": 1 if name == "one-agent" else 3},
+        "forecast": {"layers": 4},
+    }
+    sections |= {"grpo": {"group_size": 4}, "run": {"batch_size": 8, "validation_windows": 120}}
+    config = RunConfig.from_mapping(sections)
     time_left = TimeLeft(guess_units(config, LAYERS, CALIBRATED))
     gone = 0.0
     for number, pieces in enumerate(split(seconds)):
         for work, duration in pieces:
             time_left.add(work, duration)
             gone += duration
-        left = count_work_left(
-            SCHEDULE, number + 1, ROUNDS, validate_every=VALIDATE_EVERY, calibrates=True
-        )
+        done = (SCHEDULE, number + 1, ROUNDS)
+        left = count_work_left(*done, validate_every=VALIDATE_EVERY, calibrates=True)
         yield gone / total, total - gone, time_left.estimate(left)
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_time_left_is_right_midway(name):
     seen = [(left, estimate) for share, left, estimate in replay(name) if 0.5 <= share <= 0.95]
-    assert len(seen) > 20
     factors = [max(left / estimate, estimate / left) for left, estimate in seen]
-    assert max(factors) < 1.5
+    assert len(seen) > 20 and max(factors) < 1.5
 
 
 def test_paid_rewritings_are_guessed_within_a_half():
@@ -173,10 +168,7 @@ def test_paid_rewritings_are_guessed_within_a_half():
 
 def test_what_is_left_counts_all_later_work():
     left = count_work_left(SCHEDULE, 300, ROUNDS, validate_every=40, calibrates=True, refits=True)
-    assert left == {
-        Work.TRAINING: 16 + 316,
-        Work.REWRITING: 12 + 12,
-        Work.VALIDATION: 2,
-        Work.CALIBRATION: 1,
-    }
+    parts = (left[work] for work in (Work.TRAINING, Work.REWRITING, Work.VALIDATION))
+    assert (*parts, left[Work.CALIBRATION]) == (16 + 316, 12 + 12, 2, 1)
+    assert left.keys() == set(Work)
     assert count_work_left(SCHEDULE, ROUNDS, ROUNDS).total() == 0

@@ -181,21 +181,31 @@ def test_equal_code_has_an_equal_version(graph):
         assert (versions["windows/traffic"] == version) is is_equal
 
 
+CODE = '"""A text."""\n\n\ndef f():\n    return 1\n'
+
+
 @pytest.mark.parametrize(
-    ("text", "is_equal"),
+    ("name", "first", "text", "is_equal"),
     [
-        ('"""Another text."""\n\n\ndef f():\n    """It."""\n    # why\n    return 1\n', True),
-        ('"""A text."""\n\n\ndef f():\n    return 2\n', False),
+        (
+            "a.py",
+            CODE,
+            '"""Another text."""\n\n\ndef f():\n    """It."""\n    # why\n    return 1\n',
+            True,
+        ),
+        ("a.py", CODE, CODE.replace("1", "2"), False),
+        ("a.toml", "a = 1", "# why\na = 1", True),
+        ("a.toml", "a = 1", "a = 2", False),
     ],
 )
-def test_a_code_version_follows_statements(tmp_path, monkeypatch, text, is_equal):
+def test_a_code_version_follows_statements(tmp_path, monkeypatch, name, first, text, is_equal):
     monkeypatch.setattr(code_versions, "REPOSITORY", tmp_path)
     code_versions.code_version.cache_clear()
-    (tmp_path / "a.py").write_text('"""A text."""\n\n\ndef f():\n    return 1\n')
-    before = code_version("a.py")
-    (tmp_path / "a.py").write_text(text)
+    (tmp_path / name).write_text(first)
+    before = code_version(name)
+    (tmp_path / name).write_text(text)
     code_versions.code_version.cache_clear()
-    assert (code_version("a.py") == before) is is_equal
+    assert (code_version(name) == before) is is_equal
 
 
 def test_a_shell_launch_has_the_demos_configuration():

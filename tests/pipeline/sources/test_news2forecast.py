@@ -13,7 +13,6 @@ from tests.support.sources import raw
 SAMPLE = "AULF_test_data_sample.json"
 (BENCHMARK, *_) = json.loads((FILES / SAMPLE).read_bytes())
 STAMPED = "On 2021-04-03 {}:00, the news can change the time series fluctuation that {}"
-DATED = "On 2021-04-{}, in the state of {}, the news was: '{}'. Rationality behind it: {}."
 
 
 def parse_news_of(news):
@@ -33,27 +32,6 @@ def test_stamped_news_is_read_in_sydney_time():
     assert frame["available_at"].to_list() == [
         datetime(2021, 4, 3, 0, 42, tzinfo=UTC), datetime(2021, 4, 3, 12, 40, tzinfo=UTC)
     ]  # fmt: skip
-
-
-def test_dated_news_counts_from_its_days_end():
-    news = DATED.format("03", "QLD", "Item 'one'.", "Because") + DATED.format(
-        "04", "National", "Item two", "Since"
-    )
-    frame = parse_news_of(news)
-
-    assert frame["title"].to_list() == ["Item 'one'.", "Item two"]
-    assert frame["available_at"].to_list() == [
-        datetime(2021, 4, 3, 13, 0, tzinfo=UTC), datetime(2021, 4, 4, 14, 0, tzinfo=UTC)
-    ]  # fmt: skip
-    assert frame["published_at"].null_count() == 2
-    assert frame["body"][1] == "Region: National. Comment: Since."
-
-
-def test_no_news_gives_no_article():
-    nothing = "No relevant news available for 2021-04-03." + DATED.format(
-        "04", "Unknown", "no suitable news", "none"
-    )
-    assert parse_news_of(nothing).height == 0
 
 
 HEADER = "time,news,region,rationality,date\n"

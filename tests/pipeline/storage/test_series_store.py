@@ -52,13 +52,26 @@ def test_the_later_of_two_rows_wins(store, later, kept):
     assert values(store) == [kept]
 
 
-def test_a_prefix_selects_series_alone(store, tmp_path):
+def test_a_query_selects_series_alone(store, tmp_path):
     store.write("electricity", pl.concat([series(), series("AEMO/HISTDEMAND/NSW1")]))
     other = tmp_path / "series" / "electricity" / "benchmark.parquet"
     pl.DataFrame({"record": [1]}).write_parquet(other)
-    chosen = store.read("electricity", "AEMO/HIST")["series_id"]
+
+    is_chosen = pl.col("series_id").str.starts_with("AEMO/HIST")
+    chosen = store.read("electricity", lambda rows: rows.filter(is_chosen))["series_id"]
+
     assert chosen.unique().to_list() == ["AEMO/HISTDEMAND/NSW1"]
     assert store.read("electricity").height == 6
+
+
+def test_files_without_a_manifest_are_set_aside(store, tmp_path):
+    store.write("electricity", series())
+    folder = tmp_path / "series" / "electricity"
+    (folder / "manifest.json").unlink()
+
+    assert store.set_aside_damaged("electricity", dry=True) == [folder]
+    assert store.set_aside_damaged("electricity") == [folder]
+    assert not folder.exists() and store.set_aside_damaged("electricity") == []
 
 
 def test_a_bad_frame_touches_nothing(store, tmp_path):

@@ -2,12 +2,11 @@
 
 import logging
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from functools import partial
 from itertools import chain, repeat
 
 import dagster as dg
-import numpy as np
 import pytest
 
 from compevo_core.errors import ConfigError, SourceBlocked
@@ -94,23 +93,6 @@ def test_a_backfill_ends_today_whatever_its_last_day(replay, tmp_path):
     assert len(replay.seen) == 5
 
 
-def test_a_backfill_may_begin_at_a_weekend(replay, tmp_path):
-    def answer_weekdays(seen):
-        asked = (seen.query[key][0] for key in ("startPeriod", "endPeriod"))
-        first, last = map(date.fromisoformat, asked)
-        if np.busday_count(first, last + timedelta(days=1)) > 0:
-            return rates.answer_days(seen)
-        return Answer(status=404, body=b"No results found.")
-
-    replay.serve({rates.DAYS: answer_weekdays})
-    feeds = choose_feeds(default_feeds(), "exchange", ["exchange"])
-    # The last day of October is a Saturday, and the first of November a Sunday.
-    span = {"since": datetime(2026, 10, 31, tzinfo=UTC), "until": None}
-    now = rates.FRIDAY_EVENING
-    _, counts = fetch(tmp_path, dataset="exchange", feeds=feeds, now=now, **span)
-    assert counts["exchange"]["files"] == 1
-
-
 def refuse_from(first):
     denied = Answer(status=403, body=b"no", kind="text/plain")
     return lambda seen: denied if asked_run(seen) >= first else answer(seen)
@@ -183,8 +165,7 @@ def serve_operational(replay):
 
 
 def serve_rates(replay):
-    replay.serve({rates.BULK: rates.BULK_ANSWER, rates.DAYS: rates.answer_days})
-    replay.serve({rates.TABLE: rates.RBA_ANSWER})
+    replay.serve({rates.BULK: rates.BULK_ANSWER, rates.TABLE: rates.RBA_ANSWER})
 
 
 def serve_charts(replay):

@@ -13,16 +13,17 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm import backbone
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.paper.method import STANDARD, FitInputs
+from compevo_core.paper.declared import STANDARD
+from compevo_core.paper.method import FitInputs
 from compevo_core.paper.method_table import choose_learning_rate, find_method
 from compevo_core.paper.networks import forecaster
-from compevo_core.paper.networks.forecaster import NETWORKS, FitBudget, NetworkBaseline
+from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.paper.networks.layers import NetworkInputs, count_trainable
 from tests.support.oracles import draw_inputs
 from tests.support.window_samples import from_nem, make_set, make_window
 
-QUICK = FitBudget(passes=2)
+QUICK = replace(STANDARD, passes=2)
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +61,7 @@ def test_a_fit_is_settled_by_its_seed(name):
 
 
 def test_a_fit_beats_repeating_the_input():
-    fitted = fit(learning_rate=0.003, budget=FitBudget(passes=60, patience=60))
+    fitted = fit(learning_rate=0.003, budget=replace(STANDARD, passes=60, patience=60))
     error = np.abs(fitted.predict(VAL.views()) - VAL.truth()).mean()
     repeated = np.abs(np.stack([view.x for view in VAL.views()]) - VAL.truth()).mean()
     assert error < 0.2 * repeated
@@ -70,7 +71,7 @@ def test_the_best_pass_is_kept_and_ends(monkeypatch):
     # Validation that train contradicts: every pass after the first few makes it worse.
     contrary = VAL.with_truth(np.stack([view.x for view in VAL.views()]))
     monkeypatch.setattr(forecaster, "BATCH_SIZE", 4)
-    budget = FitBudget(passes=30, patience=3)
+    budget = replace(STANDARD, passes=30, patience=3)
 
     fitted = fit(val=contrary, learning_rate=0.003, budget=budget)
     report = fitted.report
@@ -123,7 +124,7 @@ def test_a_pass_stays_within_the_budget(monkeypatch):
         "forecast_scaled",
         lambda net, x: (seen.append((net.training, len(x))), forecast(net, x))[1],
     )
-    fit(budget=FitBudget(passes=2, pass_windows=12, val_windows=3))
+    fit(budget=replace(STANDARD, passes=2, pass_windows=12, val_windows=3))
     assert seen == [(True, 8), (True, 4), (False, 3)] * 2
 
 
@@ -139,7 +140,7 @@ def test_the_rate_of_least_loss_is_chosen(caplog):
         assert choose(rates) == 3e-3
     assert len(caplog.records) == len(rates)
 
-    budget = FitBudget(passes=4)
+    budget = replace(STANDARD, passes=4)
     slow, quick = (
         fit(learning_rate=rate, budget=budget).report.validation_loss for rate in rates[:2]
     )

@@ -11,17 +11,15 @@ import pytest
 
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, SPECIALISTS_SCHEMA
 from compevo_core.paper.report.evidence_tables import (
-    NO_ROWS,
     Gain,
     control_table,
     format_control,
-    format_specialists,
-    format_text,
+    format_evidence,
     judge_control,
     judge_question,
     judge_text,
     list_specialist_tables,
-    list_texts,
+    list_text_tables,
     search_table,
     show_control,
     summarize_evidence,
@@ -39,7 +37,7 @@ from compevo_core.paper.report.mechanism import (
     topics_table,
 )
 from compevo_core.paper.report.paper_tables import show_curves
-from compevo_core.paper.report.plots import show_panel
+from compevo_core.paper.report.result_tables import show_panel
 from compevo_core.paper.report.rows import collect_scores
 from compevo_core.paper.run_traces import TRACE_SCHEMA
 from compevo_core.report import figures
@@ -174,17 +172,17 @@ def test_several_worlds_are_counted_by_interval_side():
 
 
 def test_missing_rows_or_rivals_answer_nothing():
-    assert "compevo paper experiment" in format_specialists([])
+    assert "compevo paper experiment" in format_evidence("specialists", [])
     rows = _make_specialists("plain", 2.0, 1, evolved=0.9, independent=0.8)
     assert "No two seeds" in render_undrawn(make_inputs(specialists=rows))
-    text = format_specialists(rows)
+    text = format_evidence("specialists", rows)
     assert text.count("No two seeds") == 1 and "contribution | 0.90" in text
 
 
 def test_documents_get_the_evidence_or_the_command():
     text = format_control(_make_rows(), ROUNDS)
     assert text.count("data:image/svg+xml") == 2 and "| evolved logics |" in text
-    assert format_control([], []) == NO_ROWS
+    assert "experiment control" in format_control([], [])
 
 
 def _make_text_row(arm, mae, seed=None, **changes):
@@ -223,9 +221,9 @@ def test_the_verdict_names_the_best_handmade_logics():
 
 def test_many_tables_make_a_two_sentence_finding():
     other = [row | {"world": "home"} for row in _make_rows() if row["arm"] != "oracle-logics"]
-    chance = [row | {"interval_high": 0.1} for row in TEXT_ROWS]
+    chance = [row | {"dataset": "other", "interval_high": 0.1} for row in TEXT_ROWS]
 
-    found = summarize_evidence([_make_rows(), other], [TEXT_ROWS, chance, TEXT_ROWS[:1]])
+    found = summarize_evidence([*_make_rows(), *other], [*TEXT_ROWS, *chance])
 
     assert "85.7 % to 85.7" in found and "1 world(s)" in found and "1 of 2" in found
     assert summarize_evidence([], []).startswith("No world")
@@ -233,11 +231,11 @@ def test_many_tables_make_a_two_sentence_finding():
 
 def test_every_data_set_has_its_own_table():
     other = [row | {"dataset": "other", "foresight": False} for row in TEXT_ROWS[:3]]
-    first, second = format_text([*TEXT_ROWS, *other]).split("**Other")
+    first, second = format_evidence("text", [*TEXT_ROWS, *other]).split("**Other")
 
-    assert [len(rows) for rows in list_texts([*TEXT_ROWS, *other])] == [len(TEXT_ROWS), 3]
+    assert [len(table.rows) for table in list_text_tables([*TEXT_ROWS, *other])] == [8, 3]
     assert "foresight:" in first and "foresight:" not in second
-    assert "compevo paper experiment" in format_text([])
+    assert "compevo paper experiment" in format_evidence("text", [])
 
 
 SCOPE = ("electricity", "n2f-test-100")

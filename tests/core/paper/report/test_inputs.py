@@ -32,6 +32,7 @@ def test_panels_survive_writing_and_reading(tmp_path):
     written = [make_panel(), make_panel(news=odd), make_panel("QLD1", news=())]
     write_panels(tmp_path / "panels.jsonl", written)
     first, unusual, second = read_panels(tmp_path / "panels.jsonl")
+
     assert unusual.news[0][1] == odd[0][1]
     assert first.truth[30] is None
     assert first.forecasts == make_panel().forecasts

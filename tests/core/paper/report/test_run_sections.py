@@ -173,6 +173,7 @@ def test_health_is_shown_where_measured():
     # Nor where agents are read together: none of them is a forecast that has errors of its own.
     run = staged_run()
     joint = replace(run, config=run.config | {"news": {"fit": "joint"}})
+
     for shown in (make_run(), joint):
         assert "health-0" not in [section.anchor for section in build_run_sections([shown])]
 

@@ -9,7 +9,7 @@ import pytest
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.scoring import COMPEVO
-from compevo_core.paper.method import BUDGETS
+from compevo_core.paper.declared import BUDGETS
 from compevo_core.paper.report.comparison import (
     TableLine,
     error_table,
@@ -70,6 +70,7 @@ def test_seeds_of_one_configuration_give_mean_and_spread():
         make_row("compevo", 2.0, refit=True, seed=7, **many),
     )
     score = collect_scores(rows, *SCOPE)["compevo"]
+
     # The configuration with most seeds, whatever its error; a refitted model is another one.
     assert (score.mean["mae"], score.seeds) == (12.0, 2)
     assert score.spread["mae"] == pytest.approx(math.sqrt(8))

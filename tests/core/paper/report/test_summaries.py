@@ -24,7 +24,6 @@ from compevo_core.paper.report.markdown import (
     replace_between,
 )
 from compevo_core.paper.report.page import build_sections
-from compevo_core.paper.report.plots import show_reliability
 from compevo_core.paper.report.result_tables import (
     agent_table,
     headline_table,
@@ -33,13 +32,12 @@ from compevo_core.paper.report.result_tables import (
     quantile_table,
     region_table,
     short_table,
+    show_reliability,
     variant_test_table,
 )
 from compevo_core.paper.report.rows import empty_rows
 from compevo_core.paper.report.summaries import (
-    IMPROVES_ON_PRIOR,
-    LOWER_THAN_PRIOR,
-    NO_BETTER_THAN_PRIOR,
+    OF_PRIOR,
     WITHOUT_PRIOR,
     count_verdicts,
     describe_errors,
@@ -117,6 +115,7 @@ def test_a_win_over_the_best_leads_the_report():
     assert summary.finding.startswith("CompEvo is better") and "2 of 2" in summary.finding
     won = summary.finding.partition("MAE ")[2].partition(")")[0]
     assert read_numbers(won) == WON
+
     # A win that chance may have made, and a loss, are none.
     for low, high in ((-36.0, 1.0), (25.0, 36.0)):
         tests = [test | {"interval_low": low, "interval_high": high} for test in inputs.paired]
@@ -180,7 +179,7 @@ def test_the_prior_comes_from_the_stored_configuration(tmp_path):
     write_config(tmp_path, config)
 
     inputs = read_inputs(tmp_path, [], mode="archive", generated_at=NOW)
-    assert NO_BETTER_THAN_PRIOR in format_results(inputs)
+    assert OF_PRIOR["no_better"] in format_results(inputs)
 
 
 def test_every_other_method_counts_once():
@@ -195,6 +194,7 @@ def test_every_other_method_counts_once():
         make_row("theta", 150.0),
     )
     (result,) = summarize_results(make_inputs(rows=rows))
+
     assert "2 of 3" in result.summary
     assert [round(rival.difference, 3) for rival in result.rivals[1:3]] == [-0.048, -0.091]
 
@@ -208,7 +208,7 @@ def test_the_summary_compares_whole_and_parts():
     rivals = ["compevo-equal", "compevo-prior", "gbm", "gbm-recalibrated", "blend"]
     assert [rival.row["method"] for rival in result.rivals] == rivals
     assert [round(rival.difference, 3) for rival in result.rivals[:2]] == [-0.008, -0.053]
-    assert LOWER_THAN_PRIOR in result.summary
+    assert OF_PRIOR["lower"] in result.summary
     assert [rival.is_prior for rival in result.rivals].count(True) == 1
 
 
@@ -222,10 +222,10 @@ def test_parts_of_another_configuration_are_no_rivals():
 @pytest.mark.parametrize(
     ("mae", "interval", "outcome", "verdict"),
     [
-        (210.0, None, "higher", NO_BETTER_THAN_PRIOR),
-        (204.99, None, "equal", NO_BETTER_THAN_PRIOR),
-        (195.0, None, "lower", LOWER_THAN_PRIOR),
-        (195.0, (-12.0, -1.0), "better", IMPROVES_ON_PRIOR),
+        (210.0, None, "higher", OF_PRIOR["no_better"]),
+        (204.99, None, "equal", OF_PRIOR["no_better"]),
+        (195.0, None, "lower", OF_PRIOR["lower"]),
+        (195.0, (-12.0, -1.0), "better", OF_PRIOR["improves"]),
         (195.0, (-12.0, 0.5), "unclear", "between -12.00 MW and 0.5000 MW (95 %"),
         (195.0, (None, None), "unclear", "20 block(s) of days"),
     ],
@@ -274,6 +274,7 @@ def test_a_table_notes_facts_of_its_rows():
     )
     table = headline_table(rows, *SCOPE)
     facts = ["50", "CompEvo", "CompEvo", "CompEvo 25.0 %", "7.0 %", "50.0 %"]
+
     assert len(table.notes) == len(facts)
     assert all(fact in note for fact, note in zip(facts, table.notes, strict=True))
     assert table.rows[0][0] == "No news, refit"
@@ -313,6 +314,7 @@ def test_the_short_table_keeps_compevo_and_persistence():
     assert table.header == ["Method", "MAE MW", "RMSE MW", "MAPE %", "Windows", "Seeds"]
     ensemble = "Ensemble of four regressions (no language model)"
     others = ["Boosted trees", "Calendar ridge", "Weekly persistence", "Persistence"]
+
     assert names(table) == [ensemble, *others, "CompEvo"]
 
 
@@ -362,6 +364,7 @@ def test_paired_tests_show_side_and_interval():
     worse = test | {"interval_low": 0.5, "interval_high": 1.0, "sd_between_seeds": 0.36}
     better = test | {"interval_high": -1.0, "n_blocks": None}
     table = paired_table([test, worse, better])
+
     # The ranks of all three say "better": the interval alone decides.
     assert [row[4:] for row in table.rows] == [
         ["20", "-6.90", "-12.50 to 0.2500", "0.0620", "0.0310"],
@@ -380,6 +383,7 @@ def test_the_ablation_shows_seed_mean_and_range():
         )
     )
     (table,) = list_variant_tables(make_inputs(rows=rows, paired=()), "electricity")
+
     assert names(table) == ["CompEvo", "No GRPO"]
     assert [row[1] for row in table.rows] == ["202.0", "204.0"]
     assert [row[-1] for row in table.rows] == ["2 (MAE 200.0 to 204.0)", "2 (MAE 201.0 to 207.0)"]
@@ -393,6 +397,7 @@ def test_variants_are_paired_by_data_set():
     assert [[*row[:2], row[-1]] for row in table.rows] == [["No GRPO", "CompEvo", "0 1"]]
     # What no row has is not a column.
     table = variant_test_table([variant | {"n_blocks": None, "seeds": None}], "electricity")
+
     assert table.header[4:] == ["Mean difference", "95 % interval"]
     assert "Unknown here: Blocks" in table.notes[-1] and "two-sided" in table.notes[-1]
     assert variant_test_table([ours], "electricity") is None
@@ -500,6 +505,7 @@ def test_inference_months_are_named():
         tables.scope_name("electricity", subset)
         for subset in ("inference-2026-02", "inference-2026-100", "operational-2026-200")
     ]
+
     assert names == [
         "Electricity, inference split, February 2026",
         "Electricity, leakage check, Feb-Mar 2026",

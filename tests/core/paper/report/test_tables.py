@@ -47,9 +47,8 @@ def test_own_and_published_errors_stand_side_by_side():
     errors = build_paper_tables("main", make_inputs(rows=rows_of_two_methods()))[0]
     cells = cells_of(errors, "DLinear")
 
-    assert (cells["MAE MW"], cells["MAE, paper"], cells["MSE, paper"]) == (
-        *("250.0", "255.70", "135,050"),
-    )
+    errors_of_two = cells["MAE MW"], cells["MAE, paper"], cells["MSE, paper"]
+    assert errors_of_two == ("250.0", "255.70", "135,050")
     assert cells_of(errors, "Persistence")["MAE, paper"] == "-"
 
 
@@ -148,6 +147,7 @@ def test_a_window_costs_its_mean_over_all():
         )
     )
     table = build_paper_tables("efficiency", make_inputs(rows=rows))[0]
+
     assert cells_of(table, "CompEvo")["s a window"] == "2.50 (2.50 x)"
 
 

@@ -65,6 +65,15 @@ FORMS = {
     "hour-ending.csv": write(
         "Date,Hour Ending,MW", (f"{t:%m/%d/%Y},{t.hour + 1},{900 + t.hour}" for t in HOURS)
     ),
+    "logger.csv": write("TIMESTAMP,load\nTS,MW", (f"{t},{900 + t.hour}" for t in HOURS)),
+    "seconds.csv": write(
+        "ts,load", (f"{1672531200 + 3600 * i},{900 + t.hour}" for i, t in enumerate(HOURS))
+    ),
+    "flags.csv": write(
+        "hour;sales",
+        (f"{t};{1 + t.hour}\u2019000.5{' p' if t > HOURS[900] else ''}" for t in HOURS),
+    ),
+    "total.csv": write("day,sold", (f"{t:%Y-%m-%d},{t.day}" for t in DAYS[:199])) + "Total,3000\n",
     "years.csv": write("year,flow", (f"{1871 + i},{1000 + i * 37 % 300}" for i in range(100))),
 }
 
