@@ -48,7 +48,7 @@ def limit_blas() -> AbstractContextManager[Any]:
 
 @cache
 def _find_thread_pools() -> ThreadpoolController:
-    """Search the loaded libraries once: with torch loaded, a search takes as long as a small fit."""
+    """Search the loaded libraries once: after torch, a search takes as long as a small fit."""
     return ThreadpoolController()
 
 

@@ -119,9 +119,7 @@ def test_a_stale_series_is_refused(layout):
         invoke("forecast", "--day", "2026-03-05")
 
 
-def test_an_empty_home_is_refused(
-    tmp_path,
-):
+def test_an_empty_home_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="compevo fit") as caught:
         invoke("forecast", home=tmp_path)
     assert str(tmp_path) in str(caught.value)

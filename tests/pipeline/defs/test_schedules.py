@@ -129,6 +129,7 @@ def test_declared_data_are_forecast_after_their_midnight(idle, tmp_path, zone, m
     ):
         begins.setdefault(request.partition_key, at.astimezone(UTC) + spec.market_offset)
     begin = begins[f"2026-{month:02}-15"]
+
     assert (begin.hour, begin.minute) == (0, 15)
 
 
@@ -410,6 +411,7 @@ def test_a_missed_deadline_is_told(settings, receiver, minutes, issued, count):
     now = DEADLINE + timedelta(minutes=minutes)
     for _ in range(2):
         evaluate_sensor(settings, "tell_late_forecast", instance, now)
+
     assert len(receiver.messages) == count
     assert all("2026-04-02" in message for message in receiver.messages)
 

@@ -36,11 +36,7 @@ from compevo_pipeline.work.next_day import (
     refuse_implausible,
     renew_state,
 )
-from compevo_pipeline.work.stored_windows import (
-    cut_windows,
-    find_current_windows,
-    write_windows,
-)
+from compevo_pipeline.work.stored_windows import cut_windows, find_current_windows, write_windows
 from tests.support import operational
 from tests.support import population as small
 from tests.support.issued_samples import make_issued
@@ -249,6 +245,7 @@ def test_a_hot_day_is_sealed(layout, level, published, is_sealed):
     flat = forecast.rows.with_columns(pl.lit(level).alias("value"))
     rules = BUILT_IN[DATASET].rules
     views = [replace(view, published=given)]
+
     with nullcontext() if is_sealed else pytest.raises(DataError):
         refuse_implausible(replace(forecast, rows=flat), views, grids, rules)
 

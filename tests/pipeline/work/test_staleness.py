@@ -103,6 +103,7 @@ def test_a_frame_is_content_too(real, workspace):
     frames.write("electricity", FrameKind.COVARIATES, row)
     assert frames.hash_files("electricity") == with_frames
     frames.write("electricity", FrameKind.COVARIATES, row.with_columns(value=pl.lit(301.0)))
+
     assert frames.hash_files("electricity") != with_frames
 
 

@@ -49,6 +49,7 @@ def test_a_value_wins_over_a_null():
         raw("PUBLIC_DVD_DISPATCHREGIONSUM.CSV", partial, "aemo_mmsdm"),
         raw("sa.csv", COLLECTED, "aemo_totaldemand_half_hourly"),
     ]
+
     assert aemo.parse_all(raws)["value"].to_list() == [1.0, 2.0, 3.0]
 
 

@@ -7,11 +7,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from compevo_core.errors import (
-    SourceAbsent,
-    SourceBlocked,
-    SourceTransient,
-)
+from compevo_core.errors import SourceAbsent, SourceBlocked, SourceTransient
 from compevo_pipeline.defs.definition import to_dagster
 from compevo_pipeline.errors import Throttled
 from compevo_pipeline.sources.common.base import FrameKind
@@ -396,4 +392,5 @@ def test_a_users_own_query_is_asked(tmp_path, replay):
     frame = feed.parsers[FrameKind.ARTICLES](files)
     assert {seen.query["query"][0] for seen in replay.seen} == {"strike sourcecountry:FR"}
     articles = frame[0] if isinstance(frame, tuple) else frame
+
     assert articles["source"].str.starts_with("live:own-demand/").all()

@@ -88,6 +88,7 @@ def test_a_file_is_read_at_the_first_call(name):
     (found,) = [line for line in draft.findings if "steps of" in line]
     steps = {"1h": 960, "1d": 199, "1w": 260, "1mo": 144, "3mo": 48, "12mo": 100}
     ((step, count),) = [pair for pair in steps.items() if f" steps of {pair[0]} " in found]
+
     assert f": {count:,} steps" in found or (step, name) == ("1d", "us-dates.csv")
     # A number of an hour that ends is no start.
     assert name != "hour-ending.csv" or "from 2023-01-01 00:00" in found

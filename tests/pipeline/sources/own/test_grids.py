@@ -148,13 +148,7 @@ def test_a_population_forecasts_odd_steps(tmp_path, decoder):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("1m", "5min"),
-        ("13mo", "13mo"),
-        ("7h", "day"),
-        ("36h", "36h"),
-    ],
+    ("text", "message"), [("1m", "5min"), ("13mo", "13mo"), ("7h", "day"), ("36h", "36h")]
 )
 def test_a_step_of_no_grid_is_refused(text, message):
     with pytest.raises(ValueError, match=message):

@@ -20,11 +20,7 @@ from compevo_core.table.text_stamps import (
     name_standard_offset,
     read_zone,
 )
-from compevo_pipeline.sources.own.declaration import (
-    CovariateKeys,
-    check_declaration,
-    make_spec,
-)
+from compevo_pipeline.sources.own.declaration import CovariateKeys, check_declaration, make_spec
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
 from compevo_pipeline.sources.own.table import read_text_table
@@ -55,6 +51,7 @@ def test_units_and_empty_cells_are_counted():
         b"2024-01-01 01:00;n/a\r\n"
     )
     frame, repairs = parse_series(wrap(text), declare())
+
     assert frame["value"].to_list() == [1234.0, 987.5, None]
     assert frame["flag"].to_list() == ["observed", "observed", "missing"]
     assert (repairs["cells with unit"], repairs["empty cells"]) == (2, 1)
@@ -503,7 +500,7 @@ def test_what_is_no_table_is_refused(name, content, said):
 
 def test_names_in_windows_1252_are_read():
     assert read_text_table("Zeit;Größe °C\n1;2\n".encode("cp1252"), "a.csv").columns == [
-        *("line", "Zeit", "Größe °C"),
+        *("line", "Zeit", "Größe °C")
     ]
 
 

@@ -180,6 +180,7 @@ def test_twelve_intervals_are_an_hour():
     ]
     frame = parse_minutes(*rising)
     rows = {row["series_id"]: row for row in frame.iter_rows(named=True)}
+
     assert rows["PEMS/400001"]["value"] == pytest.approx(0.065)
     assert rows["PEMS/400001"]["start_utc"] == datetime(2026, 10, 31, 15, tzinfo=UTC)
     assert rows["PEMS_OBSERVED/400001"]["value"] == 75.0
