@@ -30,7 +30,7 @@ from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.errors import DataError
-from compevo_core.runtime.usage import limit_blas
+from compevo_core.runtime.usage import find_blas
 
 _DECIMALS = 3  # of the weights in a fit: adapters train gates, which move them a little each round
 
@@ -52,7 +52,7 @@ class JointReader:
         if self._logics == list(logics) and np.array_equal(self._weights_NA, weights_NA):
             return
         self._logics, self._weights_NA = list(logics), weights_NA
-        with limit_blas():
+        with find_blas().limit(limits=1):
             self._fits = fit_jointly(self.reader, logics, weights_NA)
 
     def find(self, agent: int, logic: str) -> LinearFit:

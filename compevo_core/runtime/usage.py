@@ -10,10 +10,9 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from threadpoolctl import ThreadpoolController
 
@@ -37,19 +36,11 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if can_ask else os.cpu_count() or 1
 
 
-def limit_blas() -> AbstractContextManager[Any]:
-    """Limit linear algebra to one thread within the block.
-
-    Threads that wait for each other make small matrices ten times slower on busy cores.
-    """
-    limited: AbstractContextManager[Any] = _find_thread_pools().limit(limits=1, user_api="blas")
-    return limited
-
-
 @cache
-def _find_thread_pools() -> ThreadpoolController:
-    """Search the loaded libraries once: after torch, a search takes as long as a small fit."""
-    return ThreadpoolController()
+def find_blas() -> ThreadpoolController:
+    """Find numpy's linear algebra, whose threads wait for each other on busy cores: limit them."""
+    # Once in a process: with torch loaded, a search takes as long as a small fit.
+    return ThreadpoolController().select(user_api="blas")
 
 
 def format_duration(seconds: float) -> str:

@@ -33,7 +33,7 @@ from compevo_core.agents.ridge import PENALTIES, SEARCHED
 from compevo_core.agents.selection import FitnessSelection, leave_out_idle
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import BoolArray, FloatArray, to_array
-from compevo_core.runtime.usage import limit_blas
+from compevo_core.runtime.usage import find_blas
 from compevo_core.training.ensemble import AgentEnsemble
 from compevo_core.training.prior import mix_priors
 
@@ -125,7 +125,7 @@ def take_turns(
         scored = [played[agent], *candidates[agent]]
         working = leave_out_idle(torch.from_numpy(open_NA), torch.from_numpy(is_idle_A))
         standing = Standing(played, to_array(working), open_NA)
-        with limit_blas():
+        with find_blas().limit(limits=1):
             gain_CN = scorer.score(agent, scored, standing)
         gain_AC[agent] = gain_CN.mean(1)
 

@@ -136,13 +136,9 @@ def dispatch(*records):
     return validate_series(parse_tables.parse_mmsdm(raw(DISPATCH, content, "aemo_mmsdm")))
 
 
-def stamps():
-    return [f"2019/12/01 00:{minute:02d}:00" for minute in range(5, 35, 5)]
-
-
 def test_doubled_dispatch_rows_count_once():
-    rows = [f"{stamp},1,NSW1,{run},{600 + k}" for k, stamp in enumerate(stamps()) for run in (0, 1)]
-    found = dispatch(*rows)
+    ends = ((k, f"2019/12/01 00:{5 * k + 5:02d}:00") for k in range(6))
+    found = dispatch(*(f"{end},1,NSW1,{run},{600 + k}" for k, end in ends for run in (0, 1)))
     assert found["value"].to_list() == [pytest.approx(602.5)]
     assert found["start_utc"].to_list() == [datetime(2019, 11, 30, 14, 0, tzinfo=UTC)]
     assert found["series_id"].to_list() == ["AEMO/TOTALDEMAND/NSW1"]
