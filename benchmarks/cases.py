@@ -41,7 +41,7 @@ from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
 from compevo_core.lora import PromptGroup, SamplingSettings
 from compevo_core.lora.backbone import WIDENS_BFLOAT16, Backbone, linear_without_grad
-from compevo_core.training.schedule import RunGenerators, seed_agent_generators
+from compevo_core.training.schedule import RunGenerators
 from tests.support.rounds import start_state
 
 if TYPE_CHECKING:
@@ -462,7 +462,7 @@ def measure_sampling(case: Case) -> list[Row]:
             temperature=world.config.evolution.temperature,
             stop_tokens=stop_tokens,
             pad_token=tokenizer.pad_token_id,
-            generators=seed_agent_generators(seed, range(case.agents), device),
+            generators=RunGenerators.from_seed(seed, range(case.agents), device).agents,
         )
         counter.take()
         return time_call(lambda: way(population, cache, grammar, settings))

@@ -93,7 +93,7 @@ def list_dagster() -> Iterator[str]:
 
 def list_settings() -> Iterator[str]:
     from compevo_core.config.run import RunConfig, iterate_settings, list_presets
-    from compevo_core.lm.model_sources import known_architectures
+    from compevo_core.paper.agent_systems import known_architectures
     from compevo_pipeline.config.settings import NO_PROGRESS_BARS, PROCESS_VARIABLES, VARIABLES
 
     yield from (f"variable {name}" for name in VARIABLES)

@@ -24,12 +24,6 @@ class ErrorCalibration:
     agent whose base validated best.
     """
 
-    AGENT_ARRAYS = ("blend_AH",)
-    """Names of the arrays whose first dimension is the agents."""
-
-    SHARED_ARRAYS = ("best_prior", "override_A")
-    """Names of the arrays that all agents share."""
-
     def __init__(self, agents: int, entities: Sequence[str], horizon: int = DEFAULT_STEPS) -> None:
         self.entities = tuple(entities)
         # Single precision, as models have it.
@@ -39,11 +33,11 @@ class ErrorCalibration:
 
     def agent_state(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays by agent, by name."""
-        return {name: getattr(self, name) for name in self.AGENT_ARRAYS}
+        return {"blend_AH": self.blend_AH}
 
     def shared_state(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays that all agents share, by name."""
-        return {name: getattr(self, name) for name in self.SHARED_ARRAYS}
+        return {"best_prior": self.best_prior, "override_A": self.override_A}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Return all arrays by name; what is written into them is in the calibration."""

@@ -42,7 +42,7 @@ def list_stop_tokens(tokenizer: Tokenizer) -> list[int]:
     They only save computation: tokens that hold more than a line break are left to
     :func:`count_first_line`.
     """
-    line_break = tokenizer("\n", add_special_tokens=False)["input_ids"]
+    line_break = tokenizer.encode("\n", add_special_tokens=False)
 
     # A tokenizer of the SentencePiece kind puts a token that marks a space before the line break.
     plain = [id_ for id_ in line_break if tokenizer.decode([id_]) == "\n"]

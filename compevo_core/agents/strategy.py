@@ -19,12 +19,14 @@ from compevo_core.agents.decoders import (
     BatchForecasts,
     ForecastExample,
     ForecastRequest,
+    mix_bases,
 )
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.linear_reader import LinearReader
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.lora.population import Population
 
@@ -33,26 +35,32 @@ ALL_AGENTS = slice(None)
 NewsByAgent = Sequence[Sequence[tuple[str, ...]]]
 """Ids of the articles that each agent reads, by agent, then by window; best match first."""
 
-NotesByAgent = Sequence[Sequence[str]]
-"""What each agent reads of the others, by agent, then by window."""
 
+class ReadingExecutor:
+    """Agents that read what their logics retrieve: each corrects its base by a ridge's reading.
 
-class StrategyExecutor:
-    """Execute the strategies of the local agents on a batch of windows."""
+    ``agents`` are the numbers of those that this process holds, ``mix_AP`` their bases.
+    """
 
     def __init__(
         self,
         config: RunConfig,
-        population: Population,
-        decoder: HeadDecoder | TextDecoder,
+        agents: Sequence[int],
+        mix_AP: FloatArray,
         news_retriever: NewsRetriever,
         linear_reader: LinearReader | None = None,
     ) -> None:
         self.config = config
-        self.linear_reader = linear_reader
-        self.population = population
-        self.decoder = decoder
+        self.agents = agents
+        self.mix_AP = mix_AP
         self.news_retriever = news_retriever
+        self.linear_reader = linear_reader
+
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return every agent's forecasts as they are scored and issued, without gradient."""
+        readings = self.read(logics, examples)
+        values_ABH = mix_bases(self.mix_AP, examples) + self.read_linearly(readings, self.agents)
+        return BatchForecasts(values_ABH, np.zeros(len(logics)), news=list_news(readings))
 
     def retrieve_news(
         self,
@@ -64,61 +72,35 @@ class StrategyExecutor:
 
         ``agents`` says whose logics these are (default: the local agents); news scopes can differ.
         """
-        numbers = self.population.local if agents is None else agents
-        members = map(self.config.population.member, numbers)
+        members = map(self.config.population.member, self.agents if agents is None else agents)
         return [
             self.news_retriever.retrieve_for(member, logic, views)
             for member, logic in zip(members, logics, strict=True)
         ]
 
-    def forecast(
+    def read(
         self,
         logics: Sequence[str],
         examples: Sequence[ForecastExample],
-        *,
-        news: NewsByAgent | None = None,
-        read_by: Sequence[Sequence[str]] | None = None,
-        notes: NotesByAgent | None = None,
-        train: bool = False,
-        drops_units: bool = True,
         agents: slice = ALL_AGENTS,
-    ) -> BatchForecasts:
-        """Forecast every example by every agent under its one logic, on the forecast adapters.
+    ) -> list[list[ForecastRequest]]:
+        """Return what some local agents read under their logics, by agent, then by window."""
+        views = [example.view for example in examples]
+        news = self.retrieve_news(logics, views, self.agents[agents])
+        return [
+            [
+                ForecastRequest(example, [logic], [self.news_retriever.resolve(ids)])
+                for example, ids in zip(examples, by_window, strict=True)
+            ]
+            for logic, by_window in zip(logics, news, strict=True)
+        ]
 
-        Agents read what their logics retrieve unless ``news`` is given, with the logic ``read_by``
-        of each window that retrieved it, and ``notes`` of the others if there are any. With
-        ``train`` the result carries gradient, and adapter dropout is on unless ``drops_units`` is
-        false. Every argument with an agent dimension covers ``agents`` only.
-        """
-        numbers = self.population.local[agents]
-        if news is None:
-            news = self.retrieve_news(logics, [example.view for example in examples], numbers)
-
-        read_by = read_by or [[logic] * len(examples) for logic in logics]
-        readings = self.build_readings(read_by, examples, news, notes)
-        dropout = self.config.population.dropout if train and drops_units else 0.0
-        with (
-            self.population.use_adapters(FORECAST, rows=agents, dropout=dropout),
-            torch.set_grad_enabled(train),
-        ):
-            decoded = self.decoder.decode(readings, train=train, agents=agents)
-            read = self._add_linear_reading(decoded, readings, agents)
-            return dataclasses.replace(read, news=news)
-
-    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
-        """Return every agent's forecasts as they are scored and issued, without gradient."""
-        return self.forecast(logics, examples)
-
-    def _add_linear_reading(
-        self, decoded: BatchForecasts, readings: AgentReadings, agents: slice = ALL_AGENTS
-    ) -> BatchForecasts:
-        """Add the ridge's reading of the news, if there is a ridge, to what the adapters say."""
-        if self.linear_reader is None:
-            return decoded
-
-        linear_ABH = np.zeros(decoded.values_ABH.shape, dtype=np.float32)
-        numbers = self.population.local[agents]
-        for linear_BH, agent, agent_readings in zip(linear_ABH, numbers, readings, strict=True):
+    def read_linearly(self, readings: AgentReadings, agents: Sequence[int]) -> FloatArray:
+        """Return what ridges read in the agents' news (A, B, H); zero where there is none."""
+        assert self.linear_reader is not None  # noqa: S101 - whoever asks has one
+        count = sum(len(reading.logics) for reading in readings[0])
+        linear_ABH = np.zeros((len(agents), count, readings[0][0].example.view.horizon))
+        for linear_BH, agent, agent_readings in zip(linear_ABH, agents, readings, strict=True):
             evidence = [
                 (reading.example.view, logic, articles)
                 for reading in agent_readings
@@ -127,25 +109,80 @@ class StrategyExecutor:
             for linear_H, (view, logic, articles) in zip(linear_BH, evidence, strict=True):
                 if articles:
                     linear_H[:] = self.linear_reader.find(agent, logic).read(view, articles)
-        linear = torch.from_numpy(linear_ABH).to(decoded.values_ABH.device)
-        return dataclasses.replace(decoded, values_ABH=decoded.values_ABH + linear)
+        return linear_ABH
 
-    def build_readings(
+
+def list_news(readings: AgentReadings) -> list[list[tuple[str, ...]]]:
+    """Return the ids of the articles that each agent reads under one logic, by window."""
+    return [
+        [tuple(article.article_id for article in reading.news[0]) for reading in of_agent]
+        for of_agent in readings
+    ]
+
+
+class StrategyExecutor(ReadingExecutor):
+    """Execute the strategies of the local agents on a batch of windows by a language model."""
+
+    def __init__(
         self,
-        logics: Sequence[Sequence[str]],
+        config: RunConfig,
+        population: Population,
+        decoder: HeadDecoder | TextDecoder,
+        news_retriever: NewsRetriever,
+        linear_reader: LinearReader | None = None,
+    ) -> None:
+        super().__init__(config, population.local, decoder.mix_AP, news_retriever, linear_reader)
+        self.population = population
+        self.decoder = decoder
+
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return every agent's forecasts as they are scored and issued, without gradient."""
+        return self.forecast(logics, examples)
+
+    def forecast(
+        self,
+        logics: Sequence[str],
         examples: Sequence[ForecastExample],
-        news: NewsByAgent,
-        notes: NotesByAgent | None,
-    ) -> list[list[ForecastRequest]]:
-        """Return what agents read under one logic each, by agent, then by window."""
-        by_agent = notes or [[""] * len(examples)] * len(logics)
-        return [
-            [
-                ForecastRequest(example, [logic], [self.news_retriever.resolve(ids)], note)
-                for example, logic, ids, note in zip(examples, *by_window, strict=True)
-            ]
-            for by_window in zip(logics, news, by_agent, strict=True)
-        ]
+        *,
+        train: bool = False,
+        agents: slice = ALL_AGENTS,
+    ) -> BatchForecasts:
+        """Forecast every example by some local agents, each under its one logic."""
+        readings = self.read(logics, examples, agents)
+        return self.forecast_readings(readings, train=train, agents=agents)
+
+    def forecast_readings(
+        self,
+        readings: AgentReadings,
+        *,
+        train: bool = False,
+        drops_units: bool = True,
+        agents: slice = ALL_AGENTS,
+    ) -> BatchForecasts:
+        """Forecast what some local agents read under one logic each, on the forecast adapters.
+
+        With ``train`` the result carries gradient, and adapter dropout is on unless ``drops_units``
+        is false.
+        """
+        dropout = self.config.population.dropout if train and drops_units else 0.0
+        with (
+            self.population.use_adapters(FORECAST, rows=agents, dropout=dropout),
+            torch.set_grad_enabled(train),
+        ):
+            decoded = self.decoder.decode(readings, train=train, agents=agents)
+            read = self._add_linear_reading(decoded, readings, agents)
+            return dataclasses.replace(read, news=list_news(readings))
+
+    def _add_linear_reading(
+        self, decoded: BatchForecasts, readings: AgentReadings, agents: slice = ALL_AGENTS
+    ) -> BatchForecasts:
+        """Add the ridge's reading of the news, if there is a ridge, to what the adapters say."""
+        if self.linear_reader is None:
+            return decoded
+
+        linear_ABH = self.read_linearly(readings, self.agents[agents])
+        linear = torch.from_numpy(linear_ABH).to(decoded.values_ABH)
+        return dataclasses.replace(decoded, values_ABH=decoded.values_ABH + linear)
 
     @torch.no_grad()
     def forecast_groups(

@@ -8,7 +8,7 @@ import torch
 from benchmarks import random_backbone
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.lm.model_sources import load_architecture
+from compevo_core.paper.agent_systems import load_architecture
 
 
 def test_a_random_backbone_loads_without_zero_rows(tmp_path):

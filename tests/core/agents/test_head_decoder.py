@@ -226,8 +226,9 @@ def test_the_best_of_three_articles_goes_last(form):
 def test_an_article_keeps_its_place_among_others():
     executor, decoder = build_decoder(news__form="token")
     articles = executor.news_retriever.resolve(article_ids()[:2])
-    tokens = decoder._embed_articles({a.article_id: a for a in articles}, slice(None)).detach()
-    alone = decoder._embed_articles({articles[1].article_id: articles[1]}, slice(None)).detach()
+    embeddings = torch.tensor(np.stack([article.embedding for article in articles]))
+    embed = decoder.module.tokens.embed_articles
+    tokens, alone = (embed(read, slice(None)).detach() for read in (embeddings, embeddings[1:]))
     assert np.allclose(tokens[:, 1], alone[:, 0]) and np.allclose(tokens[:, 2], alone[:, 1])
 
 

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.joint_reader import JointReader, LogicScorer, Standing, fit_jointly
+from compevo_core.agents.joint_reader import (
+    JointReader,
+    LogicScorer,
+    Standing,
+    fit_jointly,
+    take_turns,
+)
 from compevo_core.agents.linear_reader import FittedReader
 from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.retrieval import NewsRetriever
@@ -14,7 +20,6 @@ from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import MemberConfig, SelectionConfig
 from compevo_core.errors import DataError
-from compevo_core.training.turns import take_turns
 from tests.core.agents.test_linear_reader import _make_examples
 from tests.support.planted import planted_world, sentence_encoder
 

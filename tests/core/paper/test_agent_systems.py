@@ -13,16 +13,18 @@ from peft import LoraConfig, get_peft_model
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone
-from compevo_core.lm.model_sources import Architecture, known_architectures, load_architecture
 from compevo_core.lora.backbone import LORA_TARGETS
 from compevo_core.paper import agent_systems
 from compevo_core.paper.agent_systems import (
+    Architecture,
     build_meta_model,
     build_parameter_report,
     configure_method,
     count_built,
     fit_method,
+    known_architectures,
     list_trainable_parts,
+    load_architecture,
 )
 from compevo_core.paper.changes import find_variant
 from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget

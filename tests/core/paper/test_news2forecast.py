@@ -14,9 +14,9 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError, LeakageError, NonFiniteLoss
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.lm.model_sources import load_architecture
 from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
+from compevo_core.paper.agent_systems import load_architecture
 from compevo_core.paper.declared import STANDARD
 from compevo_core.paper.method import FitInputs
 from compevo_core.paper.networks.forecaster import NetworkBaseline

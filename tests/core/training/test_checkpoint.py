@@ -11,7 +11,6 @@ from compevo_core.paper.changes import FULL_METHOD, find_variant, list_changes
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.checkpoint import (
     _LATER_ALONE,
-    SharedStages,
     TrainState,
     capture_state,
     hash_stage,
@@ -134,9 +133,8 @@ def run(config, out, **options):
 def stages(tmp_path_factory):
     """The stage of the full method, kept as its training went past it."""
     folder = tmp_path_factory.mktemp("stages")
-    kept = SharedStages(folder / "kept")
-    run(full_method(), folder / "full", stages=kept)
-    return kept
+    run(full_method(), folder / "full", stages=folder / "kept")
+    return folder / "kept"
 
 
 @pytest.mark.slow
@@ -160,7 +158,7 @@ def test_a_shared_stage_changes_no_variant(variant, stages, tmp_path):
 def test_a_shared_stage_seals_best_and_continues(tmp_path):
     # At this rate validation gets worse after the first round.
     config = full_method().with_overrides({"optim.forecast_lr": 1e-2})
-    kept = SharedStages(tmp_path / "kept")
+    kept = tmp_path / "kept"
 
     first, second = (run(config, tmp_path / name, stages=kept) for name in ("first", "second"))
 

@@ -128,12 +128,12 @@ def test_each_verifier_reads_its_agents_revision():
     draw_debate(trainer.model)
     final = executor.play(logics, batch)
 
-    news = executor.retrieve_news(logics, [example.view for example in batch])
-    first_ABH = executor.forecast(logics, batch, news=news).values_ABH
-    notes = executor.exchange(batch, first_ABH, news)
+    readings = executor.read(logics, batch)
+    first_ABH = executor.forecast_readings(readings).values_ABH
+    readings = executor.exchange(readings, first_ABH)
     changed_ABH = torch.stack([final.values_ABH[0], first_ABH[1], final.values_ABH[2]])
     before_AB, after_AB = (
-        executor.verify(logics, batch, values_ABH, news=news, notes=notes)
+        executor.judge("verifier", readings, base_ABH=values_ABH)
         for values_ABH in (final.values_ABH, changed_ABH)
     )
     assert torch.equal(before_AB[[0, 2]], after_AB[[0, 2]])

@@ -10,11 +10,11 @@ import torch
 from compevo_core.agents import text_decoder
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
-from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.agents.strategy import StrategyExecutor, list_news
 from compevo_core.lora.population import Population
 from compevo_core.training import forecast_step
 from compevo_core.training.forecast_step import count_saved_bytes, stack_truths
-from compevo_core.training.schedule import DropoutState, RunGenerators
+from compevo_core.training.schedule import RunGenerators
 from tests.support.answers import answer_in_numbers
 from tests.support.models import make_batch
 from tests.support.population import tiny, windows
@@ -177,7 +177,7 @@ def test_agentwise_readings_drop_the_same_units():
     by_agent = {"run__gradient": "by-agent", "run__micro_batch_size": 3}
     trainer, logics, examples = build(population__dropout=0.5, **by_agent)
     _, found = run_forecasts(trainer, logics, examples)
-    state = DropoutState.read()
+    state = torch.get_rng_state()
 
     # One graph of all agents, whose masks are drawn once, in the order of the first reading.
     trainer.optimizer.zero_grad(set_to_none=True)
@@ -193,34 +193,34 @@ def test_agentwise_readings_drop_the_same_units():
     expected = {f"adapters.{i}": p.grad for i, p in enumerate(trainer.model.adapter_parameters())}
     assert_close({k: v for k, v in found.items() if k in expected}, expected, 1e-5)
     # The generator stands where one reading leaves it.
-    assert torch.equal(state.cpu, torch.get_rng_state())
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_agentwise_one_graph_is_alive(monkeypatch):
     trainer, logics, examples = build(run__gradient="by-agent")
     earlier = []
-    forecast = StrategyExecutor.forecast
+    read_out = Population.read_out
 
     def watch(self, *arguments, **options):
-        assert all(forecasts() is None for forecasts in earlier)
-        found = forecast(self, *arguments, **options)
-        assert found.values_ABH.shape[0] == 1
-        earlier.append(weakref.ref(found.values_ABH))
+        assert all(states() is None for states in earlier)
+        found = read_out(self, *arguments, **options)
+        assert found.shape[0] == 1
+        earlier.append(weakref.ref(found))
         return found
 
-    monkeypatch.setattr(StrategyExecutor, "forecast", watch)
+    monkeypatch.setattr(Population, "read_out", watch)
     run_forecasts(trainer, logics, examples)
     assert len(earlier) == 2 * 3 * 2  # two micro-batches, three agents, two readings
 
 
 def _list_news(calls):
     """Whether each forecast was for training, and the news that it was shown."""
-    return [(bool(options.get("train")), options["news"]) for _, options in calls]
+    return [(bool(options.get("train")), list_news(readings)) for (_, readings), options in calls]
 
 
 def test_news_is_dropped_only_in_training(spy):
     trainer, logics, examples = build(news__dropout=1.0, run__micro_batch_size=3)
-    calls = spy(StrategyExecutor, "forecast")
+    calls = spy(StrategyExecutor, "forecast_readings")
 
     played, _ = run_forecasts(trainer, logics, examples)
 
@@ -232,23 +232,24 @@ def test_news_is_dropped_only_in_training(spy):
     assert len(news) == 3 and all(ids for row in news for ids in row)
     assert list(played.news) == news
 
-    values_ABH = trainer.executor.forecast(logics, examples, news=news).values_ABH
+    values_ABH = trainer.executor.forecast(logics, examples).values_ABH
     assert torch.allclose(played.values_ABH, values_ABH, rtol=1e-6)
 
 
 def test_other_logics_bring_their_own_news(spy):
     trainer, logics, examples = build(news__other_logics=1.0, run__micro_batch_size=3)
-    calls = spy(StrategyExecutor, "forecast")
+    calls = spy(StrategyExecutor, "forecast_readings")
     run_forecasts(trainer, logics, examples)
-    (trained, *_) = [options for _, options in calls if options.get("train")]
+    (trained, *_) = [readings for (_, readings), options in calls if options.get("train")]
 
     # A tenth of the draws is each logic's.
     draws_AB = np.random.default_rng(0).random((3, 3))
-    assert trained["read_by"] == [[SEED_LOGICS[int(10 * draw)] for draw in row] for row in draws_AB]
+    read_by = [[reading.logics for reading in row] for row in trained]
+    assert read_by == [[[SEED_LOGICS[int(10 * draw)]] for draw in row] for row in draws_AB]
     retrieve = trainer.executor.retrieve_news
-    for agent, read_by in enumerate(trained["read_by"]):
-        for logic, example, read in zip(read_by, examples, trained["news"][agent], strict=True):
-            assert retrieve([logic], [example.view], [agent]) == [[read]]
+    for agent, (row, news) in enumerate(zip(trained, list_news(trained), strict=True)):
+        for reading, read in zip(row, news, strict=True):
+            assert retrieve(reading.logics, [reading.example.view], [agent]) == [[read]]
 
 
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
@@ -256,10 +257,9 @@ def test_what_had_news_is_scored_so(gradient, spy):
     # A context in which some of the evidence is cut.
     settings = {"news__dropout": 0.5, "run__gradient": gradient, "run__micro_batch_size": 2}
     trainer, logics, examples = build(**settings, backbone__context_length=254)
-    whole = trainer.executor.retrieve_news(logics, [example.view for example in examples])
-    expected = trainer.executor.forecast(logics, examples, news=whole)
+    expected = trainer.executor.forecast(logics, examples)
 
-    calls = spy(StrategyExecutor, "forecast")
+    calls = spy(StrategyExecutor, "forecast_readings")
     played, _ = run_forecasts(trainer, logics, examples)
     seen = _list_news(calls)
     assert torch.allclose(played.values_ABH, expected.values_ABH, rtol=1e-5)
@@ -278,13 +278,13 @@ def test_text_is_generated_once_without_dropout(monkeypatch, spy):
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     dropped = {"population__dropout": 0.9, "run__micro_batch_size": 3}
     trainer, logics, examples = build(forecast__decoder="text", **dropped)
-    calls = spy(StrategyExecutor, "forecast")
+    calls = spy(StrategyExecutor, "forecast_readings")
     played, found = run_forecasts(trainer, logics, examples)
     seen = _list_news(calls)
     assert [train for train, _ in seen] == [True]
     assert played.n_unparsed == 3  # of nine answers, counted once
 
-    values_ABH = trainer.executor.forecast(logics, examples, news=seen[0][1]).values_ABH
+    values_ABH = trainer.executor.forecast(logics, examples).values_ABH
     assert torch.equal(played.values_ABH, values_ABH)
 
     # The loss is what dropout is for.

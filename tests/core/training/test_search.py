@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from compevo_core.agents.logics import GENERALIST_LOGIC, list_first_logics
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -13,7 +14,6 @@ from compevo_core.training.artifact import read_inputs
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.search import ReadingModel
 from compevo_core.training.trainer import train
-from compevo_core.training.turns import GENERALIST_LOGIC, list_first_logics
 from tests.support.planted import planted_world, search
 
 SPECIALISTS = {
