@@ -14,7 +14,7 @@ import pytest
 
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.resources import Workspace
-from compevo_pipeline.paper.experiments import read_endpoint_judge
+from compevo_pipeline.paper.runs import read_endpoint_judge
 from compevo_pipeline.work.deployment import Deployment, utc_now
 
 REPO = Path(__file__).resolve().parents[1]

@@ -59,8 +59,8 @@ PANELS_PER_SCOPE = 4
 ScopeForecasts = tuple[Scope, Mapping[str, FloatArray]]
 """A scope, and forecasts (N, H) of its windows by method."""
 
-PROGRESS_WINDOWS = 10  # windows between two progress lines
-PROGRESS_DAYS = 100  # windows between two progress lines where every day is a batch of its own
+_WINDOWS_PER_BATCH = 10  # windows that are forecast before progress is told
+_PROGRESS_SECONDS = 5.0  # least time between two lines: Dagster stores each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,23 +135,22 @@ def _forecast(
     forecaster: "CompEvoForecaster", windows: WindowSet, name: str, log: logging.Logger
 ) -> tuple[Prediction, float]:
     """Return the forecasts of windows, and the seconds that they took."""
-    started, logged = time.monotonic(), 0
+    started = logged = time.monotonic()
 
     def report(n_done: int) -> None:
         nonlocal logged
-        # A language model takes minutes for what a baseline does in a second.
-        most = PROGRESS_DAYS if forecaster.is_daily else PROGRESS_WINDOWS
-        if n_done - logged >= most or n_done == len(windows):
-            logged = n_done
-            left = (time.monotonic() - started) / n_done * (len(windows) - n_done)
+        now = time.monotonic()
+        if now - logged >= _PROGRESS_SECONDS or n_done == len(windows):
+            logged = now
+            left = (now - started) / n_done * (len(windows) - n_done)
             log.info(f"{name}: {n_done}/{len(windows)} windows, {format_duration(left)} left")
 
     if forecaster.is_daily:
         prediction = forecaster.follow(windows, report)
     else:
         views, parts = windows.views(), []
-        for start in range(0, len(views), PROGRESS_WINDOWS):
-            rows = range(start, min(start + PROGRESS_WINDOWS, len(views)))
+        for start in range(0, len(views), _WINDOWS_PER_BATCH):
+            rows = range(start, min(start + _WINDOWS_PER_BATCH, len(views)))
             parts.append((rows, forecaster.predict_by_agent(views[rows.start : rows.stop])))
             report(rows.stop)
         prediction = Prediction.join(parts)

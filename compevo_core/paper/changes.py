@@ -112,7 +112,8 @@ ALL_TRIALS = "one-agent-all-trials"  # one agent that samples as many logics as 
 PAPER_METHOD = "full"
 """The preset whose rewriting, policy steps, diversity and pruning are the paper's, as a control on
 the same priors, for at most as many rounds. Beside a run without a language model it is a sample of
-that: an eighth of the rounds, with forecasts that are read through one layer."""
+that: two agents, an eighth of the rounds, groups of four logics, forecasts read through one layer.
+"""
 
 MOST_SAMPLES = 64  # that a group may have
 
@@ -138,13 +139,14 @@ def _take_paper_method(config: RunConfig) -> Settings:
     is_sample = config.forecast.decoder == "linear"
     rounds = min(preset.run.rounds, math.ceil(config.run.rounds / (8 if is_sample else 1)))
     kept = ("population.agents", "population.members", "forecast.prior", "forecast.prior_folds")
-    return {
-        **settings,
-        **{name: attrgetter(name)(config) for name in (*kept, "run.seed")},
-        "forecast.layers": 1 if is_sample else preset.forecast.layers,
-        "run.rounds": rounds,
-        "run.supervised_rounds": min(preset.run.supervised_rounds, rounds),
-    }
+    settings |= {name: attrgetter(name)(config) for name in (*kept, "run.seed")}
+    if is_sample:
+        agents = min(2, config.population.agents)
+        members = config.population.members[:agents]
+        settings |= {"population.agents": agents, "population.members": members}
+        settings |= {"forecast.layers": 1, "grpo.group_size": 4}
+    supervised = min(preset.run.supervised_rounds, rounds)
+    return settings | {"run.rounds": rounds, "run.supervised_rounds": supervised}
 
 
 def _take_first_member(config: RunConfig, **changes: float) -> Settings:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from compevo_core.agents.logics import SlotLogic, read_slots
-from compevo_core.agents.prompts import clean_text
+from compevo_core.agents.prompts import clean_text, open_chat
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import CompEvoError, DataError
@@ -185,7 +185,12 @@ class LocalJudge:
         import torch
 
         model, tokenizer = self.backbone.model, self.backbone.tokenizer
-        prompt_ids = self._tokenize_prompt(previous, current)
+        system, user = (turn["content"] for turn in build_judge_messages(previous, current))
+        # A template has written the special tokens already.
+        prompt_ids = tokenizer(
+            open_chat(system, user, tokenizer, gap="\n\n"),
+            add_special_tokens=not getattr(tokenizer, "chat_template", None),
+        )["input_ids"]
         answer_ids = [
             tokenizer(answer.to_json(), add_special_tokens=False)["input_ids"] for answer in ANSWERS
         ]
@@ -220,25 +225,6 @@ class LocalJudge:
         logits_VTW = torch.cat([first_V1W, rest.logits], dim=1).float()
         picked_VT = logits_VTW.log_softmax(-1).gather(-1, answers_VT[..., None]).squeeze(-1)
         return dict(zip(ANSWERS, (picked_VT * is_scored_VT).sum(-1).tolist(), strict=True))
-
-    def _tokenize_prompt(self, previous: str, current: str) -> list[int]:
-        system, user = build_judge_messages(previous, current)
-        joined = f"{system['content']}\n\n{user['content']}"
-        tokenizer = self.backbone.tokenizer
-        if not getattr(tokenizer, "chat_template", None):
-            return list(tokenizer(f"{joined}\n\n")["input_ids"])
-
-        from jinja2 import TemplateError
-
-        try:
-            text = tokenizer.apply_chat_template(
-                [system, user], tokenize=False, add_generation_prompt=True
-            )
-        except TemplateError:  # some models (Gemma 2, Mistral 0.1) know no system turn
-            turns = [{"role": "user", "content": joined}]
-            text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        # The template has written the special tokens already.
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 class SlotJudge:

@@ -10,11 +10,9 @@ as they were. So its articles alone tell the effect, and nothing else that a mod
 Shapes: N windows, H horizon.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -28,22 +26,12 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.window import WindowSet
 from compevo_core.lm.encoder import Encoder
-from compevo_core.paper.declared import read_columns
+from compevo_core.paper.declared import read_columns, read_declared
 from compevo_core.paper.news_changes import NONE, SWAPPED
 
-_TEXTS = tomllib.loads(
-    (resources.files("compevo_core.paper") / "planted_news.toml").read_text(encoding="utf-8")
-)
+_TEXTS = read_declared("planted_news")
 HEADLINES: Mapping[str, Sequence[str]] = _TEXTS["headlines"]
 """Headlines by topic, in the words of a newspaper; the article about a place names it."""
-
-EVENTS: Mapping[str, int] = {
-    "heat waves": 1,
-    "public holidays": -1,
-    "power outages": -1,
-    "plant maintenance": -1,
-}
-"""Events of the kind that Context-is-Key tells of, and the side on which each acts."""
 
 DISTRACTORS: Sequence[str] = _TEXTS["distractors"]  # headlines of no topic that a logic can name
 
@@ -67,20 +55,8 @@ SPECIALISTS_SCHEMA = {"agents": pl.Int64(), **CONTROL_SCHEMA}
 ROUNDS_SCHEMA = read_columns("control_rounds")
 
 
-SIGNS: Mapping[str, int] = {"power outages": -1, "rooftop solar": 1}
-"""Topics that act, and the side on which they do; the first three seed logics name neither."""
-
-NICHES: Mapping[str, int] = {
-    "animal health": 1,
-    "bridge repairs": -1,
-    "cattle markets": 1,
-    "coal exports": -1,
-    "concert tickets": 1,
-    "cruise ships": -1,
-    "cyber attacks": 1,
-    "drone deliveries": -1,
-}
-"""More topics that act than one agent can name; no seed logic names any."""
+SIGNS, EVENTS, NICHES = (_TEXTS["signs"][kind] for kind in ("two", "events", "niches"))
+"""Topics that act, and the side on which they do."""
 
 HOMES: Mapping[str, str] = dict(zip(NICHES, ("NSW1", "QLD1", "SA1", "TAS1", "VIC1"), strict=False))
 """The first five of them, and the only series that each moves where every region has its own."""

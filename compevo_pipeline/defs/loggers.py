@@ -24,20 +24,16 @@ from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.config.settings import is_ci
 
 USUAL_SECONDS = {
-    "series__": 1.5,
-    "series_": 2.5,
-    "news_": 1.5,
-    "windows_": 1.5,
-    "models__compevo": 70.0,
+    "models__compevo": 50.0,
     "evaluation__baselines": 8.0,
-    "evaluation__test": 14.0,
-    "ablation__variants": 65.0,
-    "leakage__inference_2026": 6.0,
-    "report__site": 6.0,
+    "evaluation__test": 12.0,
+    "ablation__variants": 35.0,
+    "leakage__inference_2026": 5.0,
+    "report__site": 4.0,
 }
 """Usual duration by the longest prefix of a step's name, in the job ``demo`` on two cores."""
 
-_UNKNOWN_STEP_SECONDS = 1.0
+_UNKNOWN_STEP_SECONDS = 1.5
 LONGEST = 100  # characters of a message beside the bar
 QUIET_SECONDS = 30.0  # least time between two lines of a log about steps that went well
 # So much of a usual run counts as done at the usual speed: the first steps say little of the rest.

@@ -18,7 +18,7 @@ that nothing leaked and nothing changed.
 the definitions hand both what does it.
 
 What belongs here: run configurations, partitions, metadata. What does not: training, scoring and
-judging (``paper.experiments``, ``paper.benchmark_runs``, ``compevo_core.paper``).
+judging (``paper.runs``, ``compevo_core.paper``).
 """
 
 import logging
@@ -83,8 +83,8 @@ from compevo_pipeline.defs.definition import (
     translate_errors,
 )
 from compevo_pipeline.defs.resources import Launchers
-from compevo_pipeline.paper.benchmark_runs import BenchmarkData
-from compevo_pipeline.paper.experiments import (
+from compevo_pipeline.paper.runs import (
+    BenchmarkData,
     ExperimentRun,
     read_endpoint_judge,
     run_control_on,
@@ -102,7 +102,10 @@ RESEARCH_CODE = (
     *("compevo_core/paper", "compevo_core/training"),
     *(
         f"compevo_core/paper/{name}.toml"
-        for name in ("arms", "budgets", "columns", "experiments", "settings")
+        for name in (
+            *("arms", "budgets", "columns", "experiments", "planted_news", "settings"),
+            "worded_data",
+        )
     ),
 )
 LUD_CODE = (

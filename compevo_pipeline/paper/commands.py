@@ -1,8 +1,8 @@
 """The group ``compevo paper``: commands of the paper's tables, and on folders of runs and rows.
 
 What belongs here: options, which runs and folders a name means, what is printed. What does not:
-training and scoring (``paper.experiments``, ``paper.benchmark_runs``, ``compevo_core.paper``),
-pages and tables (``compevo_core.paper.report``), experiments (``paper.experiment_commands``).
+training and scoring (``paper.runs``, ``compevo_core.paper``), pages and tables
+(``compevo_core.paper.report``), experiments (``paper.experiment_commands``).
 """
 
 import json
@@ -292,7 +292,7 @@ def benchmark(
     from compevo_core.paper.declared import find_budget
     from compevo_core.paper.method_table import select_methods
     from compevo_core.paper.report.rows import read_result_file
-    from compevo_pipeline.paper.benchmark_runs import BenchmarkData
+    from compevo_pipeline.paper.runs import BenchmarkData
 
     # Before hours of fitting: a later name may be misspelt.
     selected = select_methods(split_names(methods))
@@ -417,7 +417,7 @@ def lud(
 
 def _build_judges(names: Sequence[str], config: "RunConfig") -> "list[Judge]":
     from compevo_core.paper.lud_judges import LocalJudge, SlotJudge
-    from compevo_pipeline.paper.experiments import read_endpoint_judge
+    from compevo_pipeline.paper.runs import read_endpoint_judge
 
     if "slots" in names and config.evolution.form != "slots":
         raise ConfigError(
@@ -528,7 +528,7 @@ def trace(
     for systems of agents.
     """
     from compevo_core.training.artifact import read_config
-    from compevo_pipeline.paper.benchmark_runs import trace_run
+    from compevo_pipeline.paper.runs import trace_run
 
     config = read_config(run)
     for path in trace_run(

@@ -1,7 +1,7 @@
 """Commands of experiments: ``compevo paper experiment NAME``, planted news and real text.
 
 What belongs here: the options that each of them takes, and what is printed. What does not: training
-and scoring (``paper.experiments``, ``compevo_core.paper``), tables (``paper.commands``).
+and scoring (``paper.runs``, ``compevo_core.paper``), tables (``paper.commands``).
 """
 
 import logging
@@ -101,7 +101,7 @@ def run_paper(
     from compevo_core.config.run import RunConfig
     from compevo_core.paper.changes import find_experiment
     from compevo_pipeline.launchers.worker import run_jobs
-    from compevo_pipeline.paper.experiments import ExperimentRun, run_experiment
+    from compevo_pipeline.paper.runs import ExperimentRun, run_experiment
 
     # Before hours of training: a name may be misspelt.
     definition = find_experiment(name)
@@ -179,7 +179,7 @@ def run_control(
         list_controls,
         list_search_tables,
     )
-    from compevo_pipeline.paper.experiments import run_control_on
+    from compevo_pipeline.paper.runs import run_control_on
     from compevo_pipeline.storage.code_versions import read_commit
 
     config = arguments.resolve_config(preset, changes)
@@ -233,7 +233,7 @@ def run_specialists(
     from compevo_core.paper.control import list_cells
     from compevo_core.paper.planted_news import SPECIALISTS_SCHEMA
     from compevo_core.paper.report.evidence_tables import format_evidence
-    from compevo_pipeline.paper.experiments import run_specialists_on
+    from compevo_pipeline.paper.runs import run_specialists_on
     from compevo_pipeline.storage.code_versions import read_commit
 
     cells = list_cells(
@@ -266,7 +266,7 @@ def run_text(
     """
     from compevo_core.paper.control import TextPlan
     from compevo_core.paper.report.evidence_tables import format_evidence
-    from compevo_pipeline.paper.experiments import run_text_on
+    from compevo_pipeline.paper.runs import run_text_on
     from compevo_pipeline.storage.code_versions import read_commit
 
     config = arguments.resolve_config(preset, changes)
@@ -297,7 +297,7 @@ def run_context(
     """
     from compevo_core.paper.context_is_key import write_by_backbone, write_by_endpoint
     from compevo_core.paper.report.evidence_tables import format_context
-    from compevo_pipeline.paper.experiments import read_endpoint_judge, run_context_on
+    from compevo_pipeline.paper.runs import read_endpoint_judge, run_context_on
 
     if reader not in ("none", "local", "endpoint"):
         raise ConfigError(f"--reader {reader!r} is not one of none, local, endpoint")

@@ -117,7 +117,7 @@ class TrainConfig(LaunchConfig):
     settings: Settings = Settings()
     """what differs from the preset; a setting that is left out is the preset's"""
     launcher: LauncherName = "process"
-    """a process on this machine, several under torchrun, or a pod"""
+    """a process on this machine, the step's own, several under torchrun, or a pod"""
     processes: int | None = Field(default=None, ge=1)
     """processes under torchrun; left out: one"""
     shard_backbone: bool = False

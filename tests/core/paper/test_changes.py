@@ -101,15 +101,20 @@ def test_one_agent_samples_the_populations_trials():
     assert [member.window_share for member in config.population.members] == [0.5]
 
 
-@pytest.mark.parametrize(("name", "rounds", "layers"), [("default", 16, 4), ("demo", 1, 1)])
-def test_the_papers_method_is_its_preset_shortened(name, rounds, layers):
+@pytest.mark.parametrize(
+    ("name", "rounds", "layers", "group", "agents"),
+    [("default", 16, 4, 8, 3), ("demo", 1, 1, 4, 2)],
+)
+def test_the_papers_method_is_its_preset_shortened(name, rounds, layers, group, agents):
     full, preset = RunConfig.preset(name), RunConfig.preset(PAPER_METHOD)
     config = find_variant("paper-method").configure(full.with_overrides({"run.seed": 7}))
     assert (config.run.rounds, config.run.supervised_rounds, config.run.seed) == (rounds, rounds, 7)
-    assert config.population.members == full.population.members
+    assert config.population.agents == agents
+    assert config.population.members == full.population.members[:agents]
     assert config.forecast.prior_folds == full.forecast.prior_folds
     assert config.forecast.layers == layers
-    for section in ("evolution", "grpo", "objective", "optim"):
+    assert config.grpo == preset.grpo.model_copy(update={"group_size": group})
+    for section in ("evolution", "objective", "optim"):
         assert getattr(config, section) == getattr(preset, section)
 
 

@@ -137,7 +137,7 @@ def test_last_week_is_repeated_where_views_hold_it():
 )
 def test_the_real_windows_are_the_papers(archive_dir, tmp_path, name, test, missing, mae):
     from compevo_pipeline.config.settings import Settings
-    from compevo_pipeline.paper.benchmark_runs import cut_paper_windows
+    from compevo_pipeline.paper.runs import cut_paper_windows
     from compevo_pipeline.sources.common.base import Mode
     from compevo_pipeline.work.deployment import Deployment
 

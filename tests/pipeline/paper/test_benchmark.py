@@ -19,8 +19,8 @@ from compevo_core.paper.report.rows import read_result_file
 from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.paper import benchmark_runs
-from compevo_pipeline.paper.benchmark_runs import BenchmarkData, replace_rows
+from compevo_pipeline.paper import runs
+from compevo_pipeline.paper.runs import BenchmarkData, replace_rows
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.work.deployment import Deployment
 from tests.support.commands import invoke
@@ -118,7 +118,7 @@ def test_agents_train_a_run_per_seed(deployment):
 @pytest.mark.parametrize("preset", ["tiny", "paper"])
 def test_news_are_found_by_the_methods_encoder(deployment, monkeypatch, preset):
     # What is read is not of interest: the name of the encoder stands for it.
-    monkeypatch.setattr(benchmark_runs, "read_news", lambda _, encoder, views, *, log: encoder)
+    monkeypatch.setattr(runs, "read_news", lambda _, encoder, views, *, log: encoder)
     settings = Settings(home=deployment.home, mode=Mode.SAMPLE, preset=preset)
     workspace = Deployment(settings=settings)
     data = BenchmarkData.read(workspace, "electricity")

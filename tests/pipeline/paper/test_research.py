@@ -17,7 +17,7 @@ from compevo_core.paper.changes import list_changes
 from compevo_core.paper.control import ControlPlan, list_cells
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, SPECIALISTS_SCHEMA
 from compevo_pipeline.paper.assets import AblationConfig
-from compevo_pipeline.paper.experiments import run_control_on, run_specialists_on
+from compevo_pipeline.paper.runs import run_control_on, run_specialists_on
 from compevo_pipeline.storage.news_store import NewsStore
 from tests.support import population as small
 from tests.support.commands import invoke

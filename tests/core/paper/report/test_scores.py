@@ -10,7 +10,7 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.declared import BUDGETS
-from compevo_core.paper.report.comparison import (
+from compevo_core.paper.report.paper_tables import (
     TableLine,
     error_table,
     list_tasks,

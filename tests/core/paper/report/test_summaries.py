@@ -38,7 +38,6 @@ from compevo_core.paper.report.result_tables import (
 from compevo_core.paper.report.rows import empty_rows
 from compevo_core.paper.report.summaries import (
     OF_PRIOR,
-    WITHOUT_PRIOR,
     count_verdicts,
     describe_errors,
     name_leaders,
@@ -251,7 +250,7 @@ def test_agents_without_prior_say_so():
     configs = {"ccompevo" * 2: {"forecast": {"prior": "none"}}}
     scores = make_scores(compevo=1_700.0, calendar_ridge=205.0)
     (result,) = summarize_results(replace(scores, configs=configs, paired=()))
-    assert result.summary.endswith(WITHOUT_PRIOR)
+    assert result.summary.endswith(OF_PRIOR["without"])
 
 
 def names(table):

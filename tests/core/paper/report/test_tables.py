@@ -4,15 +4,16 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import ConfigError
-from compevo_core.paper.report.comparison import describe_tests, pair_cells
 from compevo_core.paper.report.paper_tables import (
     ONE_FORECAST,
     OTHER_WINDOWS,
     PAPER_TABLES,
     build_paper_tables,
+    describe_tests,
     format_all_paper_tables,
     format_paper_sets,
     format_paper_tables,
+    pair_cells,
 )
 from compevo_core.paper.report.published import DATASETS
 from compevo_core.paper.report.rows import Score, empty_rows
