@@ -279,7 +279,6 @@ def take_turns(
         scored = [played[agent], *candidates[agent]]
         working = leave_out_idle(torch.from_numpy(open_NA), torch.from_numpy(is_idle_A))
         standing = Standing(played, to_array(working), open_NA)
-        # Thousands of small products: threads that wait for each other take up to 50 times as long.
         with find_blas().limit(limits=1):
             gain_CN = scorer.score(agent, scored, standing)
         gain_AC[agent] = gain_CN.mean(1)

@@ -337,14 +337,14 @@ def test_a_collapse_and_stuck_meter_are_nulled(stored, tmp_path):
     prices.wait(hours=1)
     fallen = price_file(days=4, level=lambda step: 600.0 if 900 <= step < 906 else usual(step))
     PRICES.deliver(prices, [fallen])
-    stored = prices.series("electricity").filter(series_id="AEMO/TOTALDEMAND/NSW1")
-    assert stored.filter(pl.col("flag") != "observed")["flag"].to_list() == ["nulled:collapse"]
+    rows = prices.series("electricity").filter(series_id="AEMO/TOTALDEMAND/NSW1")
+    assert rows.filter(pl.col("flag") != "observed")["flag"].to_list() == ["nulled:collapse"]
 
     reports = REPORTS.open(shutil.copytree(stored(REPORTS.name), tmp_path / "reports"))
     for number in range(41, 51):
         reports.wait(minutes=30)
         REPORTS.deliver(reports, [nemweb.actual(DAY + number * HALF_HOUR, 8123.0)])
-    stored = reports.series("electricity-operational")
-    last = stored.filter(series_id="AEMO/OPERATIONAL_DEMAND/NSW1").sort("start_utc").tail(10)
+    rows = reports.series("electricity-operational")
+    last = rows.filter(series_id="AEMO/OPERATIONAL_DEMAND/NSW1").sort("start_utc").tail(10)
     # Five equal half-hours may be true.
     assert last["flag"].to_list() == ["observed"] * 5 + ["nulled:stuck"] * 5
