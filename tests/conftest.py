@@ -21,16 +21,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-def pytest_collection() -> None:
-    """Search for no garbage while libraries are imported: they leave little."""
-    gc.disable()
-
-
 def pytest_collection_finish() -> None:
     """Search for garbage rarely, and never in what was imported: it stays to the end."""
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
-    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -38,8 +38,7 @@ def count_cores() -> int:
 
 @cache
 def find_blas() -> ThreadpoolController:
-    """Find numpy's linear algebra, whose threads wait for each other on busy cores: limit them."""
-    # Once in a process: with torch loaded, a search takes as long as a small fit.
+    """Find linear algebra, to limit its threads; once, as a search takes as long as a small fit."""
     return ThreadpoolController().select(user_api="blas")
 
 

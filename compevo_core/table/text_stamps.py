@@ -267,9 +267,8 @@ def read_by_each(
 ) -> pl.DataFrame:
     """Return some rows of a column as each of the shapes reads them; null where it does not fit."""
     # One step after the other: polars evaluates what an expression names as often as it is named.
-    spelled = rows.select(spell(column).alias("_text"))
-    for step in (strip_offset(pl.col("_text")), pl.col("_text").str.replace(_END_OF_DAY, "00:00")):
-        spelled = spelled.select(step.alias("_text"))
+    spelled = rows.select(_text=spell(column)).select(_text=strip_offset(pl.col("_text")))
+    spelled = spelled.select(pl.col("_text").str.replace(_END_OF_DAY, "00:00"))
     return spelled.select(
         parse_stamp(pl.col("_text"), formats, _FIRST_YEAR).alias(name)
         for name, formats in shapes.items()
@@ -304,9 +303,9 @@ def guess_format(column: TextColumn) -> str:
         most = max(begun[form].count() for form in possible)
         possible = [form for form in possible if begun[form].count() == most]
 
-    # Where no row fits any, none of them is looked for in all rows.
-    shapes = possible if most else []
-    walls = {form: _parse_cells(cells, _SHAPES[form]).table[_WALL] for form in shapes}
+    # Where none of these rows fits a format, not all rows are tried.
+    possible = possible if most else []
+    walls = {form: _parse_cells(cells, _SHAPES[form]).table[_WALL] for form in possible}
     counts = {form: parsed.count() for form, parsed in walls.items()}
     if counts.get("", 0) == rows:
         return ""
