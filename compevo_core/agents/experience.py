@@ -16,17 +16,15 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from compevo_core.baselines.known_errors import NOT_STARTED, count_minutes
+from compevo_core.baselines.known_errors import NOT_STARTED
 from compevo_core.data.arrays import FloatArray, IntArray
 from compevo_core.data.quantiles import (
     PastErrors,
-    count_ends,
-    count_until,
     find_scale,
     measure_spread,
 )
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import WindowView
+from compevo_core.data.view import WindowView, count_minutes
 
 _COUNTS = ("entity_N", "origin_N", "until_N", "end_N", "unknown_N")
 
@@ -77,9 +75,9 @@ class Experience:
         number = {entity: i for i, entity in enumerate(self.entities)}
         added: dict[str, npt.NDArray[Any]] = {
             "entity_N": np.array([number[view.entity] for view in views], dtype=np.int64),
-            "origin_N": np.array(count_minutes(views), dtype=np.int64),
-            "until_N": count_until(views),
-            "end_N": count_ends(views),
+            "origin_N": count_minutes(views),
+            "until_N": count_minutes(views, "information_until"),
+            "end_N": count_minutes(views, "end_utc"),
             "unknown_N": np.array([view.unknown_steps for view in views], dtype=np.int64),
             "agents_NAH": agents_NAH,
             "mixture_NH": mixture_NH,

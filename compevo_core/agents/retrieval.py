@@ -18,7 +18,7 @@ from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.logics import LogicQuery, read_query
 from compevo_core.config.sections import MOST_ARTICLES, MemberConfig, NewsConfig
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import find_place
+from compevo_core.data.datasets import DATASETS
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.lm.encoder import Encoder, load_encoder
@@ -155,10 +155,10 @@ class NewsRetriever:
         passed: Sequence[str] = view.candidate_ids
         # The candidates of a user's own data set are chosen by the entity's own words already.
         if query.is_home or (scope == "place" and not view.task):
-            place = find_place(view.dataset, view.entity)
+            place = DATASETS[view.dataset].find_place(view.entity)
             passed = self._choose_placed(view.candidate_ids, place)
         if query.is_local:
-            country = find_place(view.dataset, view.entity).country
+            country = DATASETS[view.dataset].find_place(view.entity).country
             passed = [name for name in passed if pool.get_country(name) == country]
 
         if query.region:

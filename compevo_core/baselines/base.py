@@ -276,7 +276,6 @@ class History:
     """All values of a series from a first step on, each as the newest window has it."""
 
     start_utc: datetime
-    step: timedelta
     values_T: FloatArray  # gaps are filled from the past
     # Whether a step was measured, as the target of a window
     is_target_T: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
@@ -310,18 +309,17 @@ class History:
         place_T = np.where(np.isfinite(values_T), np.arange(steps), 0)
         return cls(
             start_utc=start,
-            step=first.step,
             values_T=values_T[np.maximum.accumulate(place_T)],
             is_target_T=is_target_T,
             covariates=covariates,
         )
 
-    def keep_newest(self, steps: int) -> Self:
-        """Return the newest steps, or all where there are fewer."""
+    def keep_newest(self, steps: int, step: timedelta) -> Self:
+        """Return the newest steps of a length, or all where there are fewer."""
         left_out = max(0, len(self.values_T) - steps)
         return replace(
             self,
-            start_utc=shift(self.start_utc, left_out, self.step),
+            start_utc=shift(self.start_utc, left_out, step),
             values_T=self.values_T[left_out:],
             is_target_T=self.is_target_T[left_out:],
             covariates={name: v_T[left_out:] for name, v_T in self.covariates.items()},

@@ -34,13 +34,13 @@ from compevo_core.baselines.features import (
     encode_calendars,
     list_own_covariates,
     name_columns,
+    stack_change,
 )
 from compevo_core.baselines.leads import (
     PastSpace,
     PublishedErrorSpace,
     encode_past,
-    encode_weather_days,
-    encode_weather_steps,
+    encode_weather,
 )
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray
@@ -94,10 +94,6 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     _settings: ClassVar[dict[str, Any]]  # what it changes of ``SETTINGS``
     _rounds: ClassVar[int] = 400
 
-    @staticmethod
-    def _name_file(route: int) -> str:
-        return f"trees_{route}_unknown.txt"
-
     @abstractmethod
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         """Return the columns by name: (N, H), or (N, 1) where all steps of a window share it."""
@@ -129,7 +125,7 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
         # LightGBM's text format is readable, and loading it runs no code. -1 writes all trees: the
         # default would stop at a "best" iteration, and none is chosen.
         texts = {
-            self._name_file(route): booster.model_to_string(num_iteration=-1).encode()
+            f"trees_{int(route)}.txt": booster.model_to_string(num_iteration=-1).encode()
             for route, booster in self._models.items()
         }
         return {"space": self._space.to_dict(), "models": list(texts)}, texts
@@ -140,7 +136,7 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
 
         space = cls._space_class.from_dict(facts["space"])
         boosters = {
-            route: lgb.Booster(model_str=(folder / cls._name_file(route)).read_text("utf-8"))
+            route: lgb.Booster(model_str=(folder / f"trees_{int(route)}.txt").read_text("utf-8"))
             for route in space.routes
         }
         return cls(space, boosters)
@@ -159,10 +155,6 @@ class BoostedTrees(_Trees[FeatureSpace]):
     _space_class = FeatureSpace
     _settings: ClassVar[dict[str, Any]] = {}
     _rounds = 1000
-
-    @staticmethod
-    def _name_file(route: int) -> str:
-        return "with_weather.txt" if route else "without_weather.txt"
 
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         space = self._space
@@ -186,11 +178,8 @@ class BoostedTrees(_Trees[FeatureSpace]):
             **name_columns(CALENDAR_NAMES, encode_calendars(views)),
         }
         for response in space.steps:
-            now_NH = stack_by_step(views, response.name)
-            columns[response.name] = now_NH
-            columns[f"{response.name}_change"] = now_NH - stack_by_step(
-                views, f"{response.name}_lag1"
-            )
+            columns[response.name] = stack_by_step(views, response.name)
+            columns[f"{response.name}_change"] = stack_change(views, response.name)
         if route:
             weather_NC = space.extract_weather(views)
             changes = [f"{stem}_change" for stem in space.change_names]
@@ -214,12 +203,12 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
 
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         space = self._space
-        steps = space.encode_steps(views)
-        columns = {**steps, "entity": _encode_entity(space, views), **space.encode_days(views)}
+        steps, days = space.encode(views)
+        columns = {**steps, "entity": _encode_entity(space, views), **days}
         spread_N1 = space.scaler.stack_spreads(views)
         columns |= encode_past(views, space.past, stack_published(views), spread_N1)
-        weather = encode_weather_steps(views, space.weather)
-        return columns | weather | encode_weather_days(views, space.weather)
+        weather_steps, weather_days = encode_weather(views, space.weather)
+        return columns | weather_steps | weather_days
 
 
 class OwnWeatherTrees(_Trees[PastSpace]):
@@ -233,8 +222,8 @@ class OwnWeatherTrees(_Trees[PastSpace]):
 
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         space = self._space
-        entity_N1 = _encode_entity(space, views)
-        return {"entity": entity_N1, **space.encode_steps(views), **space.encode_days(views)}
+        steps, days = space.encode(views)
+        return {"entity": _encode_entity(space, views), **steps, **days}
 
 
 _NEWEST_LAGS = (1, 2, 3)
@@ -280,8 +269,8 @@ class LaggedTrees(Baseline):
         rows, targets = [], []
         for entity, windows in grouped.items():
             history = History.from_windows(windows, names)
-            history = history.keep_newest(MOST_STEPS // len(grouped))
             view = windows[-1].view
+            history = history.keep_newest(MOST_STEPS // len(grouped), view.step)
             z_T = space.scaler.scale(history.values_T, entity)
             place_R = np.flatnonzero(history.is_target_T)
             place_R = place_R[place_R >= view.lookback]

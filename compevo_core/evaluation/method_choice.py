@@ -32,7 +32,6 @@ from compevo_core.baselines import (
     list_news_readers,
 )
 from compevo_core.baselines.gbm import Blend, BoostedTrees
-from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.baselines.naive import Persistence
 from compevo_core.baselines.news_ridge import SUFFIX, NewsRidge
 from compevo_core.baselines.zero_shot import PREFIX, find_at_hand, is_zero_shot
@@ -41,6 +40,7 @@ from compevo_core.data.arrays import FloatArray, evenly_spaced, mean_known
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import nearest_windows
+from compevo_core.data.view import count_minutes
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.comparison import compare_means

@@ -23,7 +23,6 @@ import numpy as np
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
 from compevo_core.baselines import FitBaseline, add_news, fit_baseline
-from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
@@ -33,7 +32,13 @@ from compevo_core.data.quantiles import (
     estimate_day_quantiles,
     estimate_quantiles,
 )
-from compevo_core.data.view import WindowView, find_horizon, keep_bounds, require_views
+from compevo_core.data.view import (
+    WindowView,
+    count_minutes,
+    find_horizon,
+    keep_bounds,
+    require_views,
+)
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.forecast.daily_state import (

@@ -63,7 +63,7 @@ BUDGETS = {
     name: Budget(name=name, **budget | {"learning_rates": tuple(budget["learning_rates"])})
     for name, budget in read_declared("budgets").items()
 }
-"""Every budget by its name."""
+"""Every budget by its name, the largest first."""
 
 STANDARD = BUDGETS["standard"]
 
@@ -73,3 +73,12 @@ def find_budget(name: str) -> Budget:
     if name not in BUDGETS:
         raise ConfigError(f"no budget {name!r}; known: {', '.join(BUDGETS)}")
     return BUDGETS[name]
+
+
+def rank_budget(name: str | None) -> int:
+    """Return the place of a budget, 0 for the largest; rows without a name count as ``standard``.
+
+    The largest budget represents a method, never the one with less error.
+    """
+    # A choice by error would be one on the test split; this one is known before any is measured.
+    return list(BUDGETS).index(name or STANDARD.name)

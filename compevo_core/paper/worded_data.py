@@ -27,11 +27,11 @@ import polars as pl
 
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import DatasetSpec, Span
 from compevo_core.data.news import derive_article_id
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import SERIES_SCHEMA
-from compevo_core.data.splits import Span, find_midnight
+from compevo_core.data.splits import find_midnight
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.lm.encoder import Encoder

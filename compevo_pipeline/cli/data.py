@@ -165,7 +165,7 @@ def sources(
     """Show stored data by month, and files that were absent or failed."""
     import polars as pl
 
-    from compevo_core.report.tables import Column, build_table, clean_text
+    from compevo_core.report.tables import Table, clean_text
     from compevo_pipeline.work.source_coverage import (
         list_troubled,
         measure_coverage,
@@ -181,8 +181,8 @@ def sources(
         return
 
     table = pivot_months(counts, months)
-    columns = [Column(name, list(map(str, table[name]))) for name in table.columns]
-    typer.echo(build_table(columns).to_text(longest=LONGEST_SOURCE))
+    rows = [list(map(str, row)) for row in table.iter_rows()]
+    typer.echo(Table(header=table.columns, rows=rows).to_text(longest=LONGEST_SOURCE))
 
     files = tabulate_files(list_troubled(deployment))
     if files.height:

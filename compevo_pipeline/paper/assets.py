@@ -42,7 +42,6 @@ from compevo_core.evaluation.leakage import (
 )
 from compevo_core.evaluation.result_rows import POOLED, write_config, write_rows
 from compevo_core.evaluation.scopes import (
-    one_seed,
     select_month_scopes,
     thin_windows,
     write_forecasts,
@@ -557,7 +556,7 @@ def inference_2026(
     write_forecasts(
         layout.forecasts / f"{NAME_2026}.parquet",
         [
-            *((scope, one_seed(forecasts)) for scope, forecasts in population.predictions),
+            *population.predictions,
             *zip(scopes, baselines.forecasts, strict=True),
         ],
     )

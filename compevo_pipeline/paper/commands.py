@@ -91,9 +91,9 @@ def train(
     Under torchrun the processes share the agents, and only the first one prints.
     """
     from compevo_core.data.news_pool import NewsPool
-    from compevo_core.data.splits import choose_validation
     from compevo_core.data.window import WindowSet
     from compevo_core.paper.changes import FULL_METHOD, find_variant
+    from compevo_core.paper.folds import choose_validation
     from compevo_core.runtime.distributed import process_group
     from compevo_core.training.trainer import train as train_population
     from compevo_pipeline.config.endpoints import read_selector, read_server
@@ -348,11 +348,11 @@ def pair(
     """
     import polars as pl
 
-    from compevo_core.evaluation.comparison import pair_stored
     from compevo_core.evaluation.result_rows import replace_own_rows
     from compevo_core.evaluation.scopes import select_test_scopes
     from compevo_core.evaluation.scoring import COMPEVO, read_seeds
     from compevo_core.paper.paper_windows import PAPER_SETS
+    from compevo_core.paper.trials import pair_stored
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.runs import find_current_run, has_current_run
     from compevo_pipeline.work.stored_windows import read_windows
@@ -462,7 +462,7 @@ def audit_news(
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
-    from compevo_core.evaluation.scoring import load_population
+    from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.paper.news_audit import audit_probe, audit_run, write_audit
     from compevo_core.paper.report.evidence_tables import format_evidence
     from compevo_pipeline.storage.code_versions import read_commit
@@ -491,7 +491,7 @@ def audit_news(
     if not target_runs.runs:
         rows = audit_probe(window_set, pool, commit=commit, every=every)
     else:
-        forecaster = load_population(target_runs.runs[0], pool)
+        forecaster = CompEvoForecaster.load(target_runs.runs[0], pool)
         rows = audit_run(window_set, pool, forecaster, commit=commit, log=log, every=every)
 
     typer.echo(f"Rows: {write_audit(target_runs.results, rows)}\n")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -30,8 +30,7 @@ from compevo_core.data.build import (
     select_series,
 )
 from compevo_core.data.content import describe_faults
-from compevo_core.data.context import OWN, find_oldest_needed
-from compevo_core.data.coverage import NewestKnown, find_newest_known
+from compevo_core.data.context import OWN, NewestKnown, find_newest_known, find_oldest_needed
 from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.data.news import MOST_OF_DOMAIN, is_of_domain, select_articles
@@ -43,7 +42,8 @@ from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.evaluation.issued_scores import repeat_known
-from compevo_core.evaluation.scoring import load_population
+from compevo_core.forecast.daily_state import Snapshots
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.issued import (
     METHOD,
     IssuedForecast,
@@ -66,10 +66,6 @@ from compevo_pipeline.storage.runs import find_current_run, has_current_run, has
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, read_news
 from compevo_pipeline.work.stored_windows import find_current_windows
-
-if TYPE_CHECKING:
-    from compevo_core.forecast.daily_state import Snapshots
-    from compevo_core.forecast.forecaster import CompEvoForecaster
 
 MOST_SPREADS = 4.0
 """Mean distance, in spreads of the newest week, at which a forecast is not sealed.
@@ -332,7 +328,7 @@ def _describe_crowds(articles: pl.DataFrame, spec: DatasetSpec, until: datetime)
 
 def _find_first_later(spec: DatasetSpec) -> datetime | None:
     """Return the first origin after the train split; None where the days decide, not the plan."""
-    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
+    limits = resolve_spans(spec)
     starts = [start for span, (start, _) in limits.items() if span.split != "train"]
     return min(starts, default=None)
 
@@ -592,7 +588,7 @@ def _issue(
 
 def _find_fitted_until(spec: DatasetSpec) -> datetime:
     """Return where validation ends, on which a model is fitted too."""
-    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
+    limits = resolve_spans(spec)
     ends = [end for span, (_, end) in limits.items() if span.split in ("train", "val")]
     return max(ends, default=datetime.min.replace(tzinfo=UTC))
 
@@ -647,7 +643,7 @@ def _load_daily(
     on_step: OnStep = lambda _: None,
     *,
     is_fresh: bool = False,
-) -> tuple["CompEvoForecaster", NewsPool | None, tuple[str, ...], int]:
+) -> tuple[CompEvoForecaster, NewsPool | None, tuple[str, ...], int]:
     """Load a model that has observed all windows whose errors are known by an instant.
 
     It goes on from the state that an earlier night has kept, if ``is_fresh`` from no other
@@ -672,7 +668,7 @@ def _load_daily(
     # Only what is still to be forecast needs its news.
     ahead = [w.view for w in state.replay.list_forecast(state.step)] if state else later.views()
     news = read_news(deployment, find_encoder(run), (*views, *ahead), log=log)
-    forecaster = load_population(run, news, fit=deployment.shared_fits())
+    forecaster = CompEvoForecaster.load(run, news, fit=deployment.shared_fits())
     known, forecast = forecaster.catch_up(later, until, states, state, on_step)
     log.info(
         f"{dataset}: errors of {known} windows since validation are known, {forecast} of "
@@ -684,11 +680,8 @@ def _load_daily(
     return forecaster, news, tuple(notes), known
 
 
-def open_states(run: Path) -> "Snapshots":
+def open_states(run: Path) -> Snapshots:
     """Return the states that nights have kept of a run."""
-    # torch: only where something is forecast.
-    from compevo_core.forecast.daily_state import Snapshots
-
     return Snapshots(RunFolder(run).daily, hash_model(run), fitting_version())
 
 

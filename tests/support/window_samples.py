@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.calendar import Place, build_calendar
-from compevo_core.data.datasets import ELECTRICITY
+from compevo_core.data.datasets import ELECTRICITY, Span
 from compevo_core.data.schemas import (
     ARTICLE_SCHEMA,
     BENCHMARK_SCHEMA,
@@ -19,7 +19,7 @@ from compevo_core.data.schemas import (
     PUBLISHED_SCHEMA,
     SERIES_SCHEMA,
 )
-from compevo_core.data.splits import Span, assign_folds
+from compevo_core.data.splits import assign_folds
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 

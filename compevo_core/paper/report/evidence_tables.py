@@ -19,18 +19,8 @@ from compevo_core.paper.declared import read_declared
 from compevo_core.paper.news_audit import ALL, ANY, DECLARED, EFFECTS, MOST, MOVED, POWER, REST
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
 from compevo_core.paper.planted_news import AFTER_TRAINING, BEST_AGENT, EVOLVED, PRIOR
-from compevo_core.paper.report.inputs import TrainingRun
-from compevo_core.paper.report.published import CONTEXT, find_published, list_subjects
-from compevo_core.report.figures import (
-    ACCENT,
-    GOLD,
-    GREEN,
+from compevo_core.paper.report.figures import (
     HALF,
-    INK,
-    MUTED,
-    OTHER_BARS,
-    PURPLE,
-    RED,
     THIRD,
     Line,
     Picture,
@@ -39,15 +29,16 @@ from compevo_core.report.figures import (
     add_legend,
     plot_lines,
 )
+from compevo_core.paper.report.inputs import TrainingRun
+from compevo_core.paper.report.published import CONTEXT, find_published, list_subjects
+from compevo_core.paper.report.rows import find_side, format_interval, format_with_unit
+from compevo_core.report.charts import ACCENT, GOLD, GREEN, INK, MUTED, OTHER_BARS, PURPLE, RED
 from compevo_core.report.tables import (
     MISSING,
     Row,
     Table,
-    find_side,
-    format_interval,
     format_number,
     format_percent,
-    format_with_unit,
     group_rows,
     join_items,
     scope_name,

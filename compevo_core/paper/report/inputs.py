@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pydantic import TypeAdapter
 
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.result_rows import read_configs
-from compevo_core.evaluation.scopes import ForecastPanel, read_panels
+from compevo_core.evaluation.result_rows import CONFIGS_FOLDER
+from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.paper.context_is_key import CONTEXT_SCHEMA
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, SPECIALISTS_SCHEMA
 from compevo_core.paper.report.rows import (
@@ -266,3 +269,31 @@ def _read_table(path: Path) -> list[dict[str, Any]]:
     # A column can begin with empty cells only, so types are inferred from all rows.
     rows = pl.read_csv(path, schema_overrides=_TYPES, infer_schema_length=None)
     return rows.to_dicts()
+
+
+def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the configurations of a results folder by the hash that rows carry.
+
+    DataError if a file is not a JSON object, ConfigError if it holds an unknown setting.
+    """
+    return {
+        path.stem: RunConfig.from_mapping(
+            read_json(path, "restore the file or evaluate the run again")
+        ).to_dict()
+        for path in sorted((results / CONFIGS_FOLDER).glob("*.json"))
+    }
+
+
+def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
+    """Return the panels of a file; DataError names a line that is not a panel."""
+    panels = []
+    # Not splitlines(): a headline may hold a Unicode line separator, which is not an end of a line.
+    with path.open(encoding="utf-8") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                panels.append(TypeAdapter(ForecastPanel).validate_json(line))
+            except ValueError as error:
+                raise DataError(
+                    f"{path}, line {number}: not a forecast panel ({error}); evaluate the run again"
+                ) from error
+    return tuple(panels)

@@ -22,6 +22,7 @@ from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.changes import ABLATION, EXPERIMENTS, list_changes
 from compevo_core.paper.declared import read_declared
 from compevo_core.paper.lud import GAINS, JUDGES
+from compevo_core.paper.report.figures import Picture, Plot, Style, add_legend
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.published import (
     AGENTS,
@@ -43,34 +44,34 @@ from compevo_core.paper.report.published import (
     list_subjects,
 )
 from compevo_core.paper.report.rows import (
-    PAPER_METRICS,
-    Score,
-    is_synthetic,
-    list_test_scopes,
-    select_pooled,
-    select_scope,
-)
-from compevo_core.report.figures import ACCENT, OTHER_BARS, Picture, Plot, Style, add_legend
-from compevo_core.report.tables import (
     METRIC_TITLES,
-    MISSING,
     NAIVE,
+    PAPER_METRICS,
     Column,
-    Row,
-    Table,
+    Score,
     build_table,
     format_column,
     format_difference,
     format_interval,
-    format_number,
     format_p,
-    format_percent,
     format_with_unit,
+    is_synthetic,
+    list_test_scopes,
+    select_pooled,
+    select_scope,
+    title_metric,
+)
+from compevo_core.report.charts import ACCENT, OTHER_BARS
+from compevo_core.report.tables import (
+    MISSING,
+    Row,
+    Table,
+    format_number,
+    format_percent,
     join_items,
     method_name,
     scope_name,
     tabulate,
-    title_metric,
 )
 
 NOTES = read_declared("notes")

@@ -16,31 +16,13 @@ from matplotlib.axes import Axes
 
 from compevo_core.baselines import BASELINES
 from compevo_core.data.steps import shift
-from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.paper.changes import EXPERIMENTS, FULL_METHOD, list_changes
-from compevo_core.paper.report.inputs import ReportInputs
-from compevo_core.paper.report.rows import (
-    average_over_seeds,
-    drop_agents,
-    drop_parts,
-    drop_short_fits,
-    drop_sweeps,
-    list_scopes,
-    select_methods,
-    select_pooled,
-    select_scope,
-)
-from compevo_core.report.figures import (
-    ACCENT,
-    GRID,
-    HISTORY,
-    INK,
+from compevo_core.paper.declared import rank_budget
+from compevo_core.paper.report.figures import (
     MARKED,
-    MUTED,
-    OTHER_BARS,
     Line,
     Picture,
     Plot,
@@ -49,32 +31,45 @@ from compevo_core.report.figures import (
     plot_lines,
     set_clock,
 )
-from compevo_core.report.tables import (
-    AGENT,
-    MISSING,
+from compevo_core.paper.report.inputs import ReportInputs
+from compevo_core.paper.report.rows import (
     NAIVE,
-    RECALIBRATED,
     Column,
-    Row,
-    Table,
+    average_over_seeds,
     build_table,
     common_unit,
+    describe_duration,
+    drop_agents,
+    drop_parts,
+    drop_short_fits,
+    drop_sweeps,
     find_side,
     format_column,
     format_difference,
     format_interval,
-    format_number,
     format_p,
+    list_columns,
+    list_scopes,
+    metric_column,
+    select_methods,
+    select_pooled,
+    select_scope,
+)
+from compevo_core.report.charts import ACCENT, GRID, HISTORY, INK, MUTED, OTHER_BARS
+from compevo_core.report.tables import (
+    AGENT,
+    MISSING,
+    RECALIBRATED,
+    Row,
+    Table,
+    format_number,
     format_percent,
     join_items,
-    list_columns,
     method_name,
-    metric_column,
     scope_name,
     shorten_hash,
     tabulate,
 )
-from compevo_core.runtime.usage import describe_duration
 
 _IDENTITY: dict[str, Callable[[Row], str]] = {
     "Method": lambda row: method_name(row["method"]),

@@ -22,18 +22,9 @@ from compevo_core.data.arrays import evenly_spaced
 from compevo_core.paper.declared import read_declared
 from compevo_core.paper.news_changes import SWAPPED
 from compevo_core.paper.report.evidence_tables import find_audit, list_read_topics, plot_news_errors
-from compevo_core.paper.report.inputs import TrainingRun
-from compevo_core.paper.report.mechanism import run_plateau_table
-from compevo_core.report.figures import (
-    ACCENT,
-    GOLD,
-    GREEN,
+from compevo_core.paper.report.figures import (
     HALF,
-    INK,
     MARKED,
-    MUTED,
-    PURPLE,
-    RED,
     THIRD,
     Line,
     Picture,
@@ -42,6 +33,10 @@ from compevo_core.report.figures import (
     agent_style,
     plot_lines,
 )
+from compevo_core.paper.report.inputs import TrainingRun
+from compevo_core.paper.report.mechanism import run_plateau_table
+from compevo_core.paper.report.rows import describe_duration
+from compevo_core.report.charts import ACCENT, GOLD, GREEN, INK, MUTED, PURPLE, RED
 from compevo_core.report.tables import (
     MISSING,
     Row,
@@ -52,7 +47,6 @@ from compevo_core.report.tables import (
     shorten_hash,
     tabulate,
 )
-from compevo_core.runtime.usage import describe_duration
 
 # The last rounds, over which health is averaged: single batches of windows say little.
 LAST_ROUNDS = 10

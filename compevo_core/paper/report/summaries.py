@@ -20,30 +20,30 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from compevo_core.evaluation.baseline_scores import RECALIBRATED_BASELINES
-from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.forecast.explain import choose_decimals
 from compevo_core.paper.changes import ALL_TRIALS, FULL_METHOD
-from compevo_core.paper.declared import read_declared
+from compevo_core.paper.declared import rank_budget, read_declared
+from compevo_core.paper.report.figures import THEME, Picture, Plot, get_figure
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.result_tables import HIGHLIGHTED_METHOD, name_records
 from compevo_core.paper.report.rows import (
     average_over_seeds,
+    find_side,
+    format_with_unit,
     list_scopes,
     select_methods,
     select_pooled,
     select_scope,
 )
-from compevo_core.report.figures import GREEN, INK, MUTED, RED, THEME, Picture, Plot, get_figure
+from compevo_core.report.charts import GREEN, INK, MUTED, RED
 from compevo_core.report.tables import (
     RECALIBRATED,
     Row,
     Table,
-    find_side,
     format_number,
     format_percent,
-    format_with_unit,
     join_items,
     method_name,
     shorten_hash,

@@ -6,16 +6,17 @@ scoring (``compevo_core.evaluation``). Baselines are fitted on the train split a
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import polars as pl
 from pydantic import Field
 
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.baseline_scores import BaselineScores, score_baselines
-from compevo_core.evaluation.result_rows import write_rows
+from compevo_core.evaluation.result_rows import write_rows, write_tables
 from compevo_core.evaluation.scopes import (
     Scope,
     read_forecasts,
@@ -23,12 +24,14 @@ from compevo_core.evaluation.scopes import (
     write_forecasts,
 )
 from compevo_core.evaluation.scoring import (
+    REGRET_FOLDER,
     compare_seeds,
-    load_population,
     name_rows,
     score_population,
-    write_population_scores,
+    write_run_forecasts,
 )
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs import asset_keys as keys
@@ -39,10 +42,6 @@ from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, list_views_to_test, read_news
 from compevo_pipeline.work.stored_windows import read_windows
-
-if TYPE_CHECKING:
-    from compevo_core.data.news_pool import NewsPool
-    from compevo_core.forecast.forecaster import CompEvoForecaster
 
 EXPERIMENT = "test"  # name of the experiment in the result rows
 BASELINES_CODE = ("compevo_core/baselines", "compevo_core/evaluation")
@@ -164,15 +163,12 @@ def build_population_test_asset(
         panels_per_scope=config.shown,
     )
     paired_tests = compare_seeds([scores], baseline_forecasts, method)
-    path = write_population_scores(
-        scores,
-        paired_tests,
-        forecaster.config,
-        layout.results,
-        RunFolder(run),
-        rows_name=f"compevo-{dataset}",
-        paired_name=f"paired-{dataset}",
+    # Rows first: they took the time, and a report without panels is still right.
+    rows_name, configs = f"compevo-{dataset}", [forecaster.config]
+    path = write_tables(
+        scores.rows, paired_tests, configs, layout.results, rows_name, f"paired-{dataset}"
     )
+    write_run_forecasts(scores, RunFolder(run))
 
     if config.audits_news and news is not None:
         audit_news(windows, news, forecaster, layout, log=context.log, every=config.every)
@@ -184,6 +180,8 @@ def build_population_test_asset(
     }
     # What online weights lost, by series; nothing for weights that stay.
     if scores.regret.height:
+        regret_file = layout.results / REGRET_FOLDER / f"{rows_name}.csv"
+        write_atomically(regret_file, scores.regret.write_csv)
         sums = scores.regret.group_by("subset", "entity", "rule", maintain_order=True).agg(
             pl.sum("loss", "best_expert", "best_mixture", "bound").round(0)
         )
@@ -217,10 +215,10 @@ def load_current(
     workspace: Deployment,
     run: Path,
     views: Iterable[WindowView],
-) -> "tuple[CompEvoForecaster, NewsPool | None]":
+) -> tuple[CompEvoForecaster, NewsPool | None]:
     """Return the model of a run and the news that it may read for some views."""
     news = read_news(workspace, find_encoder(run), views, log=context.log)
-    return load_population(run, news, fit=workspace.shared_fits()), news
+    return CompEvoForecaster.load(run, news, fit=workspace.shared_fits()), news
 
 
 def _forecast_file(layout: Layout, dataset: str) -> Path:

@@ -16,9 +16,9 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 
 from compevo_core.config.run import describe_error
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
+from compevo_core.data.datasets import ALL_SERIES, DatasetSpec, Span
 from compevo_core.data.news import OWN_PUBLISHER
-from compevo_core.data.splits import Span, divide_days
+from compevo_core.data.splits import divide_days
 from compevo_core.data.steps import (
     DAY,
     FEWEST_INPUTS,

@@ -43,8 +43,8 @@ def test_windows_are_joined_to_their_series():
     view = cut(values, 35, 42, split="test")[0].view
     np.testing.assert_array_equal(history.join(view)[-LOOKBACK:], view.x)
     assert len(history.join(view)) == 35 + LOOKBACK
-    assert len(history.keep_newest(22).join(view)) == LOOKBACK + 1
-    assert len(history.keep_newest(20).join(view)) == LOOKBACK  # the inputs begin before
+    assert len(history.keep_newest(22, view.step).join(view)) == LOOKBACK + 1
+    assert len(history.keep_newest(20, view.step).join(view)) == LOOKBACK  # the inputs begin before
     far = cut(values, 63, 64, split="test")[0].view
     np.testing.assert_array_equal(history.join(far), far.x)  # days lie between
 

@@ -158,13 +158,14 @@ def test_columns_are_changes_and_widths_in_units(windows):
 
     spread = space.scaler.std["NSW1"]
     view = by_lead(windows, UNKNOWN)[40].view
-    steps = {name: column[0] * spread for name, column in space.encode_steps([view]).items()}
+    by_step, by_day = space.encode([view])
+    steps = {name: column[0] * spread for name, column in by_step.items()}
     assert np.allclose(steps["published_q0.1"], 30.0) and np.allclose(steps["published_q0.9"], 30.0)
     assert np.allclose(steps["solar_mw_change"], 0.0)
     yesterday = view.step_covariates["published_lag1"]
     assert np.allclose(steps["published_change"], view.published - yesterday)
 
-    days = {name: column.item() for name, column in space.encode_days([view]).items()}
+    days = {name: column.item() for name, column in by_day.items()}
     last = view.step_covariates["published_error_lag1"]
     known = 48 - UNKNOWN
     assert days["error_last_known"] * spread == pytest.approx(last[known - 6 : known].mean())
@@ -296,7 +297,7 @@ def test_only_covariates_in_the_unit_are_scaled(of_weather):
     space = PublishedErrorSpace.fit(train)
     assert (space.covariates, space.weather) == (("solar_mw",), (TEMPERATURE,))
     view = train.views()[0]
-    degrees_NH = PastSpace.fit(train).encode_steps([view])[TEMPERATURE]
+    degrees_NH = PastSpace.fit(train).encode([view])[0][TEMPERATURE]
     np.testing.assert_array_equal(degrees_NH[0], view.step_covariates[TEMPERATURE])
 
 

@@ -10,8 +10,8 @@ from compevo_core.config.run import RunConfig, iterate_settings, list_presets
 from compevo_core.config.sections import MemberConfig
 from compevo_core.data.splits import FOLDS
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.result_rows import read_configs
 from compevo_core.paper.changes import find_variant
+from compevo_core.paper.report.inputs import read_configs
 from tests.support.population import tiny
 
 PAPER = {

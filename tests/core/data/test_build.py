@@ -14,10 +14,14 @@ from compevo_core.data.build import (
     select_learnt,
     select_live,
 )
-from compevo_core.data.coverage import count_coverage, measure_news_choice, share_with_choice
 from compevo_core.data.datasets import DATASETS, ELECTRICITY
 from compevo_core.data.view import DEFAULT_STEPS
-from compevo_core.data.window import WindowSet
+from compevo_core.data.window import (
+    WindowSet,
+    count_coverage,
+    measure_news_choice,
+    share_with_choice,
+)
 from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import (
     find_overlapping_targets,

@@ -27,6 +27,7 @@ from compevo_core.data.news import (
     deduplicate_articles,
     derive_article_id,
     drop_near_identical,
+    holds_word,
     is_of_country,
     is_of_domain,
     names_region,
@@ -73,7 +74,7 @@ def test_pages_ports_and_queries_stay_apart():
 
 
 def find_indexed(frame, limit=9, origin=ORIGIN, **filters):
-    return ArticleIndex(frame, **filters).find_before(origin, WEEK, limit)
+    return ArticleIndex(frame, **filters).find_before(origin, replace(BITCOIN, news_limit=limit))
 
 
 def test_an_article_at_the_origin_is_too_late():
@@ -88,22 +89,24 @@ def test_candidates_are_newest_first_within_limits():
     frame = make_articles([ORIGIN - i * HOUR for i in (5, 1, 3, 2, 400)])
     assert find_indexed(frame) == ["a1", "a3", "a2", "a0"]
     assert find_indexed(frame, 2) == ["a1", "a3"]
+
+
+def test_words_are_found_whole_in_any_capitals():
     frame = make_articles([ORIGIN - HOUR] * 3, ["Heat in Sydney", "Wheat prices", "Cold"])
-    assert find_indexed(frame, keywords=["heat"]) == ["a0"]
+    assert frame.filter(holds_word(["heat"]))["article_id"].to_list() == ["a0"]
 
 
 def test_few_articles_widen_the_search_as_needed():
     index = ArticleIndex(make_articles([ORIGIN - timedelta(days=d) for d in (1, 9, 10, 11, 40)]))
-    month = timedelta(days=28)
 
-    def find(fewest, most=9):
-        widened = {"fewest": fewest, "longest_lookback": month}
-        return index.find_before(ORIGIN, WEEK, most, **widened)
+    def find(fewest, limit=9):
+        spec = replace(BITCOIN, news_fewest=fewest, news_limit=limit)
+        return index.find_before(ORIGIN, spec)
 
     assert (find(0), find(1)) == (["a0"], ["a0"])
     assert find(3) == ["a0", "a1", "a2"]
     assert find(9) == ["a0", "a1", "a2", "a3"]
-    assert find(3, most=2) == ["a0", "a1"]
+    assert find(3, limit=2) == ["a0", "a1"]
 
 
 def test_available_is_the_latest_of_published_and_seen():
@@ -278,8 +281,9 @@ def test_domains_and_stories_replace_no_others():
 
     for attack in (false.with_columns(domain=sites), false.with_columns(title=varied)):
         index = ArticleIndex(pl.concat([true, attack]))
-        assert len(index.find_before(ORIGIN, WEEK, 32)) == 32
-        named = index.find_before(ORIGIN, WEEK, 32, is_spread=True)
+        rule = replace(BITCOIN, news_limit=32)
+        assert len(index.find_before(ORIGIN, rule)) == 32
+        named = index.find_before(ORIGIN, rule, is_spread=True)
         n_false = sum(not name.startswith("true") for name in named)
         assert (len(named), n_false) == (32, 3 if attack["title"].n_unique() == 1 else 8)
     # An article of no known site is of a site of its own, and what is not crowded stays as it was.
@@ -375,14 +379,13 @@ def test_monthly_search_finds_what_a_whole_one_finds(articles):
     # The gap makes windows after it look further back, into the month before.
     cut = articles.filter(~pl.col("available_at").is_between(FIRST, FIRST + timedelta(days=40)))
     spec = ELECTRICITY
-    further = {"fewest": spec.news_fewest, "longest_lookback": spec.news_longest_lookback}
 
     for frame in (articles, cut):
         finder = CandidateFinder(spec, frame, "origin")
         index = ArticleIndex(frame, languages=spec.news_languages)
         for day in (0, 1, 31, 32, 45, 58, 59, 60, 123, 130):
             end = FIRST + timedelta(days=day)
-            found = index.find_before(end, spec.news_lookback, spec.news_limit, **further)
+            found = index.find_before(end, spec)
             assert finder.find("NSW1", end) == tuple(found)
 
 

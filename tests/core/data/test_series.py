@@ -1,5 +1,6 @@
 """Series and frames: contracts, gaps, causal fill, resampling, known faults, inputs, scales."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from compevo_core.data.arrays import evenly_spaced
 from compevo_core.data.cutting import apply_known_faults, cut_inputs, grid_series
+from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.schemas import (
     ARTICLE_SCHEMA,
@@ -93,7 +95,9 @@ def test_a_fortnightly_gap_is_usual():
 
 
 def test_filling_goes_forward_up_to_a_limit():
-    series = grid_series(make_series([None, 1.0, None, None, None, 9.0]), HALF_HOUR, 2)
+    series = grid_series(
+        make_series([None, 1.0, None, None, None, 9.0]), replace(ELECTRICITY, max_fill_steps=2)
+    )
     assert np.array_equal(series.filled, [np.nan, 1.0, 1.0, 1.0, np.nan, 9.0], equal_nan=True)
 
 
@@ -174,22 +178,27 @@ def series():
     values = [float(i) for i in range(96)]
     values[10 : 10 + GAP] = [None] * GAP
     values[60] = None
-    return grid_series(make_series(values), HALF_HOUR, max_fill_steps=6)
+    return grid_series(make_series(values), replace(ELECTRICITY, max_fill_steps=6))
+
+
+def cut(series, position, most_filled=GAP, **known):
+    spec = replace(ELECTRICITY, max_filled_inputs=most_filled)
+    return cut_inputs(series, position, spec, **known)
 
 
 def test_a_window_may_reach_the_filling_limit(series):
-    inputs = cut_inputs(series, 48, GAP, lookback=48)
+    inputs = cut(series, 48)
     assert inputs.n_filled == GAP
     assert inputs.x[9:13].tolist() == [9.0, 9.0, 9.0, 9.0]
-    assert "too many filled" in cut_inputs(series, 48, GAP - 1, lookback=48)
+    assert "too many filled" in cut(series, 48, GAP - 1)
 
 
 def test_inputs_reach_to_the_end_of_series(series):
-    assert cut_inputs(series, 96, GAP, lookback=48).x.tolist()[-1] == 95.0
+    assert cut(series, 96).x.tolist()[-1] == 95.0
     for end in (97, 47):
-        assert "does not reach" in cut_inputs(series, end, GAP, lookback=48)
+        assert "does not reach" in cut(series, end)
     # Where the newest steps were not measured yet, the day before stands in for them.
-    assert cut_inputs(series, 97, GAP, unknown_steps=1, lookback=48).x[-1] == 48.0
+    assert cut(series, 97, unknown_steps=1).x[-1] == 48.0
 
 
 def test_scaling_is_reversible_and_survives_json():

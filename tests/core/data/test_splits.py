@@ -10,13 +10,10 @@ from hypothesis import strategies as st
 
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place, _holidays, build_calendar, find_holiday
-from compevo_core.data.datasets import ELECTRICITY, NEM_PLACES, VALIDATION_START
+from compevo_core.data.datasets import ELECTRICITY, NEM_PLACES, VALIDATION_START, DaySubset, Span
 from compevo_core.data.splits import (
-    DaySubset,
-    Span,
     assign_folds,
     assign_split,
-    build_folds,
     find_split,
     leave_out_blocks,
     nearest_windows,
@@ -25,6 +22,7 @@ from compevo_core.data.splits import (
 )
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.errors import ConfigError, DataError, LeakageError
+from compevo_core.paper.folds import build_folds
 from tests.support.population import windows as make_windows
 from tests.support.window_samples import (
     DAY,
@@ -48,7 +46,8 @@ def make_span(split, first, last):
 
 
 def split(n, lookback=DEFAULT_STEPS, horizon=DEFAULT_STEPS):
-    return split_chronologically(FIRST, n, DAY, (0.7, 0.1, 0.2), lookback=lookback, horizon=horizon)
+    spec = make_spec(step=DAY, lookback_steps=lookback, horizon_steps=horizon)
+    return split_chronologically(spec, FIRST, FIRST + n * DAY)
 
 
 @given(st.integers(min_value=700, max_value=4000))
@@ -78,7 +77,7 @@ def test_a_window_across_a_boundary_has_no_split():
 def test_a_later_split_starts_one_horizon_later():
     train = make_span("train", date(2019, 1, 1), date(2019, 12, 31))
     val = make_span("val", date(2020, 1, 1), date(2020, 12, 31))
-    limits = resolve_spans([val, train], DAY, NEM)
+    limits = resolve_spans(make_spec(spans=(val, train)))
     assert limits[train] == (from_nem(2019, 1, 1), from_nem(2020, 1, 1))
     assert limits[val] == (from_nem(2020, 1, 2), from_nem(2021, 1, 1))
 
@@ -87,7 +86,7 @@ def test_overlapping_spans_are_refused():
     train = make_span("train", date(2019, 1, 1), date(2019, 12, 31))
     test = make_span("test", date(2019, 6, 1), date(2020, 1, 1))
     with pytest.raises(DataError, match="2019-06-01, inside train"):
-        resolve_spans([train, test], DAY, NEM)
+        resolve_spans(make_spec(spans=(train, test)))
 
 
 def test_the_2026_subset_is_twenty_alternate_days():

@@ -8,7 +8,13 @@ import polars as pl
 import pytest
 
 from compevo_core.data.build import build_views, build_windows
-from compevo_core.data.context import MEDIAN, StepValues, find_oldest_needed, index_daily
+from compevo_core.data.context import (
+    MEDIAN,
+    StepValues,
+    find_oldest_needed,
+    index_daily,
+    index_published,
+)
 from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.schemas import COVARIATE_SCHEMA, PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.view import replay_days
@@ -332,7 +338,7 @@ def test_the_last_issue_before_origin_is_used():
         for i in range(48)
     ]
     frame = pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
-    found = StepValues.from_published(frame, HALF_HOUR, 48).find("NSW1", MEDIAN, MARCH, MARCH)
+    found = index_published(frame, HALF_HOUR, 48).find("NSW1", MEDIAN, MARCH, MARCH)
     assert found.tolist() == [900.0 + i for i in range(48)]
 
 

@@ -16,14 +16,11 @@ from compevo_core.evaluation.comparison import (
     PAIRED_TEST_SCHEMA,
     choose_block_days,
     compare_with_opponents,
-    compare_with_reference,
     measure_interval,
-    pair_stored,
     paired_test,
 )
 from compevo_core.evaluation.scopes import (
     Scope,
-    one_seed,
     read_forecasts,
     select_month_scopes,
     select_scopes,
@@ -31,6 +28,7 @@ from compevo_core.evaluation.scopes import (
     thin_windows,
     write_forecasts,
 )
+from compevo_core.paper.trials import compare_with_reference, pair_stored
 from tests.support import population as small
 from tests.support.population import windows as make_windows
 from tests.support.window_samples import (
@@ -161,7 +159,7 @@ BOLT = "zero-shot-chronos-bolt-small"
 def store(folder, name, by_method, scope=PAIRING_SCOPE):
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.parquet"
-    write_forecasts(path, [(scope, one_seed(by_method))])
+    write_forecasts(path, [(scope, {name: [values] for name, values in by_method.items()})])
     return path
 
 

@@ -27,10 +27,10 @@ from compevo_core.evaluation.result_rows import (
     Identity,
     evaluate,
     forecast_windows,
-    read_configs,
     write_rows,
 )
 from compevo_core.evaluation.scoring import measure_regret
+from compevo_core.paper.report.inputs import read_configs
 from tests.support.window_samples import from_nem, make_set, make_window
 
 N = 13

@@ -20,17 +20,18 @@ from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.evaluation import baseline_scores
 from compevo_core.evaluation.baseline_scores import ValidationForecasts, fit_known_errors
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.result_rows import POOLED, hash_without_seed, read_configs
-from compevo_core.evaluation.scopes import Scope, read_forecasts, read_panels
+from compevo_core.evaluation.result_rows import POOLED, hash_without_seed, write_tables
+from compevo_core.evaluation.scopes import Scope, read_forecasts
 from compevo_core.evaluation.scoring import (
     PopulationScores,
     compare_seeds,
     forecast_scopes,
     require_seeds_of_one_method,
     score_population,
-    write_population_scores,
+    write_run_forecasts,
 )
 from compevo_core.forecast.prediction import Prediction
+from compevo_core.paper.report.inputs import read_configs, read_panels
 from compevo_core.training.run_folder import RunFolder
 from tests.support import population as small
 from tests.support.window_samples import make_set
@@ -130,7 +131,7 @@ def test_population_parts_are_scored_from_equal_forecasts():
     scores = score_population(population, SCOPES[:1], **SHARED)
     assert population.batches == [10, 2]  # each window is forecast once
 
-    by_method = scores.predictions[0][1]
+    by_method = {name: values_NH for name, (values_NH,) in scores.predictions[0][1].items()}
     base_NH = by_method["compevo-prior"]
     for name, added in zip(PARTS, (1, 2, 0, 4, 0), strict=True):
         assert np.allclose(by_method[name], base_NH + added)
@@ -270,9 +271,10 @@ def test_forecasts_for_some_scopes_only_are_refused():
 def test_everything_scored_is_written_and_read_back(tmp_path):
     config, results = FakePopulation.config, tmp_path / "results"
     scores, paired_tests = _score_beside_baselines(panels_per_scope=1)
-    run, names = RunFolder(tmp_path / "run"), {"rows_name": "main", "paired_name": "paired-main"}
+    run = RunFolder(tmp_path / "run")
 
-    path = write_population_scores(scores, paired_tests, config, results, run, **names)
+    path = write_tables(scores.rows, paired_tests, [config], results, "main", "paired-main")
+    write_run_forecasts(scores, run)
 
     assert path == results / "main.csv"
     assert pl.read_csv(path).height == scores.rows.height
@@ -282,7 +284,7 @@ def test_everything_scored_is_written_and_read_back(tmp_path):
     read = [panel.window_id for panel in read_panels(run.panels_file)]
     assert read == [panel.window_id for panel in scores.panels]
     stored = read_forecasts(run.predictions_file, SCOPES[1])
-    assert np.array_equal(stored["compevo"][0], scores.predictions[1][1]["compevo"])
+    assert np.array_equal(stored["compevo"][0], scores.predictions[1][1]["compevo"][0])
 
 
 SCOPE = Scope(subset="first", windows=small.windows("test", 6))
@@ -291,7 +293,7 @@ TRUTH_NH = SCOPE.windows.truth()
 
 def _scores(**errors):
     """Scores whose methods are off by a constant each."""
-    forecasts = {name.replace("_", "-"): TRUTH_NH + error for name, error in errors.items()}
+    forecasts = {name.replace("_", "-"): [TRUTH_NH + error] for name, error in errors.items()}
     return PopulationScores(rows=pl.DataFrame(), panels=[], predictions=[(SCOPE, forecasts)])
 
 

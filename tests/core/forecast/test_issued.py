@@ -321,7 +321,7 @@ def test_bands_and_last_week_are_sealed_if_known():
 
 
 def test_the_temperature_that_a_view_knew_is_sealed():
-    assert "temperature" not in issue().facts["series"][0]
+    assert issue().facts["series"][0]["temperature"] is None
     degrees_H = np.linspace(12.0, 31.0, 48)
     degrees_H[:3] = np.nan
     known = {TEMPERATURE: degrees_H}

@@ -10,10 +10,7 @@ import pytest
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.splits import build_folds, choose_validation
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.result_rows import read_configs
-from compevo_core.evaluation.scoring import load_population
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import (
     ABLATION,
@@ -27,8 +24,14 @@ from compevo_core.paper.changes import (
     find_variant,
     list_changes,
 )
-from compevo_core.paper.folds import FOLD_SCHEMA, FOLDS_FILE, train_folds
-from compevo_core.paper.report.inputs import read_inputs
+from compevo_core.paper.folds import (
+    FOLD_SCHEMA,
+    FOLDS_FILE,
+    build_folds,
+    choose_validation,
+    train_folds,
+)
+from compevo_core.paper.report.inputs import read_configs, read_inputs
 from compevo_core.paper.report.paper_tables import PRINTED, build_paper_tables
 from compevo_core.paper.report.published import list_subjects
 from compevo_core.paper.trials import Trial, _select_scopes, list_trials_of_runs, score_experiment
@@ -102,17 +105,16 @@ def test_one_agent_samples_the_populations_trials():
 
 
 @pytest.mark.parametrize(
-    ("name", "rounds", "layers", "group", "agents"),
-    [("default", 16, 4, 8, 3), ("demo", 1, 1, 4, 2)],
+    ("name", "rounds", "sizes"), [("default", 16, (3, 8, 4)), ("demo", 1, (2, 4, 1))]
 )
-def test_the_papers_method_is_its_preset_shortened(name, rounds, layers, group, agents):
+def test_the_papers_method_is_its_preset_shortened(name, rounds, sizes):
     full, preset = RunConfig.preset(name), RunConfig.preset(PAPER_METHOD)
     config = find_variant("paper-method").configure(full.with_overrides({"run.seed": 7}))
     assert (config.run.rounds, config.run.supervised_rounds, config.run.seed) == (rounds, rounds, 7)
-    assert config.population.agents == agents
+    agents, group, layers = sizes
+    assert (config.population.agents, config.forecast.layers) == (agents, layers)
     assert config.population.members == full.population.members[:agents]
     assert config.forecast.prior_folds == full.forecast.prior_folds
-    assert config.forecast.layers == layers
     assert config.grpo == preset.grpo.model_copy(update={"group_size": group})
     for section in ("evolution", "objective", "optim"):
         assert getattr(config, section) == getattr(preset, section)
@@ -265,7 +267,7 @@ def run(tmp_path_factory, windows):
 
 def test_a_temperature_moves_only_the_weights(windows, run):
     views = windows.split("test").views()
-    forecaster = load_population(run, news_pool())
+    forecaster = CompEvoForecaster.load(run, news_pool())
     model = forecaster._model
     model.calibration.override_A.fill(0.0)
     model.selection.fitness_EA.copy_(model.selection.fitness_EA.new_tensor([[-1.0, -2.0, -3.0]]))
@@ -333,7 +335,7 @@ def test_days_after_the_test_are_scored_too(tmp_path):
     assert set(pooled["n_windows"]) == {len(days.split("inference"))}
 
     # Weights that go on have learnt from the test by then, fixed ones have not.
-    population = load_population(trials[0].run, news_pool())
+    population = CompEvoForecaster.load(trials[0].run, news_pool())
     both = days.with_windows([*days.split("test"), *days.split("inference")])
     later = [view.split == "inference" for view in both.views()]
     error = abs(population.follow(both).aggregate - both.truth())[later].mean()

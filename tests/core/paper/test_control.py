@@ -13,7 +13,6 @@ from compevo_core.agents import retrieval
 from compevo_core.agents.logics import find_topics
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.result_rows import read_configs
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper import control as control_module
@@ -39,6 +38,7 @@ from compevo_core.paper.planted_news import (
     PlantedNews,
     plant_news,
 )
+from compevo_core.paper.report.inputs import read_configs
 from compevo_core.training import trainer
 from compevo_core.training.run_folder import RunFolder
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder

@@ -66,7 +66,7 @@ def test_a_budget_limits_the_seeds():
     assert all(find_budget(name).name == name for name in BUDGETS)
     assert list(QUICK.choose_seeds(5)) == [0]
     assert list(find_budget("standard").choose_seeds(3)) == [0, 1, 2]
-    with pytest.raises(ConfigError, match=r"'huge'.*quick, standard"):
+    with pytest.raises(ConfigError, match=r"'huge'.*tuned, standard"):
         find_budget("huge")
 
 

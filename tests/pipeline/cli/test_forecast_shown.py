@@ -92,8 +92,10 @@ def test_a_daily_step_is_named_by_date():
     issued = make_issued()
     first = issued.starts[0]
     days = issued.rows.with_columns(start_utc=first + (pl.col("start_utc") - first) * 48)
+    facts = {**issued.facts, "step_minutes": 24 * 60}
     assert format_start(issued, issued.starts[37]) == "18:30"
-    assert format_start(replace(issued, rows=days), first + timedelta(days=37)) == "07 May"
+    daily = replace(issued, rows=days, facts=facts)
+    assert format_start(daily, first + timedelta(days=37)) == "07 May"
 
 
 @pytest.fixture

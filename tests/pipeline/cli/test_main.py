@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from compevo_core.agents.logics import SLOT_SEED_LOGICS
 from compevo_core.errors import ConfigError, StorageError
 from compevo_core.evaluation.result_rows import write_rows
-from compevo_core.report.figures import Plot
+from compevo_core.paper.report.figures import Plot
 from compevo_pipeline import definitions
 from compevo_pipeline.cli import refresh
 from compevo_pipeline.cli.arguments import parse_changes, show_progress

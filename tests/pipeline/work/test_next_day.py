@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.build import grid_chosen
-from compevo_core.data.coverage import find_newest_known
+from compevo_core.data.context import find_newest_known
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.issued import FACTS_FILE, find_issued, is_issued, write_issued
@@ -95,7 +95,7 @@ def test_a_forecast_is_sealed_with_its_inputs(layout, monkeypatch):
     }
 
     # Without any inference.
-    monkeypatch.setattr(next_day, "load_population", None)
+    monkeypatch.setattr(next_day, "CompEvoForecaster", None)
     again = issue(layout)
     assert (again.is_new, again.notes) == (False, ())
     assert again.forecast.hash == found.forecast.hash

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, SPECIALISTS_SCHEMA
+from compevo_core.paper.report import figures
 from compevo_core.paper.report.evidence_tables import (
     Gain,
     control_table,
@@ -25,6 +26,7 @@ from compevo_core.paper.report.evidence_tables import (
     summarize_evidence,
     text_table,
 )
+from compevo_core.paper.report.figures import THIRD, Line, get_figure, plot_lines
 from compevo_core.paper.report.mechanism import (
     GROUPS,
     find_limits,
@@ -40,9 +42,7 @@ from compevo_core.paper.report.paper_tables import show_curves
 from compevo_core.paper.report.result_tables import show_panel
 from compevo_core.paper.report.rows import collect_scores
 from compevo_core.paper.run_traces import TRACE_SCHEMA
-from compevo_core.report import figures
 from compevo_core.report.charts import MOST_STEPS, TimeLine, draw_chart
-from compevo_core.report.figures import THIRD, Line, get_figure, plot_lines
 from compevo_core.report.forecast_page import render_chart
 from tests.support.report_samples import (
     HOSTILE,

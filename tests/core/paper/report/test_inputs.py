@@ -7,14 +7,8 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import DataError
-from compevo_core.evaluation.scopes import (
-    ForecastPanel,
-    Scope,
-    build_panels,
-    read_panels,
-    write_panels,
-)
-from compevo_core.paper.report.inputs import read_inputs, read_run
+from compevo_core.evaluation.scopes import ForecastPanel, Scope, build_panels, write_panels
+from compevo_core.paper.report.inputs import read_inputs, read_panels, read_run
 from tests.support import population as small
 from tests.support.report_samples import (
     HOSTILE,

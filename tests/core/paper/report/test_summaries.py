@@ -35,7 +35,7 @@ from compevo_core.paper.report.result_tables import (
     show_reliability,
     variant_test_table,
 )
-from compevo_core.paper.report.rows import empty_rows
+from compevo_core.paper.report.rows import empty_rows, format_column
 from compevo_core.paper.report.summaries import (
     OF_PRIOR,
     count_verdicts,
@@ -496,7 +496,7 @@ def test_a_markdown_table_is_aligned_as_asked():
     ],
 )
 def test_numbers_of_a_column_have_equal_decimals(metric, values, shown):
-    assert tables.format_column(metric, values) == shown
+    assert format_column(metric, values) == shown
 
 
 def test_inference_months_are_named():
