@@ -6,6 +6,7 @@ not: assertions.
 
 import shutil
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 
 import polars as pl
 
@@ -36,6 +37,7 @@ PIECES = ((date(2025, 7, 1), 30), (date(2026, 1, 5), 8), (date(2026, 2, 18), 7))
 NOW = datetime(2026, 2, 25, tzinfo=UTC)
 
 
+@cache
 def make_frames():
     """Return the series and the published forecast of every piece."""
     series, published = [], []

@@ -124,6 +124,7 @@ def test_a_backfill_without_span_is_refused(tmp_path):
 
 def test_feeds_without_an_endpoint_are_refused():
     feeds = {DATASET: (WEATHER, replace(WEATHER, name="table", fetch_live=None))}
+
     assert choose_feeds(feeds, DATASET, None) == [WEATHER]
     assert choose_feeds(feeds, DATASET, ["weather-forecast"]) == [WEATHER]
     with pytest.raises(ConfigError, match=r"'wether'.*electricity-operational"):
