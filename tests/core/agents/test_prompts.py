@@ -171,6 +171,9 @@ class _Characters:
         ids = [ord(character) for character in text]
         return {"input_ids": [*ids, EOS] if self.closes and add_special_tokens else ids}
 
+    def encode(self, text, *, add_special_tokens):
+        return self(text, add_special_tokens=add_special_tokens)["input_ids"]
+
     def decode(self, ids, *, skip_special_tokens=False):
         return "".join(chr(id_) for id_ in ids if not (skip_special_tokens and id_ == EOS))
 
