@@ -116,7 +116,7 @@ class CompEvoForecaster:
         priors = PriorSet.load(self.config, folder, self._model.scaler, fit, horizon, news)
         weighting = PopulationWeights(self.config, self._model.selection, self._model.calibration)
         self._state = DailyState(priors, weighting, experience)
-        weighting.replay(experience)
+        weighting.observe(experience)
 
     @classmethod
     def load(

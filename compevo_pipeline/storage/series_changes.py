@@ -61,6 +61,8 @@ def list_changes(pairs: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:
     A row of ``pairs`` without a ``value_stored`` changes none.
     """
     rows = pairs.filter(pl.col("value_stored").is_not_null())
+    if rows.is_empty():
+        return empty_changes()
     record = {"before": "value_stored", "after": "value"}
     return rows.with_columns(
         **{name: pl.col(column) for name, column in record.items()}, kind=pl.lit(kind.value)
@@ -132,6 +134,8 @@ def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
 
     ``waiting`` are changes that earlier fetches wanted; each keeps the time at which it was first.
     """
+    if wanted.is_empty():
+        return empty_changes()
     pairs = _join_first(wanted, waiting)
     is_confirmed = pl.col("fetched_at") - pl.col("_first") >= CONFIRMED_AFTER
     unconfirmed = (~is_confirmed.fill_null(value=False)).sum().over(FILE)
@@ -140,6 +144,8 @@ def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
 
 def keep_first(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
     """Return changes as waiting ones, each with the time at which it was wanted first."""
+    if wanted.is_empty():
+        return empty_changes()
     at = pl.col("_first").fill_null(pl.col("fetched_at"))
     return (
         _join_first(wanted.select(list(CHANGE_SCHEMA)), waiting)

@@ -59,7 +59,7 @@ from compevo_core.forecast.issued import (
 )
 from compevo_core.runtime.usage import OnStep
 from compevo_core.training.artifact import read_scaler
-from compevo_core.training.run_folder import RunFolder, verify_manifest
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
 from compevo_pipeline.storage.code_versions import fitting_version, read_commit
@@ -203,14 +203,14 @@ class StoredFrames:
                 return rows
             return rows.filter(pl.col("start_utc") >= find_oldest_needed(first, spec.step))
 
-        tables = deployment.frame_store()
+        store = deployment.series_store()
         return cls(
             spec=spec,
             reads_news=reads_news,
             series=read_live_series(deployment, spec)[0],
-            covariates=tables.read(spec.name, FrameKind.COVARIATES, is_verified=True),
-            published=tables.read(spec.name, FrameKind.PUBLISHED, cut, is_verified=True),
-            step_covariates=tables.read(
+            covariates=store.read_frame(spec.name, FrameKind.COVARIATES, is_verified=True),
+            published=store.read_frame(spec.name, FrameKind.PUBLISHED, cut, is_verified=True),
+            step_covariates=store.read_frame(
                 spec.name, FrameKind.STEP_COVARIATES, cut, is_verified=True
             ),
             articles=articles,
@@ -461,7 +461,7 @@ def find_next_day(
     if not spec.published_evidence:
         return newest
 
-    published = deployment.frame_store().read(spec.name, FrameKind.PUBLISHED)
+    published = deployment.series_store().read_frame(spec.name, FrameKind.PUBLISHED)
     for back in range(LATEST_DAYS):
         origin = Origin.of(spec, newest - timedelta(days=back), known_to)
         built = build_views(
@@ -666,7 +666,7 @@ def _load_daily(
     on_step(f"cutting the windows of {dataset} since validation")
     stored = None
     # Windows of a published benchmark are in the asset, and no days that went by.
-    if deployment.frame_store().read(dataset, FrameKind.BENCHMARK) is None:
+    if deployment.series_store().read_frame(dataset, FrameKind.BENCHMARK) is None:
         first, counts_news = _find_first_later(frames.spec), frames.reads_news
         stored = find_current_windows(deployment, dataset, first, counts_news=counts_news)
     later = frames.build_later_windows(stored)
@@ -802,7 +802,7 @@ def _compare_with_stored(
 
     if run is not None or has_current_run(deployment.layout, spec.name):
         run = run or find_current_run(deployment.layout, spec.name)
-        model_hash = str(verify_manifest(RunFolder(run).model)["hash"])
+        model_hash = hash_model(run)
         if model_hash != forecast.facts["artifact_hash"]:
             notes.append(
                 f"model {model_hash[:16]} would forecast it today; it was issued by "
