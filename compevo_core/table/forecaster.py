@@ -144,7 +144,7 @@ class Forecaster:
     known_at: str = ""
     past: Sequence[str] = ()
     static: Sequence[str] = ()
-    totals: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    totals: Mapping[str, Sequence[str]] | None = None
     reconciliation: str = WLS
     text: str = ""
     preset: str = "default"
@@ -346,7 +346,7 @@ class Forecaster:
             raise ConfigError(
                 f"reconciliation = {self.reconciliation!r}: give {', '.join(RECONCILIATIONS)}"
             )
-        totals = {name: tuple(parts) for name, parts in self.totals.items()}
+        totals = {name: tuple(parts) for name, parts in (self.totals or {}).items()}
         return dataclasses.replace(spec, totals=totals)
 
     @property
@@ -706,7 +706,7 @@ class Forecaster:
         self, prediction: "Prediction", views: Sequence[WindowView], population: "CompEvoForecaster"
     ) -> "Prediction":
         past, rule = population.past_errors, self.reconciliation
-        return reconcile_origins(prediction, views, self.totals, past, rule)
+        return reconcile_origins(prediction, views, self.totals or {}, past, rule)
 
     # ---- keeping ----
 
