@@ -46,7 +46,7 @@ _Kind = TypeVar("_Kind")
 
 
 class _Place(Generic[_Kind]):
-    """What lies at a path below the root, with what it holds as its description."""
+    """What is at a path below the root, with what it holds as its description."""
 
     def __init__(self, name: str, doc: str, make: Callable[[Path], _Kind]) -> None:
         self._name, self._make, self.__doc__ = name, make, doc

@@ -386,7 +386,7 @@ def test_wrong_windows_and_runs_are_refused(tmp_path):
     held, electricity = windows("val", 2, first_day=30), DATASETS["electricity"]
     dictionary, other = {"rounds": 2}, tmp_path / "other"
     calls = {
-        r"a WindowSet .* views\(\)": lambda: population.predict(held),
+        r"a WindowSet .*views\(\)": lambda: population.predict(held),
         "a DataFrame was given": lambda: population.predict_by_agent(TABLE),
         "a ndarray was given": lambda: fit_baseline("calendar-ridge", TRAIN).predict(np.ones(3)),
         "nope; .* a training run": lambda: CompEvoForecaster.load("nope"),
