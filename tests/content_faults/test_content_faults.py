@@ -237,8 +237,8 @@ def read_all(home, world):
     """Everything that is stored, by frame."""
     if world.dataset == "news":
         return {"articles": home.articles()}
-    tables = home.workspace.frame_store()
-    frames = {kind.value: tables.read(world.dataset, kind) for kind in KINDS}
+    store = home.workspace.series_store()
+    frames = {kind.value: store.read_frame(world.dataset, kind) for kind in KINDS}
     with contextlib.suppress(DataError):  # the weather is not a series
         frames["series"] = home.series(world.dataset)
     return {kind: rows for kind, rows in frames.items() if rows is not None}

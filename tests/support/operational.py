@@ -18,7 +18,7 @@ from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.runs import set_current_run
-from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
+from compevo_pipeline.storage.series_store import SeriesStore
 from compevo_pipeline.work.deployment import Deployment
 from tests.support import population as small
 from tests.support.population import tiny
@@ -53,7 +53,7 @@ def store_until(layout, until):
     """Store what had been measured by an instant; published forecasts are stored whole."""
     series, published = make_frames()
     SeriesStore(layout.root).write(DATASET, series.filter(pl.col("start_utc") + HALF_HOUR <= until))
-    FrameStore(layout.tables).write(DATASET, FrameKind.PUBLISHED, published)
+    SeriesStore(layout.root).write_frame(DATASET, FrameKind.PUBLISHED, published)
 
 
 def train_population(run, *, is_numeric=False):

@@ -1,4 +1,4 @@
-"""``models/compevo/<dataset>``: one trained population for each data set, in a process of its own.
+"""``models/compevo/<dataset>``: one trained population for each data set, by a launcher.
 
 What belongs here: the library's settings as choices of a launch, the job that a launcher gets, and
 showing the run. What does not: the settings (``compevo_core.config.sections``), training

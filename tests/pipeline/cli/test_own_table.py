@@ -2,6 +2,7 @@
 
 import functools
 import gzip
+import json
 from datetime import date, datetime, timedelta
 
 import numpy as np
@@ -13,6 +14,7 @@ from compevo_core import Forecaster
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.errors import CompEvoError
 from compevo_pipeline.sources.own.declaration import make_spec, read_declaration
+from tests.core.table.test_categories import make_shops
 from tests.support.commands import invoke
 
 
@@ -74,12 +76,14 @@ def test_new_and_ended_series_stop_no_other(run, tmp_path):
     write(("old", 0, 200), ("young", 0, 200))
     run("init", file, "--horizon", "7", "--id", "shop")
     # The second day: one shop has opened since validation.
-    write(("old", 0, 200), ("young", 0, 200), ("new", 170, 200))
+    write(("old", 0, 200), ("young", 0, 200), ("new", 170, 200), ("newer", 140, 200))
     fitted = run("fit", "shops", "--method", "persistence")
     assert "left out: OWN/new" in fitted
 
     forecast = run("forecast", "shops")
-    assert "forecast of new" in forecast
+    assert "no forecast of new: " in forecast
+    assert "not in the fit: newer; what was learnt of the other series" in forecast
+    assert "\nnewer " in forecast
     assert "\nold " in forecast and "\nyoung" in forecast
 
     assert "persistence" in forecast and "19 Jul 2025" in forecast
@@ -178,3 +182,18 @@ def test_a_sensor_in_standard_time_is_scored(archive_dir, run, tmp_path):
     scored = run("evaluate", "sensor", "--every", "10", "--seeds", "1")
     assert "RMSE in share" in scored
     assert "compevo" in scored and "persistence" in scored
+
+
+def test_words_and_kinds_of_shops_are_declared_and_learnt(run, tmp_path):
+    before, later = make_shops()
+    every = pd.concat([before, later])
+    every[["unique_id", "ds", "promo"]].to_csv(tmp_path / "promo.csv", index=False)
+    before.drop(columns="promo").to_csv(tmp_path / "shops.csv", index=False)
+    options = ("--id", "unique_id", "--static", "kind", "--ahead", tmp_path / "promo.csv")
+    run("init", tmp_path / "shops.csv", "--horizon", "7", *options)
+    assert 'static = ["kind"]' in (tmp_path / "shops.toml").read_text()
+    run("fit", "shops", "--method", "lagged-gbm")
+
+    rows = pl.DataFrame(json.loads(run("forecast", "shops", "--json"))["rows"])
+    truth = later.sort_values(["unique_id", "ds"])["y"].to_numpy()
+    assert np.abs(rows.sort("entity", "start_utc")["lagged-gbm"].to_numpy() - truth).mean() < 2

@@ -48,7 +48,7 @@ def fetch(home, *, dataset=DATASET, feeds=(WEATHER,), now=NOW, **changes):
 
 
 def count_stored_runs(workspace):
-    frame = workspace.frame_store().read(DATASET, FrameKind.STEP_COVARIATES)
+    frame = workspace.series_store().read_frame(DATASET, FrameKind.STEP_COVARIATES)
     return 0 if frame is None else frame["available_at"].n_unique()
 
 

@@ -342,7 +342,7 @@ ISSUED = FIRST_HOUR.replace(hour=18)
 
 
 def read_published(workspace):
-    return workspace.frame_store().read(OPERATIONAL, FrameKind.PUBLISHED)
+    return workspace.series_store().read_frame(OPERATIONAL, FrameKind.PUBLISHED)
 
 
 def test_a_forecast_far_off_waits_for_correction(replay, live):

@@ -22,7 +22,7 @@ from compevo_pipeline.defs.assets.forecast import NextDayConfig
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.storage.news_store import NewsStore
-from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
+from compevo_pipeline.storage.series_store import SeriesStore
 from compevo_pipeline.work import next_day
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import (
@@ -203,11 +203,11 @@ def test_observed_errors_come_from_the_series(layout):
 
 
 def test_a_day_without_publication_is_refused(fresh):
-    tables = FrameStore(fresh.tables)
-    published = tables.read(DATASET, FrameKind.PUBLISHED)
+    store = SeriesStore(fresh.root)
+    published = store.read_frame(DATASET, FrameKind.PUBLISHED)
     # One half-hour of the day is missing; the day before is whole.
     cut = published.filter(pl.col("start_utc") != from_nem(2026, 2, 23, 5))
-    tables.write(DATASET, FrameKind.PUBLISHED, cut, replace=True)
+    store.write_frame(DATASET, FrameKind.PUBLISHED, cut, replace=True)
     with pytest.raises(DataError, match=r"published.*NSW1"):
         issue(fresh, date(2026, 2, 23))
     assert issue(fresh, date(2026, 2, 22)).is_new

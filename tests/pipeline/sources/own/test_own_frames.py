@@ -20,10 +20,16 @@ from compevo_core.table.text_stamps import (
     name_standard_offset,
     read_zone,
 )
-from compevo_pipeline.sources.own.declaration import CovariateKeys, check_declaration, make_spec
+from compevo_pipeline.sources.own.declaration import (
+    CovariateKeys,
+    EvaluationKeys,
+    check_declaration,
+    make_spec,
+)
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
 from compevo_pipeline.sources.own.table import read_text_table
+from compevo_pipeline.sources.registry import make_dataset
 from tests.support.nemweb import pack as zipped
 from tests.support.own_tables import declare, wrap
 
@@ -258,6 +264,9 @@ def test_a_total_needs_all_its_parts():
     assert values["OWN/a-and-b"] == [3.0, None, 4.0]
     assert validate_series(frame).height == 15
     assert make_spec(declaration).totals == {"all": ("*",), "a-and-b": ("a", "b")}
+    rule = {"evaluation": EvaluationKeys(reconciliation="mint")}
+    made = make_dataset(declaration.model_copy(update=rule), Path("own.toml"))
+    assert made.reconciliation == "mint"
 
     for totals in ({"t": ["z"]}, {"a": ["b"]}):
         with pytest.raises(DataError):
