@@ -184,7 +184,7 @@ def test_a_sensor_in_standard_time_is_scored(archive_dir, run, tmp_path):
     assert "compevo" in scored and "persistence" in scored
 
 
-def test_words_and_kinds_of_shops_are_declared_and_learnt(run, tmp_path):
+def test_words_and_kinds_of_shops_are_learnt(run, tmp_path):
     before, later = make_shops()
     every = pd.concat([before, later])
     every[["unique_id", "ds", "promo"]].to_csv(tmp_path / "promo.csv", index=False)

@@ -190,7 +190,7 @@ def test_a_file_of_other_values_waits(stored, factor):
 
 
 @pytest.mark.parametrize(("factor", "lag"), [(1.02, 0), (1.0, 1), (1.0, -3)])
-def test_a_file_in_another_unit_or_shifted_waits_however_small_its_changes(tmp_path, factor, lag):
+def test_a_file_in_another_unit_or_shifted_waits(tmp_path, factor, lag):
     smooth = [1000 + 0.1 * value**2 for value in range(60)]
     smooth[5:50:9] = [0.0] * 5
     store = SeriesStore(tmp_path)
