@@ -52,8 +52,8 @@ ISSUED = "-issued"
 PANELS_PER_SCOPE = 4
 
 
-_WINDOWS_PER_BATCH = 10  # windows that are forecast before progress is told
-_PROGRESS_SECONDS = 5.0  # least time between two lines: Dagster stores each
+_WINDOWS_PER_BATCH = 10  # forecast at once, so that progress can be shown in between
+_PROGRESS_SECONDS = 5.0  # least time between two lines, each of which Dagster stores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,15 +23,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.config.settings import is_ci
 
-USUAL_SECONDS = {
-    "models__compevo": 50.0,
-    "evaluation__baselines": 8.0,
-    "evaluation__test": 12.0,
-    "ablation__variants": 35.0,
-    "leakage__inference_2026": 5.0,
-    "report__site": 4.0,
-}
-"""Usual duration by the longest prefix of a step's name, in the job ``demo`` on two cores."""
+USUAL_SECONDS = {"models": 50.0, "evaluation": 6.0, "ablation": 30.0, "leakage": 5.0, "report": 3.0}
+"""Usual duration by the first part of a step's name, in the job ``demo`` on two cores."""
 
 _UNKNOWN_STEP_SECONDS = 1.5
 LONGEST = 100  # characters of a message beside the bar
@@ -58,11 +51,10 @@ class ProgressHandler(logging.Handler):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._seconds_by_step = {}
-        for step in steps:
-            prefixes = [prefix for prefix in USUAL_SECONDS if step.startswith(prefix)]
-            usual = USUAL_SECONDS[max(prefixes, key=len)] if prefixes else _UNKNOWN_STEP_SECONDS
-            self._seconds_by_step[step] = usual
+        self._seconds_by_step = {
+            step: USUAL_SECONDS.get(step.partition("__")[0], _UNKNOWN_STEP_SECONDS)
+            for step in steps
+        }
         self._steps = len(steps)
         self._console = console
         self._is_live = is_live

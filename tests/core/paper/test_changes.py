@@ -105,17 +105,16 @@ def test_one_agent_samples_the_populations_trials():
 
 
 @pytest.mark.parametrize(
-    ("name", "rounds", "layers", "group", "agents"),
-    [("default", 16, 4, 8, 3), ("demo", 1, 1, 4, 2)],
+    ("name", "rounds", "sizes"), [("default", 16, (3, 8, 4)), ("demo", 1, (2, 4, 1))]
 )
-def test_the_papers_method_is_its_preset_shortened(name, rounds, layers, group, agents):
+def test_the_papers_method_is_its_preset_shortened(name, rounds, sizes):
     full, preset = RunConfig.preset(name), RunConfig.preset(PAPER_METHOD)
     config = find_variant("paper-method").configure(full.with_overrides({"run.seed": 7}))
     assert (config.run.rounds, config.run.supervised_rounds, config.run.seed) == (rounds, rounds, 7)
-    assert config.population.agents == agents
+    agents, group, layers = sizes
+    assert (config.population.agents, config.forecast.layers) == (agents, layers)
     assert config.population.members == full.population.members[:agents]
     assert config.forecast.prior_folds == full.forecast.prior_folds
-    assert config.forecast.layers == layers
     assert config.grpo == preset.grpo.model_copy(update={"group_size": group})
     for section in ("evolution", "objective", "optim"):
         assert getattr(config, section) == getattr(preset, section)

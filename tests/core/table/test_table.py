@@ -369,8 +369,8 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         Forecaster().set_params(horizons=3)
     with pytest.raises(DataError, match="holds no forecaster"):
         Forecaster.load(tmp_path)
-    with pytest.raises(DataError, match="c were not"):
-        fitted.predict(TABLE.replace({"unique_id": {"b": "c"}}))
+    with pytest.raises(DataError, match="b, c were not"):
+        clone(RIDGE).fit(ONE[["ds", "y"]]).predict(TABLE.replace({"unique_id": {"a": "c"}}))
     # Read as UTC, they would be hours from the stamps of the fit without a word.
     said = "have a zone and the stamps of the fit none: .*tz_localize"
 
