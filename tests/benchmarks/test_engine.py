@@ -85,8 +85,8 @@ def test_both_rounds_give_every_adapter_the_same_gradient(both_ways, kind):
             if other == kind:
                 letter = part[-1].upper()
                 layer = name if kind == "logic" else name.removeprefix("model.")
-                name = f"base_model.model.{layer}.lora_{letter}.{kind}_{agent:02d}.weight"
-                found = theirs["gradients"][kind, name]
+                key = f"base_model.model.{layer}.lora_{letter}.{kind}_{agent:02d}.weight"
+                found = theirs["gradients"][kind, key]
                 limit = 1e-3 * float(gradient.abs().max())
                 assert found.any()
                 assert torch.allclose(gradient[agent], found, rtol=1e-3, atol=limit)
