@@ -34,7 +34,7 @@ class Mean:
         return np.full(len(rows), self.mean)
 
 
-def test_an_estimator_forecasts_and_comes_back_from_its_rows(tmp_path):
+def test_an_estimator_is_rebuilt_from_its_rows(tmp_path):
     model = Forecaster(LinearRegression(), horizon=5).fit(TABLE)
     forecast = model.predict()
     truth = make_days(205)["y"].tail(5).to_numpy()
@@ -52,7 +52,7 @@ def test_an_estimator_forecasts_and_comes_back_from_its_rows(tmp_path):
     assert Forecaster.load(kept).predict().equals(forecast)
 
 
-def test_estimators_are_compared_on_the_same_windows_and_draw_alike():
+def test_estimators_share_windows_and_random_draws():
     forest = RandomForestRegressor(5)
     methods = [Ridge(alpha=2), Mean(), forest, "persistence"]
     back = Forecaster(horizon=5).backtest(TABLE, windows=2, methods=methods)
@@ -64,14 +64,14 @@ def test_estimators_are_compared_on_the_same_windows_and_draw_alike():
     assert np.array_equal(again["mean"], back[names[2]]) and forest.random_state is None
 
 
-def test_a_missing_value_known_ahead_is_the_mean_of_train():
+def test_a_missing_known_value_is_the_train_mean():
     table = TABLE.assign(plan=np.where(np.arange(400) % 3, 2.0, np.nan))
     model = Forecaster(Ridge(), horizon=5, ahead=["plan"]).fit(table)
     future = pd.DataFrame({"ds": pd.date_range("2024-07-19", periods=5), "plan": 2.0})
     assert model.predict(future=future)["mean"].notna().all()
 
 
-def test_auto_tries_what_has_a_name_and_a_path_names_a_regressor():
+def test_auto_tries_named_methods_and_paths_name_regressors():
     register_estimator(Ridge(), "own-ridge")
     chosen = Forecaster(horizon=5).fit(TABLE)
     assert "own-ridge" in {score.name for score in chosen.choice_.scores}

@@ -58,7 +58,7 @@ def test_an_end_that_does_not_continue_is_described(count, factor):
 @pytest.mark.parametrize(
     ("filler", "step"), [(-1.0, DAY), (-1.0, 7 * DAY), (0.0, 7 * DAY), (999.0, 7 * DAY)]
 )
-def test_a_filler_beside_counts_or_of_weeks_is_described(filler, step):
+def test_a_filler_near_counts_or_weeks_is_described(filler, step):
     rng = np.random.default_rng(5)
     values = rng.poisson(2 if step == DAY else 300, 700).astype(float)
     values[rng.random(700) < 0.02] = filler

@@ -92,7 +92,7 @@ def test_without_bands_all_series_count_alike():
     np.testing.assert_allclose(again.aggregate, after.aggregate)
 
 
-def test_other_rules_add_up_too_and_the_parts_may_stay():
+def test_other_rules_add_up_and_may_keep_parts():
     after = {
         method: reconcile(
             predict(np.array([1.0, 3.0, 2.0])), VIEWS, {"total": ("a", "b")}, past, method

@@ -38,7 +38,7 @@ def measure(forecast, truth):
     return (both["mean"] - both["y"]).abs().mean()
 
 
-def test_words_known_ahead_and_kinds_of_series_are_learnt(fitted, tmp_path):
+def test_known_words_and_kinds_of_series_are_learnt(fitted, tmp_path):
     _, later = make_shops()
     future = later[["unique_id", "ds", "promo"]]
     forecast = fitted.predict(future=future)

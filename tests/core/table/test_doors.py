@@ -111,7 +111,7 @@ def test_an_ended_series_holds_back_no_other():
 
 
 @pytest.mark.parametrize("method", ["calendar-ridge", "lagged-gbm", "mixture"])
-def test_a_new_series_is_forecast_by_what_the_others_taught(method):
+def test_a_new_series_is_forecast_from_the_others(method):
     table = make_days(900, series=["a", "b"])
     table["y"] *= table["unique_id"].map({"a": 1, "b": 30})
     fitted = clone(RIDGE).set_params(method=method).fit(table)
@@ -133,7 +133,7 @@ def test_a_new_series_is_forecast_by_what_the_others_taught(method):
 
 
 @pytest.mark.parametrize("reconciliation", ["wls", "mint", "ols", "bottom-up"])
-def test_totals_of_a_table_add_up_in_forecast_and_backtest(reconciliation):
+def test_totals_add_up_in_forecast_and_backtest(reconciliation):
     table = pd.concat([make_days(series=[1, 2]), make_days(150, series=[3], start="2024-03-31")])
     totals = {"all": ["*"], "some": ["1", "2"]}
     model = clone(RIDGE).set_params(totals=totals, reconciliation=reconciliation).fit(table)
@@ -154,7 +154,7 @@ def test_wrong_totals_are_refused():
         clone(RIDGE).set_params(reconciliation="best").fit(make_days())
 
 
-def test_fitted_values_are_those_of_validation_and_know_none_of_it():
+def test_fitted_values_cover_validation_without_knowing_it():
     table = make_days(series=["a", "b"])
     values = clone(RIDGE).fit(table).fitted_values()
     assert list(values.columns) == ["unique_id", "ds", "cutoff", "y", "mean"]

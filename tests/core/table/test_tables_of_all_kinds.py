@@ -34,7 +34,7 @@ def make_table(task):
 
 
 @pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])
-def test_a_table_of_its_kind_is_sound_and_forecast(task):
+def test_each_kind_of_table_is_sound_and_forecast(task):
     table = make_table(task)
     rows, form = read_table(table, Forecaster())
     for (name,), part in rows.group_by(SERIES):
