@@ -164,7 +164,7 @@ def measure_inference(case: Case) -> list[Row]:
         # A few windows at a time, as in training.
         size = world.config.run.micro_batch_size
         parts = [examples[start : start + size] for start in range(0, len(examples), size)]
-        values = [executor.forecast(world.logics, part).values_ABH for part in parts]
+        values = [executor.play(world.logics, part).values_ABH for part in parts]
         weights_BA = world.model.selection.weights([each.view.entity for each in examples])
         return aggregate_forecasts(torch.cat(values, dim=1), weights_BA)
 

@@ -341,9 +341,7 @@ def test_each_trick_would_be_seen(line):
 
 def test_no_expression_is_shorter_than_it_is_plain():
     plain = [path for path in (REPO / "tests").rglob("*.py") if path.name != "test_architecture.py"]
-    tricks = {
-        str(path): find_tricks(ast.parse(path.read_text("utf-8"))) for path in plain + SOURCES
-    }
+    tricks = {str(path): find_tricks(tree_of(path)) for path in plain + SOURCES}
     assert {path: found for path, found in tricks.items() if found} == {}
 
 

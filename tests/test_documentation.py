@@ -123,6 +123,7 @@ def test_every_command_of_a_page_exists():
             unknown = [option for option in options if option not in known | {"--help"}]
             if command is None or unknown:
                 wrong.append(f"{page.name}: compevo {name} {' '.join(unknown)}")
+
     assert wrong == []
     assert len(seen) > 20
 

@@ -118,4 +118,5 @@ def test_only_trained_values_may_drift():
         was, now = {part: TREE["a"]}, {part: drifted["a"]}
         assert len(differences(was, now, same_machine=same_machine)) == found
     far = altered("a/rows/0/loss", 0.501)
+
     assert differences({"run_head": TREE}, {"run_head": far}, same_machine=False)

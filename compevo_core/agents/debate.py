@@ -153,10 +153,10 @@ class DebateExecutor(StrategyExecutor):
     def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
         """Let the agents debate; return the last forecasts, and the weights that verifiers give."""
         readings: AgentReadings = self.read(logics, examples)
-        forecasts = self.forecast_readings(readings)
+        forecasts = self.forecast(readings)
         for _ in range(self.config.debate.revisions):
             readings = self.exchange(readings, forecasts.values_ABH)
-            forecasts = self.forecast_readings(readings)
+            forecasts = self.forecast(readings)
 
         logit_AB = self.judge(VERIFIER, readings, base_ABH=forecasts.values_ABH)
         return dataclasses.replace(forecasts, weights_BA=weigh_by_score(logit_AB))

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.linear_reader import (
@@ -45,6 +44,7 @@ from compevo_core.agents.selection import FitnessSelection, leave_out_idle
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import BoolArray, FloatArray, to_array
 from compevo_core.errors import DataError
+from compevo_core.runtime.usage import find_blas
 
 _DECIMALS = 3  # of the weights in a fit: adapters train gates, which move them a little each round
 
@@ -66,8 +66,7 @@ class JointReader:
         if self._logics == list(logics) and np.array_equal(self._weights_NA, weights_NA):
             return
         self._logics, self._weights_NA = list(logics), weights_NA
-        # Systems of a few hundred rows: threads wait for each other longer than they compute.
-        with threadpool_limits(1, "blas"):
+        with find_blas().limit(limits=1):
             self._fits = fit_jointly(self.reader, logics, weights_NA)
 
     def find(self, agent: int, logic: str) -> LinearFit:
@@ -280,8 +279,7 @@ def take_turns(
         scored = [played[agent], *candidates[agent]]
         working = leave_out_idle(torch.from_numpy(open_NA), torch.from_numpy(is_idle_A))
         standing = Standing(played, to_array(working), open_NA)
-        # Thousands of small products: threads that wait for each other take up to 50 times as long.
-        with threadpool_limits(limits=1, user_api="blas"):
+        with find_blas().limit(limits=1):
             gain_CN = scorer.score(agent, scored, standing)
         gain_AC[agent] = gain_CN.mean(1)
 

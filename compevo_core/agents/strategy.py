@@ -27,7 +27,6 @@ from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import WindowView
 from compevo_core.lora.population import Population
 
 ALL_AGENTS = slice(None)
@@ -62,22 +61,6 @@ class ReadingExecutor:
         values_ABH = mix_bases(self.mix_AP, examples) + self.read_linearly(readings, self.agents)
         return BatchForecasts(values_ABH, np.zeros(len(logics)), news=list_news(readings))
 
-    def retrieve_news(
-        self,
-        logics: Sequence[str],
-        views: Sequence[WindowView],
-        agents: Sequence[int] | None = None,
-    ) -> list[list[tuple[str, ...]]]:
-        """Return the article ids that each logic retrieves, by agent, then by window.
-
-        ``agents`` says whose logics these are (default: the local agents); news scopes can differ.
-        """
-        members = map(self.config.population.member, self.agents if agents is None else agents)
-        return [
-            self.news_retriever.retrieve_for(member, logic, views)
-            for member, logic in zip(members, logics, strict=True)
-        ]
-
     def read(
         self,
         logics: Sequence[str],
@@ -85,15 +68,35 @@ class ReadingExecutor:
         agents: slice = ALL_AGENTS,
     ) -> list[list[ForecastRequest]]:
         """Return what some local agents read under their logics, by agent, then by window."""
+        return self.read_groups([[logic] for logic in logics], examples, agents)
+
+    def read_groups(
+        self,
+        groups: Sequence[Sequence[str]],
+        examples: Sequence[ForecastExample],
+        agents: slice = ALL_AGENTS,
+        *,
+        adds_no_news: bool = False,
+    ) -> list[list[ForecastRequest]]:
+        """Return one reading per window with all logics of an agent's group.
+
+        With ``adds_no_news`` the first logic comes last once more, without news.
+        """
         views = [example.view for example in examples]
-        news = self.retrieve_news(logics, views, self.agents[agents])
-        return [
-            [
-                ForecastRequest(example, [logic], [self.news_retriever.resolve(ids)])
-                for example, ids in zip(examples, by_window, strict=True)
-            ]
-            for logic, by_window in zip(logics, news, strict=True)
-        ]
+        readings = []
+        for agent, group in zip(self.agents[agents], groups, strict=True):
+            member, retriever = self.config.population.member(agent), self.news_retriever
+            news = [retriever.retrieve_for(member, logic, views) for logic in group]
+            if adds_no_news:
+                group = [*group, group[0]]
+                news.append([()] * len(views))
+            readings.append(
+                [
+                    ForecastRequest(example, group, [retriever.resolve(ids) for ids in by_logic])
+                    for example, *by_logic in zip(examples, *news, strict=True)
+                ]
+            )
+        return readings
 
     def read_linearly(self, readings: AgentReadings, agents: Sequence[int]) -> FloatArray:
         """Return what ridges read in the agents' news (A, B, H); zero where there is none."""
@@ -137,21 +140,9 @@ class StrategyExecutor(ReadingExecutor):
 
     def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
         """Return every agent's forecasts as they are scored and issued, without gradient."""
-        return self.forecast(logics, examples)
+        return self.forecast(self.read(logics, examples))
 
     def forecast(
-        self,
-        logics: Sequence[str],
-        examples: Sequence[ForecastExample],
-        *,
-        train: bool = False,
-        agents: slice = ALL_AGENTS,
-    ) -> BatchForecasts:
-        """Forecast every example by some local agents, each under its one logic."""
-        readings = self.read(logics, examples, agents)
-        return self.forecast_readings(readings, train=train, agents=agents)
-
-    def forecast_readings(
         self,
         readings: AgentReadings,
         *,
@@ -201,7 +192,7 @@ class StrategyExecutor(ReadingExecutor):
         size = self.config.run.micro_batch_size
         for start in range(0, len(examples), size):
             part = examples[start : start + size]
-            readings = self._build_group_readings(groups, part, adds_no_news=adds_no_news)
+            readings = self.read_groups(groups, part, adds_no_news=adds_no_news)
             with self.population.use_adapters(FORECAST):
                 decoded = self.decoder.decode(readings, train=False)
                 decoded = self._add_linear_reading(decoded, readings)
@@ -222,32 +213,5 @@ class StrategyExecutor(ReadingExecutor):
         if not isinstance(self.decoder, HeadDecoder):
             return  # answers as text are read out by the language model's own layer
 
-        readings = self._build_group_readings([[logic] for logic in logics], examples)
         with self.population.use_adapters(FORECAST):
-            self.decoder.centre(readings)
-
-    def _build_group_readings(
-        self,
-        groups: Sequence[Sequence[str]],
-        examples: Sequence[ForecastExample],
-        *,
-        adds_no_news: bool = False,
-    ) -> list[list[ForecastRequest]]:
-        """Return one reading per window with all logics of an agent's group."""
-        views = [example.view for example in examples]
-        readings = []
-        for agent, group in zip(self.population.local, groups, strict=True):
-            news = self.retrieve_news(group, views, [agent] * len(group))
-            if adds_no_news:
-                group = [*group, group[0]]
-                news.append([()] * len(views))
-            readings.append(
-                [
-                    ForecastRequest(
-                        example, group, [self.news_retriever.resolve(ids) for ids in by_logic]
-                    )
-                    for example, *by_logic in zip(examples, *news, strict=True)
-                ]
-            )
-
-        return readings
+            self.decoder.centre(self.read(logics, examples))

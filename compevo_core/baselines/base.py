@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_chec
 
 import numpy as np
 from pydantic import TypeAdapter
-from threadpoolctl import threadpool_limits
 
 from compevo_core.data.arrays import BoolArray, FloatArray, IntArray
 from compevo_core.data.scaling import Scaler
@@ -35,7 +34,7 @@ from compevo_core.data.view import (
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError, LeakageError
 from compevo_core.runtime.files import write_bytes, write_json
-from compevo_core.runtime.usage import count_cores
+from compevo_core.runtime.usage import count_cores, find_blas
 
 BASELINE_FILE = "baseline.json"
 
@@ -248,7 +247,7 @@ class RoutedBaseline(Baseline, Generic[SpaceT, ModelT]):
 
         # LightGBM releases the GIL. BLAS is limited here, as limits in threads end out of order.
         chosen = [space.select_train(train, route) for route in space.routes]
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(count_cores()) as threads:
+        with find_blas().limit(limits=1), ThreadPoolExecutor(count_cores()) as threads:
             models = threads.map(fit_model, chosen, space.routes)
             return cls(space, dict(zip(space.routes, models, strict=True)))
 

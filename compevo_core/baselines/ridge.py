@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from safetensors.numpy import load_file, save
-from threadpoolctl import threadpool_limits
 
 from compevo_core.baselines.base import (
     RoutedBaseline,
@@ -134,11 +133,8 @@ class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
             copies = [np.where(is_of, REGIONAL_SCALE * design, 0.0) for is_of in is_of_region]
             design = np.concatenate([design, *copies], axis=1)
         centred_NH = target_NH - unfitted.offset
-        # Where other processes keep the cores busy, threads that wait for each other make these
-        # small matrices ten times slower.
-        with threadpool_limits(limits=1, user_api="blas"):
-            penalty = _choose_penalty(views, design, centred_NH)
-            solution = _solve(design, centred_NH, (penalty,))[0]
+        penalty = _choose_penalty(views, design, centred_NH)
+        solution = _solve(design, centred_NH, (penalty,))[0]
 
         # The regional columns were scaled, so their part of the solution is scaled back.
         shared = solution[None, :width]

@@ -209,6 +209,14 @@ def select_learnt(
     return series.filter(~pl.col("series_id").is_in(list(others))), sorted(set(others.values()))
 
 
+def describe_new(names: Sequence[str]) -> str:
+    """Return what a reader of forecasts of series should know that a model has not learnt."""
+    return (
+        f"not in the fit: {', '.join(names)}; what was learnt of the other series forecasts them "
+        "from their own values, with bands from the errors of all; fit again to learn them"
+    )
+
+
 def select_live(spec: DatasetSpec, series: pl.DataFrame) -> tuple[pl.DataFrame, str]:
     """Return the rows of the series that continue, and which have ended (``select_going_on``).
 

@@ -18,6 +18,7 @@ _NEM_OFFSET = timedelta(hours=10)  # the market clock keeps no daylight saving
 _NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
 
+WLS, MINT, OLS, BOTTOM_UP = RECONCILIATIONS = ("wls", "mint", "ols", "bottom-up")
 ALL_SERIES = "*"  # all series that are not totals, as the parts of a total
 
 

@@ -28,6 +28,7 @@ from compevo_core.baselines import (
     SharedFits,
     add_news,
     find_cost,
+    has_method,
     is_applicable,
     list_news_readers,
 )
@@ -140,7 +141,7 @@ def configure_method(
     names = list(members) if name == MIXTURE else [name]
     for each in names:
         known = [*PRIORS, *list_news_readers()]
-        if each not in known and not is_zero_shot(each):
+        if each not in known and not is_zero_shot(each) and not has_method(each):
             choices = ", ".join([*known, f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO])
             raise ConfigError(f"no method {each!r}; known: {choices}")
     if name == MIXTURE and len(names) < 2:

@@ -90,8 +90,10 @@ class DailyState:
         """
         views = [window.view for window in windows]
         self.priors.observe(windows)
-        self.weighting.observe(views, agents_NAH, mixture_NH, truth_NH)
-        self.experience = self.experience.add(views, agents_NAH, mixture_NH, truth_NH)
+        forecasts = agents_NAH, mixture_NH, truth_NH
+        observed = Experience.of(self.experience.entities, views, *forecasts)
+        self.weighting.observe(observed)
+        self.experience = self.experience.join(observed)
         self.known_until = max(view.end_utc for view in views)
 
     def copy(self) -> Self:

@@ -26,6 +26,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.datasets import WLS
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS, stack_published_quantiles
 from compevo_core.data.schemas import UTC_US
@@ -169,6 +170,7 @@ def issue_forecast(
     newest: Mapping[str, Any] | None = None,
     last_week: Mapping[str, FloatArray] | None = None,
     totals: Mapping[str, Sequence[str]] | None = None,
+    reconciliation: str = WLS,
     data: Mapping[str, str] | None = None,
 ) -> IssuedForecast:
     """Forecast views of one origin and cutoff, and record how the values came about.
@@ -177,7 +179,8 @@ def issue_forecast(
     ``market_offset`` from UTC. The facts include ``newest``, the times of the newest inputs, ready
     for JSON (``data.context``), and ``last_week``, the same steps (H,) of each series last week
     as then known, NaN where unknown. ``totals`` maps a total to its series, whose forecasts must
-    add up; ``data`` has the ``first`` and ``last`` value and until when the model was fitted.
+    add up as ``reconciliation`` says; ``data`` has the ``first`` and ``last`` value and until when
+    the model was fitted.
     DataError if there is no view, a part of a total has none, or they have several origins.
     """
     if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
@@ -188,7 +191,8 @@ def issue_forecast(
     prediction, past = forecaster.predict_by_agent(views), None
     news_change_N = measure_news_change(forecaster, views, prediction.aggregate)
     if totals:
-        prediction, past = reconcile(prediction, views, totals, forecaster.past_errors)
+        past = forecaster.past_errors
+        prediction, past = reconcile(prediction, views, totals, past, reconciliation)
     by_method = _list_methods(prediction, views, reads_news=bool(forecaster.logics))
 
     first = views[0]

@@ -10,8 +10,11 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from threadpoolctl import ThreadpoolController
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +34,12 @@ def count_cores() -> int:
     """Return on how many cores this process may run; macOS, which binds none to it, means all."""
     can_ask = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if can_ask else os.cpu_count() or 1
+
+
+@cache
+def find_blas() -> ThreadpoolController:
+    """Find linear algebra, to limit its threads; once, as a search takes as long as a small fit."""
+    return ThreadpoolController().select(user_api="blas")
 
 
 def format_duration(seconds: float) -> str:

@@ -5,7 +5,7 @@ What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files 
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from statistics import median
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.quantiles import FEWEST
 from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
 from compevo_core.data.series import (
@@ -37,7 +37,7 @@ from compevo_core.data.steps import (
     shift,
 )
 from compevo_core.errors import DataError, import_package
-from compevo_core.table.cells import LINE, TextColumn, guess_decimal
+from compevo_core.table.cells import LINE, TextColumn, guess_decimal, is_numeric
 from compevo_core.table.cells import read_numbers as read_cells
 from compevo_core.table.stamps import Clock, DateOffset, read_stamps
 from compevo_core.table.text_stamps import list_zones
@@ -72,6 +72,8 @@ class TableForm:
     label: str  # type of the names of series: int, float or str
     ahead: tuple[str, ...] = ()  # columns known ahead
     past: tuple[str, ...] = ()  # columns known when their step is over
+    static: tuple[str, ...] = ()  # columns with one value for each series
+    words: tuple[str, ...] = ()  # those of all three that hold categories
     known_at: str = ""  # column of the time those ahead were known; empty: from the start
     ahead_apart: bool = False  # whether those ahead come in a table of their own
     closed: tuple[int, ...] = ()  # minutes of the week at which no row has a value
@@ -111,9 +113,10 @@ def read_table(
     """
     series, time, value = columns.series, columns.time, columns.value
     ahead, past, known_at = columns.ahead, columns.past, columns.known_at
+    static = columns.static
     kind, frame = to_polars(table, time)
     names = frame.columns
-    for argument, given in (("ahead", ahead), ("past", past)):
+    for argument, given in (("ahead", ahead), ("past", past), ("static", static)):
         if isinstance(given, str):
             raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
     if value and len(names) == 2 and series not in names and not {time, value} <= {*names}:
@@ -122,6 +125,11 @@ def read_table(
         time, value = sorted(names, key=lambda name: not is_stamp[name])
     wanted = [(time, "time"), (value, "value"), (known_at, "known_at")]
     wanted += [(name, "ahead") for name in ahead] + [(name, "past") for name in past]
+    if isinstance(columns, TableForm):  # series that were known need no description again
+        static, words = tuple(name for name in static if name in names), columns.words
+    else:
+        wanted += [(name, "static") for name in static]
+        words = find_words(frame, [*ahead, *past, *static])
     for name, argument in wanted:
         if name and name not in names:
             raise DataError(
@@ -144,8 +152,12 @@ def read_table(
             SERIES: label.cast(pl.String),
             START: stamps,
             VALUE: _read_numbers(frame, value, "value") if value else None,
-            **{COLUMN + name: _read_numbers(frame, name, "ahead") for name in ahead},
-            **{COLUMN + name: _read_numbers(frame, name, "past") for name in past},
+            **{
+                COLUMN + name: frame[name].cast(pl.String)
+                if name in words
+                else _read_numbers(frame, name, "ahead")
+                for name in (*ahead, *past, *static)
+            },
         },
         schema_overrides={VALUE: pl.Float64},
     )
@@ -179,6 +191,8 @@ def read_table(
         label="int" if named.is_integer() else "float" if named.is_float() else "str",
         ahead=tuple(ahead),
         past=tuple(past),
+        static=tuple(columns.static),
+        words=words,
         known_at=known_at,
         closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
     )
@@ -214,6 +228,19 @@ def _join_duplicates(
     raise DataError(
         f"{twice.height} rows share a stamp, the first {stamps[0]:%Y-%m-%d %H:%M} UTC: {remedy}"
     )
+
+
+def find_words(frame: pl.DataFrame, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that hold categories and no numbers."""
+    words = []
+    for name in names:
+        kind = frame.schema.get(name)
+        is_text = kind == pl.String and not is_numeric(
+            TextColumn(frame.select(name).with_row_index(LINE, 1), "the table", name)
+        )
+        if is_text or isinstance(kind, pl.Categorical | pl.Enum):
+            words.append(name)
+    return tuple(words)
 
 
 def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
@@ -281,6 +308,31 @@ def join_rows(rows: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
     joined = pl.concat([rows, added], how="diagonal")
     key = [name for name in (SERIES, START, KNOWN_AT) if name in joined.columns]
     return joined.unique(key, keep="last").sort(key)
+
+
+def add_totals(rows: pl.DataFrame, totals: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+    """Return rows and a series for each total: the sums of its parts, as far as each reaches.
+
+    Where a part lacks a value between its first and last, the sum has none. DataError for a part
+    that is no series.
+    """
+    parts = rows.filter(~pl.col(SERIES).is_in(list(totals)))
+    known = keep_values(parts).drop_nulls(VALUE).select(SERIES, START, VALUE)
+    reach = known.group_by(SERIES).agg(first=pl.col(START).min(), last=pl.col(START).max())
+    steps = known.select(pl.col(START).unique())
+    sums = []
+    for total, names in totals.items():
+        wanted = reach if list(names) == [ALL_SERIES] else reach.filter(pl.col(SERIES).is_in(names))
+        if missing := {*names} - {*wanted[SERIES], ALL_SERIES}:
+            raise DataError(
+                f"the total {total!r} has no part {min(missing)!r}; the series are "
+                f"{', '.join(reach[SERIES].sort()[:8])}"
+            )
+        grid = wanted.join(steps, how="cross").filter(pl.col(START).is_between("first", "last"))
+        values = grid.join(known, on=[SERIES, START], how="left").group_by(START)
+        whole = pl.when(pl.col(VALUE).null_count() == 0).then(pl.col(VALUE).sum())
+        sums.append(values.agg(whole).with_columns(pl.lit(total).alias(SERIES)))
+    return pl.concat([parts, *sums], how="diagonal").sort(SERIES, START)
 
 
 def keep_values(rows: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,7 @@ exist.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cache
@@ -262,6 +262,19 @@ def parse_walls(text: pl.Expr, formats: Sequence[str], first_year: int = _FIRST_
     return pl.when(text.str.contains(_END_OF_DAY)).then(local + _DAY).otherwise(local)
 
 
+def read_by_each(
+    rows: pl.DataFrame, column: TextColumn, shapes: Mapping[str, Sequence[str]]
+) -> pl.DataFrame:
+    """Return some rows of a column as each of the shapes reads them; null where it does not fit."""
+    # One step after the other: polars evaluates what an expression names as often as it is named.
+    spelled = rows.select(_text=spell(column)).select(_text=strip_offset(pl.col("_text")))
+    spelled = spelled.select(pl.col("_text").str.replace(_END_OF_DAY, "00:00"))
+    return spelled.select(
+        parse_stamp(pl.col("_text"), formats, _FIRST_YEAR).alias(name)
+        for name, formats in shapes.items()
+    )
+
+
 def to_wall_clock(instants: pl.Series, zone: str) -> pl.Series:
     """Return what a clock shows at instants, without a zone."""
     clock = read_zone(zone)
@@ -284,14 +297,14 @@ def guess_format(column: TextColumn) -> str:
         )
 
     # A few rows rule out most formats, and rows of the whole span rule out exchanged days.
-    text = strip_offset(pl.col("_text"))
     possible = list(_SHAPES)
     for few in (cells.table.head(_FIRST), cells.table.gather_every(max(1, rows // _LOOKED_AT))):
-        spelled = few.select(_text=spell(cells))
-        begun = spelled.select(parse_walls(text, _SHAPES[form]).alias(form) for form in possible)
+        begun = read_by_each(few, cells, {form: _SHAPES[form] for form in possible})
         most = max(begun[form].count() for form in possible)
         possible = [form for form in possible if begun[form].count() == most]
 
+    # Where none of these rows fits a format, not all rows are tried.
+    possible = possible if most else []
     walls = {form: _parse_cells(cells, _SHAPES[form]).table[_WALL] for form in possible}
     counts = {form: parsed.count() for form, parsed in walls.items()}
     if counts.get("", 0) == rows:
@@ -299,9 +312,10 @@ def guess_format(column: TextColumn) -> str:
     fitting = [form for form, count in counts.items() if count == rows]
     if not fitting:
         # Of the format that fits most, the first row that it does not fit.
-        best = max(counts, key=lambda form: counts[form])
-        seen = best or max(ISO, key=lambda form: _parse_cells(cells, (form,)).table[_WALL].count())
-        likely = f"; most stamps fit {seen}" if counts[best] else ""
+        best, likely = max(counts, key=lambda form: counts[form], default=""), ""
+        if counts.get(best):
+            iso = {form: _parse_cells(cells, (form,)).table[_WALL].count() for form in ISO}
+            likely = f"; most stamps fit {best or max(iso, key=lambda form: iso[form])}"
         _parse_cells(cells, _SHAPES[best]).raise_if(
             pl.col(_WALL).is_null(),
             f"is not a stamp in a format that is known{likely}",

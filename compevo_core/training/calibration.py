@@ -2,7 +2,7 @@
 
 Test windows have no way in here. Each choice is made on windows that the fit it judges has not
 seen; what is sealed is then fitted on all of validation (decisions 08-calibration, 16-daily-use).
-``agents.calibration`` applies it.
+``agents.online_selection`` applies it.
 
 Shapes: A agents (all of the run), B windows, E series, H horizon.
 """
@@ -213,14 +213,14 @@ def backtest_validation(
     mixture_BH = np.empty_like(truth_BH)
     views = [example.view for example in examples]
     weighting = PopulationWeights(model.config, model.selection, model.calibration)
-    agents, horizon = agents_BAH.shape[1:]
-
-    order: list[int] = []
+    entities = model.calibration.entities
+    parts: list[Experience] = []
     for ended, today in replay_days(views):
-        order.extend(ended)
         if ended:
-            past = [views[i] for i in ended]
-            weighting.observe(past, agents_BAH[ended], mixture_BH[ended], truth_BH[ended])
+            ended_views = [views[i] for i in ended]
+            known = agents_BAH[ended], mixture_BH[ended], truth_BH[ended]
+            parts.append(Experience.of(entities, ended_views, *known))
+            weighting.observe(parts[-1])
 
         if today:
             agents_BAH[today] = model.scaler.keep_bounds(
@@ -229,9 +229,7 @@ def backtest_validation(
             weights_BAH = weighting.weights([views[i] for i in today], weights_BA[today])
             mixture_BH[today] = mix_forecasts(agents_BAH[today], weights_BAH)
 
-    return Experience.start(model.calibration.entities, agents, horizon).add(
-        [views[i] for i in order], agents_BAH[order], mixture_BH[order], truth_BH[order]
-    )
+    return Experience.start(entities, *agents_BAH.shape[1:]).join(*parts)
 
 
 def fit_blend(

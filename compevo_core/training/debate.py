@@ -124,7 +124,7 @@ class DebateStep(ForecastStep):
             # In the first turn there is nothing to read of the others.
             if number:
                 readings = self.debate_executor.exchange(readings, turns[-1].tried_ABH)
-                mean_ABH = self.executor.forecast_readings(readings).values_ABH
+                mean_ABH = self.executor.forecast(readings).values_ABH
 
             # Drawn by numpy, so that the forecasts that are tried are the same on every device.
             draws = rng.standard_normal(mean_ABH.shape)
@@ -157,7 +157,7 @@ class DebateStep(ForecastStep):
             for agent in self._agents:
                 # No dropout: the ratio would compare the policy with one that no forecast was drawn
                 # from.
-                mean_1BH = self.executor.forecast_readings(
+                mean_1BH = self.executor.forecast(
                     turn.readings[agent], train=True, drops_units=False, agents=agent
                 ).values_ABH
                 # One draw a window: windows are the samples, of one "token" each.

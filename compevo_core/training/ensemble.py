@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.decoders import EqualFitness, ForecastExample, mix_bases
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
+from compevo_core.agents.online_selection import ErrorCalibration
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.data.scaling import Scaler

@@ -216,7 +216,7 @@ class ForecastStep:
         it, with the same units dropped (decision 12-engine).
         """
         if not self._is_by_agent:
-            return [self.executor.forecast_readings(batch.trained, train=True)]
+            return [self.executor.forecast(batch.trained, train=True)]
 
         # The generator of a GPU is put back only where an argument is on it.
         gates_A = self.model.selection.gates_A
@@ -230,7 +230,7 @@ class ForecastStep:
     ) -> BatchForecasts:
         """Read a micro-batch by one of the local agents, for training."""
         del of_device
-        return self.executor.forecast_readings(batch.trained[agent], train=True, agents=agent)
+        return self.executor.forecast(batch.trained[agent], train=True, agents=agent)
 
     def _score_pass(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
         """Return forecasts without dropout; the training pass gives them if it dropped nothing."""
@@ -245,7 +245,7 @@ class ForecastStep:
         agents = len(batch.played)
         size = 1 if self._is_by_agent else agents
         chosen = [slice(row, row + size) for row in range(0, agents, size)]
-        forecast = self.executor.forecast_readings
+        forecast = self.executor.forecast
         return self._gather(batch, [forecast(batch.played[some], agents=some) for some in chosen])
 
     def _read_dropped(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
@@ -256,7 +256,7 @@ class ForecastStep:
             windows = [b for b, reading in enumerate(played) if read[b] is not reading]
             if windows:
                 again = [[played[b] for b in windows]]
-                reading = self.executor.forecast_readings(again, agents=slice(row, row + 1))
+                reading = self.executor.forecast(again, agents=slice(row, row + 1))
                 local_ABH[row, windows] = reading.values_ABH[0]
                 n_cut += reading.n_cut
 

@@ -83,6 +83,10 @@ def init(
     decimal: Annotated[
         Literal[".", ","] | None, typer.Option(help="Decimal mark, if it is ambiguous.")
     ] = None,
+    static: Annotated[
+        list[str] | None,
+        typer.Option(help="Column with one number or word for each series; repeat it."),
+    ] = None,
     covariates: CovariateTable = None,
     ahead: KnownAheadTable = None,
     news: ArticleTable = None,
@@ -127,6 +131,7 @@ def init(
         period=period,
         values=tuple(value or ()),
         id=by,
+        static=tuple(static or ()),
         unit=unit,
         zone=zone,
         decimal=decimal or "",

@@ -46,7 +46,7 @@ _Kind = TypeVar("_Kind")
 
 
 class _Place(Generic[_Kind]):
-    """What lies at a path below the root, with what it holds as its description."""
+    """A path below the root; its description says what it holds."""
 
     def __init__(self, name: str, doc: str, make: Callable[[Path], _Kind]) -> None:
         self._name, self._make, self.__doc__ = name, make, doc

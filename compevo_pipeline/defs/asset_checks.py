@@ -46,7 +46,7 @@ from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_changes import ChangeKind, describe_waiting
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.ingest import hash_news, hash_stored, read_changes
+from compevo_pipeline.work.ingest import hash_news, hash_stored
 from compevo_pipeline.work.next_day import (
     LEAST_NEWS_CHANGE,
     KnownTo,
@@ -287,7 +287,7 @@ def _judge_rows(name: str, broken: pl.DataFrame, total: int) -> CheckOutcome:
 
 def judge_known_values(workspace: Deployment, dataset: str) -> CheckOutcome:
     """Say what waits to change known values, and count the changes that were recorded."""
-    changes = read_changes(workspace, dataset)
+    changes = workspace.series_store().read_changes(dataset)
     counts = {kind.value: changes.filter(kind=kind.value).height for kind in ChangeKind}
     waiting = changes.filter(kind=ChangeKind.WAITING.value)
     text = describe_waiting(waiting, dataset) if waiting.height else "nothing waits"

@@ -454,14 +454,14 @@ def cut_paper_windows(deployment: Deployment, name: str, results: Path) -> Windo
         ingest_dataset(deployment, NEWS, log=log)
     except SourceAbsent as error:
         log.warning("windows name no article: %s", error)
-    tables, news = deployment.frame_store(), deployment.news_store()
+    store, news = deployment.series_store(), deployment.news_store()
     cut = build_windows(
         paper.spec,
-        deployment.series_store().read(dataset),
-        covariates=tables.read(dataset, FrameKind.COVARIATES) if paper.has_weather else None,
+        store.read(dataset),
+        covariates=store.read_frame(dataset, FrameKind.COVARIATES) if paper.has_weather else None,
         articles=StoredArticles(news, "") if news.path.exists() else None,
-        published=tables.read(dataset, FrameKind.PUBLISHED),
-        step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
+        published=store.read_frame(dataset, FrameKind.PUBLISHED),
+        step_covariates=store.read_frame(dataset, FrameKind.STEP_COVARIATES),
     )
     windows = label_windows(paper, cut, published)
     windows.write(deployment.layout.windows(name))

@@ -170,15 +170,16 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
     publisher = name_publisher(declaration.name)
 
     def make_feed(
-        suffix: str, file: str, kind: FrameKind, parse: Callable[[RawFile], Parsed]
+        suffix: str, file: str, kind: FrameKind, parse: Callable[..., Parsed], *others: str
     ) -> Feed:
         def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-            yield read_own_file(folder / file, publisher, clock)
+            for name in (file, *others):
+                yield read_own_file(folder / name, publisher, clock)
 
         return Feed(
             name=f"{publisher}{suffix}",
             read_files=read,
-            parsers={kind: lambda raws: parse(raws[0])},
+            parsers={kind: lambda raws: parse(*raws)},
             modes=frozenset(Mode),
             replaces=True,
         )
@@ -196,11 +197,22 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
             frames.parse_covariates, declaration=declaration, keys=days, entities=entities
         )
         feeds.append(make_feed("-covariates", days.file, FrameKind.COVARIATES, parse))
-    if ahead is not None:
-        parse = functools.partial(
-            frames.parse_ahead, declaration=declaration, keys=ahead, entities=entities
+    # What describes series, and what is known ahead: both are values by step.
+    files = [ahead.file] if ahead else []
+    files += [file] if declaration.series.static else []
+    if files:
+
+        def parse_by_step(*raws: RawFile) -> Parsed:
+            parts = (
+                [frames.parse_static(raws[-1], declaration)] if declaration.series.static else []
+            )
+            if ahead is not None:
+                parts.append(frames.parse_ahead(raws[0], declaration, ahead, entities))
+            return pl.concat(parts)
+
+        feeds.append(
+            make_feed("-ahead", files[0], FrameKind.STEP_COVARIATES, parse_by_step, *files[1:])
         )
-        feeds.append(make_feed("-ahead", ahead.file, FrameKind.STEP_COVARIATES, parse))
     if news.articles:
         parse_news = functools.partial(frames.parse_articles, declaration=declaration)
         feeds.append(make_feed("-news", news.articles, FrameKind.ARTICLES, parse_news))

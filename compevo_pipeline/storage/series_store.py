@@ -204,58 +204,12 @@ class _Folder:
         return list(damaged.values())
 
 
-class _Store:
-    """What series and the frames beside them have in common: folders of Parquet files."""
+class SeriesStore:
+    """Series, and the frames beside them, under the folder of a deployment's data."""
 
     def __init__(self, root: Path) -> None:
-        """Use ``root``, the folder of a deployment's data; the first write creates it."""
+        """Use ``root``, which the first write creates."""
         self.root = root
-
-    def list_folders(self, dataset: str) -> dict[FrameKind, _Folder]:
-        """Return the folders of a data set, whether they exist or not."""
-        raise NotImplementedError
-
-    def read_changes(self, dataset: str) -> pl.DataFrame:
-        """Read the record of changes of known values, ``CHANGE_SCHEMA``, oldest first."""
-        records = [folder.read_record() for folder in self.list_folders(dataset).values()]
-        return pl.concat(records).sort("fetched_at", *SERIES_KEY)
-
-    def hash_files(self, dataset: str) -> list[str]:
-        """Return kind, name and hash of every file; ``DataError`` if a folder is incomplete."""
-        # The name of a file that a manifest names holds its hash.
-        return [
-            f"{kind.value} {path.name}"
-            for kind, folder in self.list_folders(dataset).items()
-            for path in folder.find_files().values()
-        ]
-
-    def count_rows(self, dataset: str) -> dict[str, int]:
-        """Return the number of rows of each stored file, by its name; torn files have none."""
-        counts = {}
-        for kind, folder in self.list_folders(dataset).items():
-            for name, path in folder.find_files().items():
-                try:
-                    rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect()
-                    counts[f"{kind.value} {name}"] = int(rows.item())
-                except (FileNotFoundError, pl.exceptions.ComputeError):
-                    counts[f"{kind.value} {name}"] = 0
-        return counts
-
-    def set_aside_damaged(self, dataset: str, *, dry: bool = False) -> list[Path]:
-        """Rename the files that are not what was written, so that they are made again.
-
-        They are returned; with ``dry`` they stay. StoreBusy where another run writes for too long.
-        """
-        folders = self.list_folders(dataset).values()
-        return [path for folder in folders for path in folder.set_aside_damaged(dry=dry)]
-
-
-class SeriesStore(_Store):
-    """Series under one root folder."""
-
-    def list_folders(self, dataset: str) -> dict[FrameKind, _Folder]:
-        """Return the folder of the series."""
-        return {FrameKind.SERIES: self._folder(dataset)}
 
     def write(
         self, dataset: str, frame: pl.DataFrame, *, replace: bool = False, accept: bool = False
@@ -359,7 +313,7 @@ class SeriesStore(_Store):
 
     def read_waiting(self, dataset: str) -> pl.DataFrame:
         """Read the changes that wait to be confirmed."""
-        return self.read_changes(dataset).filter(kind=ChangeKind.WAITING.value)
+        return self._folder(dataset).read_record().filter(kind=ChangeKind.WAITING.value)
 
     def accept_waiting(self, dataset: str) -> int:
         """Let the next fetch confirm what waits, however soon it comes; return the count."""
@@ -378,8 +332,105 @@ class SeriesStore(_Store):
         written = max((file.stat().st_mtime for file in stored), default=0.0)
         return written < path.stat().st_mtime
 
-    def _folder(self, dataset: str) -> _Folder:
-        return _Folder(self.root / "series" / check_folder_name(dataset))
+    def write_frame(
+        self, dataset: str, kind: FrameKind, frame: pl.DataFrame, *, replace: bool = False
+    ) -> int:
+        """Merge rows into the stored frame by the kind's key, or put them in its place.
+
+        Writing a frame twice changes nothing; of two rows with one key the row written last stays,
+        and a value that it changes is recorded.
+        The files that the rows fall into are replaced all at once.
+
+        Returns:
+            The number of rows that the frame has now.
+
+        Raises:
+            DataError: the folder of the stored frame is incomplete, or a file of it damaged.
+            StoreBusy: another process writes the frame for longer than a minute.
+        """
+        folder, keys = self._folder(dataset, kind), list(KEYS[kind])
+        with folder.locked():
+            stored, known = folder.find_files(), folder.read_record()
+            files: dict[str, pl.DataFrame] = {}
+            changes: list[pl.DataFrame] = []
+            for name, part in _split_by_file(kind, frame).items():
+                before = None if replace or name not in stored else _read_whole(stored[name])
+                # Stored rows come first, so that the given ones are kept.
+                rows = part if before is None else pl.concat([before, part])
+                merged = rows.unique(keys, keep="last", maintain_order=True).sort(keys)
+                if before is None or not merged.equals(before):
+                    files[name] = merged
+                    if before is not None:
+                        changes.append(list_frame_changes(before, merged, keys))
+
+            if files or replace:
+                record = pl.concat([known, *changes]).unique(maintain_order=True)
+                folder.replace(files, record if record.height else None, keeps_others=not replace)
+            count = folder.read(lambda rows: rows.select(pl.len()), is_verified=False)
+        return 0 if count is None else int(count.item())
+
+    def read_frame(
+        self,
+        dataset: str,
+        kind: FrameKind,
+        query: Query | None = None,
+        *,
+        is_verified: bool = False,
+    ) -> pl.DataFrame | None:
+        """Read all of the stored frame, or what a query selects; None if there is none.
+
+        With ``is_verified`` each file is compared with its hash first, which reads it whole.
+
+        Raises:
+            DataError: the folder is incomplete, or a file is not what was written.
+            StorageError: a file is torn.
+        """
+        return self._folder(dataset, kind).read(query, is_verified=is_verified)
+
+    def read_changes(self, dataset: str) -> pl.DataFrame:
+        """Read the record of changes of known values, ``CHANGE_SCHEMA``, oldest first."""
+        records = [folder.read_record() for folder in self.list_folders(dataset).values()]
+        return pl.concat(records).sort("fetched_at", *SERIES_KEY)
+
+    def hash_files(self, dataset: str) -> list[str]:
+        """Return kind, name and hash of every file; ``DataError`` if a folder is incomplete."""
+        # The name of a file that a manifest names holds its hash.
+        return [
+            f"{kind.value} {path.name}"
+            for kind, folder in self.list_folders(dataset).items()
+            for path in folder.find_files().values()
+        ]
+
+    def count_rows(self, dataset: str) -> dict[str, int]:
+        """Return the number of rows of each stored file, by its name; torn files have none."""
+        counts = {}
+        for kind, folder in self.list_folders(dataset).items():
+            for name, path in folder.find_files().items():
+                try:
+                    rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect()
+                    counts[f"{kind.value} {name}"] = int(rows.item())
+                except (FileNotFoundError, pl.exceptions.ComputeError):
+                    counts[f"{kind.value} {name}"] = 0
+        return counts
+
+    def set_aside_damaged(self, dataset: str, *, dry: bool = False) -> list[Path]:
+        """Rename the files that are not what was written, so that they are made again.
+
+        They are returned; with ``dry`` they stay. StoreBusy where another run writes for too long.
+        """
+        folders = self.list_folders(dataset).values()
+        return [path for folder in folders for path in folder.set_aside_damaged(dry=dry)]
+
+    def list_folders(self, dataset: str) -> dict[FrameKind, _Folder]:
+        """Return the folder of each kind of rows of a data set, whether it exists or not."""
+        return {kind: self._folder(dataset, kind) for kind in (FrameKind.SERIES, *KEYS)}
+
+    def _folder(self, dataset: str, kind: FrameKind = FrameKind.SERIES) -> _Folder:
+        name = check_folder_name(dataset)
+        is_series = kind is FrameKind.SERIES
+        return _Folder(
+            self.root / "series" / name if is_series else self.root / "tables" / name / kind.value
+        )
 
 
 def _find_unaccepted(
@@ -501,73 +552,6 @@ def _file_name(series_id: str) -> str:
         )
 
     return series_id.replace("/", "__")
-
-
-class FrameStore(_Store):
-    """Frames under ``root/<dataset>/<kind>/``, a file a month or one file."""
-
-    def list_folders(self, dataset: str) -> dict[FrameKind, _Folder]:
-        """Return the folder of each kind of frame."""
-        return {kind: _Folder(self.folder(dataset, kind)) for kind in KEYS}
-
-    def folder(self, dataset: str, kind: FrameKind) -> Path:
-        """Return the folder of a frame, whether it exists or not."""
-        return self.root / dataset / kind.value
-
-    def write(
-        self, dataset: str, kind: FrameKind, frame: pl.DataFrame, *, replace: bool = False
-    ) -> int:
-        """Merge rows into the stored frame by the kind's key, or put them in its place.
-
-        Writing a frame twice changes nothing; of two rows with one key the row written last stays,
-        and a value that it changes is recorded.
-        The files that the rows fall into are replaced all at once.
-
-        Returns:
-            The number of rows that the frame has now.
-
-        Raises:
-            DataError: the folder of the stored frame is incomplete, or a file of it damaged.
-            StoreBusy: another process writes the frame for longer than a minute.
-        """
-        folder, keys = _Folder(self.folder(dataset, kind)), list(KEYS[kind])
-        with folder.locked():
-            stored, known = folder.find_files(), folder.read_record()
-            files: dict[str, pl.DataFrame] = {}
-            changes: list[pl.DataFrame] = []
-            for name, part in _split_by_file(kind, frame).items():
-                before = None if replace or name not in stored else _read_whole(stored[name])
-                # Stored rows come first, so that the given ones are kept.
-                rows = part if before is None else pl.concat([before, part])
-                merged = rows.unique(keys, keep="last", maintain_order=True).sort(keys)
-                if before is None or not merged.equals(before):
-                    files[name] = merged
-                    if before is not None:
-                        changes.append(list_frame_changes(before, merged, keys))
-
-            if files or replace:
-                record = pl.concat([known, *changes]).unique(maintain_order=True)
-                folder.replace(files, record if record.height else None, keeps_others=not replace)
-            count = folder.read(lambda rows: rows.select(pl.len()), is_verified=False)
-        return 0 if count is None else int(count.item())
-
-    def read(
-        self,
-        dataset: str,
-        kind: FrameKind,
-        query: Query | None = None,
-        *,
-        is_verified: bool = False,
-    ) -> pl.DataFrame | None:
-        """Read all of the stored frame, or what a query selects; None if there is none.
-
-        With ``is_verified`` each file is compared with its hash first, which reads it whole.
-
-        Raises:
-            DataError: the folder is incomplete, or a file is not what was written.
-            StorageError: a file is torn.
-        """
-        return _Folder(self.folder(dataset, kind)).read(query, is_verified=is_verified)
 
 
 def _split_by_file(kind: FrameKind, frame: pl.DataFrame) -> dict[str, pl.DataFrame]:

@@ -149,11 +149,6 @@ def _ingest_files(ingest: "_Ingest", files: Sequence[RawFile], *, is_whole: bool
     return counts
 
 
-def read_changes(deployment: Deployment, dataset: str) -> pl.DataFrame:
-    """Read the record of changes of known values of series and forecasts, ``CHANGE_SCHEMA``."""
-    return pl.concat([store.read_changes(dataset) for store in deployment.row_stores()])
-
-
 def hash_stored(deployment: Deployment, dataset: str) -> str:
     """Return the version of what is stored of a data set, or of ``news``; empty before anything is.
 
@@ -232,11 +227,7 @@ def find_damaged(deployment: Deployment, dataset: str, *, sets_aside: bool = Fal
     """Return the stored files of a data set that are not what was written."""
     if dataset not in deployment.registry:
         return []
-    return [
-        path
-        for store in deployment.row_stores()
-        for path in store.set_aside_damaged(dataset, dry=not sets_aside)
-    ]
+    return deployment.series_store().set_aside_damaged(dataset, dry=not sets_aside)
 
 
 def mend_store(
@@ -309,7 +300,7 @@ def hash_series(deployment: Deployment, dataset: str) -> str:
 
     It covers series, the frames beside them, and articles of the data set's own.
     """
-    parts = [name for store in deployment.row_stores() for name in store.hash_files(dataset)]
+    parts = deployment.series_store().hash_files(dataset)
     publisher = deployment.registry[dataset].spec.news_source
     news = deployment.news_store()
     # A user's data set brings its articles with its series, where it has any.
@@ -445,7 +436,8 @@ class _Ingest:
         since = frame.select(pl.col("start_utc").min()).item()
         is_near = pl.col("start_utc") >= (since or FIRST_NEWS) - LEVEL_REACH
         if kind is FrameKind.STEP_COVARIATES:
-            stored = deployment.frame_store().read(dataset, kind, lambda rows: rows.filter(is_near))
+            store = deployment.series_store()
+            stored = store.read_frame(dataset, kind, lambda rows: rows.filter(is_near))
             parts = [stored, others.get(kind)]
         else:
             is_target = pl.col("variable") == deployment.registry[dataset].spec.variable
@@ -506,7 +498,7 @@ class _Ingest:
                 "told before": folded,
             }
 
-        deployment.frame_store().write(self.dataset, kind, frame, replace=replaces)
+        deployment.series_store().write_frame(self.dataset, kind, frame, replace=replaces)
         # Those of this batch, like the other counts, which are summed over batches and months.
         return {f"{kind} rows": frame.height}
 
@@ -583,9 +575,7 @@ def list_batches(deployment: Deployment, feed: Feed) -> Iterator[list[RawFile]]:
 
 def count_rows(deployment: Deployment, dataset: str) -> dict[str, int]:
     """Return the rows of each store that the feeds of a data set write, by a name of it."""
-    counts: dict[str, int] = {}
-    for store in deployment.row_stores():
-        counts |= store.count_rows(dataset)
+    counts = deployment.series_store().count_rows(dataset)
     kinds = {kind for feed in deployment.feeds()[dataset] for kind in feed.parsers}
     if FrameKind.ARTICLES in kinds:
         try:

@@ -21,6 +21,7 @@ from compevo_core.data.build import (
     BuiltViews,
     build_views,
     build_windows,
+    describe_new,
     find_common_end,
     find_next_origin,
     grid_chosen,
@@ -58,7 +59,7 @@ from compevo_core.forecast.issued import (
 )
 from compevo_core.runtime.usage import OnStep
 from compevo_core.training.artifact import read_scaler
-from compevo_core.training.run_folder import RunFolder, verify_manifest
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
 from compevo_pipeline.storage.code_versions import fitting_version, read_commit
@@ -202,14 +203,14 @@ class StoredFrames:
                 return rows
             return rows.filter(pl.col("start_utc") >= find_oldest_needed(first, spec.step))
 
-        tables = deployment.frame_store()
+        store = deployment.series_store()
         return cls(
             spec=spec,
             reads_news=reads_news,
             series=read_live_series(deployment, spec)[0],
-            covariates=tables.read(spec.name, FrameKind.COVARIATES, is_verified=True),
-            published=tables.read(spec.name, FrameKind.PUBLISHED, cut, is_verified=True),
-            step_covariates=tables.read(
+            covariates=store.read_frame(spec.name, FrameKind.COVARIATES, is_verified=True),
+            published=store.read_frame(spec.name, FrameKind.PUBLISHED, cut, is_verified=True),
+            step_covariates=store.read_frame(
                 spec.name, FrameKind.STEP_COVARIATES, cut, is_verified=True
             ),
             articles=articles,
@@ -460,7 +461,7 @@ def find_next_day(
     if not spec.published_evidence:
         return newest
 
-    published = deployment.frame_store().read(spec.name, FrameKind.PUBLISHED)
+    published = deployment.series_store().read_frame(spec.name, FrameKind.PUBLISHED)
     for back in range(LATEST_DAYS):
         origin = Origin.of(spec, newest - timedelta(days=back), known_to)
         built = build_views(
@@ -534,6 +535,7 @@ def _issue(
     rule = find_news_rule(deployment, spec.name, news_rule, run)  # checks the model's files first
     frames = StoredFrames.read(deployment, spec, reads_news=rule is not None)
     run = run or find_current_run(deployment.layout, spec.name)
+    stored = frames
     learnt, others = select_learnt(spec, frames.series, read_scaler(run).mean)
     frames = replace(frames, series=learnt)
     inputs = check_inputs(frames, origin, rule)
@@ -551,7 +553,14 @@ def _issue(
     )
 
     on_step(f"forecasting {origin.day}")
-    day_views, series = inputs.built.views, grid_chosen(spec, frames.series)
+    day_views, unknown = inputs.built.views, dict.fromkeys(others, "the model has not learnt it")
+    if others and spec.name not in DATASETS:
+        rows = stored.series.join(learnt, on="series_id", how="anti")
+        built = replace(stored, series=rows).build_views(origin)
+        learnt, unknown = stored.series, dict(built.left_out)
+        day_views = (*day_views, *built.views)
+        forecaster.takes_new = True
+    series = grid_chosen(spec, learnt)
     data = None
     if spec.name not in DATASETS:
         known = learnt.drop_nulls("value").filter(pl.col("start_utc") < origin.until)["start_utc"]
@@ -566,13 +575,15 @@ def _issue(
         commit=read_commit(),
         newest=inputs.newest.as_facts(),
         totals=spec.totals,
+        reconciliation=deployment.registry[spec.name].reconciliation,
         data=data,
         last_week={v.entity: _repeat(v, series[v.series_id], count_week(v)) for v in day_views},
     )
     rules = deployment.registry[spec.name].rules
     refuse_implausible(forecast, day_views, series, rules)
     folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
-    notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, others))
+    new = [view.entity for view in day_views if view.entity in others]
+    notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, new, unknown))
     if spec.name not in DATASETS:
         # What was said of the days before is not said again.
         rows = learnt.filter(pl.col("start_utc") < origin.until)
@@ -593,13 +604,14 @@ def _find_fitted_until(spec: DatasetSpec) -> datetime:
     return max(ends, default=datetime.min.replace(tzinfo=UTC))
 
 
-def _describe_limits(spec: DatasetSpec, origin: Origin, others: Sequence[str]) -> Iterator[str]:
+def _describe_limits(
+    spec: DatasetSpec, origin: Origin, new: Sequence[str], left_out: Mapping[str, str]
+) -> Iterator[str]:
     """Say which series were not learnt, and whether the day itself was."""
-    if others:
-        yield (
-            f"no forecast of {', '.join(others)}: the model has not learnt them, as no whole "
-            "window of theirs lies in train; set later days in [splits] and fit again"
-        )
+    for entity, reason in left_out.items():
+        yield f"no forecast of {entity}: {reason}"
+    if new:
+        yield f"{describe_new(new)}, once a whole window of theirs lies in train"
     if origin.origin_utc < _find_fitted_until(spec):
         yield (
             f"the model was fitted and chosen on values after {origin.day}, so its error there "
@@ -654,7 +666,7 @@ def _load_daily(
     on_step(f"cutting the windows of {dataset} since validation")
     stored = None
     # Windows of a published benchmark are in the asset, and no days that went by.
-    if deployment.frame_store().read(dataset, FrameKind.BENCHMARK) is None:
+    if deployment.series_store().read_frame(dataset, FrameKind.BENCHMARK) is None:
         first, counts_news = _find_first_later(frames.spec), frames.reads_news
         stored = find_current_windows(deployment, dataset, first, counts_news=counts_news)
     later = frames.build_later_windows(stored)
@@ -790,7 +802,7 @@ def _compare_with_stored(
 
     if run is not None or has_current_run(deployment.layout, spec.name):
         run = run or find_current_run(deployment.layout, spec.name)
-        model_hash = str(verify_manifest(RunFolder(run).model)["hash"])
+        model_hash = hash_model(run)
         if model_hash != forecast.facts["artifact_hash"]:
             notes.append(
                 f"model {model_hash[:16]} would forecast it today; it was issued by "

@@ -61,7 +61,7 @@ def measure_coverage(deployment: Deployment) -> pl.DataFrame:
             counted.append(_sum_months(_read_values(deployment, declared), name, VALUES, today))
         find_days = functools.partial(_find_days, offset=declared.spec.market_offset)
         for kind in (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES):
-            days = deployment.frame_store().read(name, kind, find_days)
+            days = deployment.series_store().read_frame(name, kind, find_days)
             if days is not None:
                 named = days.with_columns(pl.format(f"{{}} ({kind})", "group").alias("group"))
                 counted.append(_sum_months(named, name, DAYS, today))

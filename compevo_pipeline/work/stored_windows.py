@@ -45,15 +45,15 @@ def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin
         )
 
     spec = deployment.registry[dataset].spec
-    tables = deployment.frame_store()
+    store = deployment.series_store()
     windows = build_windows(
         spec,
-        deployment.series_store().read(dataset),
-        covariates=tables.read(dataset, FrameKind.COVARIATES),
+        store.read(dataset),
+        covariates=store.read_frame(dataset, FrameKind.COVARIATES),
         articles=StoredArticles(deployment.news_store(), spec.news_source),
-        published=tables.read(dataset, FrameKind.PUBLISHED),
-        benchmark=tables.read(dataset, FrameKind.BENCHMARK),
-        step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
+        published=store.read_frame(dataset, FrameKind.PUBLISHED),
+        benchmark=store.read_frame(dataset, FrameKind.BENCHMARK),
+        step_covariates=store.read_frame(dataset, FrameKind.STEP_COVARIATES),
         news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
         unchanged=_find_unchanged(deployment, dataset, news_cutoff),
     )
@@ -131,17 +131,17 @@ def _find_unchanged(deployment: Deployment, dataset: str, news_cutoff: str) -> l
 
 def _hash_months(deployment: Deployment, dataset: str) -> dict[str, str]:
     """Return a hash of all that is stored of a data set by month, and of what has no month."""
-    tables, news = deployment.frame_store(), deployment.news_store()
+    store, news = deployment.series_store(), deployment.news_store()
     parts: dict[str, list[str]] = {}
-    for line in tables.hash_files(dataset):
+    for line in store.hash_files(dataset):
         kind, _, name = line.partition(" ")
-        if kind != FrameKind.COVARIATES:
+        if kind not in (FrameKind.SERIES, FrameKind.COVARIATES):
             # A file a month; a benchmark has one file, which counts for all months.
             month = name[:7] if name[:4].isdigit() else _FIRST_MONTH
             parts.setdefault(month, []).append(line)
 
-    frames = [(deployment.series_store().read(dataset), "start_utc")]
-    covariates = tables.read(dataset, FrameKind.COVARIATES)
+    frames = [(store.read(dataset), "start_utc")]
+    covariates = store.read_frame(dataset, FrameKind.COVARIATES)
     frames += [(covariates, "valid_date")] if covariates is not None else []
     for frame, column in frames:
         rows = frame.select(pl.exclude("source", "fetched_at"))

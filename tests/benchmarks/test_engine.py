@@ -132,7 +132,7 @@ def test_a_mixed_batch_forecasts_as_single_adapters_do(both_ways):
 
     def forecast(executor):
         with torch.no_grad():
-            return executor.forecast(world.logics, world.days[0]).values_ABH
+            return executor.forecast(executor.read(world.logics, world.days[0])).values_ABH
 
     by_agent = forecast(reference.executor)
     reference.forecasts.is_mixed = True

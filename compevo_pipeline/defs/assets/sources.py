@@ -55,7 +55,6 @@ from compevo_pipeline.work.ingest import (
     DATA_VERSION_TAG,
     hash_stored,
     ingest_dataset,
-    read_changes,
 )
 from compevo_pipeline.work.next_day import reads_news
 from compevo_pipeline.work.source_coverage import (
@@ -262,7 +261,7 @@ def _describe_series(
         ]
     )
 
-    changes = read_changes(workspace, dataset).sort("fetched_at", descending=True)
+    changes = workspace.series_store().read_changes(dataset).sort("fetched_at", descending=True)
     series_id = frame["series_id"][0] if frame.height else ""
     newest = frame.filter(pl.col("series_id") == series_id)["value"].tail(_DRAWN_VALUES)
     return {

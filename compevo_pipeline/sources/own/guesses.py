@@ -14,14 +14,7 @@ import polars as pl
 
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn, is_numeric, refuse_text
-from compevo_core.table.text_stamps import (
-    FORMATS,
-    are_clock_times,
-    guess_format,
-    parse_walls,
-    spell,
-    strip_offset,
-)
+from compevo_core.table.text_stamps import FORMATS, are_clock_times, guess_format, read_by_each
 from compevo_pipeline.sources.own.table import JOINED
 
 ALL = "all"  # what `--value` says for every column of numbers
@@ -201,11 +194,8 @@ def _holds_stamps(column: TextColumn) -> bool:
     is_named = _rank(column.name, _TIMES) < 2 * len(_TIMES)
     if not filled.height or (filled.select(is_number.any()).item() and not is_named):
         return False
-    spelled = filled.select(_text=strip_offset(spell(column)))
-    parsed = spelled.select(
-        parse_walls(pl.col("_text"), (form,)).is_not_null().all().alias(form) for form in FORMATS
-    )
-    return bool(parsed.select(pl.any_horizontal(pl.all())).item())
+    read = read_by_each(filled, column, {form: (form,) for form in FORMATS})
+    return any(not stamps.null_count() for stamps in read.iter_columns())
 
 
 def _rank(column: str, usual: Sequence[str]) -> int:

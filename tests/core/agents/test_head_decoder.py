@@ -50,7 +50,7 @@ def find_bases(executor, examples):
 
 def correct(executor, examples):
     """Return the corrections (A, B, 48) of all agents under the seed logics."""
-    values = executor.forecast(LOGICS, examples).values_ABH
+    values = executor.play(LOGICS, examples).values_ABH
     return values - find_bases(executor, examples)
 
 
@@ -59,8 +59,8 @@ def test_before_training_every_agent_returns_its_base_exactly(prior):
     _, executor, examples = build(is_moved=False, forecast__prior=prior)
 
     # A read-out of zeros needs no states; where it learns, they are read.
-    forecasts = executor.forecast(LOGICS, examples)
-    trained = executor.forecast(LOGICS, examples, train=True)
+    forecasts = executor.play(LOGICS, examples)
+    trained = executor.forecast(executor.read(LOGICS, examples), train=True)
     values_ABH = forecasts.values_ABH
     assert torch.equal(values_ABH, find_bases(executor, examples))
     assert torch.equal(trained.values_ABH, values_ABH) and trained.values_ABH.requires_grad
@@ -77,7 +77,7 @@ def test_joint_agents_forecast_and_learn_as_single_ones(form):
     model, executor, examples = build(news__form=form, **BLEND)
     parameters = [*model.adapter_parameters(), *model.head_parameters()]
 
-    together = executor.forecast(LOGICS, examples, train=True)
+    together = executor.forecast(executor.read(LOGICS, examples), train=True)
     (together.values_ABH.square().sum()).backward()
     joint = [parameter.grad.clone() for parameter in parameters]
     for parameter in parameters:
@@ -85,7 +85,8 @@ def test_joint_agents_forecast_and_learn_as_single_ones(form):
 
     for agent in range(3):
         chosen = slice(agent, agent + 1)
-        alone = executor.forecast([LOGICS[agent]], examples, train=True, agents=chosen)
+        own = executor.read([LOGICS[agent]], examples, chosen)
+        alone = executor.forecast(own, train=True, agents=chosen)
         assert torch.allclose(alone.values_ABH[0], together.values_ABH[agent], atol=1e-5)
         alone.values_ABH.square().sum().backward()
 
@@ -318,7 +319,7 @@ def test_a_loaded_model_predicts_as_its_trainer(decoder, prior, tmp_path, monkey
     # The agents correct the base, even if validation removed the correction afterwards.
     examples = make_view_examples(test.views(), priors.forecast(test.views()), model.scaler)
     executor = build_executor(model)
-    values_ABH = executor.forecast(model.logics, examples).values_ABH
-    again_ABH = loaded._model.executor.forecast(loaded.logics, examples).values_ABH
+    values_ABH = executor.play(model.logics, examples).values_ABH
+    again_ABH = loaded._model.executor.play(loaded.logics, examples).values_ABH
     assert torch.allclose(again_ABH, values_ABH, atol=1e-6)
     assert not torch.allclose(values_ABH, find_bases(executor, examples), atol=1e-3)

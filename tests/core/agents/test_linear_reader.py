@@ -14,6 +14,7 @@ from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.ridge import PENALTIES
 from compevo_core.config.sections import MOST_ARTICLES, MemberConfig
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.planted_news import HEADLINES, SIGNS, make_pool, measure_residuals
 from tests.support.planted import base_windows, planted_world, sentence_encoder
 
@@ -135,9 +136,9 @@ def test_windows_without_articles_or_truth_are_left_out(examples):
 def _make_news(titles):
     """Articles whose embeddings are all alike: what differs stands in the words alone."""
     rows = [(name, f"https://x.example/{name}", name, START) for name in titles]
-    pool = make_pool(rows, sentence_encoder())
-    alike = np.repeat(pool.embeddings[:1], len(titles), axis=0)
-    return NewsPool(pool.articles, alike, pool.encoder_name)
+    pool = make_pool(rows, HashingEncoder())
+    alike = np.repeat(sentence_encoder().encode(titles[:1]), len(titles), axis=0)
+    return NewsPool(pool.articles, alike, sentence_encoder().name)
 
 
 def _read_news(examples, news):
@@ -199,7 +200,7 @@ def test_each_part_of_the_day_has_weights(examples):
             embeddings.append(warm if warmth else cold)
         level_H = np.repeat([is_warm[0] - 0.5, 0.5 - is_warm[1]], 24)
         changed.append(_give(example, *(row[0] for row in rows[-2:]), level=level_H))
-    pool = make_pool(rows, sentence_encoder())
+    pool = make_pool(rows, HashingEncoder())
     reader, _ = _read_news(changed, NewsPool(pool.articles, np.stack(embeddings), "packaged"))
     articles = [
         RetrievedArticle("a", "1 Jan", "In the morning", warm),

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from compevo_core.agents import retrieval
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.logics import build_slots, find_topics, read_query
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.strategy import list_news
 from compevo_core.lm.encoder import HashingEncoder
 from tests.support.planted import planted_world, sentence_encoder
 from tests.support.population import TITLES, article_ids, news_pool, windows
@@ -133,7 +135,8 @@ def test_an_agents_scope_limits_its_candidates():
 def test_every_agent_retrieves_within_its_own_scope():
     members = [{"news_scope": scope} for scope in ("all", "none", "all")]
     trainer, state, _ = build_round_trainer(population__members=members)
-    news = trainer.executor.retrieve_news(state.logics, [VIEW])
+    example = ForecastExample(VIEW, np.empty((0, 48)))
+    news = list_news(trainer.executor.read(state.logics, [example]))
     assert [bool(by_window[0]) for by_window in news] == [True, False, True]
 
 
@@ -156,7 +159,7 @@ def test_each_logic_is_scored_by_its_own_forecast(form):
 
     for member in range(2):
         logics = [group[member] for group in groups]
-        alone = trainer.executor.forecast(logics, examples).values_ABH
+        alone = trainer.executor.play(logics, examples).values_ABH
         assert torch.allclose(together[:, member], alone, atol=1e-5)
 
     # The logics matter at all: two of a group do not forecast the same.

@@ -55,6 +55,16 @@ def test_an_end_that_does_not_continue_is_described(count, factor):
     assert f"the last {count} value(s)" in fault
 
 
+@pytest.mark.parametrize(
+    ("filler", "step"), [(-1.0, DAY), (-1.0, 7 * DAY), (0.0, 7 * DAY), (999.0, 7 * DAY)]
+)
+def test_a_filler_beside_counts_or_of_weeks_is_described(filler, step):
+    rng = np.random.default_rng(5)
+    values = rng.poisson(2 if step == DAY else 300, 700).astype(float)
+    values[rng.random(700) < 0.02] = filler
+    assert "are far from the others" in describe(values, step)[0]
+
+
 def test_usual_series_are_not_described():
     rng = np.random.default_rng(5)
     days = np.arange(700)
@@ -63,6 +73,8 @@ def test_usual_series_are_not_described():
     # On sale from the hundredth day on, with a bulk order.
     launched = np.where((days > 100) & (days % 3 > 0), rng.integers(1, 9, 700), 0).astype(float)
     launched[400] = 600.0
+    peaks = np.exp(rng.standard_exponential(700)) * np.where(rng.random(700) < 0.02, 50.0, 1.0)
+    held_for_years = np.append(np.repeat(rng.normal(size=60), 2), np.full(40, 0.5))
     nightly = np.clip(np.sin(np.arange(1440) / 24 * 2 * np.pi) + 0.1 * rng.random(1440), 0, None)
 
     for values, step in (
@@ -71,6 +83,8 @@ def test_usual_series_are_not_described():
         (sparse, DAY),
         (launched, DAY),
         (nightly, HOUR),
+        (peaks, DAY),
+        (held_for_years, 5 * DAY),
         (np.cumsum(rng.normal(size=900)), DAY),
     ):
         assert describe(values, step) == []

@@ -92,6 +92,30 @@ def test_without_bands_all_series_count_alike():
     np.testing.assert_allclose(again.aggregate, after.aggregate)
 
 
+def test_other_rules_add_up_too_and_the_parts_may_stay():
+    after = {
+        method: reconcile(
+            predict(np.array([1.0, 3.0, 2.0])), VIEWS, {"total": ("a", "b")}, past, method
+        )[0].aggregate[:, 0]
+        for method, past in (("ols", past_errors()), ("bottom-up", past_errors()))
+    }
+    np.testing.assert_allclose(after["ols"], [40.0, 110.0, 70.0])
+    np.testing.assert_allclose(after["bottom-up"], [30.0, 90.0, 60.0])
+
+
+def test_series_move_by_the_covariance_of_their_errors():
+    # Errors without correlation count by their variance: 1, 9 and 4 of 14, as in the first test.
+    past = past_errors(3000)
+    error_GN = np.random.default_rng(1).normal(size=(3000, 3)) * [1.0, 3.0, 2.0]
+    past.error_NH[:] = error_GN.reshape(-1, 1)
+    after, _ = reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "b")}, past, "mint")
+    expected = LEVEL + 30 * np.array([1.0, -9.0, 4.0]) / 14
+    np.testing.assert_allclose(after.aggregate[:, 0], expected, atol=1.5)
+    # Without errors of all series they count by their bands.
+    few, _ = reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "b")}, past_errors(9), "mint")
+    np.testing.assert_allclose(few.aggregate[:, 0], [40.0, 110.0, 70.0])
+
+
 def test_bounds_hold_and_totals_still_add_up():
     views = [dataclasses.replace(view, bounds=(35.0, None)) for view in VIEWS]
     high = predict(np.ones(3))

@@ -401,10 +401,10 @@ def test_ten_adapters_of_the_tutorial_equal_peft_alone(tmp_path, monkeypatch):
     exec(compile("#" + after, TUTORIAL, "exec"), names)  # noqa: S102 - the page's own code
 
     assert names["ids"].tolist() == [[answer] for _, answer in names["tasks"]]
-    for number, task in enumerate(names["tasks"]):
+    for number in (0, 5, 9):  # each is a training of a model of its own
         torch.manual_seed(0)
         model = LlamaForCausalLM(names["config"]).double().eval()
-        loss, weights = _train_by_peft(model, tmp_path / f"start-{number}", *task)
+        loss, weights = _train_by_peft(model, tmp_path / f"start-{number}", *names["tasks"][number])
         assert names["losses"][number].item() == pytest.approx(loss, abs=1e-6)
         saved = load_file(tmp_path / f"adapters/{number}" / "adapter_model.safetensors")
         assert saved.keys() == weights.keys()

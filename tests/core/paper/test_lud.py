@@ -49,7 +49,7 @@ from compevo_core.paper.lud_judges import (
     judge_pairs,
     parse_verdict,
 )
-from compevo_core.paper.report.inputs import LUD_COLUMNS, read_inputs
+from compevo_core.paper.report.inputs import KINDS, read_inputs
 from compevo_core.runtime.files import write_text
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app
@@ -285,7 +285,7 @@ def test_a_repeated_measurement_replaces_its_rows(tmp_path):
         write_lud_rows(tmp_path, SUMMARY | {"artifact_hash": artifact}, "electricity")
     lud = read_inputs(tmp_path, [], mode="archive", generated_at=NOW).lud
     assert [row["artifact_hash"] for row in lud] == ["a2"] * 5 + ["a0"] * 5
-    assert set(LUD_COLUMNS) <= set(lud[0])
+    assert set(KINDS["lud"]) <= set(lud[0])
 
 
 TEMPLATE = (

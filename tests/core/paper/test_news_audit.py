@@ -41,7 +41,7 @@ from compevo_core.paper.news_changes import (
 )
 from compevo_core.paper.planted_news import measure_residuals
 from compevo_core.paper.report.evidence_tables import judge_news, list_audit_tables
-from compevo_core.paper.report.inputs import AUDIT_COLUMNS
+from compevo_core.paper.report.inputs import KINDS
 from compevo_core.paper.text_networks import NEWS_DAYS, embed_days
 from tests.support.planted import planted_world
 from tests.support.population import article_ids, news_pool
@@ -150,7 +150,7 @@ def test_other_sources_rows_stay(tmp_path):
         path = write_audit(tmp_path, one)
     stored = pl.read_csv(path, schema=AUDIT_SCHEMA)
     assert stored["source"].value_counts().sort("source")["count"].to_list() == [rows.height] * 2
-    assert set(AUDIT_COLUMNS) <= set(stored.columns)
+    assert set(KINDS["audit"]) <= set(stored.columns)
     assert len(list_audit_tables(stored.to_dicts())) == 2
 
 

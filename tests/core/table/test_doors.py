@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 
 from compevo_core import Forecaster
-from compevo_core.errors import DataError
+from compevo_core.errors import ConfigError, DataError
 
 RIDGE = Forecaster("calendar-ridge", horizon=5)
 
@@ -108,6 +108,65 @@ def test_an_ended_series_holds_back_no_other():
         forecast = clone(RIDGE).fit(table).predict()
     assert set(forecast["unique_id"]) == {"a", "b"}
     assert forecast["ds"].min() == make_days(901)["ds"].max()
+
+
+@pytest.mark.parametrize("method", ["calendar-ridge", "lagged-gbm", "mixture"])
+def test_a_new_series_is_forecast_by_what_the_others_taught(method):
+    table = make_days(900, series=["a", "b"])
+    table["y"] *= table["unique_id"].map({"a": 1, "b": 30})
+    fitted = clone(RIDGE).set_params(method=method).fit(table)
+    days = make_days(905, series=["new"]).assign(y=lambda rows: 5000 + 10 * rows["y"])
+    opened = days[780:900]
+    with pytest.warns(UserWarning, match="not in the fit: also, new; what was learnt of the oth"):
+        late = opened.assign(unique_id="also")
+        forecast = fitted.predict(pd.concat([opened, late])).set_index("unique_id")
+    assert forecast.loc[["a", "b"]].reset_index().equals(fitted.predict())
+
+    new = forecast.loc["new"]
+    assert (
+        np.abs(new["mean"].to_numpy() - days["y"].tail(5)).mean() < 20 and new["q0.1"].notna().all()
+    )
+    assert (new["q0.9"] - new["q0.1"]).between(5, 120).all()
+    parts = fitted.explain(opened).query("unique_id == 'new'")
+    total = (parts["weight"] * parts["forecast"]).groupby(parts["ds"]).sum()
+    assert np.allclose(total, new["mean"])
+
+
+@pytest.mark.parametrize("reconciliation", ["wls", "mint", "ols", "bottom-up"])
+def test_totals_of_a_table_add_up_in_forecast_and_backtest(reconciliation):
+    table = pd.concat([make_days(series=[1, 2]), make_days(150, series=[3], start="2024-03-31")])
+    totals = {"all": ["*"], "some": ["1", "2"]}
+    model = clone(RIDGE).set_params(totals=totals, reconciliation=reconciliation).fit(table)
+    back = model.backtest(windows=2)
+    for made in (model.predict(), model.predict(make_days(1, series=[1, 2, 3])), back):
+        by_name = {name: part["mean"].to_numpy() for name, part in made.groupby("unique_id")}
+        assert set(by_name) == {"1", "2", "3", "all", "some"}
+        np.testing.assert_allclose(by_name["some"], by_name["1"] + by_name["2"])
+        np.testing.assert_allclose(by_name["all"], by_name["some"] + by_name["3"])
+    parts = back[back["unique_id"].isin(["1", "2", "3"])].groupby("ds")["y"].sum()
+    assert np.allclose(back[back["unique_id"] == "all"].set_index("ds")["y"], parts)
+
+
+def test_wrong_totals_are_refused():
+    with pytest.raises(DataError, match="the total 'all' has no part 'c'; the series are a, b"):
+        clone(RIDGE).set_params(totals={"all": ["a", "c"]}).fit(make_days(series=["a", "b"]))
+    with pytest.raises(ConfigError, match="reconciliation = 'best': give wls, mint, ols, bottom"):
+        clone(RIDGE).set_params(reconciliation="best").fit(make_days())
+
+
+def test_fitted_values_are_those_of_validation_and_know_none_of_it():
+    table = make_days(series=["a", "b"])
+    values = clone(RIDGE).fit(table).fitted_values()
+    assert list(values.columns) == ["unique_id", "ds", "cutoff", "y", "mean"]
+    truth = values.merge(table, on=["unique_id", "ds"], suffixes=("", "_table"))
+    assert len(truth) == len(values) and np.allclose(truth["y"], truth["y_table"])
+    assert (values["ds"] - values["cutoff"]).max() == pd.Timedelta(days=4)
+    assert 0.5 < (values["mean"] - values["y"]).abs().mean() < 2
+
+    spoiled = table.assign(y=table["y"].where(table["ds"] <= values["cutoff"].min(), 0.0))
+    again = clone(RIDGE).set_params(low=-1e9).fit(spoiled).fitted_values()
+    first = values["cutoff"] == values["cutoff"].min()
+    assert np.allclose(again["mean"][first], values["mean"][first])
 
 
 def test_names_that_are_floats_join_the_table_again():

@@ -369,8 +369,8 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         Forecaster().set_params(horizons=3)
     with pytest.raises(DataError, match="holds no forecaster"):
         Forecaster.load(tmp_path)
-    with pytest.raises(DataError, match="c were not"):
-        fitted.predict(TABLE.replace({"unique_id": {"b": "c"}}))
+    with pytest.raises(DataError, match="b, c were not"):
+        clone(RIDGE).fit(ONE[["ds", "y"]]).predict(TABLE.replace({"unique_id": {"a": "c"}}))
     # Read as UTC, they would be hours from the stamps of the fit without a word.
     said = "have a zone and the stamps of the fit none: .*tz_localize"
 
@@ -386,7 +386,7 @@ def test_wrong_windows_and_runs_are_refused(tmp_path):
     held, electricity = windows("val", 2, first_day=30), DATASETS["electricity"]
     dictionary, other = {"rounds": 2}, tmp_path / "other"
     calls = {
-        r"a WindowSet .* views\(\)": lambda: population.predict(held),
+        r"a WindowSet .*views\(\)": lambda: population.predict(held),
         "a DataFrame was given": lambda: population.predict_by_agent(TABLE),
         "a ndarray was given": lambda: fit_baseline("calendar-ridge", TRAIN).predict(np.ones(3)),
         "nope; .* a training run": lambda: CompEvoForecaster.load("nope"),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.decoders import BatchForecasts, ForecastExample
+from compevo_core.agents.online_selection import ErrorCalibration
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import SelectionConfig

@@ -95,9 +95,9 @@ def test_scores_are_normalised_by_window():
 def test_an_agent_reads_all_others_only():
     _, executor = debate(settings())
     views = windows("train", 1).views()
-    news = executor.retrieve_news(LOGICS, views)
+    readings = executor.read(LOGICS, make_batch(settings()))
     values_ABH = np.arange(3.0)[:, None, None] * 1000.0 + np.zeros((3, len(views), 48))
-    read = [[executor.news_retriever.resolve(ids) for ids in row] for row in news]
+    read = [[reading.news[0] for reading in row] for row in readings]
 
     notes = write_notes(views, values_ABH, read)
     silent = write_notes(views, values_ABH, [[()] * len(views)] * 3)
@@ -113,10 +113,12 @@ def test_others_change_revisions_and_no_first_forecast():
     config = settings()
     examples = make_batch(config)
     model, executor = debate(config)
-    first, final = executor.forecast(LOGICS, examples), executor.play(LOGICS, examples)
+    first = executor.forecast(executor.read(LOGICS, examples))
+    final = executor.play(LOGICS, examples)
 
     model.decoder.module.readout.bias_AH.data[2] += 5.0
-    changed, revised = executor.forecast(LOGICS, examples), executor.play(LOGICS, examples)
+    changed = executor.forecast(executor.read(LOGICS, examples))
+    revised = executor.play(LOGICS, examples)
     assert torch.equal(first.values_ABH[0], changed.values_ABH[0])
     assert not torch.equal(final.values_ABH[0], revised.values_ABH[0])
     assert not torch.equal(first.values_ABH[0], final.values_ABH[0])
@@ -129,7 +131,7 @@ def test_each_verifier_reads_its_agents_revision():
     final = executor.play(logics, batch)
 
     readings = executor.read(logics, batch)
-    first_ABH = executor.forecast_readings(readings).values_ABH
+    first_ABH = executor.forecast(readings).values_ABH
     readings = executor.exchange(readings, first_ABH)
     changed_ABH = torch.stack([final.values_ABH[0], first_ABH[1], final.values_ABH[2]])
     before_AB, after_AB = (

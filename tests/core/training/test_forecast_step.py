@@ -69,7 +69,8 @@ def test_the_loss_reaches_gates_heads_and_adapters():
     # The same in one piece, from the forecasts on.
     model = trainer.model
     trainer.optimizer.zero_grad(set_to_none=True)
-    values_ABH = trainer.executor.forecast(logics, examples, train=True).values_ABH
+    readings = trainer.executor.read(logics, examples)
+    values_ABH = trainer.executor.forecast(readings, train=True).values_ABH
     weights_BA = model.selection.weights([example.view.entity for example in examples])
     truth_BH = stack_truths(examples, values_ABH.device)
     loss = forecast_error(aggregate_forecasts(values_ABH, weights_BA), truth_BH).mean()
@@ -182,9 +183,10 @@ def test_agentwise_readings_drop_the_same_units():
     # One graph of all agents, whose masks are drawn once, in the order of the first reading.
     trainer.optimizer.zero_grad(set_to_none=True)
     torch.manual_seed(3)
+    readings = trainer.executor.read(logics, examples)
     read = [
-        trainer.executor.forecast([logic], examples, train=True, agents=slice(a, a + 1))
-        for a, logic in enumerate(logics)
+        trainer.executor.forecast(readings[a : a + 1], train=True, agents=slice(a, a + 1))
+        for a in range(len(logics))
     ]
     values_ABH = torch.cat([forecasts.values_ABH for forecasts in read])
     weights_BA = trainer.model.selection.weights([e.view.entity for e in examples])
@@ -220,7 +222,7 @@ def _list_news(calls):
 
 def test_news_is_dropped_only_in_training(spy):
     trainer, logics, examples = build(news__dropout=1.0, run__micro_batch_size=3)
-    calls = spy(StrategyExecutor, "forecast_readings")
+    calls = spy(StrategyExecutor, "forecast")
 
     played, _ = run_forecasts(trainer, logics, examples)
 
@@ -232,13 +234,13 @@ def test_news_is_dropped_only_in_training(spy):
     assert len(news) == 3 and all(ids for row in news for ids in row)
     assert list(played.news) == news
 
-    values_ABH = trainer.executor.forecast(logics, examples).values_ABH
+    values_ABH = trainer.executor.play(logics, examples).values_ABH
     assert torch.allclose(played.values_ABH, values_ABH, rtol=1e-6)
 
 
 def test_other_logics_bring_their_own_news(spy):
     trainer, logics, examples = build(news__other_logics=1.0, run__micro_batch_size=3)
-    calls = spy(StrategyExecutor, "forecast_readings")
+    calls = spy(StrategyExecutor, "forecast")
     run_forecasts(trainer, logics, examples)
     (trained, *_) = [readings for (_, readings), options in calls if options.get("train")]
 
@@ -246,10 +248,10 @@ def test_other_logics_bring_their_own_news(spy):
     draws_AB = np.random.default_rng(0).random((3, 3))
     read_by = [[reading.logics for reading in row] for row in trained]
     assert read_by == [[[SEED_LOGICS[int(10 * draw)]] for draw in row] for row in draws_AB]
-    retrieve = trainer.executor.retrieve_news
-    for agent, (row, news) in enumerate(zip(trained, list_news(trained), strict=True)):
+    retrieve = trainer.executor.news_retriever.retrieve
+    for row, news in zip(trained, list_news(trained), strict=True):
         for reading, read in zip(row, news, strict=True):
-            assert retrieve(reading.logics, [reading.example.view], [agent]) == [[read]]
+            assert retrieve(*reading.logics, reading.example.view) == read
 
 
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
@@ -257,9 +259,9 @@ def test_what_had_news_is_scored_so(gradient, spy):
     # A context in which some of the evidence is cut.
     settings = {"news__dropout": 0.5, "run__gradient": gradient, "run__micro_batch_size": 2}
     trainer, logics, examples = build(**settings, backbone__context_length=254)
-    expected = trainer.executor.forecast(logics, examples)
+    expected = trainer.executor.play(logics, examples)
 
-    calls = spy(StrategyExecutor, "forecast_readings")
+    calls = spy(StrategyExecutor, "forecast")
     played, _ = run_forecasts(trainer, logics, examples)
     seen = _list_news(calls)
     assert torch.allclose(played.values_ABH, expected.values_ABH, rtol=1e-5)
@@ -278,13 +280,13 @@ def test_text_is_generated_once_without_dropout(monkeypatch, spy):
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     dropped = {"population__dropout": 0.9, "run__micro_batch_size": 3}
     trainer, logics, examples = build(forecast__decoder="text", **dropped)
-    calls = spy(StrategyExecutor, "forecast_readings")
+    calls = spy(StrategyExecutor, "forecast")
     played, found = run_forecasts(trainer, logics, examples)
     seen = _list_news(calls)
     assert [train for train, _ in seen] == [True]
     assert played.n_unparsed == 3  # of nine answers, counted once
 
-    values_ABH = trainer.executor.forecast(logics, examples).values_ABH
+    values_ABH = trainer.executor.play(logics, examples).values_ABH
     assert torch.equal(played.values_ABH, values_ABH)
 
     # The loss is what dropout is for.

@@ -197,8 +197,7 @@ def test_a_round_hands_its_state_on(monkeypatch):
 
 def test_each_agent_hears_what_it_missed(monkeypatch):
     trainer, state, examples = build_round_trainer(news__top_k=1)
-    news = trainer.executor.retrieve_news(state.logics, [example.view for example in examples])
-    values_ABH = trainer.executor.forecast(state.logics, examples).values_ABH
+    played = trainer.executor.play(state.logics, examples)
     asked = []
 
     def list_best(row, scored, read, values_BH, rng, count):
@@ -212,8 +211,8 @@ def test_each_agent_hears_what_it_missed(monkeypatch):
 
     assert proposals[0][0].unread == [[(f"title {agent}", -1.0)] for agent in range(3)]
     rows, read, values, draws = zip(*asked, strict=True)
-    assert rows == (0, 1, 2) and list(read) == news and news[0] != news[1]
-    assert torch.allclose(torch.stack(values), values_ABH, rtol=1e-5)
+    assert rows == (0, 1, 2) and list(read) == played.news and read[0] != read[1]
+    assert torch.allclose(torch.stack(values), played.values_ABH, rtol=1e-5)
     assert len(set(draws)) == 3
 
 
@@ -305,7 +304,7 @@ def test_round_rewards_are_free_of_dropout(windows_scored):
     record = run_step(trainer, state, examples)
 
     def score(logics):
-        values_ABH = trainer.executor.forecast(logics, examples).values_ABH
+        values_ABH = trainer.executor.play(logics, examples).values_ABH
         truth_BH = torch.tensor(np.stack([e.truth_H for e in examples]), dtype=torch.float32)
         return -forecast_error(values_ABH, truth_BH)
 

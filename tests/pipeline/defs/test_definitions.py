@@ -132,6 +132,7 @@ def test_loading_the_definitions_imports_no_heavy_library():
     loaded = f"[name for name in {heavy} if name in sys.modules]"
     code = f"import sys, compevo_pipeline.definitions; print({loaded})"
     command = [sys.executable, "-W", "ignore", "-c", code]
+
     assert subprocess.check_output(command, text=True).strip() == "[]"
 
 
@@ -172,6 +173,7 @@ def test_published_data_are_refreshed_daily(tmp_path):
 def test_equal_code_has_an_equal_version(graph):
     keys = graph.get_all_asset_keys()
     versions = {key.to_user_string(): graph.get(key).code_version for key in keys}
+
     assert all(len(version) == 12 for version in versions.values())
     assert len({versions[f"series/{dataset}"] for dataset in DATASETS}) == 1
     assert versions["series/traffic"] != versions["windows/traffic"]
@@ -240,6 +242,7 @@ def test_a_refresh_is_of_the_named_data(dataset, job):
 def test_a_refresh_chooses_its_day(defs):
     evening = datetime(2026, 3, 30, 15, 0, tzinfo=UTC)
     days = {name: choose_day(one, evening) for name, one in BUILT_IN.items()}
+
     # It is the 31st already in Brisbane.
     assert days["electricity-operational"] == "2026-04-01" and days["electricity"] == "2026-03-31"
     assert days["exchange"] == "2026-03-30" and days["traffic"] == ""

@@ -220,8 +220,7 @@ def test_unknown_series_and_effects_are_named(deployment):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [("poems", "'poems'.*weather, demand"), ("weather", "COMPEVO_ARCHIVE")],
+    ("name", "said"), [("poems", "'poems'.*weather, demand"), ("weather", "COMPEVO_ARCHIVE")]
 )
 def test_missing_worded_data_are_named(deployment, monkeypatch, name, said):
     monkeypatch.setenv("COMPEVO_HOME", str(deployment.layout.root.parent))

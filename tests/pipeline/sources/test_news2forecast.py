@@ -28,6 +28,7 @@ def test_stamped_news_is_read_in_sydney_time():
         STAMPED.format("23:40", "A leak. On the run."),
     )
     frame = parse_news_of(f"{first} {second}")
+
     assert frame["title"].to_list() == ["Flooding may follow.", "A leak. On the run."]
     assert frame["available_at"].to_list() == [
         datetime(2021, 4, 3, 0, 42, tzinfo=UTC), datetime(2021, 4, 3, 12, 40, tzinfo=UTC)
@@ -86,13 +87,7 @@ def test_a_misdated_item_counts_from_days_end():
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        "No relevant news found",
-        "N/A",
-        "",
-        "No reported incidents affecting power",
-    ],
+    "words", ["No relevant news found", "N/A", "", "No reported incidents affecting power"]
 )
 def test_rows_without_news_are_counted(words):
     kept = "2019-01-03 17:57:00,NO ONE can dispute the science,SA,r,2019-01-03"

@@ -272,7 +272,7 @@ def test_no_day_of_the_archive_is_refused(archive_dir, tmp_path):
     # The truth itself, and AEMO's forecast, as if either were about to be sealed.
     spec, rules = ELECTRICITY_OPERATIONAL, BUILT_IN[dataset].rules
     series = workspace.series_store().read(dataset)
-    published = workspace.frame_store().read(dataset, FrameKind.PUBLISHED)
+    published = workspace.series_store().read_frame(dataset, FrameKind.PUBLISHED)
     windows = build_windows(
         spec, series, published=published, first_origin=datetime(2025, 5, 20, 14, tzinfo=UTC)
     )

@@ -49,6 +49,7 @@ def test_the_hash_follows_articles(store):
     store.upsert_articles(articles(1, available=START))
     replaced = store.hash_content()
     store.upsert_articles(articles(3))
+
     assert len({before, replaced, store.hash_content()}) == 3
     assert store.hash_content("test") == store.hash_content() != store.hash_content("own-demand")
 
@@ -177,6 +178,7 @@ def test_keys_are_the_ones_that_stores_hold(store):
             "SELECT md5_number_lower($id), md5_number_lower('heat power and water 1|English')",
             {"id": frame["article_id"][0]},
         ).fetchall()
+
     assert row == expected
 
 

@@ -48,7 +48,7 @@ def fetch(home, *, dataset=DATASET, feeds=(WEATHER,), now=NOW, **changes):
 
 
 def count_stored_runs(workspace):
-    frame = workspace.frame_store().read(DATASET, FrameKind.STEP_COVARIATES)
+    frame = workspace.series_store().read_frame(DATASET, FrameKind.STEP_COVARIATES)
     return 0 if frame is None else frame["available_at"].n_unique()
 
 
@@ -124,6 +124,7 @@ def test_a_backfill_without_span_is_refused(tmp_path):
 
 def test_feeds_without_an_endpoint_are_refused():
     feeds = {DATASET: (WEATHER, replace(WEATHER, name="table", fetch_live=None))}
+
     assert choose_feeds(feeds, DATASET, None) == [WEATHER]
     assert choose_feeds(feeds, DATASET, ["weather-forecast"]) == [WEATHER]
     with pytest.raises(ConfigError, match=r"'wether'.*electricity-operational"):

