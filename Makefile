@@ -45,8 +45,7 @@ $(STAMP):
 	@touch $@
 
 demo: $(STAMP)  ## Everything end to end on the sample data, about two minutes on two cores.
-	MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=4294967296 HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 \
-	  $(BIN)/python -m compevo_pipeline.cli.main demo
+	HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 $(BIN)/python -m compevo_pipeline.cli.main demo
 
 test: $(STAMP)  ## The quick test suite.
 	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -m 'not slow and not gpu' -n $(WORKERS) --dist loadfile
