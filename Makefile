@@ -44,7 +44,7 @@ $(STAMP):
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
-demo: $(STAMP)  ## Everything end to end on the sample data, about three minutes on two cores.
+demo: $(STAMP)  ## Everything end to end on the sample data, about two minutes on two cores.
 	HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 $(BIN)/python -m compevo_pipeline.cli.main demo
 
 test: $(STAMP)  ## The quick test suite.

@@ -41,7 +41,7 @@ from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
 from compevo_core.lora import PromptGroup, SamplingSettings
 from compevo_core.lora.backbone import WIDENS_BFLOAT16, Backbone, linear_without_grad
-from compevo_core.training.schedule import RunGenerators, seed_agent_generators
+from compevo_core.training.schedule import RunGenerators
 from tests.support.rounds import start_state
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def measure_inference(case: Case) -> list[Row]:
         # A few windows at a time, as in training.
         size = world.config.run.micro_batch_size
         parts = [examples[start : start + size] for start in range(0, len(examples), size)]
-        values = [executor.forecast(world.logics, part).values_ABH for part in parts]
+        values = [executor.play(world.logics, part).values_ABH for part in parts]
         weights_BA = world.model.selection.weights([each.view.entity for each in examples])
         return aggregate_forecasts(torch.cat(values, dim=1), weights_BA)
 
@@ -462,7 +462,7 @@ def measure_sampling(case: Case) -> list[Row]:
             temperature=world.config.evolution.temperature,
             stop_tokens=stop_tokens,
             pad_token=tokenizer.pad_token_id,
-            generators=seed_agent_generators(seed, range(case.agents), device),
+            generators=RunGenerators.from_seed(seed, range(case.agents), device).agents,
         )
         counter.take()
         return time_call(lambda: way(population, cache, grammar, settings))

@@ -316,7 +316,8 @@ class PeftRound:
         for start in range(0, len(examples), size):
             part = examples[start : start + size]
             truth_BH = stack_truths(part, self.backbone.device)
-            values_ABH = self.executor.forecast(self.world.logics, part, train=True).values_ABH
+            readings = self.executor.read(self.world.logics, part)
+            values_ABH = self.executor.forecast(readings, train=True).values_ABH
 
             weights_BA = self.selection.weights([example.view.entity for example in part])
             forecast_BH = aggregate_forecasts(values_ABH, weights_BA)

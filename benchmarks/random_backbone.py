@@ -12,8 +12,7 @@ import torch
 import typer
 from transformers import AutoTokenizer
 
-from compevo_core.lm.model_sources import known_architectures, load_architecture
-from compevo_core.paper.agent_systems import build_model
+from compevo_core.paper.agent_systems import build_model, known_architectures, load_architecture
 
 
 def main(

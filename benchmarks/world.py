@@ -33,7 +33,7 @@ from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.prior import make_examples
 from compevo_core.training.round import RoundState, RoundTrainer
-from compevo_core.training.schedule import RunGenerators, RunSchedule, seed_agent_generators
+from compevo_core.training.schedule import RunGenerators, RunSchedule
 from tests.support.models import make_priors
 from tests.support.population import TITLES, news_pool, windows
 
@@ -224,9 +224,9 @@ class World:
 
     def step(self, trainer: RoundTrainer, state: RoundState, day: int) -> dict[str, Any]:
         """Do our round on the windows of one day; return its record."""
-        agent_generators = seed_agent_generators(
+        agent_generators = RunGenerators.from_seed(
             100 + day, self.model.shards.local_agents, self.model.backbone.device
-        )
+        ).agents
         generators = RunGenerators(
             agent_generators, np.random.default_rng([day, 2]), np.random.default_rng([day, 4])
         )

@@ -107,7 +107,7 @@ def _build_assets(
         sources.build_embeddings_asset(with_news),
         *(windows.build_windows_asset(name) for name in registry),
         *(build(dataset) for dataset in registry for build in by_dataset),
-        evaluation.inference_2026,
+        paper.inference_2026,
         paper.control,
         paper.text,
         *(forecast.build_next_day_asset(registry[name]) for name in daily),

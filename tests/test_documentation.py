@@ -51,7 +51,7 @@ def test_every_variable_that_the_code_reads_is_described():
     assert all(meaning for _, meaning in VARIABLES.values())
 
 
-def test_decisions_are_numbered_without_gaps_and_have_status_and_date():
+def test_decisions_are_numbered_with_status_and_date():
     assert [int(name[:2]) for name in sorted(DECISIONS)] == list(range(1, len(DECISIONS) + 1))
     day = r"\d{4}-\d\d-\d\d"
     for page in DECISIONS.values():
@@ -60,7 +60,7 @@ def test_decisions_are_numbered_without_gaps_and_have_status_and_date():
         assert re.fullmatch(rf"Status: \w[\w ]* · {day}(, amended {day})?", status)
 
 
-def test_the_architecture_page_lists_every_folder_of_both_packages():
+def test_the_architecture_page_lists_every_folder():
     page = (REPO / "docs" / "explanation" / "architecture.md").read_text("utf-8")
     for package in ("compevo_core", "compevo_pipeline"):
         section = page.split(f"## {package}\n")[1].split("\n## ")[0]
@@ -106,7 +106,7 @@ def test_every_decision_that_is_cited_exists():
     assert cited <= DECISIONS.keys()
 
 
-def test_every_command_of_a_page_exists_with_its_options():
+def test_every_command_of_a_page_exists():
     commands = typer.main.get_command(app).commands
     wrong, seen = [], set()
     for page in PAGES:
@@ -123,6 +123,7 @@ def test_every_command_of_a_page_exists_with_its_options():
             unknown = [option for option in options if option not in known | {"--help"}]
             if command is None or unknown:
                 wrong.append(f"{page.name}: compevo {name} {' '.join(unknown)}")
+
     assert wrong == []
     assert len(seen) > 20
 
@@ -138,7 +139,7 @@ def run_python(page, names, replacements=()):
 
 
 @pytest.mark.slow
-def test_the_python_of_the_readme_runs_and_gives_its_errors(capsys):
+def test_the_readmes_python_gives_its_errors(capsys):
     run_python("README.md", names := {})
     assert names["forecast"].shape[0] == 7
     text = (REPO / "README.md").read_text("utf-8")
@@ -148,7 +149,7 @@ def test_the_python_of_the_readme_runs_and_gives_its_errors(capsys):
 
 
 @pytest.mark.slow
-def test_the_python_of_the_page_on_own_data_runs(tmp_path, monkeypatch):
+def test_the_python_on_own_data_runs(tmp_path, monkeypatch):
     days = pl.date_range(date(2023, 1, 1), date(2024, 10, 28), "1d", eager=True)
     sales = pl.DataFrame({"unique_id": "shop", "ds": days, "y": [float(d.weekday()) for d in days]})
     hours = pl.datetime_range(datetime(2024, 1, 1), datetime(2024, 3, 1), "1h", eager=True)  # noqa: DTZ001
@@ -187,14 +188,14 @@ def test_the_python_of_the_tutorial_runs(tmp_path, monkeypatch):
     assert names["forecast_NH"].shape == (4, 48)
 
 
-def test_committed_pairs_of_a_change_and_its_reference_have_equal_seeds():
+def test_committed_pairs_have_equal_seeds():
     for kind in ("ablation", "experiment"):
         paths = sorted((REPO / "results").glob(f"paired-{kind}-*.csv"))
         pairs = [pl.read_csv(path).select("seeds_a", "seeds_b") for path in paths]
         assert pl.concat(pairs).filter(pl.col("seeds_a") != pl.col("seeds_b")).is_empty()
 
 
-def test_the_numbers_in_the_sentences_of_the_readme_come_from_the_rows():
+def test_the_readmes_numbers_come_from_rows():
     text = " ".join((REPO / "README.md").read_text("utf-8").split())
     paired = pl.read_csv(REPO / "results" / "paired-electricity-operational.csv")
     differences = {
@@ -212,7 +213,7 @@ def test_the_numbers_in_the_sentences_of_the_readme_come_from_the_rows():
     assert f"`default` has {scored['mae'].item():.1f} MW" in text
 
 
-def test_every_row_of_the_table_of_bad_input_names_a_test():
+def test_every_bad_input_row_names_a_test():
     text = (REPO / "tests" / "fuzz" / "README.md").read_text("utf-8")
     code = "\n".join(path.read_text("utf-8") for path in (REPO / "tests").rglob("test_*.py"))
     rows = [line for line in text.splitlines() if line.startswith("| ") and "| Test |" not in line]
@@ -266,7 +267,7 @@ def numbers(cell: str) -> set[int]:
 
 
 @pytest.mark.parametrize(("pattern", "home"), [(CODE, "compevo_core"), (TEST, "tests/core")])
-def test_every_file_function_class_and_test_of_the_map_exists(pattern, home):
+def test_everything_on_the_map_exists(pattern, home):
     named = pattern.findall(paper_map())
     named = [pair for pair in named if pattern is TEST or not re.search(r"\btest_", pair[0])]
     assert len(named) > 50
@@ -279,7 +280,7 @@ def test_every_equation_of_the_paper_has_one_row():
     assert sorted(listed) == list(range(1, 56))
 
 
-def test_only_equations_of_proofs_have_neither_code_nor_test():
+def test_only_equations_of_proofs_have_no_code():
     for number, _, here, test, remark in rows("Equations"):
         if numbers(number) <= PROOF_ONLY:
             assert (here, test) == ("none", "none")
@@ -289,14 +290,14 @@ def test_only_equations_of_proofs_have_neither_code_nor_test():
             assert TEST.search(test), number
 
 
-def test_every_step_template_and_theorem_names_code_and_a_test():
+def test_every_step_and_theorem_is_tested():
     for table in ("Steps of a round", "Templates", "Theorems, tables and figures"):
         for row in rows(table):
             assert CODE.search(" ".join(row)), row[0]
             assert TEST.search(" ".join(row)), row[0]
 
 
-def test_the_hyperparameter_table_holds_every_value_of_the_paper_and_equals_the_defaults():
+def test_the_hyperparameter_table_equals_the_defaults():
     defaults, seen = RunConfig().to_dict(), set()
     for name, value, setting, _, _ in rows("Hyperparameters"):
         section, key = setting.strip("`").split(".")

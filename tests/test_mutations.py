@@ -122,7 +122,7 @@ def test_a_share_of_the_changes_must_be_noticed(repository):
 
 
 @pytest.mark.slow
-def test_changes_can_be_kept_to_lines_changed_since_a_commit(repository):
+def test_changes_can_be_limited_to_changed_lines(repository):
     git = ("git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@example.org")
     subprocess.run([*git, "commit", "--quiet", "-m", "all"], check=True)
     path = repository / "compevo_core" / "more.py"

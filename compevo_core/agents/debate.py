@@ -16,11 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents.decoders import VERIFIER, BatchForecasts, ForecastExample, RetrievedArticle
+from compevo_core.agents.decoders import (
+    VALUE,
+    VERIFIER,
+    AgentReadings,
+    BatchForecasts,
+    ForecastExample,
+    RetrievedArticle,
+)
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.prompts import clean_text
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.strategy import ALL_AGENTS, NewsByAgent, NotesByAgent, StrategyExecutor
+from compevo_core.agents.strategy import ALL_AGENTS, StrategyExecutor
 from compevo_core.agents.text_decoder import format_numbers
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, split_evenly
@@ -40,22 +47,21 @@ class DebateHeads(nn.Module):
     def __init__(self, agents: int, hidden: int) -> None:
         super().__init__()
         # Zero: at first a forecast has no value, and all are verified alike.
-        self.value_AD = nn.Parameter(torch.zeros(agents, hidden))
-        self.value_bias_A1 = nn.Parameter(torch.zeros(agents, 1))
-        self.verifier_AD = nn.Parameter(torch.zeros(agents, hidden))
-        self.verifier_bias_A1 = nn.Parameter(torch.zeros(agents, 1))
+        for kind in (VALUE, VERIFIER):
+            self.register_parameter(f"{kind}_AD", nn.Parameter(torch.zeros(agents, hidden)))
+            self.register_parameter(f"{kind}_bias_A1", nn.Parameter(torch.zeros(agents, 1)))
         # States of deep layers are large and of few directions; without a norm the heads diverge.
         self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
 
-    def value(self, states_ABD: Tensor, agents: slice) -> Tensor:
-        """Return what each agent expects to earn from here on, (A, B)."""
-        product_AB = torch.einsum("abd,ad->ab", self.norm(states_ABD), self.value_AD[agents])
-        return product_AB + self.value_bias_A1[agents]
+    def forward(self, kind: str, states_ABD: Tensor, agents: slice) -> Tensor:
+        """Return the numbers (A, B) of one kind of head.
 
-    def verify(self, states_ABD: Tensor, agents: slice) -> Tensor:
-        """Return the logit (A, B) that a forecast is better than the agents' mean error."""
-        product_AB = torch.einsum("abd,ad->ab", self.norm(states_ABD), self.verifier_AD[agents])
-        return product_AB + self.verifier_bias_A1[agents]
+        The value is what an agent expects to earn from here on, the verifier's the logit that a
+        forecast is better than the agents' mean error.
+        """
+        weight_AD = self.get_parameter(f"{kind}_AD")[agents]
+        product_AB = torch.einsum("abd,ad->ab", self.norm(states_ABD), weight_AD)
+        return product_AB + self.get_parameter(f"{kind}_bias_A1")[agents]
 
 
 def write_notes(
@@ -146,62 +152,47 @@ class DebateExecutor(StrategyExecutor):
     @torch.no_grad()
     def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
         """Let the agents debate; return the last forecasts, and the weights that verifiers give."""
-        news = self.retrieve_news(logics, [example.view for example in examples])
-        forecasts = self.forecast(logics, examples, news=news)
-        notes: NotesByAgent | None = None
+        readings: AgentReadings = self.read(logics, examples)
+        forecasts = self.forecast(readings)
         for _ in range(self.config.debate.revisions):
-            notes = self.exchange(examples, forecasts.values_ABH, news)
-            forecasts = self.forecast(logics, examples, news=news, notes=notes)
+            readings = self.exchange(readings, forecasts.values_ABH)
+            forecasts = self.forecast(readings)
 
-        logit_AB = self.verify(logics, examples, forecasts.values_ABH, news=news, notes=notes)
+        logit_AB = self.judge(VERIFIER, readings, base_ABH=forecasts.values_ABH)
         return dataclasses.replace(forecasts, weights_BA=weigh_by_score(logit_AB))
 
-    def exchange(
-        self, examples: Sequence[ForecastExample], values_ABH: Tensor, news: NewsByAgent
-    ) -> NotesByAgent:
-        """Return what each agent reads of the others' forecasts and of their reasons."""
+    def exchange(self, readings: AgentReadings, values_ABH: Tensor) -> AgentReadings:
+        """Return what agents read of the others' forecasts and reasons, after their own news."""
         scaled_ABH = values_ABH.detach().cpu().numpy().astype(np.float64)
-        views = [example.view for example in examples]
+        views = [reading.example.view for reading in readings[0]]
         scaler = self._reader.inputs.scaler
         in_unit_ABH = np.stack(
             [scaler.unscale(scaled_ABH[:, b], view.entity) for b, view in enumerate(views)], axis=1
         )
-        read = [[self.news_retriever.resolve(ids) for ids in row] for row in news]
-        return write_notes(views, in_unit_ABH, read)
+        news = [[reading.news[0] for reading in of_agent] for of_agent in readings]
+        notes = write_notes(views, in_unit_ABH, news)
+        return [
+            [
+                dataclasses.replace(reading, note=note)
+                for reading, note in zip(*of_agent, strict=True)
+            ]
+            for of_agent in zip(readings, notes, strict=True)
+        ]
 
-    def verify(
-        self,
-        logics: Sequence[str],
-        examples: Sequence[ForecastExample],
-        values_ABH: Tensor,
-        *,
-        news: NewsByAgent,
-        notes: NotesByAgent | None,
-        agents: slice = ALL_AGENTS,
-    ) -> Tensor:
-        """Return the verifiers' logits (A, B); each reads what its agent read, and its forecast."""
-        states_ABD = self.read_states(
-            VERIFIER, logics, examples, news=news, notes=notes, base_ABH=values_ABH, agents=agents
-        )
-        return self.heads.verify(states_ABD, agents)
-
-    def read_states(
+    def judge(
         self,
         kind: str,
-        logics: Sequence[str],
-        examples: Sequence[ForecastExample],
+        readings: AgentReadings,
         *,
-        news: NewsByAgent,
-        notes: NotesByAgent | None,
         base_ABH: Tensor | None = None,
         agents: slice = ALL_AGENTS,
     ) -> Tensor:
-        """Return the state after each window (A, B, D), read by one kind of adapters.
+        """Return the number (A, B) that one kind of adapters and head gives each window.
 
-        Agents read the others' notes once there are any, and ``base_ABH`` in place of their base.
+        Agents read ``base_ABH``, where it is given, in place of their base.
         """
-        read_by = [[logic] * len(examples) for logic in logics]
-        readings = self.build_readings(read_by, examples, news, notes)
         base = None if base_ABH is None else base_ABH.detach().cpu().numpy().astype(np.float64)
         with self.population.use_adapters(kind, rows=agents):
-            return self._reader.read_last_states(readings, agents, base)
+            states_ABD = self._reader.read_last_states(readings, agents, base)
+        value_AB: Tensor = self.heads(kind, states_ABD, agents)
+        return value_AB

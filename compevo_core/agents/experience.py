@@ -13,20 +13,17 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from compevo_core.baselines.known_errors import NOT_STARTED, count_minutes
+from compevo_core.baselines.known_errors import NOT_STARTED
 from compevo_core.data.arrays import FloatArray, IntArray
 from compevo_core.data.quantiles import (
     PastErrors,
-    count_ends,
-    count_until,
     find_scale,
     measure_spread,
 )
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import WindowView
+from compevo_core.data.view import WindowView, count_minutes
 
 _COUNTS = ("entity_N", "origin_N", "until_N", "end_N", "unknown_N")
 
@@ -57,6 +54,31 @@ class Experience:
             arrays[name] = np.empty(shapes[name.rpartition("_")[2]], dtype=kind)
         return cls(tuple(entities), **arrays)
 
+    @classmethod
+    def of(
+        cls,
+        entities: Sequence[str],
+        views: Sequence[WindowView],
+        agents_NAH: FloatArray,
+        mixture_NH: FloatArray,
+        truth_NH: FloatArray,
+    ) -> Self:
+        """Return the experience of some windows of a run's series, in the order given."""
+        number = {entity: i for i, entity in enumerate(entities)}
+        return cls(
+            tuple(entities),
+            entity_N=np.array([number[view.entity] for view in views], dtype=np.int64),
+            origin_N=count_minutes(views),
+            until_N=count_minutes(views, "information_until"),
+            end_N=count_minutes(views, "end_utc"),
+            unknown_N=np.array([view.unknown_steps for view in views], dtype=np.int64),
+            agents_NAH=agents_NAH,
+            mixture_NH=mixture_NH,
+            truth_NH=truth_NH,
+            scale_NH=find_scale(views),
+            spread_N=measure_spread(views),
+        )
+
     def __len__(self) -> int:
         """Return the number of windows."""
         return len(self.entity_N)
@@ -66,33 +88,16 @@ class Experience:
         """Origin of the last window, in minutes since 1970."""
         return int(self.origin_N.max()) if len(self) else NOT_STARTED
 
-    def add(
-        self,
-        views: Sequence[WindowView],
-        agents_NAH: FloatArray,
-        mixture_NH: FloatArray,
-        truth_NH: FloatArray,
-    ) -> Self:
-        """Return the experience with windows added, in the order given."""
-        number = {entity: i for i, entity in enumerate(self.entities)}
-        added: dict[str, npt.NDArray[Any]] = {
-            "entity_N": np.array([number[view.entity] for view in views], dtype=np.int64),
-            "origin_N": np.array(count_minutes(views), dtype=np.int64),
-            "until_N": count_until(views),
-            "end_N": count_ends(views),
-            "unknown_N": np.array([view.unknown_steps for view in views], dtype=np.int64),
-            "agents_NAH": agents_NAH,
-            "mixture_NH": mixture_NH,
-            "truth_NH": truth_NH,
-            "scale_NH": find_scale(views),
-            "spread_N": measure_spread(views),
-        }
-        return self.join(dataclasses.replace(self, **added))  # type: ignore[arg-type]  # all are arrays
+    @property
+    def scopes(self) -> list[tuple[str, int]]:
+        """Series of each window, and the steps before its origin that were unknown."""
+        entities = [self.entities[i] for i in self.entity_N]
+        return list(zip(entities, self.unknown_N.tolist(), strict=True))
 
-    def join(self, later: Self) -> Self:
-        """Return the experience with another of the same series behind it."""
+    def join(self, *later: Self) -> Self:
+        """Return the experience with others of the same series behind it."""
         joined: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), getattr(later, name)])
+            name: np.concatenate([getattr(part, name) for part in (self, *later)])
             for name in _list_arrays()
         }
         return dataclasses.replace(self, **joined)

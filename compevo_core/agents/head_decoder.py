@@ -22,7 +22,7 @@ D hidden.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Self
 
@@ -39,7 +39,6 @@ from compevo_core.agents.decoders import (
 )
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import (
-    Tokenizer,
     render_logic_and_news,
     render_task,
     tokenize_prompt,
@@ -187,15 +186,6 @@ class PatchReadout(nn.Module):
         return patches_ARTK.flatten(2)[..., : self._horizon] + self.bias_AH[agents][:, None]
 
 
-class HeadModule(nn.Module):
-    """The trained tensors of the head decoder; the agent is the first dimension of each."""
-
-    def __init__(self, tokens: NumericTokens, readout: PatchReadout) -> None:
-        super().__init__()
-        self.tokens = tokens
-        self.readout = readout
-
-
 class HeadDecoder:
     """Read numbers as soft tokens and forecast the correction to each agent's base."""
 
@@ -224,8 +214,14 @@ class HeadDecoder:
         embeds = population.embed(torch.arange(min(vocabulary, 4096)).to(device)).detach().float()
 
         hidden = population.backbone.hidden_size
-        tokens = NumericTokens(
-            [_seed_generator(config, agent) for agent in local_agents],
+        # An agent's numeric tokens are its own, whoever holds it.
+        seeds = [config.population.member(agent).seed for agent in local_agents]
+        generators = [
+            torch.Generator().manual_seed(derive_seed(config.run.seed, "numeric inputs", *of_agent))
+            for of_agent in zip(seeds, local_agents, strict=True)
+        ]
+        self._tokens = NumericTokens(
+            generators,
             n_context=inputs.n_context,
             n_priors=mix_AP.shape[1],
             article_size=inputs.article_size if self._reads_tokens else 0,
@@ -234,13 +230,15 @@ class HeadDecoder:
             history=history,
             target=target,
         )
-        readout = PatchReadout(len(local_agents), hidden, target)
-        self.module = HeadModule(tokens, readout).to(device)
+        self._readout = PatchReadout(len(local_agents), hidden, target)
+        trained = {"tokens": self._tokens, "readout": self._readout}
+        self.module = nn.ModuleDict(trained).to(device)
 
         # The same few texts come with every batch.
         tokenizer = population.backbone.tokenizer
         self.encode_task = lru_cache(_KEPT_TEXTS)(partial(tokenize_prompt, tokenizer))
-        self.encode = lru_cache(_KEPT_TEXTS)(partial(_tokenize, tokenizer))
+        encode = partial(tokenizer.encode, add_special_tokens=False)
+        self.encode: Callable[[str], list[int]] = lru_cache(_KEPT_TEXTS)(encode)
 
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
@@ -254,9 +252,9 @@ class HeadDecoder:
         # Every logic of a window corrects the same base.
         examples = [reading.example for reading in readings[0] for _ in reading.logics]
         values_ABH = self._to_tensor(mix_bases(self.mix_AP[agents], examples))
-        if torch.is_grad_enabled() or self.module.readout.is_started(agents):
+        if torch.is_grad_enabled() or self._readout.is_started(agents):
             states_ARTD, n_cut = self._read_states(readings, agents)
-            values_ABH = values_ABH + self.module.readout(states_ARTD, agents)
+            values_ABH = values_ABH + self._readout(states_ARTD, agents)
         else:
             # A read-out of zeros corrects nothing.
             _, n_cut = self._lay_out(readings, list(_list_articles(readings)))
@@ -266,7 +264,7 @@ class HeadDecoder:
     def centre(self, readings: AgentReadings) -> None:
         """Fix the statistics of the read-out from train windows; call before the first round."""
         states_ARTD, _ = self._read_states(readings, slice(None))
-        self.module.readout.centre(states_ARTD)
+        self._readout.centre(states_ARTD)
 
     def read_last_states(
         self, readings: AgentReadings, agents: slice, base_ABH: FloatArray | None
@@ -286,7 +284,12 @@ class HeadDecoder:
         soft_ASD = self._embed_numbers(examples, agents, base_ABH)
         articles = _list_articles(readings)
         if self._reads_tokens:
-            soft_ASD = torch.cat([soft_ASD, self._embed_articles(articles, agents)], 1)
+            embeddings = np.array([article.embedding for article in articles.values()])
+            # reshape() gives a batch without any article its two dimensions.
+            shape = (len(articles), self.inputs.article_size)
+            articles_ME = self._to_tensor(embeddings.reshape(shape))
+            articles_AMD = self._tokens.embed_articles(articles_ME, agents)
+            soft_ASD = torch.cat([soft_ASD, articles_AMD], 1)
 
         groups, n_cut = self._lay_out(readings, list(articles))
         packed = self.population.pack(groups)
@@ -382,7 +385,7 @@ class HeadDecoder:
             channels += (difference_ABPH / self.inputs.spread_of_priors).unbind(2)
         history_ABH = history_BH * self._is_seen_AH[agents][:, None]
 
-        tokens = self.module.tokens
+        tokens = self._tokens
         soft_ABTD = torch.cat(
             [
                 tokens.embed_context(context_BC, agents)[:, :, None],
@@ -396,19 +399,6 @@ class HeadDecoder:
     def _to_tensor(self, array: FloatArray) -> Tensor:
         return torch.tensor(array, dtype=torch.float32, device=self.population.backbone.device)
 
-    def _embed_articles(self, articles: Mapping[str, RetrievedArticle], agents: slice) -> Tensor:
-        """Return one soft token for each article, then the one for no news, (A, M + 1, D)."""
-        embeddings_ME = np.array([article.embedding for article in articles.values()])
-        # reshape() gives a batch without any article its two dimensions.
-        articles_ME = self._to_tensor(
-            embeddings_ME.reshape(len(articles), self.inputs.article_size)
-        )
-        return self.module.tokens.embed_articles(articles_ME, agents)
-
-
-def _tokenize(tokenizer: Tokenizer, text: str) -> list[int]:
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
 
 def _list_articles(readings: AgentReadings) -> dict[str, RetrievedArticle]:
     """Return the articles of a batch by id, in the order in which they are first read."""
@@ -419,10 +409,3 @@ def _list_articles(readings: AgentReadings) -> dict[str, RetrievedArticle]:
         for retrieved in reading.news
         for article in retrieved
     }
-
-
-def _seed_generator(config: RunConfig, agent: int) -> torch.Generator:
-    """Return the generator of one agent's numeric tokens: its own, whoever holds the agent."""
-    member = config.population.member(agent)
-    seed = derive_seed(config.run.seed, "numeric inputs", member.seed, agent)
-    return torch.Generator().manual_seed(seed)

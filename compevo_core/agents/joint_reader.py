@@ -10,27 +10,41 @@ error with the agent under that logic: the difference reward (Wolpert and Tumer,
 functions for members of collectives", 2001), with "reads nothing" as the counterfactual (Foerster
 et al., "Counterfactual multi-agent policy gradients", 2018).
 
+Agents that chose at once would all take the niche that is free. So each chooses in a turn of its
+own, given what the others play by then (decision 04-policy).
+
+What belongs here: joint fits, rewards, turns. What does not: records of gains (``agents.logics``),
+who writes the logics (``agents.logic_writer``, ``agents.logics``).
+
 Shapes: N windows, A agents, C logics, K columns, H horizon.
 """
 
+import copy
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+import torch
 
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.linear_reader import (
     FittedReader,
     LinearFit,
+    LinearReader,
     interpolate,
+    is_known_enough,
     list_kinds_of_steps,
 )
-from compevo_core.agents.objective import weigh_own_steps
-from compevo_core.agents.ridge import KernelFolds, fit_ridge
-from compevo_core.agents.selection import FitnessSelection
+from compevo_core.agents.logics import LogicRecords
+from compevo_core.agents.objective import own_error_weights, weigh_own_steps
+from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.ridge import PENALTIES, SEARCHED, KernelFolds, fit_ridge
+from compevo_core.agents.selection import FitnessSelection, leave_out_idle
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray, to_array
+from compevo_core.data.arrays import BoolArray, FloatArray, to_array
 from compevo_core.errors import DataError
+from compevo_core.runtime.usage import find_blas
 
 _DECIMALS = 3  # of the weights in a fit: adapters train gates, which move them a little each round
 
@@ -52,8 +66,7 @@ class JointReader:
         if self._logics == list(logics) and np.array_equal(self._weights_NA, weights_NA):
             return
         self._logics, self._weights_NA = list(logics), weights_NA
-        # Systems of a few hundred rows: threads wait for each other longer than they compute.
-        with threadpool_limits(1, "blas"):
+        with find_blas().limit(limits=1):
             self._fits = fit_jointly(self.reader, logics, weights_NA)
 
     def find(self, agent: int, logic: str) -> LinearFit:
@@ -140,25 +153,23 @@ class LogicScorer:
 
     def score(self, agent: int, logics: Sequence[str], standing: Standing) -> FloatArray:
         """Return by how much each logic of an agent lowers the error of each window, (C, N)."""
-        if not self.pays_contribution:
-            missed_NH = interpolate(self.reader.truth_NH - self.reader.base_ANH[agent])
-            left = [missed_NH - self._read(agent, logic) for logic in logics]
-            return self._compare(missed_NH, left)
-
-        missed_NH = interpolate(
-            self.reader.truth_NH - mix(standing.weights_NA, self.reader.base_ANH)
-        )
-        others = [
-            (other, logic)
-            for other, logic in enumerate(standing.logics)
-            if other != agent and standing.weights_NA[:, other].any()
-        ]
-        if self._is_joint:
+        # By its own error an agent is paid as if it were the whole population.
+        base_NH, weight_N1 = self.reader.base_ANH[agent], np.ones((1, 1))
+        others: list[tuple[int, str]] = []
+        if self.pays_contribution:
+            base_NH = mix(standing.weights_NA, self.reader.base_ANH)
+            weight_N1 = standing.open_NA[:, [agent]]
+            others = [
+                (other, logic)
+                for other, logic in enumerate(standing.logics)
+                if other != agent and standing.weights_NA[:, other].any()
+            ]
+        missed_NH = interpolate(self.reader.truth_NH - base_NH)
+        if self.pays_contribution and self._is_joint:
             return self._score_jointly(agent, logics, standing, others, missed_NH)
 
         for other, logic in others:
             missed_NH = missed_NH - standing.weights_NA[:, [other]] * self._read(other, logic)
-        weight_N1 = standing.open_NA[:, [agent]]
         left = [missed_NH - weight_N1 * self._read(agent, logic) for logic in logics]
         return self._compare(missed_NH, left)
 
@@ -208,3 +219,128 @@ class LogicScorer:
             np.nanmean(known_NH * left**2, axis=1) for left in (without_NH, *with_CNH)
         )
         return np.stack([before_N - after_N for after_N in after_CN])
+
+
+@dataclasses.dataclass(frozen=True)
+class Turns:
+    """What the agents play after their turns, and what it earned."""
+
+    logics: list[str]  # of all agents
+    records: LogicRecords
+    is_idle_A: BoolArray  # agents that add nothing to the others
+    gain_AN: FloatArray  # of the logics that they play now, by window
+    entities: list[str]  # of the windows
+    gain_AC: list[FloatArray]  # mean gains of all that was scored: first what was played before
+
+    def describe(self, n_samples: int) -> dict[str, Any]:
+        """Return a round's record of rewards; samples come after the logic that was played."""
+        samples = slice(1, 1 + n_samples)
+        return {
+            "evolved": True,
+            "group_rewards": [gain_C[samples].tolist() for gain_C in self.gain_AC],
+            "best_response_gap": self.gaps(n_samples).tolist(),
+            "news_gains": [float(gain_C[0]) for gain_C in self.gain_AC],
+            "rewards": self.gain_AN.mean(1).tolist(),
+        }
+
+    def gaps(self, n_samples: int) -> FloatArray:
+        """Return by how much each agent's best sample earned more than what it played (A,)."""
+        samples = slice(1, 1 + n_samples)
+        return np.array([(of_C[samples] - of_C[0]).max(initial=0.0) for of_C in self.gain_AC])
+
+    def pay(self, selection: FitnessSelection) -> None:
+        """Give the agents' fitness what their logics earned (Eq. 4), and idle agents no weight."""
+        gain_AN = torch.from_numpy(self.gain_AN).float().to(selection.fitness_EA.device)
+        selection.update_fitness(gain_AN, self.entities)
+        selection.is_idle_A.copy_(torch.from_numpy(self.is_idle_A))
+
+
+def take_turns(
+    scorer: LogicScorer,
+    selection: FitnessSelection,
+    logics: Sequence[str],
+    candidates: Sequence[Sequence[str]],
+    records: LogicRecords,
+    order: Sequence[int],
+) -> Turns:
+    """Let each agent in turn choose between the logic that it plays, its candidates and its record.
+
+    ``records`` stay as they are.
+    """
+    entities = [view.entity for view in scorer.reader.views]
+    open_NA = to_array(selection.open_weights(entities)).astype(np.float64)
+    is_idle_A = to_array(selection.is_idle_A).copy()
+    played, records = list(logics), copy.deepcopy(records)
+    gain_AN = np.zeros((len(played), len(entities)))
+    gain_AC = [np.zeros(1)] * len(played)
+
+    scorer.reader.retriever.embed(logic for of_agent in candidates for logic in of_agent)
+    for agent in order:
+        scored = [played[agent], *candidates[agent]]
+        working = leave_out_idle(torch.from_numpy(open_NA), torch.from_numpy(is_idle_A))
+        standing = Standing(played, to_array(working), open_NA)
+        with find_blas().limit(limits=1):
+            gain_CN = scorer.score(agent, scored, standing)
+        gain_AC[agent] = gain_CN.mean(1)
+
+        played[agent] = records.add(agent, scored, gain_CN)
+        record = records.get(agent, played[agent])
+        is_scored = played[agent] in scored
+        gain_AN[agent] = gain_CN[scored.index(played[agent])] if is_scored else record.gain
+        if scorer.pays_contribution and not selection.config.uniform:
+            is_idle_A[agent] = record.lower_bound <= 0
+    return Turns(played, records, is_idle_A, gain_AN, entities, gain_AC)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainNews:
+    """The news of train windows: how ridges read it for agents, and what logics earn by it."""
+
+    config: RunConfig
+    mix_AP: FloatArray  # each agent's share in the base models
+    examples: Sequence[ForecastExample]
+    retriever: NewsRetriever
+    selection: FitnessSelection
+
+    def fit(self) -> LinearReader:
+        """Return what agents read by in training: fits of each, or of all at once if joint."""
+        fitted = self.build_reader(self.examples)
+        return JointReader(fitted, self.selection) if self.config.news.fit == "joint" else fitted
+
+    def build_reader(
+        self, examples: Sequence[ForecastExample], penalties: FloatArray = PENALTIES
+    ) -> FittedReader:
+        """Return what fits the readings of all agents on some of the windows."""
+        members = self.config.population.list_members()
+        views, seed = [example.view for example in examples], self.config.run.seed
+        weights_ANH = np.stack(
+            [
+                own_error_weights(member, views, seed=seed, agent=agent)
+                for agent, member in enumerate(members)
+            ]
+        )
+        return FittedReader(examples, self.retriever, members, self.mix_AP, weights_ANH, penalties)
+
+    def score(
+        self,
+        logics: Sequence[str],
+        groups: Sequence[Sequence[str]],
+        records: LogicRecords,
+        rng: np.random.Generator,
+    ) -> Turns:
+        """Score the new logics of all agents, and their best remembered ones, on some windows."""
+        truths = np.stack([each.truth_H for each in self.examples if each.truth_H is not None])
+        scored = [self.examples[i] for i in np.flatnonzero(is_known_enough(truths)).tolist()]
+        # The windows that score all logics, in the order of time; 0 is all of them.
+        count = self.config.grpo.reward_windows
+        if 0 < count < len(scored):
+            chosen = rng.choice(len(scored), count, replace=False).tolist()
+            scored = [scored[i] for i in sorted(chosen)]
+
+        scorer = LogicScorer(self.build_reader(scored, SEARCHED), self.config)
+        candidates = [
+            [*group, *records.list_best(agent, but=logic)]
+            for agent, (group, logic) in enumerate(zip(groups, logics, strict=True))
+        ]
+        order = rng.permutation(len(logics)).tolist()
+        return take_turns(scorer, self.selection, logics, candidates, records, order)

@@ -31,8 +31,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle, mix_bases
 from compevo_core.agents.objective import weigh_own_steps
@@ -219,8 +217,11 @@ class LinearReader(Protocol):
         """Return how an agent reads what a logic retrieves."""
 
 
-class SealedReadings(nn.Module):
-    """The fits of the logics that the agents of a sealed model play."""
+class SealedReadings:
+    """The fits of the logics that the agents of a sealed model play, in ``arrays`` by stored name.
+
+    ``members`` says what sets each local agent apart, by its number.
+    """
 
     def __init__(
         self,
@@ -230,24 +231,21 @@ class SealedReadings(nn.Module):
         *,
         is_joint: bool = False,
     ) -> None:
-        """Take what sets each local agent apart, by its number."""
-        super().__init__()
         self._members, self._is_joint = members, is_joint
         agents, words = len(members), len(PARTS) * article_size
-        buffers = {
-            "keys_AF": torch.zeros(agents, MOST_NUMBERS, dtype=torch.int64),
-            "bounds_A2F": torch.zeros(agents, 2, MOST_NUMBERS, dtype=torch.float64),
-            "mean_AX": torch.zeros(agents, words + MOST_NUMBERS),
-            "weights_AZH": torch.zeros(agents, 3 * words + MOST_NUMBERS, horizon),
+        rows = 3 * words + MOST_NUMBERS
+        self.arrays: dict[str, npt.NDArray[Any]] = {
+            "keys_AF": np.zeros((agents, MOST_NUMBERS), dtype=np.int64),
+            "bounds_A2F": np.zeros((agents, 2, MOST_NUMBERS)),
+            "mean_AX": np.zeros((agents, words + MOST_NUMBERS), dtype=np.float32),
+            "weights_AZH": np.zeros((agents, rows, horizon), dtype=np.float32),
         }
-        for name, buffer in buffers.items():
-            self.register_buffer(name, buffer)
 
     def find(self, agent: int, logic: str) -> LinearFit:
         """Return the agent's fit; it has only one logic."""
         del logic
         row = list(self._members).index(agent)
-        keys_F, bounds_2F, mean_X, weights_ZH = (of[row].cpu().numpy() for of in self.buffers())
+        keys_F, bounds_2F, mean_X, weights_ZH = (of[row] for of in self.arrays.values())
         member, mean_X = self._members[agent], mean_X.astype(np.float64)
         return LinearFit(keys_F, bounds_2F, mean_X, weights_ZH, member, is_joint=self._is_joint)
 
@@ -256,8 +254,8 @@ class SealedReadings(nn.Module):
         for row, (agent, logic) in enumerate(zip(self._members, logics, strict=True)):
             fit = reader.find(agent, logic)
             values = fit.keys_F, fit.bounds_2F, fit.mean_X, fit.weights_ZH
-            for buffer, value in zip(self.buffers(), values, strict=True):
-                buffer[row] = torch.from_numpy(value)
+            for array, value in zip(self.arrays.values(), values, strict=True):
+                array[row] = value
 
 
 class FittedReader:

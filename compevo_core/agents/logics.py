@@ -10,7 +10,6 @@ A sentence with slots names who should look for what, where and when, and what i
     afternoon, as a sign of higher values.
 """
 
-import dataclasses
 import itertools
 import math
 import re
@@ -29,6 +28,9 @@ from compevo_core.data.arrays import FloatArray
 
 if TYPE_CHECKING:
     import torch
+
+GENERALIST_LOGIC = "Read all news."
+"""Stands in for a logic where an agent chooses nothing."""
 
 _SHORTEST_LOGIC = 12  # characters; less is not a sentence
 _SHORTEST_CLAUSE = 0.5  # of a text that was cut off; a shorter one lost what the text was about
@@ -203,6 +205,15 @@ def list_seed_logics(form: str) -> tuple[str, ...]:
     return SEED_LOGICS if form == "free" else SLOT_SEED_LOGICS
 
 
+def list_first_logics(config: RunConfig) -> list[str]:
+    """Return the logics that all agents begin with: a seed logic for each that chooses its news."""
+    evolution, members = config.evolution, config.population.list_members()
+    if evolution.start:
+        return list(evolution.start)
+    seeds = iter(list_seed_logics(evolution.form))
+    return [GENERALIST_LOGIC if member.reads == "everything" else next(seeds) for member in members]
+
+
 class SlotLogic(NamedTuple):
     """What the slots of a logic hold."""
 
@@ -331,8 +342,7 @@ SLOT_SEED_LOGICS = tuple(
 """Seed logics with slots; no region of their own, so that they fit every data set."""
 
 
-@dataclasses.dataclass(frozen=True)
-class LogicRecord:
+class LogicRecord(NamedTuple):
     """Gains of one logic over the windows that scored it, in units of the metric."""
 
     windows: float = 0.0  # how many, older ones counting less
@@ -357,8 +367,7 @@ class LogicRecord:
 
     def add(self, gain_W: FloatArray) -> Self:
         """Return the record with the gains of more windows."""
-        return dataclasses.replace(
-            self,
+        return type(self)(
             windows=self.windows + len(gain_W),
             total=self.total + float(gain_W.sum()),
             squares=self.squares + float((gain_W**2).sum()),
@@ -366,8 +375,7 @@ class LogicRecord:
 
     def age(self) -> Self:
         """Return the record with less weight."""
-        values = {name: value * _KEPT_WEIGHT for name, value in dataclasses.asdict(self).items()}
-        return type(self)(**values)
+        return type(self)(*(value * _KEPT_WEIGHT for value in self))
 
 
 class LogicRecords:
@@ -420,12 +428,9 @@ class LogicRecords:
         """Return the record of an agent's logic."""
         return self._by_agent[agent][logic]
 
-    def to_json(self) -> dict[str, dict[str, list[float]]]:
-        """Return plain values, for a checkpoint."""
-        return {
-            str(agent): {logic: list(dataclasses.astuple(r)) for logic, r in records.items()}
-            for agent, records in self._by_agent.items()
-        }
+    def to_json(self) -> dict[str, dict[str, LogicRecord]]:
+        """Return values that JSON can hold, for a checkpoint."""
+        return {str(agent): records for agent, records in self._by_agent.items()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Mapping[str, Sequence[float]]]) -> Self:

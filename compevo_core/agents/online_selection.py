@@ -1,33 +1,76 @@
-"""Weights that keep learning after training, from every known error (decision 16-daily-use).
+"""What combines forecasts after training: shares and weights, from every known error.
 
-What belongs here: the rules, and which errors move which weights. What does not: when a truth
-becomes known (``data.view``), the weights that training learns (``agents.selection``).
+What belongs here: the sealed calibration (decision 08-calibration), the rules of weights that keep
+learning, and which errors move which weights (decision 16-daily-use). What does not: fitting the
+calibration (``training.calibration``), errors that base models know (``baselines.known_errors``),
+the weights that training learns (``agents.selection``), when a truth becomes known (``data.view``).
 
 A weight belongs to a series, to what a view knew (midnight or the hour of issue), and to a part of
 the day. ``boa`` sees the slope of the mixture's absolute error in place of the experts' own losses,
 so that its regret bound holds against every fixed mixture. The paper's rule continues the fitness
 from the end of training (Eq. 3 to 5).
 
-Shapes: A experts (agents), N windows, P parts of a day, H horizon, h steps of a part.
+Shapes: A experts (agents), B or N windows, P parts of a day, H horizon, h steps of a part.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.decoders import EqualFitness
 from compevo_core.agents.experience import Experience
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import SelectionConfig
 from compevo_core.data.arrays import FloatArray, split_evenly, to_array
-from compevo_core.data.view import WindowView, find_horizon
+from compevo_core.data.view import DEFAULT_STEPS, WindowView, find_horizon
 
 if TYPE_CHECKING:
     from compevo_core.agents.selection import FitnessSelection
+
+
+class ErrorCalibration:
+    """The calibration of an ensemble; changes no forecast until it is fitted.
+
+    ``blend_AH`` is the share of its correction that each agent keeps, in [0, 1]. Shared are
+    ``override_A``, weights in place of the selected ones (zero if unused), and ``best_prior``, the
+    agent whose base validated best.
+    """
+
+    def __init__(self, agents: int, entities: Sequence[str], horizon: int = DEFAULT_STEPS) -> None:
+        self.entities = tuple(entities)
+        # Single precision, as models have it.
+        self.blend_AH = np.ones((agents, horizon), dtype=np.float32)
+        self.override_A = np.zeros(agents, dtype=np.float32)
+        self.best_prior = np.array(0)
+
+    def agent_state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays by agent, by name."""
+        return {"blend_AH": self.blend_AH}
+
+    def shared_state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays that all agents share, by name."""
+        return {"best_prior": self.best_prior, "override_A": self.override_A}
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all arrays by name; what is written into them is in the calibration."""
+        return self.agent_state() | self.shared_state()
+
+    def blend(self, values_ABH: FloatArray, base_ABH: FloatArray) -> FloatArray:
+        """Return each agent's base with its shrunk correction."""
+        blend_A1H = self.blend_AH[:, None]
+        blended = base_ABH + blend_A1H * (values_ABH - base_ABH)
+        # A full correction is the agent's own forecast to the last bit, none is its base.
+        return np.where(blend_A1H == 1.0, values_ABH, blended)
+
+    def weigh(self, weights_BA: FloatArray) -> FloatArray:
+        """Return the weights (B, A) of all agents, from selection or fallback."""
+        if not self.override_A.any():
+            return weights_BA
+        return np.broadcast_to(self.override_A.astype(weights_BA.dtype), weights_BA.shape)
 
 
 class EqualState:
@@ -168,25 +211,22 @@ class PopulationWeights:
         weights_NA = self._calibration.weigh(own_NA).astype(np.float64)
         return np.repeat(weights_NA[:, :, None], find_horizon(views), axis=2)
 
-    def observe(
-        self,
-        views: Sequence[WindowView],
-        agents_NAH: FloatArray,
-        mixture_NH: FloatArray,
-        truth_NH: FloatArray,
-    ) -> None:
-        """Take note of scaled forecasts whose truth has become known, in the order of time.
+    def observe(self, experience: Experience) -> None:
+        """Take note of forecasts whose truth has become known, in the order of time.
 
         Steps whose truth is NaN move nothing.
         """
-        known = [(view.entity, view.unknown_steps) for view in views]
-        self._observe(known, agents_NAH, mixture_NH, truth_NH)
+        if not self._config.selection.online:
+            return
 
-    def replay(self, experience: Experience) -> None:
-        """Take note of all windows of an experience, with which a population was sealed."""
-        entities = [experience.entities[i] for i in experience.entity_N]
-        known = list(zip(entities, experience.unknown_N.tolist(), strict=True))
-        self._observe(known, experience.agents_NAH, experience.mixture_NH, experience.truth_NH)
+        spans = split_evenly(experience.truth_NH.shape[1], self._config.selection.parts)
+        forecasts = experience.agents_NAH, experience.mixture_NH, experience.truth_NH
+        for scope, agents_AH, mixture_H, truth_H in zip(experience.scopes, *forecasts, strict=True):
+            for part, span in enumerate(spans):
+                measured = span.start + np.flatnonzero(np.isfinite(truth_H[span]))
+                if measured.size:
+                    state = self._state(*scope, part)
+                    state.observe(agents_AH[:, measured], mixture_H[measured], truth_H[measured])
 
     def to_arrays(self) -> dict[str, FloatArray]:
         """Return all numbers that the rules remember, by scope and name."""
@@ -214,28 +254,6 @@ class PopulationWeights:
         ]
         lengths = [span.stop - span.start for span in spans]
         return np.repeat(np.stack(by_part, axis=1), lengths, axis=1)
-
-    def _observe(
-        self,
-        known: Sequence[tuple[str, int]],
-        agents_NAH: FloatArray,
-        mixture_NH: FloatArray,
-        truth_NH: FloatArray,
-    ) -> None:
-        if not self._config.selection.online:
-            return
-
-        steps_H = np.arange(truth_NH.shape[1])
-        spans = split_evenly(len(steps_H), self._config.selection.parts)
-        parts = [steps_H[span] for span in spans]
-        for scope, agents_AH, mixture_H, truth_H in zip(
-            known, agents_NAH, mixture_NH, truth_NH, strict=True
-        ):
-            for part, steps in enumerate(parts):
-                measured = steps[np.isfinite(truth_H[steps])]
-                if measured.size:
-                    state = self._state(*scope, part)
-                    state.observe(agents_AH[:, measured], mixture_H[measured], truth_H[measured])
 
     def _state(self, entity: str, unknown_steps: int, part: int) -> RuleState:
         by_series = self._config.selection.scope == "series"

@@ -42,7 +42,7 @@ def list_stop_tokens(tokenizer: Tokenizer) -> list[int]:
     They only save computation: tokens that hold more than a line break are left to
     :func:`count_first_line`.
     """
-    line_break = tokenizer("\n", add_special_tokens=False)["input_ids"]
+    line_break = tokenizer.encode("\n", add_special_tokens=False)
 
     # A tokenizer of the SentencePiece kind puts a token that marks a space before the line break.
     plain = [id_ for id_ in line_break if tokenizer.decode([id_]) == "\n"]
@@ -277,19 +277,25 @@ def _apply_chat_layout(system: str, user: str, cue: str, tokenizer: Tokenizer) -
 
     The cue opens the assistant's turn, so that the model continues it instead of greeting.
     """
-    if getattr(tokenizer, "chat_template", None):
-        from jinja2 import TemplateError
-
-        turns = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        render = tokenizer.apply_chat_template
-        try:
-            opened = render(turns, tokenize=False, add_generation_prompt=True)
-        except TemplateError:
-            # Some backbones (Gemma 2, Mistral 0.1) know no system turn.
-            turns = [{"role": "user", "content": f"{system}\n{user}"}]
-            opened = render(turns, tokenize=False, add_generation_prompt=True)
-    else:
-        opened = f"{system}\n{user}\n"
-
-    shared, _, rest = f"{opened}{cue}".partition(_CUT)
+    shared, _, rest = f"{open_chat(system, user, tokenizer)}{cue}".partition(_CUT)
     return shared, rest
+
+
+def open_chat(system: str, user: str, tokenizer: Tokenizer, *, gap: str = "\n") -> str:
+    """Return two turns as the backbone was trained on them, where the assistant's turn begins.
+
+    Without a chat template, or a turn of the system in it, a ``gap`` parts the texts.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        return f"{system}{gap}{user}{gap}"
+
+    from jinja2 import TemplateError
+
+    turns = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    render = tokenizer.apply_chat_template
+    try:
+        return str(render(turns, tokenize=False, add_generation_prompt=True))
+    except TemplateError:
+        # Some backbones (Gemma 2, Mistral 0.1) know no system turn.
+        turns = [{"role": "user", "content": f"{system}{gap}{user}"}]
+        return str(render(turns, tokenize=False, add_generation_prompt=True))

@@ -26,6 +26,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, DataError, SourceRejected
 from compevo_core.lm.model_sources import ENDPOINT, SERVER, Server, Transport, read_content
 from compevo_core.lora.population import TENSOR_FILE, Population
+from compevo_core.lora.sampling import stack_rows
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import hash_file, hash_text
 from compevo_core.runtime.seeding import derive_seed
@@ -105,7 +106,12 @@ class ServerWriter(LogicWriter):
             with ThreadPoolExecutor(len(names)) as pool:
                 ask = partial(self._ask, samples)
                 groups = list(pool.map(ask, names, prompt_ids, seeds))
-            return self._stack(groups)
+            backbone = self.population.backbone
+            rows = [ids for group in groups for ids in group]
+            ids_AGT, mask_AGT = stack_rows(
+                rows, len(groups), backbone.pad_token_id, backbone.device
+            )
+            return ids_AGT, self._end_at_first_line(ids_AGT, mask_AGT)
 
         return draw
 
@@ -169,19 +175,6 @@ class ServerWriter(LogicWriter):
             )
         return rows
 
-    def _stack(self, groups: Sequence[_Ids]) -> tuple[Tensor, Tensor]:
-        """Return ids and mask (A, G, T) of all samples, without what follows the first lines."""
-        backbone = self.population.backbone
-        pad = backbone.tokenizer.pad_token_id
-        lengths_AG = torch.tensor([[len(ids) for ids in group] for group in groups])
-        longest = int(lengths_AG.max())
-
-        ids_AGT = torch.tensor(
-            [[[*ids, *[pad] * (longest - len(ids))] for ids in group] for group in groups]
-        ).to(backbone.device)
-        mask_AGT = (torch.arange(longest) < lengths_AG[..., None]).long().to(backbone.device)
-        return ids_AGT, self._end_at_first_line(ids_AGT, mask_AGT)
-
 
 class EndpointWriter(LogicWriter):
     """Ask an OpenAI-compatible chat endpoint for mutated logics: MAE-GPT's selector (paper D.4).
@@ -191,13 +184,23 @@ class EndpointWriter(LogicWriter):
     (paper G), and the fittest has the lowest error on train windows (decision 14-systems).
 
     Nothing here is trained. An endpoint draws with a seed of its own: a run that is repeated may
-    get other logics. Those of a run that resumes are in its checkpoint.
+    get other logics. Those of a run that resumes are in its checkpoint. ConfigError for no
+    transport.
     """
 
     def __init__(
-        self, config: RunConfig, population: Population, shards: AgentShards, transport: Transport
+        self,
+        config: RunConfig,
+        population: Population,
+        shards: AgentShards,
+        transport: Transport | None,
     ) -> None:
         super().__init__(config, population, None, shards, adapters=None)
+        if transport is None:
+            raise ConfigError(
+                f"evolution.selector = {config.evolution.selector!r} needs an endpoint: pass "
+                "selector=..., or on the command line set COMPEVO_JUDGE_URL"
+            )
         self._model = config.evolution.selector.removeprefix(ENDPOINT)
         self._transport = transport
 
@@ -229,24 +232,3 @@ class EndpointWriter(LogicWriter):
         text = read_content(answer, self._model, DataError)
         # A refusal comes as null: it holds no logic, and the parent stands in for it.
         return clean_logic(text if isinstance(text, str) else "", seen.logic)
-
-
-def build_mutation_writer(
-    config: RunConfig,
-    population: Population,
-    shards: AgentShards,
-    entities: Sequence[str],
-    transport: Transport | None,
-) -> LogicWriter:
-    """Return what mutates logics: an endpoint, or the backbone without adapters.
-
-    ConfigError if an endpoint is named, and no transport is given.
-    """
-    if not config.evolution.selector.startswith(ENDPOINT):
-        return LogicWriter(config, population, None, shards, entities, adapters=None)
-    if transport is None:
-        raise ConfigError(
-            f"evolution.selector = {config.evolution.selector!r} needs an endpoint: pass "
-            "selector=..., or on the command line set COMPEVO_JUDGE_URL"
-        )
-    return EndpointWriter(config, population, shards, transport)

@@ -18,7 +18,7 @@ from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.logics import LogicQuery, read_query
 from compevo_core.config.sections import MOST_ARTICLES, MemberConfig, NewsConfig
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import find_place
+from compevo_core.data.datasets import DATASETS
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.lm.encoder import Encoder, load_encoder
@@ -113,9 +113,7 @@ class NewsRetriever:
     ) -> list[tuple[str, ...]]:
         """Return the ids of the ``most`` similar candidates of each window."""
         query, topics_TE = self._read(logic)
-        candidates = [
-            self._select(query, view, self._list_candidates(view, scope)) for view in views
-        ]
+        candidates = [self._select(query, view, scope) for view in views]
         by_count: dict[int, list[int]] = {}
         for n, names in enumerate(candidates):
             by_count.setdefault(len(names), []).append(n)
@@ -148,18 +146,20 @@ class NewsRetriever:
             for name, row in zip(ids, self.pool.find_rows(ids), strict=True)
         )
 
-    def _select(
-        self, query: LogicQuery, view: WindowView, candidates: Sequence[str]
-    ) -> tuple[str, ...]:
-        """Return the candidates that pass what a logic selects by."""
+    def _select(self, query: LogicQuery, view: WindowView, scope: str) -> tuple[str, ...]:
+        """Return the candidates of a scope that pass what a logic selects by."""
+        if scope == "none":
+            return ()
+
         pool = self.pool
-        passed = candidates
-        if query.is_home or query.is_local:
-            place = find_place(view.dataset, view.entity)
-            if query.is_home:
-                passed = self._choose_placed(tuple(passed), place)
-            if query.is_local:
-                passed = [name for name in passed if pool.get_country(name) == place.country]
+        passed: Sequence[str] = view.candidate_ids
+        # The candidates of a user's own data set are chosen by the entity's own words already.
+        if query.is_home or (scope == "place" and not view.task):
+            place = DATASETS[view.dataset].find_place(view.entity)
+            passed = self._choose_placed(view.candidate_ids, place)
+        if query.is_local:
+            country = DATASETS[view.dataset].find_place(view.entity).country
+            passed = [name for name in passed if pool.get_country(name) == country]
 
         if query.region:
             wanted = query.region.lower()
@@ -168,11 +168,3 @@ class NewsRetriever:
             oldest = view.origin_utc - timedelta(days=query.days)
             passed = [name for name in passed if pool.get_date(name) >= oldest]
         return tuple(passed)
-
-    def _list_candidates(self, view: WindowView, scope: str) -> tuple[str, ...]:
-        if scope == "none":
-            return ()
-        # The candidates of a user's own data set are chosen by the entity's own words already.
-        if scope == "place" and not view.task:
-            return self._choose_placed(view.candidate_ids, find_place(view.dataset, view.entity))
-        return view.candidate_ids

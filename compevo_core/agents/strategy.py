@@ -19,13 +19,14 @@ from compevo_core.agents.decoders import (
     BatchForecasts,
     ForecastExample,
     ForecastRequest,
+    mix_bases,
 )
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.linear_reader import LinearReader
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
-from compevo_core.data.view import WindowView
+from compevo_core.data.arrays import FloatArray
 from compevo_core.lora.population import Population
 
 ALL_AGENTS = slice(None)
@@ -33,12 +34,97 @@ ALL_AGENTS = slice(None)
 NewsByAgent = Sequence[Sequence[tuple[str, ...]]]
 """Ids of the articles that each agent reads, by agent, then by window; best match first."""
 
-NotesByAgent = Sequence[Sequence[str]]
-"""What each agent reads of the others, by agent, then by window."""
+
+class ReadingExecutor:
+    """Agents that read what their logics retrieve: each corrects its base by a ridge's reading.
+
+    ``agents`` are the numbers of those that this process holds, ``mix_AP`` their bases.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        agents: Sequence[int],
+        mix_AP: FloatArray,
+        news_retriever: NewsRetriever,
+        linear_reader: LinearReader | None = None,
+    ) -> None:
+        self.config = config
+        self.agents = agents
+        self.mix_AP = mix_AP
+        self.news_retriever = news_retriever
+        self.linear_reader = linear_reader
+
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return every agent's forecasts as they are scored and issued, without gradient."""
+        readings = self.read(logics, examples)
+        values_ABH = mix_bases(self.mix_AP, examples) + self.read_linearly(readings, self.agents)
+        return BatchForecasts(values_ABH, np.zeros(len(logics)), news=list_news(readings))
+
+    def read(
+        self,
+        logics: Sequence[str],
+        examples: Sequence[ForecastExample],
+        agents: slice = ALL_AGENTS,
+    ) -> list[list[ForecastRequest]]:
+        """Return what some local agents read under their logics, by agent, then by window."""
+        return self.read_groups([[logic] for logic in logics], examples, agents)
+
+    def read_groups(
+        self,
+        groups: Sequence[Sequence[str]],
+        examples: Sequence[ForecastExample],
+        agents: slice = ALL_AGENTS,
+        *,
+        adds_no_news: bool = False,
+    ) -> list[list[ForecastRequest]]:
+        """Return one reading per window with all logics of an agent's group.
+
+        With ``adds_no_news`` the first logic comes last once more, without news.
+        """
+        views = [example.view for example in examples]
+        readings = []
+        for agent, group in zip(self.agents[agents], groups, strict=True):
+            member, retriever = self.config.population.member(agent), self.news_retriever
+            news = [retriever.retrieve_for(member, logic, views) for logic in group]
+            if adds_no_news:
+                group = [*group, group[0]]
+                news.append([()] * len(views))
+            readings.append(
+                [
+                    ForecastRequest(example, group, [retriever.resolve(ids) for ids in by_logic])
+                    for example, *by_logic in zip(examples, *news, strict=True)
+                ]
+            )
+        return readings
+
+    def read_linearly(self, readings: AgentReadings, agents: Sequence[int]) -> FloatArray:
+        """Return what ridges read in the agents' news (A, B, H); zero where there is none."""
+        assert self.linear_reader is not None  # noqa: S101 - whoever asks has one
+        count = sum(len(reading.logics) for reading in readings[0])
+        linear_ABH = np.zeros((len(agents), count, readings[0][0].example.view.horizon))
+        for linear_BH, agent, agent_readings in zip(linear_ABH, agents, readings, strict=True):
+            evidence = [
+                (reading.example.view, logic, articles)
+                for reading in agent_readings
+                for logic, articles in zip(reading.logics, reading.news, strict=True)
+            ]
+            for linear_H, (view, logic, articles) in zip(linear_BH, evidence, strict=True):
+                if articles:
+                    linear_H[:] = self.linear_reader.find(agent, logic).read(view, articles)
+        return linear_ABH
 
 
-class StrategyExecutor:
-    """Execute the strategies of the local agents on a batch of windows."""
+def list_news(readings: AgentReadings) -> list[list[tuple[str, ...]]]:
+    """Return the ids of the articles that each agent reads under one logic, by window."""
+    return [
+        [tuple(article.article_id for article in reading.news[0]) for reading in of_agent]
+        for of_agent in readings
+    ]
+
+
+class StrategyExecutor(ReadingExecutor):
+    """Execute the strategies of the local agents on a batch of windows by a language model."""
 
     def __init__(
         self,
@@ -48,54 +134,27 @@ class StrategyExecutor:
         news_retriever: NewsRetriever,
         linear_reader: LinearReader | None = None,
     ) -> None:
-        self.config = config
-        self.linear_reader = linear_reader
+        super().__init__(config, population.local, decoder.mix_AP, news_retriever, linear_reader)
         self.population = population
         self.decoder = decoder
-        self.news_retriever = news_retriever
 
-    def retrieve_news(
-        self,
-        logics: Sequence[str],
-        views: Sequence[WindowView],
-        agents: Sequence[int] | None = None,
-    ) -> list[list[tuple[str, ...]]]:
-        """Return the article ids that each logic retrieves, by agent, then by window.
-
-        ``agents`` says whose logics these are (default: the local agents); news scopes can differ.
-        """
-        numbers = self.population.local if agents is None else agents
-        members = map(self.config.population.member, numbers)
-        return [
-            self.news_retriever.retrieve_for(member, logic, views)
-            for member, logic in zip(members, logics, strict=True)
-        ]
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return every agent's forecasts as they are scored and issued, without gradient."""
+        return self.forecast(self.read(logics, examples))
 
     def forecast(
         self,
-        logics: Sequence[str],
-        examples: Sequence[ForecastExample],
+        readings: AgentReadings,
         *,
-        news: NewsByAgent | None = None,
-        read_by: Sequence[Sequence[str]] | None = None,
-        notes: NotesByAgent | None = None,
         train: bool = False,
         drops_units: bool = True,
         agents: slice = ALL_AGENTS,
     ) -> BatchForecasts:
-        """Forecast every example by every agent under its one logic, on the forecast adapters.
+        """Forecast what some local agents read under one logic each, on the forecast adapters.
 
-        Agents read what their logics retrieve unless ``news`` is given, with the logic ``read_by``
-        of each window that retrieved it, and ``notes`` of the others if there are any. With
-        ``train`` the result carries gradient, and adapter dropout is on unless ``drops_units`` is
-        false. Every argument with an agent dimension covers ``agents`` only.
+        With ``train`` the result carries gradient, and adapter dropout is on unless ``drops_units``
+        is false.
         """
-        numbers = self.population.local[agents]
-        if news is None:
-            news = self.retrieve_news(logics, [example.view for example in examples], numbers)
-
-        read_by = read_by or [[logic] * len(examples) for logic in logics]
-        readings = self.build_readings(read_by, examples, news, notes)
         dropout = self.config.population.dropout if train and drops_units else 0.0
         with (
             self.population.use_adapters(FORECAST, rows=agents, dropout=dropout),
@@ -103,11 +162,7 @@ class StrategyExecutor:
         ):
             decoded = self.decoder.decode(readings, train=train, agents=agents)
             read = self._add_linear_reading(decoded, readings, agents)
-            return dataclasses.replace(read, news=news)
-
-    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
-        """Return every agent's forecasts as they are scored and issued, without gradient."""
-        return self.forecast(logics, examples)
+            return dataclasses.replace(read, news=list_news(readings))
 
     def _add_linear_reading(
         self, decoded: BatchForecasts, readings: AgentReadings, agents: slice = ALL_AGENTS
@@ -116,36 +171,9 @@ class StrategyExecutor:
         if self.linear_reader is None:
             return decoded
 
-        linear_ABH = np.zeros(decoded.values_ABH.shape, dtype=np.float32)
-        numbers = self.population.local[agents]
-        for linear_BH, agent, agent_readings in zip(linear_ABH, numbers, readings, strict=True):
-            evidence = [
-                (reading.example.view, logic, articles)
-                for reading in agent_readings
-                for logic, articles in zip(reading.logics, reading.news, strict=True)
-            ]
-            for linear_H, (view, logic, articles) in zip(linear_BH, evidence, strict=True):
-                if articles:
-                    linear_H[:] = self.linear_reader.find(agent, logic).read(view, articles)
-        linear = torch.from_numpy(linear_ABH).to(decoded.values_ABH.device)
+        linear_ABH = self.read_linearly(readings, self.agents[agents])
+        linear = torch.from_numpy(linear_ABH).to(decoded.values_ABH)
         return dataclasses.replace(decoded, values_ABH=decoded.values_ABH + linear)
-
-    def build_readings(
-        self,
-        logics: Sequence[Sequence[str]],
-        examples: Sequence[ForecastExample],
-        news: NewsByAgent,
-        notes: NotesByAgent | None,
-    ) -> list[list[ForecastRequest]]:
-        """Return what agents read under one logic each, by agent, then by window."""
-        by_agent = notes or [[""] * len(examples)] * len(logics)
-        return [
-            [
-                ForecastRequest(example, [logic], [self.news_retriever.resolve(ids)], note)
-                for example, logic, ids, note in zip(examples, *by_window, strict=True)
-            ]
-            for by_window in zip(logics, news, by_agent, strict=True)
-        ]
 
     @torch.no_grad()
     def forecast_groups(
@@ -164,7 +192,7 @@ class StrategyExecutor:
         size = self.config.run.micro_batch_size
         for start in range(0, len(examples), size):
             part = examples[start : start + size]
-            readings = self._build_group_readings(groups, part, adds_no_news=adds_no_news)
+            readings = self.read_groups(groups, part, adds_no_news=adds_no_news)
             with self.population.use_adapters(FORECAST):
                 decoded = self.decoder.decode(readings, train=False)
                 decoded = self._add_linear_reading(decoded, readings)
@@ -185,32 +213,5 @@ class StrategyExecutor:
         if not isinstance(self.decoder, HeadDecoder):
             return  # answers as text are read out by the language model's own layer
 
-        readings = self._build_group_readings([[logic] for logic in logics], examples)
         with self.population.use_adapters(FORECAST):
-            self.decoder.centre(readings)
-
-    def _build_group_readings(
-        self,
-        groups: Sequence[Sequence[str]],
-        examples: Sequence[ForecastExample],
-        *,
-        adds_no_news: bool = False,
-    ) -> list[list[ForecastRequest]]:
-        """Return one reading per window with all logics of an agent's group."""
-        views = [example.view for example in examples]
-        readings = []
-        for agent, group in zip(self.population.local, groups, strict=True):
-            news = self.retrieve_news(group, views, [agent] * len(group))
-            if adds_no_news:
-                group = [*group, group[0]]
-                news.append([()] * len(views))
-            readings.append(
-                [
-                    ForecastRequest(
-                        example, group, [self.news_retriever.resolve(ids) for ids in by_logic]
-                    )
-                    for example, *by_logic in zip(examples, *news, strict=True)
-                ]
-            )
-
-        return readings
+            self.decoder.centre(self.read(logics, examples))

@@ -223,7 +223,8 @@ class TextDecoder:
             title_characters=self.config.news.title_characters,
         )
         _, rest = render_forecast_prompt(view, [], [], text, tokenizer=self._tokenizer)
-        return list(self._tokenizer(rest, add_special_tokens=False)["input_ids"])
+        ids: list[int] = self._tokenizer.encode(rest, add_special_tokens=False)
+        return ids
 
     @torch.no_grad()
     def _generate_forecasts(self, asked: Sequence[Sequence[_Question]]) -> tuple[Tensor, int]:
@@ -284,7 +285,7 @@ class TextDecoder:
 
         # The leading space makes the first number the token that follows the cue in running text.
         text = " " + format_answer(values_H, view.unit)
-        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
         return [*ids, self._tokenizer.eos_token_id]
 
 

@@ -6,8 +6,9 @@ What does not: any model, or scoring (``evaluation.result_rows``).
 
 import contextlib
 import logging
+from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from compevo_core.baselines.base import (
     BASELINE_FILE,
@@ -19,6 +20,7 @@ from compevo_core.baselines.base import (
 from compevo_core.baselines.gbm import (
     Blend,
     BoostedTrees,
+    LaggedEstimator,
     LaggedTrees,
     OwnWeatherTrees,
     PublishedErrorTrees,
@@ -36,7 +38,7 @@ from compevo_core.baselines.smoothing import Ets, Theta
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot, make_folder_name
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, import_package
 
 __all__ = [
     "BASELINES",
@@ -48,10 +50,12 @@ __all__ = [
     "add_news",
     "find_cost",
     "fit_baseline",
+    "has_method",
     "is_applicable",
     "list_news_readers",
     "load_baseline",
     "register",
+    "register_estimator",
 ]
 
 PRIORS: dict[str, type[Baseline]] = {}
@@ -68,6 +72,33 @@ def register(baseline: type[Baseline]) -> None:
     PRIORS[baseline.name] = baseline
     if baseline.is_scored:
         BASELINES[baseline.name] = baseline
+
+
+def register_estimator(estimator: Any, name: str = "") -> str:  # noqa: ANN401 - of any library
+    """Make a method of any object with scikit-learn's ``fit`` and ``predict``; return its name.
+
+    It forecasts one step from lags, calendar and columns known ahead, again and again, for all
+    series together. ``auto`` tries it where it has a ``name``; ConfigError if that is taken.
+    """
+    method = LaggedEstimator.wrap(estimator, name, is_candidate=bool(name))
+    if name or method.name not in PRIORS:
+        register(method)
+    return method.name
+
+
+def has_method(name: str) -> bool:
+    """Whether a baseline has a name; a regressor of scikit-learn by its path has one, too.
+
+    Such as ``sklearn.linear_model.LassoCV``, with its own defaults.
+    """
+    module, _, title = name.rpartition(".")
+    if name not in PRIORS and module.startswith("sklearn."):
+        regressor = import_package("sklearn.base").RegressorMixin
+        with contextlib.suppress(ImportError):
+            found = getattr(import_module(module), title, None)
+            if isinstance(found, type) and issubclass(found, regressor):
+                register(LaggedEstimator.wrap(found(), name, is_candidate=False))
+    return name in PRIORS
 
 
 # Nothing fitted, one map, trees, several models.
@@ -142,8 +173,11 @@ def is_applicable(name: str, windows: WindowSet, train: WindowSet | None = None)
 
 
 def _find_class(name: str) -> type[Baseline]:
-    if name not in PRIORS:
-        raise ConfigError(f"no baseline {name!r}; known: {', '.join(PRIORS)}")
+    if not has_method(name):
+        raise ConfigError(
+            f"no baseline {name!r}; known: {', '.join(PRIORS)}: give an estimator of your own to "
+            "register_estimator first"
+        )
     return PRIORS[name]
 
 

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_chec
 
 import numpy as np
 from pydantic import TypeAdapter
-from threadpoolctl import threadpool_limits
 
 from compevo_core.data.arrays import BoolArray, FloatArray, IntArray
 from compevo_core.data.scaling import Scaler
@@ -35,7 +34,7 @@ from compevo_core.data.view import (
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError, LeakageError
 from compevo_core.runtime.files import write_bytes, write_json
-from compevo_core.runtime.usage import count_cores
+from compevo_core.runtime.usage import count_cores, find_blas
 
 BASELINE_FILE = "baseline.json"
 
@@ -248,7 +247,7 @@ class RoutedBaseline(Baseline, Generic[SpaceT, ModelT]):
 
         # LightGBM releases the GIL. BLAS is limited here, as limits in threads end out of order.
         chosen = [space.select_train(train, route) for route in space.routes]
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(count_cores()) as threads:
+        with find_blas().limit(limits=1), ThreadPoolExecutor(count_cores()) as threads:
             models = threads.map(fit_model, chosen, space.routes)
             return cls(space, dict(zip(space.routes, models, strict=True)))
 
@@ -277,7 +276,6 @@ class History:
     """All values of a series from a first step on, each as the newest window has it."""
 
     start_utc: datetime
-    step: timedelta
     values_T: FloatArray  # gaps are filled from the past
     # Whether a step was measured, as the target of a window
     is_target_T: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
@@ -311,18 +309,17 @@ class History:
         place_T = np.where(np.isfinite(values_T), np.arange(steps), 0)
         return cls(
             start_utc=start,
-            step=first.step,
             values_T=values_T[np.maximum.accumulate(place_T)],
             is_target_T=is_target_T,
             covariates=covariates,
         )
 
-    def keep_newest(self, steps: int) -> Self:
-        """Return the newest steps, or all where there are fewer."""
+    def keep_newest(self, steps: int, step: timedelta) -> Self:
+        """Return the newest steps of a length, or all where there are fewer."""
         left_out = max(0, len(self.values_T) - steps)
         return replace(
             self,
-            start_utc=shift(self.start_utc, left_out, self.step),
+            start_utc=shift(self.start_utc, left_out, step),
             values_T=self.values_T[left_out:],
             is_target_T=self.is_target_T[left_out:],
             covariates={name: v_T[left_out:] for name, v_T in self.covariates.items()},

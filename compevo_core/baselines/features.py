@@ -18,7 +18,7 @@ Shapes: N windows, H horizon, C covariates, F features, B parts of the season, K
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -190,13 +190,6 @@ class FeatureSpace(TrainSpace):
         if not usual:
             return space
         return replace(space, steps=fit_responses(views, usual, space.scale_targets(train)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values; a space without own covariates by step has no key for them."""
-        values = asdict(self)
-        if not self.steps:
-            del values["steps"]
-        return values
 
     def extract_weather(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the covariates (N, C), NaN where a view lacks one."""

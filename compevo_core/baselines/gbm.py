@@ -1,20 +1,24 @@
 """Gradient-boosted trees (LightGBM): three models of the day to come, and a blend with the ridge.
 
-On the last day, on a longer past and forecast weather, and on a published forecast's error.
+Trees on lags, and any estimator in their place, forecast step by step; the others at once: on the
+last day, on a longer past and forecast weather, and on a published forecast's error.
 All regions and steps are one regression problem with a row per step. Settings were chosen by
 validation errors: of 2020 for :class:`BoostedTrees`, though not blind, since test errors of an
 earlier version had been seen; of September 2025 to 17 February 2026 for the others.
 Shapes: N windows, H horizon.
 """
 
+import copy
+import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from zoneinfo import ZoneInfo
 
 import numpy as np
+from safetensors.numpy import load_file, save
 
 from compevo_core.baselines.base import (
     Baseline,
@@ -34,16 +38,16 @@ from compevo_core.baselines.features import (
     encode_calendars,
     list_own_covariates,
     name_columns,
+    stack_change,
 )
 from compevo_core.baselines.leads import (
     PastSpace,
     PublishedErrorSpace,
     encode_past,
-    encode_weather_days,
-    encode_weather_steps,
+    encode_weather,
 )
 from compevo_core.baselines.ridge import CalendarRidge
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import DAY, WEEK, shift
 from compevo_core.data.view import (
@@ -57,6 +61,7 @@ from compevo_core.data.view import (
 )
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError, import_package
+from compevo_core.runtime.files import hash_text
 from compevo_core.runtime.usage import count_cores
 
 if TYPE_CHECKING:
@@ -94,10 +99,6 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     _settings: ClassVar[dict[str, Any]]  # what it changes of ``SETTINGS``
     _rounds: ClassVar[int] = 400
 
-    @staticmethod
-    def _name_file(route: int) -> str:
-        return f"trees_{route}_unknown.txt"
-
     @abstractmethod
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         """Return the columns by name: (N, H), or (N, 1) where all steps of a window share it."""
@@ -129,7 +130,7 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
         # LightGBM's text format is readable, and loading it runs no code. -1 writes all trees: the
         # default would stop at a "best" iteration, and none is chosen.
         texts = {
-            self._name_file(route): booster.model_to_string(num_iteration=-1).encode()
+            f"trees_{int(route)}.txt": booster.model_to_string(num_iteration=-1).encode()
             for route, booster in self._models.items()
         }
         return {"space": self._space.to_dict(), "models": list(texts)}, texts
@@ -140,7 +141,7 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
 
         space = cls._space_class.from_dict(facts["space"])
         boosters = {
-            route: lgb.Booster(model_str=(folder / cls._name_file(route)).read_text("utf-8"))
+            route: lgb.Booster(model_str=(folder / f"trees_{int(route)}.txt").read_text("utf-8"))
             for route in space.routes
         }
         return cls(space, boosters)
@@ -159,10 +160,6 @@ class BoostedTrees(_Trees[FeatureSpace]):
     _space_class = FeatureSpace
     _settings: ClassVar[dict[str, Any]] = {}
     _rounds = 1000
-
-    @staticmethod
-    def _name_file(route: int) -> str:
-        return "with_weather.txt" if route else "without_weather.txt"
 
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         space = self._space
@@ -186,11 +183,8 @@ class BoostedTrees(_Trees[FeatureSpace]):
             **name_columns(CALENDAR_NAMES, encode_calendars(views)),
         }
         for response in space.steps:
-            now_NH = stack_by_step(views, response.name)
-            columns[response.name] = now_NH
-            columns[f"{response.name}_change"] = now_NH - stack_by_step(
-                views, f"{response.name}_lag1"
-            )
+            columns[response.name] = stack_by_step(views, response.name)
+            columns[f"{response.name}_change"] = stack_change(views, response.name)
         if route:
             weather_NC = space.extract_weather(views)
             changes = [f"{stem}_change" for stem in space.change_names]
@@ -214,12 +208,12 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
 
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         space = self._space
-        steps = space.encode_steps(views)
-        columns = {**steps, "entity": _encode_entity(space, views), **space.encode_days(views)}
+        steps, days = space.encode(views)
+        columns = {**steps, "entity": _encode_entity(space, views), **days}
         spread_N1 = space.scaler.stack_spreads(views)
         columns |= encode_past(views, space.past, stack_published(views), spread_N1)
-        weather = encode_weather_steps(views, space.weather)
-        return columns | weather | encode_weather_days(views, space.weather)
+        weather_steps, weather_days = encode_weather(views, space.weather)
+        return columns | weather_steps | weather_days
 
 
 class OwnWeatherTrees(_Trees[PastSpace]):
@@ -233,12 +227,13 @@ class OwnWeatherTrees(_Trees[PastSpace]):
 
     def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
         space = self._space
-        entity_N1 = _encode_entity(space, views)
-        return {"entity": entity_N1, **space.encode_steps(views), **space.encode_days(views)}
+        steps, days = space.encode(views)
+        return {"entity": _encode_entity(space, views), **steps, **days}
 
 
 _NEWEST_LAGS = (1, 2, 3)
-_LAGGED_FILE = "lagged.txt"
+_LONGEST_NAME = 80
+_LAGGED_FILE, _ROWS_FILE = "lagged.txt", "rows.safetensors"
 
 
 class LaggedTrees(Baseline):
@@ -261,17 +256,15 @@ class LaggedTrees(Baseline):
     }
     _rounds: ClassVar[int] = 300
 
-    def __init__(self, space: FeatureSpace, names: Sequence[str], booster: "lgb.Booster") -> None:
+    def __init__(self, space: FeatureSpace, names: Sequence[str], model: Any) -> None:  # noqa: ANN401 - what was fitted
         """Take a fitted model; use :meth:`fit` or :meth:`load`."""
         self._space = space
         self._names = tuple(names)
-        self._booster = booster
+        self._model = model
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Fit one step ahead on the measured targets of train windows."""
-        lgb = import_package("lightgbm")
-
         raise_if_held_out(train, cls.name)
         space = FeatureSpace(scaler=Scaler.fit(train), entities=train.entities, covariates=())
         own = list_own_covariates(train)
@@ -280,8 +273,8 @@ class LaggedTrees(Baseline):
         rows, targets = [], []
         for entity, windows in grouped.items():
             history = History.from_windows(windows, names)
-            history = history.keep_newest(MOST_STEPS // len(grouped))
             view = windows[-1].view
+            history = history.keep_newest(MOST_STEPS // len(grouped), view.step)
             z_T = space.scaler.scale(history.values_T, entity)
             place_R = np.flatnonzero(history.is_target_T)
             place_R = place_R[place_R >= view.lookback]
@@ -297,9 +290,7 @@ class LaggedTrees(Baseline):
             targets.append(z_T[place_R] - level_R)
         if not rows:
             raise DataError(f"{cls.name} needs targets that a whole look-back lies before")
-        data = lgb.Dataset(np.concatenate(rows), np.concatenate(targets))
-        booster = lgb.train(SETTINGS | cls._settings | {"seed": seed}, data, cls._rounds)
-        return cls(space, names, booster)
+        return cls(space, names, cls._fit_rows(np.concatenate(rows), np.concatenate(targets), seed))
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit."""
@@ -315,15 +306,24 @@ class LaggedTrees(Baseline):
         for step in range(horizon):
             row_NF, level_N = _build_lags(views[0], z_NT[:, step : step + lookback])
             rows = np.hstack([row_NF, ahead_NHC[:, step], code_N1])
-            z_NT[:, lookback + step] = level_N + self._booster.predict(rows, num_threads=1)
+            z_NT[:, lookback + step] = level_N + self._apply(rows)
         forecast_NH = [
             self._space.scaler.unscale(z_T[lookback:], view.entity)
             for z_T, view in zip(z_NT, views, strict=True)
         ]
         return keep_bounds(views, np.stack(forecast_NH))
 
+    @classmethod
+    def _fit_rows(cls, rows_RC: FloatArray, target_R: FloatArray, seed: int) -> Any:  # noqa: ANN401 - a model
+        lgb = import_package("lightgbm")
+        data = lgb.Dataset(rows_RC, target_R)
+        return lgb.train(SETTINGS | cls._settings | {"seed": seed}, data, cls._rounds)
+
+    def _apply(self, rows_NC: FloatArray) -> FloatArray:
+        return np.asarray(self._model.predict(rows_NC, num_threads=1))
+
     def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        text = self._booster.model_to_string(num_iteration=-1)
+        text = self._model.model_to_string(num_iteration=-1)
         facts = {"space": self._space.to_dict(), "names": self._names}
         return facts, {_LAGGED_FILE: text.encode()}
 
@@ -333,6 +333,71 @@ class LaggedTrees(Baseline):
 
         booster = lgb.Booster(model_str=(folder / _LAGGED_FILE).read_text("utf-8"))
         return cls(FeatureSpace.from_dict(facts["space"]), facts["names"], booster)
+
+
+class FittedRows(NamedTuple):
+    """An estimator, and what it was fitted on."""
+
+    estimator: Any
+    rows_RC: FloatArray
+    target_R: FloatArray
+    seed: int
+
+
+class LaggedEstimator(LaggedTrees):
+    """Any object with ``fit`` and ``predict`` as scikit-learn's in place of the trees on lags.
+
+    The mean of train stands in for a value that is missing. Without pickle only its rows can be
+    kept: where it is loaded it is fitted on them again, once in a process.
+    """
+
+    estimator: ClassVar[Any]
+    _known: ClassVar[dict[str, FittedRows]]
+
+    @classmethod
+    def wrap(cls, estimator: Any, name: str = "", **facts: Any) -> type[Self]:  # noqa: ANN401 - of any library
+        """Return a baseline of an estimator, by a name or as it prints itself."""
+        shown, plain = " ".join(repr(estimator).split()), type(estimator).__name__
+        if " at 0x" in shown or len(shown) > _LONGEST_NAME:
+            shown = plain if " at 0x" in shown else f"{plain}-{hash_text(shown)[:8]}"
+        name = name or shown
+        kind = {"name": name, "title": name, "estimator": estimator, "_known": {}}
+        return type(cls.__name__, (cls,), kind | facts)
+
+    @classmethod
+    def _fit_rows(cls, rows_RC: FloatArray, target_R: FloatArray, seed: int) -> FittedRows:
+        digest = hashlib.sha256(b"%d" % seed)
+        for values in (rows_RC, target_R):
+            digest.update(np.ascontiguousarray(values).tobytes())
+        if (key := digest.hexdigest()) not in cls._known:
+            estimator = copy.deepcopy(cls.estimator)
+            params = estimator.get_params() if hasattr(estimator, "get_params") else {}
+            if params.get("random_state", 0) is None:
+                estimator.set_params(random_state=seed)
+            estimator.fit(_fill(rows_RC, rows_RC), target_R)
+            cls._known[key] = FittedRows(estimator, rows_RC, target_R, seed)
+        return cls._known[key]
+
+    def _apply(self, rows_NC: FloatArray) -> FloatArray:
+        filled_NC = _fill(rows_NC, self._model.rows_RC)
+        return np.asarray(self._model.estimator.predict(filled_NC), dtype=np.float64).ravel()
+
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        model = self._model
+        arrays = {"rows": np.ascontiguousarray(model.rows_RC), "targets": model.target_R}
+        facts = {"space": self._space.to_dict(), "names": self._names, "seed": model.seed}
+        return facts, {_ROWS_FILE: save(arrays)}
+
+    @classmethod
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
+        arrays = load_file(folder / _ROWS_FILE)
+        model = cls._fit_rows(arrays["rows"], arrays["targets"], facts["seed"])
+        return cls(FeatureSpace.from_dict(facts["space"]), facts["names"], model)
+
+
+def _fill(rows_NC: FloatArray, known_RC: FloatArray) -> FloatArray:
+    """Return rows whose missing values are the mean of a column in known ones, 0 without any."""
+    return np.where(np.isnan(rows_NC), np.nan_to_num(mean_known(known_RC, axis=0)), rows_NC)
 
 
 def _build_lags(view: WindowView, past_RL: FloatArray) -> tuple[FloatArray, FloatArray]:

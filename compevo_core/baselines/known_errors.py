@@ -10,7 +10,6 @@ Shapes: P forecasters, E series, N windows, H horizon.
 
 import dataclasses
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, replay_days
+from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, count_minutes, replay_days
 from compevo_core.errors import DataError
 
 POOLED_WINDOWS = 30.0
@@ -29,8 +28,6 @@ series together: a series without known errors takes over the common drift."""
 
 Form = Literal["none", "mean", "kalman"]
 NOT_STARTED = -1
-_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-_MINUTE = timedelta(minutes=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,11 +48,6 @@ RULE_GRID: tuple[LevelRule, ...] = (
     *(LevelRule("kalman", days) for days in (30.0, 90.0, 180.0)),
 )
 """What the levels of recalibrated baselines are chosen from; of equal ones the first."""
-
-
-def count_minutes(views: Sequence[WindowView]) -> list[int]:
-    """Return the origin of each window in minutes since 1970."""
-    return [(view.origin_utc - _EPOCH_UTC) // _MINUTE for view in views]
 
 
 def split_by_time(views: Sequence[WindowView]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -112,7 +104,7 @@ class ErrorLevels:
 
         views = [window.view for window in windows]
         rows = self._find_rows(views)  # first, as it raises for a series that train did not have
-        minutes = count_minutes(views)
+        minutes = count_minutes(views).tolist()
         if min(minutes) < self.minute:
             raise DataError(
                 "errors are added in the order of time, and a window is earlier than the last one "

@@ -70,6 +70,9 @@ FLAGS = tuple(name for name in CALENDAR_NAMES if not name.endswith("_year"))
 """Columns of the calendar: no yearly wave, which over less than a year is the date itself."""
 
 
+Columns = dict[str, FloatArray]  # by name
+
+
 def knows_past(view: WindowView) -> bool:
     """Whether a view has a mean of the last fortnight at every step."""
     mean_H = view.step_covariates.get(PAST_REFERENCE)
@@ -186,35 +189,32 @@ class PublishedErrorSpace(LeadSpace):
             "past": PAST_NAMES if all(knows_past(view) for view in views) else (),
         }
 
-    def encode_steps(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-        """Return the columns (N, H) that differ between the steps of a window, by name."""
+    def encode(self, views: Sequence[WindowView]) -> tuple[Columns, Columns]:
+        """Return columns by step (N, H), and columns (N, 1) that all steps of a window share."""
         published_NH = stack_published(views)
-        columns = {
+        change_NH = published_NH - stack_by_step(views, f"{PUBLISHED}{LAG}")
+        errors = {name: stack_by_step(views, name) for name in ERRORS}
+        changes = {f"{name}_change": stack_change(views, name) for name in self.covariates}
+
+        steps = {
             PUBLISHED: published_NH,
             **{name: abs(stack_by_step(views, name) - published_NH) for name in self.quantiles},
             **{name: stack_by_step(views, name) for name in self.covariates},
-            f"{PUBLISHED}_change": published_NH - stack_by_step(views, f"{PUBLISHED}{LAG}"),
-            **{f"{name}_change": stack_change(views, name) for name in self.covariates},
-            **{name: stack_by_step(views, name) for name in ERRORS},
+            f"{PUBLISHED}_change": change_NH,
+            **changes,
+            **errors,
         }
-        spread_N1 = self.scaler.stack_spreads(views)
-        return {name: column_NH / spread_N1 for name, column_NH in columns.items()}
+        days = {
+            **{f"{name}_mean": mean_known(error_NH, axis=1) for name, error_NH in errors.items()},
+            f"{PUBLISHED}_change_mean": mean_known(change_NH, axis=1),
+            "error_last_known": mean_last_known(errors[LAST_ERROR]),
+            **{f"{name}_max": np.max(own_NH, axis=1) for name, own_NH in changes.items()},
+        }
 
-    def encode_days(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-        """Return the columns (N, 1) that all steps of a window share, by name."""
-        changes_NH = stack_published(views) - stack_by_step(views, f"{PUBLISHED}{LAG}")
-        columns = {
-            **{f"{name}_mean": mean_known(stack_by_step(views, name), axis=1) for name in ERRORS},
-            f"{PUBLISHED}_change_mean": mean_known(changes_NH, axis=1),
-            "error_last_known": mean_last_known(stack_by_step(views, LAST_ERROR)),
-            **{
-                f"{name}_change_max": np.max(stack_change(views, name), axis=1)
-                for name in self.covariates
-            },
-        }
         spread_N1 = self.scaler.stack_spreads(views)
-        scaled = {name: column_N[:, None] / spread_N1 for name, column_N in columns.items()}
-        return scaled | encode_flags(views)
+        scaled = {name: column_N[:, None] / spread_N1 for name, column_N in days.items()}
+        by_step = {name: column_NH / spread_N1 for name, column_NH in steps.items()}
+        return by_step, scaled | encode_flags(views)
 
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the published medians (N, H)."""
@@ -243,22 +243,18 @@ class PastSpace(LeadSpace):
             )
         return stack_by_step(views, PAST_REFERENCE)
 
-    def encode_steps(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-        """Return the columns (N, H) that differ between the steps of a window, by name."""
-        spread_N1 = self.scaler.stack_spreads(views)
-        columns = encode_past(views, PAST_NAMES, self.stack_references(views), spread_N1)
-        return columns | encode_weather_steps(views, self.weather)
-
-    def encode_days(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-        """Return the columns (N, 1) that all steps of a window share, by name."""
+    def encode(self, views: Sequence[WindowView]) -> tuple[Columns, Columns]:
+        """Return columns by step (N, H), and columns (N, 1) that all steps of a window share."""
         spread_N1 = self.scaler.stack_spreads(views)
         reference_NH = self.stack_references(views)
         past = encode_past(views, PAST_NAMES, reference_NH, spread_N1)
+        weather_steps, weather_days = encode_weather(views, self.weather)
+
         columns = {f"{name}_mean": mean_known(values, axis=1) for name, values in past.items()}
         columns["level"] = (reference_NH / spread_N1).mean(axis=1)
         columns["past_last_known"] = mean_last_known(past[PAST_NAMES[0]])
         days = {name: column_N[:, None] for name, column_N in columns.items()}
-        return days | encode_weather_days(views, self.weather) | encode_flags(views)
+        return past | weather_steps, days | weather_days | encode_flags(views)
 
 
 def average_blocks(values_NH: FloatArray, blocks: int) -> FloatArray:
@@ -297,36 +293,28 @@ def _trail(views: Sequence[WindowView], values_NH: FloatArray) -> FloatArray:
     return np.asarray((sums_NH - earlier_NH) / counts_H)
 
 
-def encode_weather_steps(
-    views: Sequence[WindowView], names: Sequence[str]
-) -> dict[str, FloatArray]:
-    """Return columns of weather (N, H) in its own units, by name."""
-    columns: dict[str, FloatArray] = {}
+def encode_weather(views: Sequence[WindowView], names: Sequence[str]) -> tuple[Columns, Columns]:
+    """Return weather in its own units by step (N, H), and columns (N, 1) that all steps share."""
+    steps: Columns = {}
     for name in names:
         today_NH = read_today(views, name)
-        columns[name] = today_NH
-        columns[f"{name}_change"] = today_NH - stack_by_step(views, f"{name}_lag1")
-        columns[f"{name}_beyond"] = today_NH - stack_by_step(views, f"{name}{PAST_MEAN}")
+        steps[name] = today_NH
+        steps[f"{name}_change"] = today_NH - stack_by_step(views, f"{name}_lag1")
+        steps[f"{name}_beyond"] = today_NH - stack_by_step(views, f"{name}{PAST_MEAN}")
 
+    days = {f"{name}_mean": mean_known(steps[name], axis=1) for name in names}
     if TEMPERATURE in names:
-        today_NH = columns[TEMPERATURE]
-        columns["cooling"] = np.maximum(today_NH - COOLING_ABOVE_C, 0)
-        columns["heating"] = np.maximum(HEATING_BELOW_C - today_NH, 0)
-        columns[f"{TEMPERATURE}_trailing"] = _trail(views, today_NH)
-    return columns
+        today_NH = steps[TEMPERATURE]
+        steps["cooling"] = np.maximum(today_NH - COOLING_ABOVE_C, 0)
+        steps["heating"] = np.maximum(HEATING_BELOW_C - today_NH, 0)
+        steps[f"{TEMPERATURE}_trailing"] = _trail(views, today_NH)
 
-
-def encode_weather_days(views: Sequence[WindowView], names: Sequence[str]) -> dict[str, FloatArray]:
-    """Return columns of weather (N, 1) that all steps of a window share, by name."""
-    columns = {f"{name}_mean": mean_known(read_today(views, name), axis=1) for name in names}
-    if TEMPERATURE in names:
-        today_NH = read_today(views, TEMPERATURE)
         before_NH = stack_by_step(views, f"{TEMPERATURE}_lag1")
         for day, values_NH in (("", today_NH), ("_before", before_NH)):
-            columns[f"{TEMPERATURE}_max{day}"] = values_NH.max(axis=1)
-            columns[f"{TEMPERATURE}_min{day}"] = values_NH.min(axis=1)
-        columns[f"{TEMPERATURE}_mean_before"] = mean_known(before_NH, axis=1)
-    return {name: column_N[:, None] for name, column_N in columns.items()}
+            days[f"{TEMPERATURE}_max{day}"] = values_NH.max(axis=1)
+            days[f"{TEMPERATURE}_min{day}"] = values_NH.min(axis=1)
+        days[f"{TEMPERATURE}_mean_before"] = mean_known(before_NH, axis=1)
+    return steps, {name: column_N[:, None] for name, column_N in days.items()}
 
 
 def encode_past(

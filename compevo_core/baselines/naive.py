@@ -37,6 +37,14 @@ class NaiveForecast(Baseline):
         raise_if_held_out(train, cls.name)
         return cls()
 
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, H) in each view's unit."""
+        return stack_rows([self._forecast(view) for view in views])
+
+    def _forecast(self, view: WindowView) -> FloatArray:
+        """Return the forecast (H,) of one view: unless said otherwise, the last season again."""
+        return repeat_last_season(view)
+
 
 class Persistence(NaiveForecast):
     """Repeats yesterday; on coarser grids the last week or year, or the last value of short inputs.
@@ -46,10 +54,6 @@ class Persistence(NaiveForecast):
 
     name = "persistence"
     title = "Persistence"
-
-    def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, H) in each view's unit."""
-        return stack_rows([repeat_last_season(view) for view in views])
 
 
 class LastValue(NaiveForecast):
@@ -63,9 +67,8 @@ class LastValue(NaiveForecast):
         """Return whether it differs from persistence: on days and coarser steps with a season."""
         return all(view.step >= DAY and view.reference_steps > 1 for view in windows.views())
 
-    def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, H) in each view's unit."""
-        return stack_rows([np.full(view.horizon, view.x[-1]) for view in views])
+    def _forecast(self, view: WindowView) -> FloatArray:
+        return np.full(view.horizon, view.x[-1])
 
 
 class WeeklyPersistence(NaiveForecast):
@@ -79,19 +82,13 @@ class WeeklyPersistence(NaiveForecast):
         """Return whether inputs hold a week."""
         return all(has_full_week(view) for view in windows.views())
 
-    def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, H) in each view's unit; DataError for less than a week of input."""
-        short = [view for view in views if not has_full_week(view)]
-        if short:
+    def _forecast(self, view: WindowView) -> FloatArray:
+        if not has_full_week(view):
             raise DataError(
-                f"weekly persistence needs 7 days of input; {short[0].dataset} has "
-                f"{short[0].lookback} x {short[0].step_minutes} min: leave it out of its "
-                "table"
+                f"weekly persistence needs 7 days of input; {view.dataset} has {view.lookback} x "
+                f"{view.step_minutes} min: leave it out of its table"
             )
-        weeks = [view.x[-(WEEK_MINUTES // view.step_minutes) :] for view in views]
-        return stack_rows(
-            [np.resize(week, view.horizon) for week, view in zip(weeks, views, strict=True)]
-        )
+        return np.resize(view.x[-(WEEK_MINUTES // view.step_minutes) :], view.horizon)
 
 
 class SeasonalMean(NaiveForecast):
@@ -104,15 +101,11 @@ class SeasonalMean(NaiveForecast):
     title = "Seasonal mean"
     is_scored = False
 
-    def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, H) in each view's unit."""
-        rows = []
-        for view in views:
-            steps = min(view.shortest_season, view.lookback)
-            seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
-            recent = view.x[-seasons * steps :].reshape(seasons, -1)
-            rows.append(np.resize(recent.mean(axis=0), view.horizon))
-        return stack_rows(rows)
+    def _forecast(self, view: WindowView) -> FloatArray:
+        steps = min(view.shortest_season, view.lookback)
+        seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
+        recent = view.x[-seasons * steps :].reshape(seasons, -1)
+        return np.resize(recent.mean(axis=0), view.horizon)
 
 
 class PublishedForecast(NaiveForecast):

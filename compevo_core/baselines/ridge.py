@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from safetensors.numpy import load_file, save
-from threadpoolctl import threadpool_limits
 
 from compevo_core.baselines.base import (
     RoutedBaseline,
@@ -74,56 +73,6 @@ class LinearMap:
     offset: FloatArray
     weights: FloatArray
 
-    @classmethod
-    def fit(
-        cls,
-        views: Sequence[WindowView],
-        features_NF: FloatArray,
-        target_NH: FloatArray,
-        codes: IntArray,
-        entities: int,
-        least_spread: float = 0.0,
-    ) -> "LinearMap":
-        """Fit a map on the known targets; DataError if a step is known in too few windows.
-
-        A step that is known in none, as at night in a shop, has an output of zero. A missing
-        feature (NaN) is the train mean, a masked target is left out. ``codes`` number the
-        entity of each window; the views are there for their time. A column counts as if it varied
-        by ``least_spread`` at least.
-        """
-        target_NH = _mask_partial_windows(target_NH)
-
-        # Missing covariates and masked targets must not pull the means.
-        spread = np.maximum(np.nanstd(features_NF, axis=0), least_spread)
-        unfitted = cls(
-            penalty=0.0,
-            mean=np.nanmean(features_NF, axis=0),
-            spread=np.where(spread > _SMALLEST_SPREAD, spread, 1.0),
-            offset=np.nan_to_num(mean_known(target_NH, axis=0)),
-            weights=np.empty(0),
-        )
-
-        design = unfitted.build_design(features_NF)
-        if 1 < entities <= MAX_REGIONAL_MAPS and (1 + entities) * design.shape[1] <= MAX_COLUMNS:
-            # A copy of all columns for each region, zero for the others. The penalty then applies
-            # to the deviation of a region from the shared map, more strongly the smaller the scale.
-            is_of_region = [(codes == code)[:, None] for code in range(entities)]
-            copies = [np.where(is_of, REGIONAL_SCALE * design, 0.0) for is_of in is_of_region]
-            design = np.concatenate([design, *copies], axis=1)
-        centred_NH = target_NH - unfitted.offset
-        # Where other processes keep the cores busy, threads that wait for each other make these
-        # small matrices ten times slower.
-        with threadpool_limits(limits=1, user_api="blas"):
-            penalty = _choose_penalty(views, design, centred_NH)
-            solution = _solve(design, centred_NH, (penalty,))[0]
-
-        # The regional columns were scaled, so their part of the solution is scaled back.
-        width = features_NF.shape[1] + 1
-        shared = solution[None, :width]
-        regional = solution[width:].reshape(-1, width, target_NH.shape[1])
-        weights = shared + REGIONAL_SCALE * regional if len(regional) else shared
-        return replace(unfitted, penalty=penalty, weights=weights)
-
     def build_design(self, features_NF: FloatArray) -> FloatArray:
         """Return standardised columns and a one (N, F + 1); a missing value is the train mean."""
         known = np.where(np.isnan(features_NF), self.mean, features_NF)
@@ -148,22 +97,50 @@ class LinearMap:
 class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
     """A map for every route; the fit is exact, so the seed is not used."""
 
-    _least_spread: ClassVar[float] = 0.0
+    _least_spread: ClassVar[float] = 0.0  # by which every column counts as varying
 
     @abstractmethod
     def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
         """Return the columns (N, F) of a route."""
 
     def _fit_model(self, windows: Sequence[Window], route: int, seed: int) -> LinearMap:
+        """Fit a map on the known targets; DataError if a step is known in too few windows.
+
+        A step that is known in none, as at night in a shop, has an output of zero. A missing
+        feature (NaN) is the train mean, a masked target is left out.
+        """
         views = [window.view for window in windows]
-        return LinearMap.fit(
-            views,
-            self._build_features(views, route),
-            self._space.scale_targets(windows),
-            self._space.encode_entities(views),
-            len(self._space.entities),
-            self._least_spread,
+        features_NF = self._build_features(views, route)
+        target_NH = _mask_partial_windows(self._space.scale_targets(windows))
+
+        # Missing covariates and masked targets must not pull the means.
+        spread = np.maximum(np.nanstd(features_NF, axis=0), self._least_spread)
+        unfitted = LinearMap(
+            penalty=0.0,
+            mean=np.nanmean(features_NF, axis=0),
+            spread=np.where(spread > _SMALLEST_SPREAD, spread, 1.0),
+            offset=np.nan_to_num(mean_known(target_NH, axis=0)),
+            weights=np.empty(0),
         )
+
+        design = unfitted.build_design(features_NF)
+        width, entities = design.shape[1], len(self._space.entities)
+        if 1 < entities <= MAX_REGIONAL_MAPS and (1 + entities) * width <= MAX_COLUMNS:
+            # A copy of all columns for each region, zero for the others. The penalty then applies
+            # to the deviation of a region from the shared map, more strongly the smaller the scale.
+            codes = self._space.encode_entities(views)
+            is_of_region = [(codes == code)[:, None] for code in range(entities)]
+            copies = [np.where(is_of, REGIONAL_SCALE * design, 0.0) for is_of in is_of_region]
+            design = np.concatenate([design, *copies], axis=1)
+        centred_NH = target_NH - unfitted.offset
+        penalty = _choose_penalty(views, design, centred_NH)
+        solution = _solve(design, centred_NH, (penalty,))[0]
+
+        # The regional columns were scaled, so their part of the solution is scaled back.
+        shared = solution[None, :width]
+        regional = solution[width:].reshape(-1, width, target_NH.shape[1])
+        weights = shared + REGIONAL_SCALE * regional if len(regional) else shared
+        return replace(unfitted, penalty=penalty, weights=weights)
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
         features_NF = self._build_features(views, route)
@@ -232,12 +209,11 @@ class PublishedErrorRidge(_Ridge[PublishedErrorSpace]):
     _space_class = PublishedErrorSpace
 
     def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        steps = self._space.encode_steps(views)
+        steps, days = self._space.encode(views)
         known_NH = np.where(np.isnan(steps[LAST_ERROR]), steps[_WEEK_MEAN], steps[LAST_ERROR])
         # Covariates enter only by day: at dawn, solar power hardly varies in winter, and a column
         # in units of that spread would run away in summer.
-        days = self._space.encode_days(views).values()
-        parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days]
+        parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days.values()]
         return np.concatenate(parts, axis=1)
 
 
@@ -255,7 +231,7 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
 
     def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
         space = self._space
-        steps, days = space.encode_steps(views), space.encode_days(views)
+        steps, days = space.encode(views)
         # Half-hours that were not known yet are those of the day before.
         yesterday_NH, before_NH, week_NH = (steps[name] for name in PAST_NAMES)
         known_NH = np.where(np.isnan(yesterday_NH), before_NH, yesterday_NH)
@@ -285,7 +261,7 @@ def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:
     if fewest < 2 * BLOCKS:
         raise DataError(
             f"a step of the horizon is known in {fewest} train windows; the ridge needs "
-            f"{2 * BLOCKS}: use a longer train split"
+            f"{2 * BLOCKS}: give more history, or a shorter horizon"
         )
     return target_NH
 

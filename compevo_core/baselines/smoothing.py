@@ -20,7 +20,7 @@ Shapes: N windows, H horizon, L lookback.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 from zoneinfo import ZoneInfo
@@ -192,8 +192,9 @@ class Ets(Baseline):
         ets = import_package("statsforecast.ets")  # takes three seconds
         histories, forms = {}, {}
         for entity, windows in group_by_series(train).items():
-            histories[entity] = History.from_windows(windows).keep_newest(_MOST_STEPS)
-            season = windows[-1].view.shortest_season
+            view = windows[-1].view
+            season = view.shortest_season
+            histories[entity] = History.from_windows(windows).keep_newest(_MOST_STEPS, view.step)
             left_T, _, season = _take_off_long(histories[entity].values_T, season)
             is_long = len(left_T) >= max(2 * season, season + _SPARE_INPUTS)
             is_seasonal = is_long and _explain(left_T, season)
@@ -227,22 +228,15 @@ class Ets(Baseline):
         values = {
             str(i): np.ascontiguousarray(h.values_T) for i, h in enumerate(self._histories.values())
         }
-        starts = {
-            name: (h.start_utc.isoformat(), h.step.total_seconds())
-            for name, h in self._histories.items()
-        }
+        starts = {name: h.start_utc.isoformat() for name, h in self._histories.items()}
         return {"forms": self._forms, "starts": starts}, {_HISTORY_FILE: save(values)}
 
     @classmethod
     def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
         values = load_file(folder / _HISTORY_FILE)
         histories = {
-            name: History(
-                start_utc=datetime.fromisoformat(start),
-                step=timedelta(seconds=seconds),
-                values_T=values[str(i)],
-            )
-            for i, (name, (start, seconds)) in enumerate(facts["starts"].items())
+            name: History(start_utc=datetime.fromisoformat(start), values_T=values[str(i)])
+            for i, (name, start) in enumerate(facts["starts"].items())
         }
         return cls(histories, facts["forms"])
 

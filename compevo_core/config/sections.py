@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 def _check_prior(name: str, others: tuple[str, ...] = ()) -> str:
     # Imports polars, which most readers of settings never need.
-    from compevo_core.baselines import PRIORS, list_news_readers
+    from compevo_core.baselines import PRIORS, has_method, list_news_readers
 
-    if name not in (known := ["none", *PRIORS, *list_news_readers(), "zero-shot", *others]):
+    known = ["none", *PRIORS, *list_news_readers(), "zero-shot", *others]
+    if name not in known and not has_method(name):
         choices = ", ".join(f"{choice!r}" for choice in known)
         raise PydanticCustomError("prior", "Input should be {choices}", {"choices": choices})
     return name

@@ -17,17 +17,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
-from operator import itemgetter
-from typing import Any, cast
+from operator import attrgetter, itemgetter
+from typing import cast
 
 import numpy as np
 import polars as pl
 
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.candidates import Articles, NewsCutoff
 from compevo_core.data.context import ContextBuilder
-from compevo_core.data.coverage import count_coverage, measure_news_choice
 from compevo_core.data.cutting import (
     GriddedSeries,
     InputValues,
@@ -37,21 +35,20 @@ from compevo_core.data.cutting import (
     grid_series,
     locate_origin,
 )
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import DatasetSpec, Span
 from compevo_core.data.schemas import BENCHMARK_SCHEMA, UTC_US, validate_frame
 from compevo_core.data.series import find_closed, is_synthetic, select_going_on, skip_closed
 from compevo_core.data.splits import (
     Boundaries,
-    Span,
     assign_folds,
     find_midnight,
     find_split,
     resolve_spans,
     split_chronologically,
 )
-from compevo_core.data.steps import count_steps, shift
+from compevo_core.data.steps import shift
 from compevo_core.data.view import Window, WindowView
-from compevo_core.data.window import WindowSet
+from compevo_core.data.window import WindowSet, count_coverage, measure_news_choice
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import hash_text
 
@@ -128,15 +125,9 @@ def build_views(
 
     for entity, frame in select_newest(chosen, until):
         reaching = _reach_over_closed(spec, entity, frame, until)
-        gridded = grid_series(reaching, spec.step, spec.max_fill_steps)
+        gridded = grid_series(reaching, spec)
         position = locate_origin(gridded, origin_utc)
-        inputs = cut_inputs(
-            gridded,
-            position,
-            spec.max_filled_inputs,
-            unknown_steps,
-            lookback=spec.lookback_steps,
-        )
+        inputs = cut_inputs(gridded, position, spec, unknown_steps)
         if isinstance(inputs, str):
             last_utc = gridded.locate_start(len(gridded))
             left_out[entity] = (
@@ -218,6 +209,14 @@ def select_learnt(
     return series.filter(~pl.col("series_id").is_in(list(others))), sorted(set(others.values()))
 
 
+def describe_new(names: Sequence[str]) -> str:
+    """Return what a reader of forecasts of series should know that a model has not learnt."""
+    return (
+        f"not in the fit: {', '.join(names)}; what was learnt of the other series forecasts them "
+        "from their own values, with bands from the errors of all; fit again to learn them"
+    )
+
+
 def select_live(spec: DatasetSpec, series: pl.DataFrame) -> tuple[pl.DataFrame, str]:
     """Return the rows of the series that continue, and which have ended (``select_going_on``).
 
@@ -247,7 +246,7 @@ def grid_chosen(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, GriddedSer
     DataError if no series of the data set is in the frame.
     """
     chosen, _ = select_series(spec, series)
-    gridded = [grid_series(frame, spec.step, spec.max_fill_steps) for _, frame in chosen]
+    gridded = [grid_series(frame, spec) for _, frame in chosen]
     return {grid.series_id: grid for grid in gridded}
 
 
@@ -391,7 +390,7 @@ def build_windows(
         "n_without_candidates": sum(not view.candidate_ids for view in views),
         "unused_series": unused,
         "dropped_origins": dict(sorted(dropped.items())),
-        "articles": context.count_articles(),
+        "articles": context.candidates.count_articles(),
         "news_cutoff": news_cutoff,
         "holidays_version": HOLIDAYS_VERSION,
     }
@@ -401,32 +400,20 @@ def build_windows(
 def _plan_series(
     spec: DatasetSpec, chosen: Sequence[tuple[str, pl.DataFrame]]
 ) -> list[_PlannedSeries]:
-    gridded = [
-        (entity, grid_series(frame, spec.step, spec.max_fill_steps)) for entity, frame in chosen
-    ]
+    gridded = [(entity, grid_series(frame, spec)) for entity, frame in chosen]
+    shared: Boundaries = {}
     if not spec.spans:
         # One calendar for all series. By fractions of its own, the train span of a series that
         # begins late would be in the test span of the others, and a model learns from all of them.
         first = min(series.first_utc for _, series in gridded)
         end = max(series.locate_start(len(series)) for _, series in gridded)
-        boundaries = split_chronologically(
-            first,
-            count_steps(first, end, spec.step),
-            spec.step,
-            spec.fractions,
-            lookback=spec.lookback_steps,
-            horizon=spec.horizon_steps,
-        )
-        return [
-            _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=())
-            for entity, series in gridded
-        ]
+        shared = split_chronologically(spec, first, end)
 
-    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
+    limits = resolve_spans(spec)
     planned = []
     for entity, series in gridded:
         spans = tuple(s for s in spec.spans if re.match(s.series_pattern, series.series_id))
-        boundaries = {span.split: limits[span] for span in spans}
+        boundaries = shared or {span.split: limits[span] for span in spans}
         if len(boundaries) < len(spans):
             raise DataError(
                 f"{series.series_id}: two spans of one split; join them, or give them different "
@@ -448,16 +435,7 @@ def _cut_series(
     known: Mapping[tuple[str, datetime, int], Window],
 ) -> Iterator[Window]:
     series = plan.series
-    aligned_offset = spec.market_offset if spec.align_to_market_day else None
-
-    origins = find_origins(
-        series,
-        1 if only else spec.stride_steps,
-        aligned_offset,
-        lookback=spec.lookback_steps,
-        horizon=spec.horizon_steps,
-    )
-    for position in origins:
+    for position in find_origins(series, spec, 1 if only else spec.stride_steps):
         origin = series.locate_start(position)
         if (first_origin is not None and origin < first_origin) or (only and origin not in only):
             continue
@@ -470,43 +448,30 @@ def _cut_series(
 
         targets = cut_targets(series, position, spec.horizon_steps)
         for unknown_steps in spec.unknown_steps:
-            inputs = cut_inputs(
-                series,
-                position,
-                spec.max_filled_inputs,
-                unknown_steps,
-                lookback=spec.lookback_steps,
-            )
+            inputs = cut_inputs(series, position, spec, unknown_steps)
             if isinstance(inputs, str):
                 dropped[inputs] += 1
-            elif np.isnan(targets).all():
+                continue
+            if np.isnan(targets).all():
                 dropped["no observed target"] += 1
+                continue
+
+            subsets = _find_subsets(spec, plan, split, origin, unknown_steps)
+            same = known.get((series.series_id, origin, unknown_steps))
+            labels = (plan.entity, series.unit, split, subsets, inputs.n_filled)
+            if (
+                same is not None
+                and _read_labels(same.view) == labels
+                and np.array_equal(same.view.x, inputs.x)
+                and np.array_equal(same.y, targets, equal_nan=True)
+            ):
+                yield same
             else:
-                subsets = _find_subsets(spec, plan, split, origin, unknown_steps)
-                labels = {
-                    "entity": plan.entity,
-                    "unit": series.unit,
-                    "split": split,
-                    "subsets": subsets,
-                    "n_filled": inputs.n_filled,
-                }
-                same = known.get((series.series_id, origin, unknown_steps))
-                if same is not None and _is_cut_alike(same, labels, inputs.x, targets):
-                    yield same
-                else:
-                    view = context.build_view(series, plan.entity, inputs, split, subsets)
-                    yield Window(view=view, y=targets)
+                view = context.build_view(series, plan.entity, inputs, split, subsets)
+                yield Window(view=view, y=targets)
 
 
-def _is_cut_alike(
-    window: Window, labels: Mapping[str, Any], x: FloatArray, targets: FloatArray
-) -> bool:
-    """Whether a window has these labels and numbers, to the last bit."""
-    return (
-        all(getattr(window.view, name) == value for name, value in labels.items())
-        and np.array_equal(window.view.x, x)
-        and np.array_equal(window.y, targets, equal_nan=True)
-    )
+_read_labels = attrgetter("entity", "unit", "split", "subsets", "n_filled")
 
 
 def _find_subsets(

@@ -1,12 +1,12 @@
 """The candidate news of a data set: what its windows can name, and what one origin finds.
 
 What belongs here: bounds of time and filters of a declaration, which part of the articles an origin
-needs, and the filters of an entity. What does not: the rule of availability and duplicates
+needs, and the filter of an entity. What does not: the rule of availability and duplicates
 (``data.news``), the rest of a view (``data.context``), reading a store (the pipeline).
 
 A store is read month by month, since an archive of all articles may be larger than memory. Origins
 come series by series, each from its first to its last: the candidates of an origin are remembered,
-and a month is read again only for entities with other filters.
+and a month is read once for all entities.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def find_news_spans(spec: DatasetSpec, values: Span | None) -> list[Span]:
     """
     back = max(spec.news_lookback, spec.news_longest_lookback)
     if spec.spans:
-        limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset).values()
+        limits = resolve_spans(spec).values()
         return [(start - back, end) for start, end in limits]
     if values is None:
         return []
@@ -49,10 +49,7 @@ def find_news_spans(spec: DatasetSpec, values: Span | None) -> list[Span]:
 
 
 def select_nameable(spec: DatasetSpec, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the articles of a frame that some window of a data set could name.
-
-    Keywords are left to the windows: which entities there are, the declaration does not say.
-    """
+    """Return the articles of a frame that some window of a data set could name."""
     frame = select_articles(frame, spec.news_source).filter(is_in_language(spec.news_languages))
     if not spec.news_of_country:
         return frame
@@ -70,8 +67,6 @@ def is_within(spans: Sequence[Span]) -> pl.Expr:
 
 
 NewsCutoff = Literal["origin", "horizon-end"]
-
-_Filters = tuple[str, tuple[str, ...]]  # country and keywords
 
 
 class ArticleSource(Protocol):
@@ -125,12 +120,12 @@ class CandidateFinder:
         self._source = articles
         self._cutoff = cutoff
         self._is_spread = is_spread
-        self._candidates: dict[tuple[_Filters, datetime], tuple[str, ...]] = {}
+        self._candidates: dict[tuple[str, datetime], tuple[str, ...]] = {}
 
-        # What was read last: the articles that origins of one month need, and their indices.
+        # What was read last: the articles that origins of one month need, and those of countries.
         self._month: tuple[int, int] | None = None
         self._of_month = pl.DataFrame()
-        self._indices: dict[_Filters, ArticleIndex] = {}
+        self._indices: dict[str, ArticleIndex] = {}
 
     def count_articles(self) -> int:
         """Return the number of articles that there are, each syndicated title once."""
@@ -141,26 +136,19 @@ class CandidateFinder:
         if self._source is None:
             return ()
 
-        # Entities with the same filters share their candidates: filtering reads titles and bodies.
+        # Entities of a country share their candidates: filtering reads titles and bodies.
         spec = self._spec
         country = spec.find_place(entity).country if spec.news_of_country else ""
-        filters = (country, spec.keywords.get(entity, ()))
 
         # "horizon-end" copies the leaky prompts of published work, to measure what the leak gives.
         end = before if self._cutoff == "origin" else before + spec.horizon
-        if (filters, end) not in self._candidates:
-            ids = self._index(self._source, filters, end).find_before(
-                end,
-                spec.news_lookback,
-                spec.news_limit,
-                fewest=spec.news_fewest,
-                longest_lookback=spec.news_longest_lookback,
-                is_spread=self._is_spread,
-            )
-            self._candidates[filters, end] = tuple(ids)
-        return self._candidates[filters, end]
+        if (country, end) not in self._candidates:
+            index = self._index(self._source, country, end)
+            ids = index.find_before(end, spec, is_spread=self._is_spread)
+            self._candidates[country, end] = tuple(ids)
+        return self._candidates[country, end]
 
-    def _index(self, source: ArticleSource, filters: _Filters, end: datetime) -> ArticleIndex:
+    def _index(self, source: ArticleSource, country: str, end: datetime) -> ArticleIndex:
         """Return the index of articles around the month of an instant."""
         month = (end.year, end.month)
         if month != self._month:
@@ -171,12 +159,8 @@ class CandidateFinder:
             if self._of_month.is_empty() and not source.count():
                 self._source = None  # reading every month of nothing takes seconds
 
-        if filters not in self._indices:
-            country, keywords = filters
-            self._indices[filters] = ArticleIndex(
-                self._of_month,
-                keywords or None,
-                languages=self._spec.news_languages,
-                country=country,
+        if country not in self._indices:
+            self._indices[country] = ArticleIndex(
+                self._of_month, languages=self._spec.news_languages, country=country
             )
-        return self._indices[filters]
+        return self._indices[country]

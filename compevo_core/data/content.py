@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import BoolArray, FloatArray
-from compevo_core.data.steps import DAY
+from compevo_core.data.steps import DAY, WEEK
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _FAR = 10.0  # spreads of the middle nine tenths, from the middle
@@ -28,6 +28,8 @@ _FEWEST_EARLIER = 60  # values that show a range
 _SPARSE = 0.1  # share of zeros from which on they are counts of nothing, as of sales
 _SHORTEST_STUCK = 6  # values
 _LONGER_STUCK = 2.0  # times the longest run before that a sensor is stuck from
+_TAIL_SHARE = 0.1  # of all distances, whose heights show how far peaks reach
+_TAIL_SCALES = 2.5  # mean logarithms of that tail, by which a peak may exceed the others
 # In AEMO's archive no run but that of the stuck meters of April 2019 is longer than 4, and no jump
 # there and back but the known fault of November 2025 is above 2.7 times that quantile.
 _STUCK_STEPS = 6
@@ -44,7 +46,11 @@ def describe_faults(name: str, rows: pl.DataFrame, step: timedelta) -> list[str]
     known = rows.drop_nulls("value").sort("start_utc")
     if known["value"].n_unique() < 2:
         return [f"all values of {name} are equal, so there is nothing to forecast"]
-    problems = (_describe_far(known), _describe_stuck(known), _describe_end(known, step))
+    problems = (
+        _describe_far(known, step),
+        _describe_stuck(known, step),
+        _describe_end(known, step),
+    )
     return [f"{name}: {problem}" for problem in problems if problem]
 
 
@@ -77,21 +83,26 @@ def _find_collapses(jumps: FloatArray, least: float, longest: int) -> BoolArray:
     return is_collapsed
 
 
-def _describe_far(known: pl.DataFrame) -> str:
+def _describe_far(known: pl.DataFrame, step: timedelta) -> str:
     """Describe values that are far from all others."""
     low, below, middle, above, high = (
         cast(float, known["value"].quantile(share)) for share in _QUANTILES
     )
     # Where most values are one, as zeros are at night, nothing is far from them.
-    is_far = (pl.col("value") - middle).abs() > (_FAR * (high - low) or np.inf)
+    distances = np.abs(known["value"].to_numpy() - middle)
+    is_far = distances > (_FAR * (high - low) or np.inf)
+    # Peaks that go on from lower ones, as of page views and prices, are the series' own.
+    if is_far.any() and distances[is_far].min() <= _stretch(distances) * distances[~is_far].max():
+        is_far[:] = False
     jumps = np.diff(known["value"].to_numpy())
     # Any series may have two jumps there and back that are far above all of its others.
-    least = _JUMPS * np.sort(np.abs(jumps))[-3] if len(jumps) >= _FEWEST_EARLIER else np.inf
-    is_far |= pl.Series(_find_collapses(jumps, least, _LONGEST_COLLAPSE))
+    apart = max(_JUMPS, _stretch(np.abs(jumps)))
+    least = apart * np.sort(np.abs(jumps))[-3] if len(jumps) >= _FEWEST_EARLIER else np.inf
+    is_far |= _find_collapses(jumps, least, _LONGEST_COLLAPSE)
     if _is_sparse(known["value"]):
-        is_far = pl.lit(value=False)
-    for value in _find_fillers(known):
-        is_far |= pl.col("value") == value
+        is_far[:] = False
+    for value in _find_fillers(known, step):
+        is_far |= known["value"].to_numpy() == value
     far = known.filter(is_far)
     if not far.height:
         return ""
@@ -102,6 +113,16 @@ def _describe_far(known: pl.DataFrame) -> str:
     )
 
 
+def _stretch(distances: FloatArray) -> float:
+    """Return the factor by which the highest distance may exceed the others: Hill's estimator.
+
+    It is above 10 for page views, which have peaks of every height, and below 3 for loads.
+    """
+    count = max(2, int(_TAIL_SHARE * len(distances)))
+    tail = np.sort(distances[distances > 0])[-count:]
+    return float(np.exp(_TAIL_SCALES * np.log(tail / tail[0]).mean())) if len(tail) else 1.0
+
+
 def _is_sparse(values: pl.Series) -> bool:
     """Whether many values are zero, and the others begin beside it: a filler is far from them."""
     lowest = values.unique().sort().head(3).to_list()
@@ -109,7 +130,7 @@ def _is_sparse(values: pl.Series) -> bool:
     return lowest[0] == 0 and is_beside and cast(float, (values == 0).mean()) >= _SPARSE
 
 
-def _find_fillers(known: pl.DataFrame) -> Iterator[float]:
+def _find_fillers(known: pl.DataFrame, step: timedelta) -> Iterator[float]:
     """Yield the lowest or highest value where it comes again and again, apart from all others."""
     for lowest in (True, False):
         edge = cast(float, known["value"].min() if lowest else known["value"].max())
@@ -124,22 +145,23 @@ def _find_fillers(known: pl.DataFrame) -> Iterator[float]:
         is_apart = distances[0] > _APART * (high - low)
         is_apart |= bool(usual and jump and cast(float, jump) > _JUMPS * usual)
         # A shop that is closed on Sundays sells nothing then.
-        on_one_day = same["start_utc"].dt.weekday().value_counts()["count"].max()
-        is_weekly = cast(int, on_one_day) > _WEEKLY * same.height
+        weekdays = same["start_utc"].dt.weekday().value_counts()["count"]
+        is_weekly = step < WEEK and cast(int, weekdays.max()) > _WEEKLY * same.height
         # Counts of sales are a step apart, as their highest is from the next.
         is_next = len(distances) > 1 and distances[0] <= _JUMPS * (distances[1] - distances[0])
-        if is_apart and not is_weekly and not is_next:
+        is_only_negative = edge < 0 <= cast(float, others.min())
+        if is_only_negative or (is_apart and not is_weekly and not is_next):
             yield edge
 
 
-def _describe_stuck(known: pl.DataFrame) -> str:
-    """Describe a run of one value that is longer than all others."""
+def _describe_stuck(known: pl.DataFrame, step: timedelta) -> str:
+    """Describe a run of one value that is longer than all others, as of no rate held for months."""
     values = known["value"]
     runs = values.rle().struct.unnest()
     runs = runs.with_columns(first=pl.col("len").cum_sum() - pl.col("len"))
     if _is_sparse(values):
         runs = runs.filter(pl.col("value") != 0)
-    if runs.height < 2:
+    if runs.height < 2 or step > DAY:
         return ""
     longest = int(runs["len"].arg_max() or 0)
     length, others = runs["len"][longest], runs["len"].sort()[-2]
@@ -158,12 +180,14 @@ def _describe_end(known: pl.DataFrame, step: timedelta) -> str:
     values = known["value"].to_numpy()
     last = max(_SHORTEST_STUCK, DAY // step)
     earlier, end = values[:-last], values[-last:]
-    if len(earlier) < _FEWEST_EARLIER:
+    if len(earlier) < _FEWEST_EARLIER or _is_sparse(known["value"]):
         return ""
-    room = _BEYOND * float(np.ptp(earlier))
-    is_odd = (end < earlier.min() - room) | (end > earlier.max() + room)
+    is_odd = np.zeros(last, dtype=bool)
+    for sign in (-1, 1):
+        room = max(_BEYOND, _stretch(sign * (earlier - np.median(earlier))) - 1)
+        is_odd |= sign * end > (sign * earlier).max() + room * float(np.ptp(earlier))
     jumps = np.abs(np.diff(values))
-    is_odd |= jumps[-last:] > _HIGHEST_JUMP * jumps[:-last].max()
+    is_odd |= jumps[-last:] > max(_HIGHEST_JUMP, _stretch(jumps[:-last])) * jumps[:-last].max()
     if not is_odd.any():
         return ""
     first = known.height - last + int(np.argmax(is_odd))

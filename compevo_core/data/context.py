@@ -1,8 +1,9 @@
 """What surrounds a window's numbers: covariates, published forecasts and candidate news.
 
 What belongs here: look-ups that return only what was available when a view was made; the errors
-that a published forecast made on days before. What does not: cutting series (``data.cutting``),
-candidate news (``data.candidates``), features and models (``baselines``).
+that a published forecast made on days before; the instants of the newest things that views know.
+What does not: cutting series (``data.cutting``), candidate news (``data.candidates``), features and
+models (``baselines``).
 
 A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day. A covariate
 by step enters as ``<name>``, and as ``<name>_lag1`` for the same steps of the season before; the
@@ -11,11 +12,14 @@ a data set asks for its past, means over the last seasons enter as ``<name>_mean
 series' own values as ``past``; where it asks for its year, last year's values and the holidays of
 each step enter as own covariates.
 
-Shapes: H horizon, V values of one entity and name.
+Shapes: H horizon, V values of one entity and name, T steps from the oldest season on.
 """
 
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -44,6 +48,7 @@ from compevo_core.data.view import (
 from compevo_core.errors import DataError
 
 MEDIAN = "0.5"
+COVARIATE_DAYS = 2  # largest lag of a daily covariate
 ERROR_LAGS = (1, 2)  # seasons back whose errors enter a view as they are
 ERROR_MEANS = (7, 28)  # seasons over which known errors are averaged
 PUBLISHED = "published"
@@ -66,32 +71,6 @@ _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Issued:
-    """All values of one entity and name, by interval and then by availability.
-
-    Times are in microseconds since 1970.
-    """
-
-    start_V: IntArray
-    available_V: IntArray
-    value_V: FloatArray
-
-    def find(self, start_H: IntArray, before: int) -> FloatArray:
-        """Return the newest value (H,) of each interval that was available before an instant."""
-        rows = slice(*np.searchsorted(self.start_V, [start_H[0], start_H[-1] + 1]))
-        in_time = self.available_V[rows] < before
-        start_R, value_R = self.start_V[rows][in_time], self.value_V[rows][in_time]
-
-        # Sorted by availability: of the values of an interval, the last one in time is the newest.
-        values = np.full(len(start_H), np.nan)
-        if len(start_R):
-            last_H = np.searchsorted(start_R, start_H, side="right") - 1
-            is_known_H = start_R[last_H] == start_H  # before the first it is the last, and later
-            values[is_known_H] = value_R[last_H[is_known_H]]
-        return values
-
-
 class StepValues:
     """Values by entity, name and interval, each with the instant from which it was available."""
 
@@ -104,7 +83,9 @@ class StepValues:
         """
         self._step = step
         self._horizon = horizon
-        self._issued: dict[tuple[str, str], _Issued] = {}
+        # Of each entity and name, by interval and then by availability: microseconds since 1970 of
+        # both, and the values.
+        self._known: dict[tuple[str, str], tuple[IntArray, IntArray, FloatArray]] = {}
         if frame is None:
             return
 
@@ -115,28 +96,15 @@ class StepValues:
             raise DataError(f"covariates have two values for one {', '.join(keys)}; keep one")
         known = known.sort(keys)
         for (entity, name), part in known.partition_by("entity", "name", as_dict=True).items():
-            self._issued[entity, name] = _Issued(
+            self._known[entity, name] = (
                 part["start_utc"].dt.epoch("us").to_numpy(),
                 part["available_at"].dt.epoch("us").to_numpy(),
                 part["value"].to_numpy(),
             )
 
-    @classmethod
-    def from_published(
-        cls, frame: pl.DataFrame | None, step: timedelta, horizon: int
-    ) -> "StepValues":
-        """Index a frame of ``PUBLISHED_SCHEMA``; the name of a value is its quantile."""
-        if frame is None:
-            return cls(None, step, horizon)
-
-        known = validate_frame(frame, PUBLISHED_SCHEMA, "published forecast frame")
-        return cls(
-            known.with_columns(pl.col("quantile").cast(pl.String).alias("name")), step, horizon
-        )
-
     def names(self, entity: str) -> list[str]:
         """Return the names that an entity has values of."""
-        return sorted(name for other, name in self._issued if other == entity)
+        return sorted(name for other, name in self._known if other == entity)
 
     def find(self, entity: str, name: str, origin_utc: datetime, before: datetime) -> FloatArray:
         """Return the newest value (H,) of each step that was available before an instant.
@@ -158,19 +126,30 @@ class StepValues:
 
         ``season`` is the length of one in steps.
         """
-        issued = self._issued.get((entity, name))
-        if issued is None:
+        if (entity, name) not in self._known:
             return np.full((seasons + 1, self._horizon), np.nan)
 
         places = range(-seasons * season, self._horizon)
         if is_calendar_step(self._step):
             moments = [shift(origin_utc, place, self._step) for place in places]
-            start = np.array([_count_microseconds(moment) for moment in moments])
+            start_T = np.array([_count_microseconds(moment) for moment in moments])
         else:
-            start = _count_microseconds(origin_utc) + self._step // _MICROSECOND * np.array(places)
-        values = issued.find(start, _count_microseconds(before))
+            first, step = _count_microseconds(origin_utc), self._step // _MICROSECOND
+            start_T = first + step * np.array(places)
+
+        start_V, available_V, value_V = self._known[entity, name]
+        rows = slice(*np.searchsorted(start_V, [start_T[0], start_T[-1] + 1]))
+        in_time = available_V[rows] < _count_microseconds(before)
+        start_R, value_R = start_V[rows][in_time], value_V[rows][in_time]
+
+        # Sorted by availability: of the values of an interval, the last one in time is the newest.
+        values_T = np.full(len(start_T), np.nan)
+        if len(start_R):
+            last_T = np.searchsorted(start_R, start_T, side="right") - 1
+            is_known_T = start_R[last_T] == start_T  # before the first it is the last, and later
+            values_T[is_known_T] = value_R[last_T[is_known_T]]
         return np.stack(
-            [values[back * season :][: self._horizon] for back in range(seasons, -1, -1)]
+            [values_T[back * season :][: self._horizon] for back in range(seasons, -1, -1)]
         )
 
 
@@ -199,10 +178,18 @@ def _count_microseconds(instant: datetime) -> int:
 
 def index_daily(frame: pl.DataFrame | None) -> StepValues:
     """Index a frame of ``COVARIATE_SCHEMA``, or no values: a day is a step, from midnight UTC."""
-    if frame is None:
-        return StepValues(None, DAY, 1)
-    known = validate_frame(frame, COVARIATE_SCHEMA, "covariate frame")
-    return StepValues(known.with_columns(start_utc=pl.col("valid_date").cast(UTC_US)), DAY, 1)
+    if frame is not None:
+        frame = validate_frame(frame, COVARIATE_SCHEMA, "covariate frame")
+        frame = frame.with_columns(start_utc=pl.col("valid_date").cast(UTC_US))
+    return StepValues(frame, DAY, 1)
+
+
+def index_published(frame: pl.DataFrame | None, step: timedelta, horizon: int) -> StepValues:
+    """Index a frame of ``PUBLISHED_SCHEMA``, or no values: the name of one is its quantile."""
+    if frame is not None:
+        frame = validate_frame(frame, PUBLISHED_SCHEMA, "published forecast frame")
+        frame = frame.with_columns(name=pl.col("quantile").cast(pl.String))
+    return StepValues(frame, step, horizon)
 
 
 class ContextBuilder:
@@ -222,16 +209,12 @@ class ContextBuilder:
         """Index every frame once; with ``spreads_news`` no domain or story crowds others out."""
         self._spec = spec
         self._covariates = index_daily(covariates)
-        self._published = StepValues.from_published(published, spec.step, spec.horizon_steps)
+        self._published = index_published(published, spec.step, spec.horizon_steps)
         self._step_covariates = StepValues(step_covariates, spec.step, spec.horizon_steps)
 
-        self._candidates = CandidateFinder(spec, articles, news_cutoff, is_spread=spreads_news)
+        self.candidates = CandidateFinder(spec, articles, news_cutoff, is_spread=spreads_news)
         self._cutoff = news_cutoff
         self._holidays: dict[tuple[Place, datetime], FloatArray] = {}  # which series share
-
-    def count_articles(self) -> int:
-        """Return the number of articles that candidates were found among."""
-        return self._candidates.count_articles()
 
     def build_view(
         self,
@@ -266,7 +249,7 @@ class ContextBuilder:
             covariates=self._find_covariates(entity, calendar.target_date, before),
             # A part of a forecast cannot be compared with whole ones.
             published=median if np.isfinite(median).all() else None,
-            candidate_ids=self._candidates.find(entity, before),
+            candidate_ids=self.candidates.find(entity, before),
             leaky=self._cutoff != "origin",
             n_filled=inputs.n_filled,
             unknown_steps=inputs.unknown_steps,
@@ -285,12 +268,12 @@ class ContextBuilder:
 
     def _find_covariates(self, entity: str, target: date, before: datetime) -> dict[str, float]:
         """Return the newest daily value of each name and lag that was available in time."""
-        midnight, lags = datetime.combine(target, time(), UTC), self._spec.covariate_days
+        midnight = datetime.combine(target, time(), UTC)
         return {
             f"{name}_lag{lag}": float(value)
             for name in self._covariates.names(entity)
             for lag, (value,) in enumerate(
-                self._covariates.find_seasons(entity, name, midnight, before, lags, 1)
+                self._covariates.find_seasons(entity, name, midnight, before, COVARIATE_DAYS, 1)
             )
             if np.isfinite(value)
         }
@@ -404,3 +387,60 @@ class ContextBuilder:
         return by_lag | {
             f"{PUBLISHED}_error_mean{n}": mean_known(errors[1 : n + 1], axis=0) for n in ERROR_MEANS
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestKnown:
+    """Instants of the newest things that views of one origin know, UTC."""
+
+    # By entity, the end of the newest interval that was measured; None where none was
+    values: dict[str, datetime | None]
+    # When the newest published forecast of the target steps came out; None where there is none
+    publication: datetime | None
+    article: datetime | None  # when the newest article became available; None where there is none
+
+    def as_facts(self) -> dict[str, Any]:
+        """Return the instants as text, ready for JSON."""
+        facts: dict[str, Any] = json.loads(json.dumps(asdict(self), default=datetime.isoformat))
+        return facts
+
+
+def find_newest_known(
+    views: Sequence[WindowView],
+    series: pl.DataFrame,
+    *,
+    published: pl.DataFrame | None = None,
+    articles: pl.DataFrame | None = None,
+) -> NewestKnown:
+    """Return the newest things that views of one origin and one instant know.
+
+    The frames follow ``SERIES_SCHEMA``, ``PUBLISHED_SCHEMA`` and ``ARTICLE_SCHEMA``.
+    """
+    first = views[0]
+    is_known = pl.col("available_at") < first.known_before
+    is_of_views = pl.col("entity").is_in([view.entity for view in views])
+    is_target = pl.col("start_utc").is_between(first.origin_utc, first.end_utc, closed="left")
+
+    values = {}
+    for view in views:
+        observed = series.filter(
+            (pl.col("series_id") == view.series_id)
+            & (pl.col("variable") == view.variable)
+            & (pl.col("flag") == "observed")
+            & (pl.col("start_utc") < view.information_until)
+        )
+        newest = cast(datetime | None, observed["start_utc"].max())
+        # Finer than the grid, as a sensor of minutes may be: its interval ends within the step.
+        end = None if newest is None else min(newest + view.step, view.information_until)
+        values[view.entity] = end
+    return NewestKnown(
+        values=values,
+        publication=_find_newest(published, is_known & is_of_views & is_target),
+        article=_find_newest(articles, is_known),
+    )
+
+
+def _find_newest(frame: pl.DataFrame | None, condition: pl.Expr) -> datetime | None:
+    if frame is None:
+        return None
+    return cast(datetime | None, frame.filter(condition)["available_at"].max())

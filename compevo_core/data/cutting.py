@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.series import regularise_series, resample_to_step
 from compevo_core.data.steps import count_steps, shift
 from compevo_core.data.view import count_season_steps
@@ -153,17 +154,17 @@ class InputValues:
     unknown_steps: int = 0
 
 
-def grid_series(frame: pl.DataFrame, step: timedelta, max_fill_steps: int) -> GriddedSeries:
-    """Resample to ``step``, null known faults, put the series on its grid and fill from the past.
+def grid_series(frame: pl.DataFrame, spec: DatasetSpec) -> GriddedSeries:
+    """Resample a series, null known faults, put it on its data set's grid and fill from the past.
 
     DataError if the rows are not one series, or not on a regular grid.
     """
     # Faults are nulled before the grid is made, so that a fill never starts from a bad reading.
-    resampled = apply_known_faults(resample_to_step(frame, step))
-    regular, gaps = regularise_series(resampled, step)
+    resampled = apply_known_faults(resample_to_step(frame, spec.step))
+    regular, gaps = regularise_series(resampled, spec.step)
 
     # Interpolation would use a later row, which is not known at the origin.
-    filled = pl.col("value").fill_null(strategy="forward", limit=max_fill_steps)
+    filled = pl.col("value").fill_null(strategy="forward", limit=spec.max_fill_steps)
     columns = regular.select(
         observed=pl.when(pl.col("flag") == "observed").then(pl.col("value")).cast(pl.Float64),
         filled=filled.cast(pl.Float64),
@@ -174,30 +175,23 @@ def grid_series(frame: pl.DataFrame, step: timedelta, max_fill_steps: int) -> Gr
         variable=regular["variable"][0],
         unit=regular["unit"][0],
         first_utc=cast(datetime, regular["start_utc"][0]),
-        step=step,
+        step=spec.step,
         observed=columns["observed"].to_numpy(),
         filled=columns["filled"].to_numpy(),
         gaps=gaps,
     )
 
 
-def find_origins(
-    series: GriddedSeries,
-    stride_steps: int,
-    market_offset: timedelta | None,
-    *,
-    lookback: int,
-    horizon: int,
-) -> list[int]:
+def find_origins(series: GriddedSeries, spec: DatasetSpec, stride_steps: int) -> list[int]:
     """Return the positions whose inputs and targets are on the grid, a stride apart.
 
-    With the UTC offset of a market clock, its days start at an origin; without, the first origin is
-    the first possible step. DataError if origins that follow the market's days would be at other
-    times each day.
+    Where windows start with a day of the market's clock, its days start at an origin, and strides
+    that divide a day follow from there; elsewhere the first origin is the first possible step.
+    DataError if origins that follow the market's days would be at other times each day.
     """
-    start = lookback
+    start = spec.lookback_steps
 
-    if market_offset is not None:
+    if spec.align_to_market_day:
         stride = stride_steps * series.step
         if _DAY % series.step or (stride % _DAY and _DAY % stride):
             raise DataError(
@@ -205,11 +199,10 @@ def find_origins(
                 "of days, nor divides one; correct stride_steps of the data set"
             )
         # Shifted by the offset, a UTC instant reads as the market's wall clock.
-        earliest = series.first_utc + lookback * series.step + market_offset
-        time_of_day = (earliest - _EPOCH) % _DAY
-        start += int(((_DAY - time_of_day) % _DAY) / series.step)
+        earliest = series.first_utc + start * series.step + spec.market_offset
+        start += int((_EPOCH - earliest) % min(stride, _DAY) / series.step)
 
-    return list(range(start, len(series) - horizon + 1, stride_steps))
+    return list(range(start, len(series) - spec.horizon_steps + 1, stride_steps))
 
 
 def locate_origin(series: GriddedSeries, origin_utc: datetime) -> int:
@@ -227,21 +220,15 @@ def locate_origin(series: GriddedSeries, origin_utc: datetime) -> int:
 
 
 def cut_inputs(
-    series: GriddedSeries,
-    position: int,
-    max_filled_inputs: int,
-    unknown_steps: int = 0,
-    *,
-    lookback: int,
+    series: GriddedSeries, position: int, spec: DatasetSpec, unknown_steps: int = 0
 ) -> InputValues | str:
     """Return the inputs before a position, or the reason why there are none.
 
     Later values are not read. The last ``unknown_steps`` inputs were not measured yet; the same
-    steps of the day before, or of the day before that, replace them. ``max_filled_inputs`` is the
-    largest number of inputs that may have been carried over a gap.
+    steps of the day before, or of the day before that, replace them.
     """
     # These texts are keys of the manifest: changing one changes the published counts.
-    start, known_end = position - lookback, position - unknown_steps
+    start, known_end = position - spec.lookback_steps, position - unknown_steps
     if start < 0 or known_end > len(series):
         return "the series does not reach over the inputs"
 
@@ -254,7 +241,7 @@ def cut_inputs(
 
     if np.isnan(x).any():
         return "input gap longer than the fill limit"
-    if n_filled > max_filled_inputs:
+    if n_filled > spec.max_filled_inputs:
         return "too many filled inputs"
 
     return InputValues(

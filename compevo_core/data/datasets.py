@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 
 from compevo_core.data.calendar import Place
-from compevo_core.data.splits import DaySubset, Span
 from compevo_core.data.view import DEFAULT_STEPS, NO_BOUNDS, Bounds
 from compevo_core.errors import ConfigError
 
@@ -19,7 +18,37 @@ _NEM_OFFSET = timedelta(hours=10)  # the market clock keeps no daylight saving
 _NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
 
+WLS, MINT, OLS, BOTTOM_UP = RECONCILIATIONS = ("wls", "mint", "ols", "bottom-up")
 ALL_SERIES = "*"  # all series that are not totals, as the parts of a total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaySubset:
+    """A named subset: ``count`` days from ``first_day`` on, ``every`` days apart."""
+
+    name: str
+    first_day: date
+    every: int
+    count: int
+
+    def contains(self, day: date) -> bool:
+        """Return whether ``day`` belongs to the subset."""
+        offset = (day - self.first_day).days
+        return offset >= 0 and offset % self.every == 0 and offset // self.every < self.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One split of one series family: target days ``first_day`` to ``last_day``, both included.
+
+    Days follow the market clock; ``series_pattern`` is a regular expression for series ids.
+    """
+
+    split: str
+    series_pattern: str
+    first_day: date
+    last_day: date
+    subsets: tuple[DaySubset, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +78,12 @@ class DatasetSpec:
     last_day: date | None = None
     max_fill_steps: int = 0  # longest gap that an input may bridge
     max_filled_inputs: int = 0  # most filled steps of the inputs
-    covariate_days: int = 2  # largest lag
     news_lookback: timedelta = timedelta(days=7)
     news_limit: int = 64  # most candidates of a window
     news_fewest: int = 0  # with fewer candidates, a window looks further back
     news_longest_lookback: timedelta = timedelta(days=28)  # how far back it then looks at most
     news_languages: tuple[str, ...] = ()  # languages that candidates may have; empty = all
     news_of_country: bool = False  # whether candidates are the news of the entity's own country
-    keywords: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     news_source: str = ""  # publisher of all candidates (17-own-data)
     bounds: Bounds = NO_BOUNDS  # of what a value can be; forecasts are moved into them
     mape_threshold: float = 0.0  # series unit; smaller targets are left out of MAPE and counted
@@ -268,11 +295,3 @@ class _DatasetsByName(dict[str, DatasetSpec]):
 DATASETS: dict[str, DatasetSpec] = _DatasetsByName(
     (spec.name, spec) for spec in (ELECTRICITY, ELECTRICITY_OPERATIONAL, EXCHANGE, BITCOIN, TRAFFIC)
 )
-
-
-def find_place(dataset: str, entity: str) -> Place:
-    """Return where the people of an entity of a declared data set live.
-
-    ConfigError if no data set of that name is declared.
-    """
-    return DATASETS[dataset].find_place(entity)

@@ -27,6 +27,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import polars as pl
 
 from compevo_core.data.calendar import Place
+from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import ARTICLE_SCHEMA, validate_frame
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import hash_text
@@ -278,19 +279,15 @@ class ArticleIndex:
     def __init__(
         self,
         frame: pl.DataFrame,
-        keywords: Sequence[str] | None = None,
         *,
         languages: Sequence[str] = (),
         country: str = "",
     ) -> None:
-        """Index the articles (``ARTICLE_SCHEMA``) that pass every filter.
+        """Index the articles (``ARTICLE_SCHEMA``) that pass both filters.
 
-        A keyword is a whole word of title or body; articles of unknown language pass; ``country``
-        is an ISO code. Empty filters let all articles pass.
+        Articles of unknown language pass; ``country`` is an ISO code. Empty filters let all pass.
         """
         frame = frame.filter(is_in_language(languages), is_of_country(country))
-        if keywords:
-            frame = frame.filter(holds_word(keywords))
 
         # The id breaks ties, so the candidates do not depend on the row order of the frame.
         self._ordered = frame.sort("available_at", "article_id")
@@ -298,31 +295,25 @@ class ArticleIndex:
         self._ids: list[str] = self._ordered["article_id"].to_list()
 
     def find_before(
-        self,
-        origin_utc: datetime,
-        lookback: timedelta,
-        limit: int,
-        *,
-        fewest: int = 0,
-        longest_lookback: timedelta | None = None,
-        is_spread: bool = False,
+        self, origin_utc: datetime, spec: DatasetSpec, *, is_spread: bool = False
     ) -> list[str]:
-        """Return at most ``limit`` ids with origin - lookback <= available_at < origin, by time.
+        """Return the ids of articles that came out before an origin, the newest first.
 
-        The newest comes first. With fewer than ``fewest`` the search goes back as far as needed, at
-        most ``longest_lookback``. With ``is_spread``, what crowds others out is passed over, as
-        :func:`spread_over` says.
+        At most ``news_limit`` of a look-back are returned. With fewer than ``news_fewest`` the
+        search goes back as far as needed, at most ``news_longest_lookback``. With ``is_spread``,
+        what crowds others out is passed over, as :func:`spread_over` says.
         """
         # side="left" at the end leaves out an article of the origin's own instant.
-        first = self._available.search_sorted(origin_utc - lookback, side="left")
+        first = self._available.search_sorted(origin_utc - spec.news_lookback, side="left")
         end = self._available.search_sorted(origin_utc, side="left")
 
-        if end - first < fewest and longest_lookback is not None:
-            oldest = self._available.search_sorted(origin_utc - longest_lookback, side="left")
-            first = max(oldest, end - fewest)
+        if end - first < spec.news_fewest:
+            longest_ago = origin_utc - spec.news_longest_lookback
+            oldest = self._available.search_sorted(longest_ago, side="left")
+            first = max(oldest, end - spec.news_fewest)
         if is_spread:
-            return spread_over(self._ordered[first:end].reverse(), limit)
-        return self._ids[max(first, end - limit) : end][::-1]
+            return spread_over(self._ordered[first:end].reverse(), spec.news_limit)
+        return self._ids[max(first, end - spec.news_limit) : end][::-1]
 
 
 MOST_OF_DOMAIN = 0.25  # share of the candidates that one domain may have

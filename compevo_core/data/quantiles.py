@@ -18,7 +18,14 @@ from typing import Self
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray, IntArray, mean_known
-from compevo_core.data.view import Window, WindowView, find_horizon, keep_bounds, stack_by_step
+from compevo_core.data.view import (
+    Window,
+    WindowView,
+    count_minutes,
+    find_horizon,
+    keep_bounds,
+    stack_by_step,
+)
 from compevo_core.errors import DataError
 
 LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975)
@@ -82,8 +89,8 @@ class PastErrors:
         truth_NH = np.array([windows[i].y for i in known]).reshape(-1, horizon)
         return cls(
             entities=tuple(view.entity for view in views),
-            until_N=count_until(views),
-            end_N=count_ends(views),
+            until_N=count_minutes(views, "information_until"),
+            end_N=count_minutes(views, "end_utc"),
             unknown_N=np.array([view.unknown_steps for view in views], dtype=np.int64),
             error_NH=truth_NH - forecast_NH[known],
             scale_NH=find_scale(views),
@@ -119,7 +126,7 @@ def estimate_quantiles(
     offset_NQH = np.full((len(views), len(LEVELS), horizon), np.nan)
     if not len(past):
         return offset_NQH
-    until_N = count_until(views)
+    until_N = count_minutes(views, "information_until")
     kind_N = np.array([view.unknown_steps for view in views])
     series_N = np.array([view.entity for view in views])
     past_series = np.array(past.entities, dtype=str)
@@ -164,7 +171,8 @@ def estimate_day_quantiles(
     the series, or of all series together, had ended.
     """
     day_NQ = {name: np.full((len(views), len(LEVELS)), np.nan) for name in ("mean", "peak")}
-    until_N, scale_NH, spread_N = count_until(views), find_scale(views), measure_spread(views)
+    until_N = count_minutes(views, "information_until")
+    scale_NH, spread_N = find_scale(views), measure_spread(views)
     known_P = np.isfinite(past.error_NH).sum(axis=1)
     is_usable_P = known_P == past.error_NH.shape[1]
     if is_usable_P.sum() < FEWEST:
@@ -350,17 +358,3 @@ def measure_spread(views: Sequence[WindowView]) -> FloatArray:
     """Return the standard deviation (N,) of each view's inputs; one where all are equal."""
     spread_N = np.array([view.x.std() for view in views], dtype=np.float64)
     return np.where(spread_N > 0, spread_N, 1.0)
-
-
-def count_until(views: Sequence[WindowView]) -> IntArray:
-    """Return until when each view knew (N,), in minutes since 1970."""
-    return _count_minutes(views, "information_until")
-
-
-def count_ends(views: Sequence[WindowView]) -> IntArray:
-    """Return when the last target of each view ends (N,), in minutes since 1970."""
-    return _count_minutes(views, "end_utc")
-
-
-def _count_minutes(views: Sequence[WindowView], field: str) -> IntArray:
-    return np.array([int(getattr(view, field).timestamp()) // 60 for view in views], dtype=np.int64)

@@ -1,7 +1,8 @@
-"""Where train, validation, test and inference lie, the five folds within train, spans near a block.
+"""Where train, validation, test and inference lie, the folds of train origins, spans near a block.
 
 What belongs here: chronological plans with an embargo of one horizon. What does not: cutting
-windows (``data.cutting``), or any random choice; there is none.
+windows (``data.cutting``), training on folds (``paper.folds``), or any random choice; there is
+none.
 
 A plan states which split the *target* steps of an origin belong to. One horizon separates the
 targets of two splits, so that no target is in two of them. The inputs of a split may be targets of
@@ -10,13 +11,13 @@ the one before it: they are what was known.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
 
 from compevo_core.data.arrays import BoolArray
-from compevo_core.data.steps import shift
+from compevo_core.data.datasets import DatasetSpec, Span
+from compevo_core.data.steps import count_steps, shift
 from compevo_core.data.view import Window, WindowView, find_horizon
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
@@ -25,35 +26,6 @@ FOLDS = 5  # the five-fold protocol of the paper, ordered in time
 _FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
 FITTABLE_SPLITS = ("train", "val")
 """Test and inference windows enter no fit, not even a scale or an imputed mean."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaySubset:
-    """A named subset: ``count`` days from ``first_day`` on, ``every`` days apart."""
-
-    name: str
-    first_day: date
-    every: int
-    count: int
-
-    def contains(self, day: date) -> bool:
-        """Return whether ``day`` belongs to the subset."""
-        offset = (day - self.first_day).days
-        return offset >= 0 and offset % self.every == 0 and offset // self.every < self.count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """One split of one series family: target days ``first_day`` to ``last_day``, both included.
-
-    Days follow the market clock; ``series_pattern`` is a regular expression for series ids.
-    """
-
-    split: str
-    series_pattern: str
-    first_day: date
-    last_day: date
-    subsets: tuple[DaySubset, ...] = ()
 
 
 Boundaries = Mapping[str, tuple[datetime, datetime]]
@@ -68,20 +40,17 @@ def find_split(boundaries: Boundaries, origin_utc: datetime, end_utc: datetime) 
     return next(splits, None)
 
 
-def resolve_spans(
-    spans: Sequence[Span], horizon: timedelta, market_offset: timedelta
-) -> dict[Span, tuple[datetime, datetime]]:
+def resolve_spans(spec: DatasetSpec) -> dict[Span, tuple[datetime, datetime]]:
     """Return UTC [start, end) of every span, with the embargo taken from the later split.
 
-    The embargo is one ``horizon``. Spans of one split may follow each other without a gap;
-    ``market_offset`` is the UTC offset of the market clock that dates them. DataError if two spans
-    of different splits overlap before the embargo.
+    The embargo is one horizon. Spans of one split may follow each other without a gap; the market's
+    clock dates them. DataError if two spans of different splits overlap before the embargo.
     """
     limits: dict[Span, tuple[datetime, datetime]] = {}
 
-    for span in sorted(spans, key=lambda span: span.first_day):
-        start = find_midnight(span.first_day, market_offset)
-        end = find_midnight(span.last_day + timedelta(days=1), market_offset)
+    for span in sorted(spec.spans, key=lambda span: span.first_day):
+        start = find_midnight(span.first_day, spec.market_offset)
+        end = find_midnight(span.last_day + timedelta(days=1), spec.market_offset)
 
         for other, (_, other_end) in limits.items():
             if other.split == span.split:
@@ -91,7 +60,7 @@ def resolve_spans(
                     f"split {span.split} starts {span.first_day}, inside {other.split}; "
                     "move one of them"
                 )
-            start = max(start, other_end + horizon)
+            start = max(start, other_end + spec.horizon)
 
         limits[span] = (start, end)
     return limits
@@ -110,38 +79,34 @@ def divide_days(pattern: str, validation_from: date, test_from: date) -> tuple[S
     )
 
 
-def split_chronologically(
-    first: datetime,
-    n_steps: int,
-    step: timedelta,
-    fractions: tuple[float, float, float],
-    *,
-    lookback: int,
-    horizon: int,
-) -> Boundaries:
+def split_chronologically(spec: DatasetSpec, first: datetime, end: datetime) -> Boundaries:
     """Divide the time of all series into train, validation and test by fractions of its steps.
 
-    ``first`` is the start of the first step of any series, UTC, and ``n_steps`` counts from there
-    to the end of the last one. DataError if a split would hold no whole horizon.
+    ``first`` is the start of the first step of any series and ``end`` the end of the last one, UTC.
+    DataError if a split would hold no whole horizon.
     """
+    lookback, horizon = spec.lookback_steps, spec.horizon_steps
+    n_steps = count_steps(first, end, spec.step)
     # The steps of the first look-back can only be input, and the steps of the two embargos are no
     # split's target; they may still be the input of the split after them.
     usable = n_steps - lookback - 2 * horizon
-    lengths = [int(usable * fractions[0]), int(usable * fractions[1])]
+    lengths = [int(usable * share) for share in spec.fractions[:2]]
     lengths.append(usable - sum(lengths))
 
     if min(lengths) < horizon:
-        needed = lookback + 2 * horizon + math.ceil(horizon / min(fractions))
+        needed = lookback + 2 * horizon + math.ceil(horizon / min(spec.fractions))
+        shares = ", ".join(f"{share:.0%}" for share in spec.fractions)
         raise DataError(
             f"{n_steps:,} steps are too few: a look-back of {lookback}, a horizon of {horizon} and "
-            f"splits of {', '.join(f'{share:.0%}' for share in fractions)} need {needed:,} steps; "
-            "use a longer series, or a shorter look-back or horizon"
+            f"splits of {shares} need {needed:,} steps; use a longer series, or a shorter "
+            "look-back or horizon"
         )
 
     spans: dict[str, tuple[datetime, datetime]] = {}
     position = lookback
     for name, length in zip(("train", "val", "test"), lengths, strict=True):
-        spans[name] = (shift(first, position, step), shift(first, position + length, step))
+        start = shift(first, position, spec.step)
+        spans[name] = (start, shift(first, position + length, spec.step))
         position += length + horizon
     return spans
 
@@ -162,42 +127,6 @@ def assign_folds(origins: Sequence[datetime]) -> dict[datetime, int]:
 
     # The last origin falls on the outer edge of the last part and is counted in.
     return {origin: min(int((origin - first) / width), FOLDS) - 1 for origin in origins}
-
-
-def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
-    """Return expanding (train, validation) pairs within the train split.
-
-    One horizon of embargo separates the two. The windows of the second have split "val", as a
-    trainer expects; the last pair has the latest windows on which train can be validated. DataError
-    if the train split has no folds (it is empty or a single origin).
-    """
-    train = windows.split("train")
-    numbers = sorted({window.view.fold for window in train} - {-1})
-    if not numbers:
-        raise DataError(
-            f"{windows.dataset} has no folds; its train split holds {len(train)} window(s)"
-        )
-
-    pairs = []
-    for number in numbers:
-        held_out = [window for window in train if window.view.fold == number]
-        start = min(window.view.origin_utc for window in held_out)
-        earlier = [w for w in train if w.view.end_utc + w.view.horizon * w.view.step <= start]
-
-        validation = WindowSet(held_out, dataset=windows.dataset)
-        pairs.append((WindowSet(earlier, dataset=windows.dataset), assign_split(validation, "val")))
-    return pairs
-
-
-def choose_validation(windows: WindowSet, *, last_fold: bool) -> tuple[WindowSet, WindowSet]:
-    """Return the train and validation windows of a training.
-
-    With ``last_fold`` the latest fold of train validates, what is before it trains, and the
-    validation split is unused; DataError if there is no fold. Else the splits are as they are.
-    """
-    if last_fold:
-        return build_folds(windows)[-1]
-    return windows.split("train"), windows.split("val")
 
 
 def assign_split(windows: WindowSet, split: str) -> WindowSet:

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, IntArray
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.steps import shift
 from compevo_core.errors import DataError
@@ -284,6 +284,11 @@ def _find_shared(views: Sequence[WindowView], field: str) -> int:
             "steps; build them again, all with one grid"
         )
     return lengths[0]
+
+
+def count_minutes(views: Sequence[WindowView], instant: str = "origin_utc") -> IntArray:
+    """Return an instant of each view (N,), in minutes since 1970."""
+    return np.array([int(getattr(v, instant).timestamp()) // 60 for v in views], dtype=np.int64)
 
 
 Positions = list[int]

@@ -1,8 +1,9 @@
 """The set of windows of a data set, with its manifest, its hash and its folder.
 
-What belongs here: order, selection, hash and the rows of the file. What does not: views and windows
-(``data.view``), how they are cut (``data.cutting``, ``data.build``), where splits lie
-(``data.splits``), which days are holidays (``data.calendar``).
+What belongs here: order, selection, hash, the rows of the file, counts of what windows cover and of
+the news they choose from. What does not: views and windows (``data.view``), how they are cut
+(``data.cutting``, ``data.build``), where splits lie (``data.splits``), which days are holidays
+(``data.calendar``).
 
 Rules of holidays change with releases of the library that knows them, also for days long past. A
 window whose calendar changed has another hash, and a model that was trained on it another name.
@@ -169,6 +170,13 @@ def _serialize_labels(window: Window) -> str:
 
 WINDOWS_FILE = "windows.parquet"
 
+CHOICE_SIZES = (1, 3, 5)
+"""Articles k that an agent reads: a logic has a choice where a window has more candidates."""
+
+Coverage = dict[str, dict[str, dict[str, int]]]
+
+NewsChoice = dict[str, dict[str, float]]
+
 
 class WindowSet(Sequence[Window]):
     """Windows in canonical order (origin, series, id), for any order given."""
@@ -207,7 +215,20 @@ class WindowSet(Sequence[Window]):
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """What the windows were built from, their counts by split and subset, and their hash."""
-        return self._origin_manifest | self._describe()
+        views = self.views()
+        digest = hashlib.sha256()
+        for window in self._windows:
+            digest.update(serialize_for_hash(window))
+
+        return self._origin_manifest | {
+            "dataset": self.dataset,
+            "hash": digest.hexdigest(),
+            "n_windows": len(views),
+            "n_by_split": dict(Counter(view.split for view in views)),
+            "n_by_subset": dict(Counter(name for view in views for name in view.subsets)),
+            "n_masked_targets": int(np.isnan(self.truth()).sum()),
+            "n_filled_inputs": sum(view.n_filled for view in views),
+        }
 
     @overload
     def __getitem__(self, index: int) -> Window: ...
@@ -342,22 +363,6 @@ class WindowSet(Sequence[Window]):
         """Return other windows of the data set, built from what these were built from."""
         return WindowSet(windows, dataset=self.dataset, manifest=self._origin_manifest)
 
-    def _describe(self) -> dict[str, Any]:
-        views = self.views()
-        digest = hashlib.sha256()
-        for window in self._windows:
-            digest.update(serialize_for_hash(window))
-
-        return {
-            "dataset": self.dataset,
-            "hash": digest.hexdigest(),
-            "n_windows": len(views),
-            "n_by_split": dict(Counter(view.split for view in views)),
-            "n_by_subset": dict(Counter(name for view in views for name in view.subsets)),
-            "n_masked_targets": int(np.isnan(self.truth()).sum()),
-            "n_filled_inputs": sum(view.n_filled for view in views),
-        }
-
 
 def read_hash(folder: Path) -> str:
     """Return the hash of the windows of a folder that is whole; empty where it is not."""
@@ -367,3 +372,44 @@ def read_hash(folder: Path) -> str:
         )
     except DataError:
         return ""
+
+
+def count_coverage(views: Iterable[WindowView]) -> Coverage:
+    """Return the number of windows by split, entity and year of the target day.
+
+    An entity that is in any split is listed under every split, without a year where it has no
+    window.
+    """
+    counts = Counter(
+        (view.split, view.entity, str(view.calendar.target_date.year)) for view in views
+    )
+    splits = [split for split in SPLITS if any(key[0] == split for key in counts)]
+    entities = sorted({entity for _, entity, _ in counts})
+
+    coverage: Coverage = {split: {entity: {} for entity in entities} for split in splits}
+    for (split, entity, year), count in sorted(counts.items()):
+        coverage[split][entity][year] = count
+    return coverage
+
+
+def measure_news_choice(views: Sequence[WindowView]) -> NewsChoice:
+    """Return, by split, the mean number of candidates and the shares of windows with a choice.
+
+    ``more_than_<k>`` is the share of windows with more candidates than k, for :data:`CHOICE_SIZES`:
+    in the others every logic reads the same articles.
+    """
+    choice: NewsChoice = {}
+    for split in SPLITS:
+        counts = [len(view.candidate_ids) for view in views if view.split == split]
+        if not counts:
+            continue
+
+        choice[split] = {"windows": len(counts), "mean_candidates": sum(counts) / len(counts)}
+        for size in CHOICE_SIZES:
+            choice[split][f"more_than_{size}"] = share_with_choice(counts, size)
+    return choice
+
+
+def share_with_choice(candidates: Sequence[int], articles: int) -> float:
+    """Return the share of windows with more candidates than the articles that an agent reads."""
+    return sum(count > articles for count in candidates) / len(candidates) if candidates else 0.0

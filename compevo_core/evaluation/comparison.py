@@ -1,17 +1,15 @@
-"""Paired tests of methods on the same windows, from arrays and from stored forecasts.
+"""Paired tests of methods on the same windows.
 
 What belongs here: the statistics on window errors (paper 5.1, Wilcoxon signed-rank test, and
-Student's t on blocks of days), pairing the forecasts that files hold. What does not: errors
-(``evaluation.metrics``), making forecasts. Shapes: N windows of a scope, H horizon, D days that
+Student's t on blocks of days). What does not: errors (``evaluation.metrics``), making forecasts,
+which methods are paired (``paper.trials``). Shapes: N windows of a scope, H horizon, D days that
 have windows, K blocks of days.
 """
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from statistics import stdev
 from typing import Any, NamedTuple
 
@@ -23,7 +21,7 @@ from compevo_core.data.arrays import BoolArray, FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_window_errors
-from compevo_core.evaluation.scopes import Scope, SeedForecasts, read_forecasts
+from compevo_core.evaluation.scopes import Scope, SeedForecasts
 
 BOOTSTRAP_SEED = 0
 LEVEL = 0.95
@@ -45,15 +43,6 @@ their ends."""
 
 MAX_ENUMERATED = 13
 """Up to as many differences, some of them tied or 0, every sign of their ranks is counted."""
-
-BUDGET_ORDER = ("tuned", "standard", "small", "short", "quick")
-"""Names of budgets, the largest first; ``paper.method`` says what each may spend."""
-
-# The name of a pretrained model may end like a budget (chronos-bolt-small), and it spends none.
-_FILE = re.compile(
-    r"^(?P<method>zero-shot-.+|.+?)"
-    rf"(?:-(?P<budget>{'|'.join(BUDGET_ORDER)}))?-seed\d+$"
-)
 
 
 class PairedTest(NamedTuple):
@@ -101,15 +90,6 @@ PAIRED_TEST_SCHEMA: dict[str, pl.DataType] = {
 the mean of, which seeds both sides had ("0 1 2"; null where two methods share none), the standard
 deviation of the error between the trainings of the method that all others are compared with (null
 with one), and the budget where both sides had the same one by name."""
-
-
-def rank_budget(name: str | None) -> int:
-    """Return the place of a budget, 0 for the largest; rows without a name count as ``standard``.
-
-    The largest budget represents a method, never the one with less error.
-    """
-    # A choice by error would be one on the test split; this one is known before any is measured.
-    return BUDGET_ORDER.index(name or "standard")
 
 
 def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
@@ -288,90 +268,16 @@ def compare_with_opponents(
     records, one for each other method, have the keys of ``PAIRED_TEST_SCHEMA``.
     """
     others = [name for name in forecasts if name != method]
-    return _compare(scope, forecasts, [(method, name) for name in others], method)
+    return compare_methods(scope, forecasts, [(method, name) for name in others], method)
 
 
-def compare_with_reference(
-    scope: Scope, forecasts: SeedForecasts, reference: str, seeds: Mapping[str, Sequence[int]]
-) -> list[dict[str, Any]]:
-    """Test each variant against a reference, if there is one: sides are exchanged.
-
-    ``seeds`` names the seed of every forecast. Trainings of one method differ among themselves, so
-    means over different seeds would differ without any change. DataError if a variant has other
-    seeds than the reference.
-    """
-    if reference not in forecasts:
-        return []
-    expected = sorted(seeds[reference])
-    for name in forecasts:
-        if sorted(seeds[name]) != expected:
-            raise DataError(
-                f"{scope.subset}: {name} has the seeds {sorted(seeds[name])} and {reference} has "
-                f"{expected}: train and score both under the same seeds"
-            )
-
-    pairs = [(name, reference) for name in forecasts if name != reference]
-    names = {"seeds": " ".join(map(str, expected))}
-    return [record | names for record in _compare(scope, forecasts, pairs, reference)]
-
-
-def pair_stored(
-    scopes: Sequence[Scope], runs: Sequence[Path], stored: Path, method: str
-) -> pl.DataFrame:
-    """Return the paired tests of a method with every other that has stored forecasts.
-
-    ``runs`` are files of forecasts of the method, one a seed; ``stored`` is the folder of the
-    others, named by method, budget and seed. A file counts for the scopes that it holds. Of the
-    others the largest budget is paired. Where the method itself is stored under a budget, it is
-    paired once more under it, with those that had the same or spend nothing; without runs, under
-    only that.
-    """
-    # Files of every seed, by method and budget.
-    files: dict[str, dict[str | None, list[Path]]] = {}
-    for path in sorted(stored.glob("*.parquet")):
-        if match := _FILE.match(path.stem):
-            by_budget = files.setdefault(match["method"], {})
-            by_budget.setdefault(match["budget"], []).append(path)
-    if not files:
-        raise DataError(f"no forecasts in {stored}: run `compevo paper benchmark` on the data set")
-    if not runs and method not in files:
-        raise DataError(
-            f"no run of {method}, and no forecasts of it in {stored}: train it, or run "
-            f"`compevo paper benchmark --methods {method}`"
-        )
-
-    tests = []
-    largest = [
-        path
-        for name, by_budget in files.items()
-        if name != method
-        for path in by_budget[min(by_budget, key=rank_budget)]
-    ]
-    for scope in scopes if runs else ():
-        of_runs = _read(runs, scope).get(method, [])
-        if len(of_runs) != len(runs):
-            raise DataError(
-                f"{len(of_runs)} of {len(runs)} runs have forecasts of {method} for "
-                f"{scope.subset}: `compevo evaluate` them first"
-            )
-        others = _read(largest, scope)
-        tests += compare_with_opponents(scope, {method: of_runs, **others}, method)
-
-    # Trainings without a budget are the runs themselves, and were paired above.
-    for budget in filter(None, files.get(method, {})):
-        # What spends nothing had no less than the others.
-        equal = [path for of in files.values() for path in of.get(budget, of.get(None, ()))]
-        for scope in scopes:
-            forecasts = _read(equal, scope)
-            if method in forecasts:
-                records = compare_with_opponents(scope, forecasts, method)
-                tests += [{**record, "budget": budget} for record in records]
-    return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
-
-
-def _compare(
+def compare_methods(
     scope: Scope, forecasts: SeedForecasts, pairs: Sequence[tuple[str, str]], reference: str
 ) -> list[dict[str, Any]]:
+    """Test pairs of methods as :func:`compare_with_opponents` tests one with all others.
+
+    The deviation between trainings is measured for the ``reference``.
+    """
     truth_NH = scope.windows.truth()
     views = scope.windows.views()
     errors_SN = {
@@ -396,16 +302,3 @@ def _compare(
         }
         for name_a, name_b in pairs
     ]
-
-
-def _read(paths: Iterable[Path], scope: Scope) -> Mapping[str, list[FloatArray]]:
-    """Return the forecasts (N, H) of every seed by method, of files that hold the scope."""
-    forecasts: dict[str, list[FloatArray]] = {}
-    for path in paths:
-        # A method that cannot answer every window of a scope has none of it.
-        subsets = pl.scan_parquet(path).select(pl.col("subset").unique()).collect()["subset"]
-        if scope.subset not in subsets.to_list():
-            continue
-        for name, of_seeds in read_forecasts(path, scope).items():
-            forecasts.setdefault(name, []).extend(of_seeds)
-    return forecasts

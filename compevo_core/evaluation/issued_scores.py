@@ -35,10 +35,10 @@ from compevo_core.data.cutting import GriddedSeries, cut_targets, locate_origin
 from compevo_core.data.quantiles import LEVELS, drop_crossing
 from compevo_core.data.schemas import UTC_US
 from compevo_core.data.steps import count_steps
-from compevo_core.data.view import DEFAULT_STEPS, count_season_steps
+from compevo_core.data.view import count_season_steps
 from compevo_core.evaluation.metrics import score, score_quantiles
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.forecast.explain import find_band, read_day_quantiles
+from compevo_core.forecast.explain import BAND_80, find_band, read_day_quantiles
 from compevo_core.forecast.issued import (
     BASE,
     EQUAL,
@@ -197,8 +197,7 @@ def name_known_to(facts: Mapping[str, Any]) -> str:
 
 def _find_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> DayTruth | None:
     """Return the truth of a day; None where the day is not over, or nothing of it was measured."""
-    truth_H = _cut_truth(series, facts)
-    horizon = int(facts.get("horizon", DEFAULT_STEPS))
+    truth_H, horizon = _cut_truth(series, facts), int(facts["horizon"])
     if series is None or truth_H.size < horizon or np.isnan(truth_H).all():
         return None
 
@@ -228,8 +227,7 @@ def _cut_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> FloatA
     if series is None:
         return np.empty(0)
     position = locate_origin(series, datetime.fromisoformat(facts["origin_utc"]))
-    horizon = int(facts.get("horizon", DEFAULT_STEPS))
-    return cut_targets(series, position, horizon) if position >= 0 else np.empty(0)
+    return cut_targets(series, position, facts["horizon"]) if position >= 0 else np.empty(0)
 
 
 def _name_series(facts: Mapping[str, Any]) -> str:
@@ -526,9 +524,6 @@ def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
 
 #: Scores by step.
 
-LOW, HIGH = 0.1, 0.9
-"""Quantiles that bound a band of 80 %; of AEMO's forecast POE90 and POE10."""
-
 OPERATOR_SCHEMA: dict[str, pl.DataType] = {
     "month": pl.String(),  # YYYY-MM on the market's clock
     "entity": pl.String(),
@@ -603,7 +598,7 @@ def _list_steps(
     for facts in issued.facts["series"]:
         entity = str(facts["entity"])
         truth = _cut_truth(series_by_id.get(_name_series(facts)), issued.facts)
-        low, high = (issued.select_points(entity, level) for level in (LOW, HIGH))
+        low, high = (issued.select_points(entity, level) for level in BAND_80)
         for method, values in issued.select_points(entity).items():
             if method.startswith(BASE):
                 continue

@@ -28,11 +28,11 @@ from compevo_core.baselines import (
     SharedFits,
     add_news,
     find_cost,
+    has_method,
     is_applicable,
     list_news_readers,
 )
 from compevo_core.baselines.gbm import Blend, BoostedTrees
-from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.baselines.naive import Persistence
 from compevo_core.baselines.news_ridge import SUFFIX, NewsRidge
 from compevo_core.baselines.zero_shot import PREFIX, find_at_hand, is_zero_shot
@@ -41,6 +41,7 @@ from compevo_core.data.arrays import FloatArray, evenly_spaced, mean_known
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import nearest_windows
+from compevo_core.data.view import count_minutes
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.comparison import compare_means
@@ -140,7 +141,7 @@ def configure_method(
     names = list(members) if name == MIXTURE else [name]
     for each in names:
         known = [*PRIORS, *list_news_readers()]
-        if each not in known and not is_zero_shot(each):
+        if each not in known and not is_zero_shot(each) and not has_method(each):
             choices = ", ".join([*known, f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO])
             raise ConfigError(f"no method {each!r}; known: {choices}")
     if name == MIXTURE and len(names) < 2:

@@ -12,11 +12,10 @@ import calendar as month_calendar
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,10 +23,9 @@ import polars as pl
 from compevo_core.baselines.base import MethodFacts, ViewForecaster
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.coverage import share_with_choice
 from compevo_core.data.datasets import DATASETS
 from compevo_core.data.view import keep_bounds, stack_rows
-from compevo_core.data.window import WindowSet
+from compevo_core.data.window import WindowSet, share_with_choice
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import (
     QUANTILE_COLUMNS,
@@ -35,7 +33,7 @@ from compevo_core.evaluation.metrics import (
     score,
     score_quantiles,
 )
-from compevo_core.runtime.files import file_lock, read_json, write_atomically, write_text
+from compevo_core.runtime.files import file_lock, write_atomically, write_text
 
 POOLED = "pooled"  # entity of the row over all windows
 
@@ -301,16 +299,3 @@ def write_config(results: Path, config: RunConfig) -> Path:
     """Write a configuration into a results folder, named by the hash that rows carry."""
     path = results / CONFIGS_FOLDER / f"{config.hash}.json"
     return write_text(path, json.dumps(config.to_dict(), indent=1, sort_keys=True) + "\n")
-
-
-def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
-    """Return the configurations of a results folder by the hash that rows carry.
-
-    DataError if a file is not a JSON object, ConfigError if it holds an unknown setting.
-    """
-    return {
-        path.stem: RunConfig.from_mapping(
-            read_json(path, "restore the file or evaluate the run again")
-        ).to_dict()
-        for path in sorted((results / CONFIGS_FOLDER).glob("*.json"))
-    }

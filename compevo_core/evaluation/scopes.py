@@ -2,7 +2,7 @@
 
 What belongs here: choosing windows by split and subset, keeping forecasts on disk, and panels, a
 few windows of a scope with all that a picture of them needs (``panels.jsonl`` of a run folder).
-What does not: scoring, plotting (``paper.report.plots``). Every method of a table is scored on the
+What does not: scoring, plotting (``paper.report``). Every method of a table is scored on the
 same scope, so a stored forecast is looked up by window and a missing one is an error, never a gap.
 
 Shapes: N windows, H horizon.
@@ -152,11 +152,6 @@ def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:
     return Scope(subset=f"{subset}-every-{every}", windows=thinned)
 
 
-def one_seed(forecasts: Mapping[str, FloatArray]) -> SeedForecasts:
-    """Return the forecasts of one training of each method as the only seed."""
-    return {method: [values_NH] for method, values_NH in forecasts.items()}
-
-
 def write_forecasts(
     path: Path, forecasts: Sequence[tuple[Scope, SeedForecasts]], *, keeps_others: bool = False
 ) -> None:
@@ -292,18 +287,3 @@ def build_panels(
 def write_panels(path: Path, panels: Sequence[ForecastPanel]) -> None:
     """Write panels as JSON lines; a NaN in the truth is written as null."""
     write_text(path, "".join(f"{_PANEL.dump_json(panel).decode()}\n" for panel in panels))
-
-
-def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
-    """Return the panels of a file; DataError names a line that is not a panel."""
-    panels = []
-    # Not splitlines(): a headline may hold a Unicode line separator, which is not an end of a line.
-    with path.open(encoding="utf-8") as stream:
-        for number, line in enumerate(stream, start=1):
-            try:
-                panels.append(_PANEL.validate_json(line))
-            except ValueError as error:
-                raise DataError(
-                    f"{path}, line {number}: not a forecast panel ({error}); evaluate the run again"
-                ) from error
-    return tuple(panels)

@@ -12,15 +12,14 @@ Shapes: A agents, D days, N windows of a scope, H horizon, h steps of a part of 
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines import FitBaseline, fit_baseline
+from compevo_core.agents.online_selection import count_alike, find_excess
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, split_evenly
 from compevo_core.data.news_pool import NewsPool
@@ -32,35 +31,29 @@ from compevo_core.evaluation.result_rows import (
     Identity,
     evaluate,
     hash_without_seed,
-    write_tables,
 )
 from compevo_core.evaluation.scopes import (
     ForecastPanel,
     Scope,
     SeedForecasts,
     build_panels,
-    one_seed,
     write_forecasts,
     write_panels,
 )
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.prediction import Prediction
-from compevo_core.runtime.files import write_atomically
 from compevo_core.runtime.usage import format_duration
+from compevo_core.training.artifact import read_config
 from compevo_core.training.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from compevo_core.forecast.forecaster import CompEvoForecaster
 
 COMPEVO = "compevo"
 ISSUED = "-issued"
 """Ends the name of a method without agents that keeps learning, as it is issued."""
 PANELS_PER_SCOPE = 4
 
-ScopeForecasts = tuple[Scope, Mapping[str, FloatArray]]
-"""A scope, and forecasts (N, H) of its windows by method."""
 
-PROGRESS_WINDOWS = 10  # windows between two progress lines
-PROGRESS_DAYS = 100  # windows between two progress lines where every day is a batch of its own
+_WINDOWS_PER_BATCH = 10  # forecast at once, so that progress can be shown in between
+_PROGRESS_SECONDS = 5.0  # least time between two lines, each of which Dagster stores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +97,7 @@ class PopulationForecast:
 
 
 def forecast_scopes(
-    forecaster: "CompEvoForecaster", scopes: Sequence[Scope], log: logging.Logger
+    forecaster: CompEvoForecaster, scopes: Sequence[Scope], log: logging.Logger
 ) -> list[PopulationForecast]:
     """Forecast every window of some scopes; progress lines say how long the rest will take.
 
@@ -132,26 +125,25 @@ def forecast_scopes(
 
 
 def _forecast(
-    forecaster: "CompEvoForecaster", windows: WindowSet, name: str, log: logging.Logger
+    forecaster: CompEvoForecaster, windows: WindowSet, name: str, log: logging.Logger
 ) -> tuple[Prediction, float]:
     """Return the forecasts of windows, and the seconds that they took."""
-    started, logged = time.monotonic(), 0
+    started = logged = time.monotonic()
 
     def report(n_done: int) -> None:
         nonlocal logged
-        # A language model takes minutes for what a baseline does in a second.
-        most = PROGRESS_DAYS if forecaster.is_daily else PROGRESS_WINDOWS
-        if n_done - logged >= most or n_done == len(windows):
-            logged = n_done
-            left = (time.monotonic() - started) / n_done * (len(windows) - n_done)
+        now = time.monotonic()
+        if now - logged >= _PROGRESS_SECONDS or n_done == len(windows):
+            logged = now
+            left = (now - started) / n_done * (len(windows) - n_done)
             log.info(f"{name}: {n_done}/{len(windows)} windows, {format_duration(left)} left")
 
     if forecaster.is_daily:
         prediction = forecaster.follow(windows, report)
     else:
         views, parts = windows.views(), []
-        for start in range(0, len(views), PROGRESS_WINDOWS):
-            rows = range(start, min(start + PROGRESS_WINDOWS, len(views)))
+        for start in range(0, len(views), _WINDOWS_PER_BATCH):
+            rows = range(start, min(start + _WINDOWS_PER_BATCH, len(views)))
             parts.append((rows, forecaster.predict_by_agent(views[rows.start : rows.stop])))
             report(rows.stop)
         prediction = Prediction.join(parts)
@@ -164,22 +156,12 @@ class PopulationScores:
 
     rows: pl.DataFrame  # result rows of every scope, by entity and pooled
     panels: list[ForecastPanel]  # a few windows of every scope as the report draws them
-    predictions: list[ScopeForecasts]  # the forecasts of every scope
+    predictions: list[tuple[Scope, SeedForecasts]]  # the forecasts of every scope
     # Of online weights, by scope, series and part of the day
     regret: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REGRET_SCHEMA))
 
 
-def load_population(
-    run: Path, news: NewsPool | None, *, fit: FitBaseline = fit_baseline
-) -> "CompEvoForecaster":
-    """Load the sealed population of a run folder, as ``CompEvoForecaster.load`` does."""
-    # torch takes seconds to import; code that scores only baselines does not wait for it.
-    from compevo_core.forecast.forecaster import CompEvoForecaster
-
-    return CompEvoForecaster.load(run, news, fit=fit)
-
-
-def name_rows(forecaster: "CompEvoForecaster") -> str:
+def name_rows(forecaster: CompEvoForecaster) -> str:
     """Return what the rows of a population are called: its method, where it has no agents.
 
     It is the method as issued, which keeps learning: its table has another one as fitted.
@@ -188,7 +170,7 @@ def name_rows(forecaster: "CompEvoForecaster") -> str:
 
 
 def score_population(
-    forecaster: "CompEvoForecaster",
+    forecaster: CompEvoForecaster,
     scopes: Sequence[Scope],
     *,
     train: WindowSet,
@@ -214,7 +196,7 @@ def score_population(
         )
     rows: list[pl.DataFrame] = []
     panels: list[ForecastPanel] = []
-    predictions: list[ScopeForecasts] = []
+    predictions: list[tuple[Scope, SeedForecasts]] = []
     regret = [pl.DataFrame(schema=REGRET_SCHEMA)]
 
     config = forecaster.config
@@ -255,7 +237,7 @@ def score_population(
             rows.append(
                 evaluate(values_NH, scope.windows, named, quantiles_NQH=quantiles_NQH, train=train)
             )
-        predictions.append((scope, by_method))
+        predictions.append((scope, {name: [values] for name, values in by_method.items()}))
         if config.selection.online:
             agents_ANH = forecast.prediction.agents
             regret.append(tabulate_regret(scope, whole_NH, agents_ANH, config, identity))
@@ -272,8 +254,6 @@ def score_population(
 
 def read_seeds(runs: Sequence[Path]) -> list[RunConfig]:
     """Return the configurations of runs that differ only by seed, else ConfigError."""
-    from compevo_core.training.artifact import read_config
-
     configs = [read_config(run) for run in runs]
     require_seeds_of_one_method(configs)
     return configs
@@ -299,8 +279,8 @@ def collect_seeds(
     for place, (scope, _) in enumerate(scores[0].predictions):
         by_method: dict[str, list[FloatArray]] = {}
         for scored in scores:
-            for name, values_NH in scored.predictions[place][1].items():
-                by_method.setdefault(name, []).append(values_NH)
+            for name, of_seeds in scored.predictions[place][1].items():
+                by_method.setdefault(name, []).extend(of_seeds)
         collected.append((scope, by_method))
     return collected
 
@@ -323,40 +303,13 @@ def compare_seeds(
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
 
 
-REGRET_FOLDER = "regret"  # folder of rows of another form than results, below the results
-
-
-def write_population_scores(
-    scores: PopulationScores,
-    paired_tests: pl.DataFrame,
-    config: RunConfig,
-    results: Path,
-    run: RunFolder,
-    *,
-    rows_name: str,
-    paired_name: str,
-) -> Path:
-    """Write everything that scoring a population leaves behind; return the file of result rows.
-
-    ``<rows_name>.csv``, ``<paired_name>.csv`` and the configuration go to ``results``, forecasts
-    and panels to ``run``.
-    """
-    # Rows first: they took the time, and a report without paired tests or panels is still right.
-    rows_file = write_tables(scores.rows, paired_tests, [config], results, rows_name, paired_name)
-    write_run_forecasts(scores, run)
-    if scores.regret.height:
-        regret_file = results / REGRET_FOLDER / f"{rows_name}.csv"
-        write_atomically(regret_file, scores.regret.write_csv)
-    return rows_file
-
-
 def write_run_forecasts(scores: PopulationScores, run: RunFolder) -> None:
     """Write forecasts and panels of one model into its run folder."""
-    forecasts = [(scope, one_seed(by_method)) for scope, by_method in scores.predictions]
-    write_forecasts(run.predictions_file, forecasts)
+    write_forecasts(run.predictions_file, scores.predictions)
     write_panels(run.panels_file, scores.panels)
 
 
+REGRET_FOLDER = "regret"  # folder of rows of another form than results, below the results
 REGRET_SCHEMA: dict[str, pl.DataType] = {
     "experiment": pl.String(),
     "method": pl.String(),
@@ -445,9 +398,6 @@ def measure_regret(
 
     An unknown truth is NaN; days without any known truth do not count.
     """
-    # Imported here: it needs torch, without which the pipeline's definitions must load.
-    from compevo_core.agents.online_selection import count_alike, find_excess
-
     known = [day for day in range(len(truth_Dh)) if np.isfinite(truth_Dh[day]).any()]
     excess = [
         find_excess(experts_DAh[d][:, steps], mixture_Dh[d][steps], truth_Dh[d][steps])

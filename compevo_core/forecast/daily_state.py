@@ -33,9 +33,8 @@ from safetensors.numpy import load_file, save_file
 
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights
-from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import Window, replay_days
+from compevo_core.data.view import Window, count_minutes, replay_days
 from compevo_core.data.window import WindowSet, serialize_for_hash
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.runtime.files import fill_folder_atomically, hash_file, read_json, write_json
@@ -91,8 +90,10 @@ class DailyState:
         """
         views = [window.view for window in windows]
         self.priors.observe(windows)
-        self.weighting.observe(views, agents_NAH, mixture_NH, truth_NH)
-        self.experience = self.experience.add(views, agents_NAH, mixture_NH, truth_NH)
+        forecasts = agents_NAH, mixture_NH, truth_NH
+        observed = Experience.of(self.experience.entities, views, *forecasts)
+        self.weighting.observe(observed)
+        self.experience = self.experience.join(observed)
         self.known_until = max(view.end_utc for view in views)
 
     def copy(self) -> Self:
@@ -221,7 +222,9 @@ class Snapshots:
     def load(self, snapshot: Snapshot, state: DailyState) -> Pending:
         """Bring the sealed state of a model to a snapshot; return forecasts not yet observed."""
         arrays = load_file(snapshot.path / _ARRAYS_FILE)
-        state.weighting.set_arrays(dict(_take(arrays, "weighting")))
+        start = "weighting/"
+        of_weighting = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+        state.weighting.set_arrays(of_weighting)
 
         for name, _ in snapshot.facts[_EXPERIENCE]:
             part = self._part(snapshot.path.parent, name)
@@ -269,9 +272,7 @@ class Snapshots:
             added.save(part)
             parts.append((part.stem, hash_file(part)))
 
-        arrays = {
-            **{f"weighting/{key}": of for key, of in state.weighting.to_arrays().items()},
-        }
+        arrays = {f"weighting/{key}": of for key, of in state.weighting.to_arrays().items()}
         for window, forecasts in pending.items():
             arrays |= {f"{k}/{window}": v for k, v in forecasts._asdict().items()}
         newest = max(window.view.origin_utc for window in replay.windows)
@@ -332,8 +333,3 @@ class Snapshots:
     @staticmethod
     def _part(folder: Path, name: str) -> Path:
         return folder / _EXPERIENCE / f"{name}.safetensors"
-
-
-def _take(arrays: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
-    start = f"{name}/"
-    return [(key[len(start) :], value) for key, value in arrays.items() if key.startswith(start)]

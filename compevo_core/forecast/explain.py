@@ -264,7 +264,7 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
         level_band = find_band(read_day_quantiles(facts, "mean"))
         highest = int(values.argmax())
         peak_Q = read_day_quantiles(facts, "peak")
-        temperature, inputs = facts.get("temperature"), facts.get("inputs") or ()
+        temperature, inputs = facts["temperature"], facts["inputs"]
         n_compared = min(len(issued.starts), len(inputs))
         summaries.append(
             DaySummary(
@@ -276,7 +276,7 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
                 peak_at=issued.starts[highest].astimezone(issued.zone),
                 # The inputs are compared whole seasons before each step.
                 change_pct=_compare(values, inputs, math.ceil(n_compared / season) * season),
-                week_change_pct=_compare(values, facts.get("last_week") or (), values.size),
+                week_change_pct=_compare(values, facts["last_week"], values.size),
                 published=None if published is None else factor * float(published.mean()),
                 temperature=(temperature[0], temperature[1]) if temperature else None,
             )
@@ -308,7 +308,7 @@ def read_day_quantiles(facts: Mapping[str, Any], name: str) -> Sequence[float]:
 
     ``facts`` belong to one series of a record.
     """
-    values: Sequence[float] = facts.get("day_quantiles", {}).get(name) or ()
+    values: Sequence[float] = facts["day_quantiles"].get(name, ())
     return values
 
 

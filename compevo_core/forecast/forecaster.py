@@ -23,9 +23,9 @@ import numpy as np
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
 from compevo_core.baselines import FitBaseline, add_news, fit_baseline
-from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, evenly_spaced
+from compevo_core.data.context import LAST_YEAR
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import (
     LEVELS,
@@ -33,7 +33,14 @@ from compevo_core.data.quantiles import (
     estimate_day_quantiles,
     estimate_quantiles,
 )
-from compevo_core.data.view import WindowView, find_horizon, keep_bounds, require_views
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.view import (
+    WindowView,
+    count_minutes,
+    find_horizon,
+    keep_bounds,
+    require_views,
+)
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.forecast.daily_state import (
@@ -62,6 +69,8 @@ if TYPE_CHECKING:
     from compevo_core.training.model import PopulationModel
     from compevo_core.training.search import ReadingModel
 
+_STAND_INS = 8  # fitted series at most whose forecasts are averaged for a new one
+
 
 class CompEvoForecaster:
     """Forecasts windows with the sealed model of a run; use :meth:`load`.
@@ -76,7 +85,11 @@ class CompEvoForecaster:
         knowledge_cutoff: stated end of the backbone's training data; scores before it may be
             memorised.
         trainable_parameters: how many numbers rounds of training changed.
+        takes_new: whether it forecasts series that were not in train: as the mean of what fitted
+            ones would be if their inputs were its own, in their scale. Off unless set.
     """
+
+    takes_new = False
 
     def __init__(
         self, run: Path, news: NewsPool | None, backbone: "Backbone | None", fit: FitBaseline
@@ -103,7 +116,7 @@ class CompEvoForecaster:
         priors = PriorSet.load(self.config, folder, self._model.scaler, fit, horizon, news)
         weighting = PopulationWeights(self.config, self._model.selection, self._model.calibration)
         self._state = DailyState(priors, weighting, experience)
-        weighting.replay(experience)
+        weighting.observe(experience)
 
     @classmethod
     def load(
@@ -191,18 +204,31 @@ class CompEvoForecaster:
             DataError: a view's entity was not in the train split, or an article is missing.
             LeakageError: a window begins before the end of one that was observed.
         """
-        require_views(views)
-        self._raise_if_observed(views)
-        return self._describe(views, self._forecast(views)).aggregate
+        return self._predict(views).aggregate
 
     def predict_by_agent(self, views: Sequence[WindowView]) -> Prediction:
         """Forecast windows with parts: each agent's forecast, weights, and chosen news.
 
         The forecast of a window does not depend on the other windows of a call.
         """
+        return self._add_quantiles(views, self._predict(views))
+
+    def _predict(self, views: Sequence[WindowView]) -> Prediction:
         require_views(views)
         self._raise_if_observed(views)
-        return self._add_quantiles(views, self._describe(views, self._forecast(views)))
+        scaler = self._model.scaler
+        new = [i for i, v in enumerate(views) if self.takes_new and v.entity not in scaler.mean]
+        known = [i for i in range(len(views)) if i not in new]
+        fitted = [views[i] for i in known]
+        if not new:
+            return self._describe(fitted, self._forecast(fitted), scaler)
+
+        parts = [(known, self._describe(fitted, self._forecast(fitted), scaler))] if known else []
+        for i in new:
+            own, stand_ins = _stand_in(views[i], scaler)
+            forecasts = self._forecast(stand_ins).average()
+            parts.append(([i], self._describe([views[i]], forecasts, own)))
+        return Prediction.join(parts)
 
     def follow(self, windows: WindowSet, on_day: Callable[[int], None] | None = None) -> Prediction:
         """Forecast windows in the order of time, each after the truth of earlier ones was observed.
@@ -219,7 +245,8 @@ class CompEvoForecaster:
         before, self._state = self._state, self._state.copy()
         try:
             for today, forecasts in self._forecast_days(windows):
-                parts.append((today, self._describe([views[i] for i in today], forecasts)))
+                described = self._describe([views[i] for i in today], forecasts, self._model.scaler)
+                parts.append((today, described))
                 n_forecast += len(today)
                 if on_day is not None:
                     on_day(n_forecast)
@@ -355,13 +382,16 @@ class CompEvoForecaster:
             members=found,
         )
 
-    def _describe(self, views: Sequence[WindowView], forecasts: "_Forecasts") -> Prediction:
+    def _describe(
+        self, views: Sequence[WindowView], forecasts: "_Forecasts", scaler: Scaler
+    ) -> Prediction:
         """Return forecasts in the views' units with their parts, without quantiles."""
-        agents_ANH = self._unscale(forecasts.agents_NAH, views)
+        agents_ANH = _unscale(forecasts.agents_NAH, views, scaler)
         made = forecasts.members
-        bases_ANH = self._unscale(made.base_ABH.swapaxes(0, 1), views)
+        bases_ANH = _unscale(made.base_ABH.swapaxes(0, 1), views, scaler)
         # Scaling back may have moved a bound by the last bit.
-        aggregate_NH = keep_bounds(views, self._unscale(forecasts.mixture_NH[:, None], views)[0])
+        mixture_NH = _unscale(forecasts.mixture_NH[:, None], views, scaler)[0]
+        aggregate_NH = keep_bounds(views, mixture_NH)
 
         # Validation said which base model is best; it stands for the population without its agents.
         best = int(self._model.calibration.best_prior)
@@ -372,7 +402,7 @@ class CompEvoForecaster:
             quantiles=np.full((len(views), len(LEVELS), find_horizon(views)), np.nan),
             chosen_news=[list(by_window) for by_window in made.news],
             bases=bases_ANH,
-            levels=agents_ANH - self._unscale(forecasts.blended_NAH, views),
+            levels=agents_ANH - _unscale(forecasts.blended_NAH, views, scaler),
             prior=bases_ANH[best] if self.priors.fitted else None,
             n_unparsed=made.n_unparsed,
         )
@@ -409,14 +439,6 @@ class CompEvoForecaster:
                 "errors were observed; load the model again to forecast the past"
             )
 
-    def _unscale(self, scaled_NAH: FloatArray, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (A, N, H) in the views' unit; each entity has a scale of its own."""
-        rows = [
-            self._model.scaler.unscale(scaled_AH, view.entity)
-            for scaled_AH, view in zip(scaled_NAH, views, strict=True)
-        ]
-        return np.stack(rows, axis=1)
-
 
 @dataclasses.dataclass(frozen=True)
 class _Forecasts:
@@ -427,6 +449,53 @@ class _Forecasts:
     weights_NAH: FloatArray
     mixture_NH: FloatArray
     members: MemberForecasts
+
+    def average(self) -> Self:
+        """Return the mean over all views as the forecasts of one; parts add up as before."""
+        weights_NAH = self.weights_NAH + np.finfo(np.float64).tiny  # none has a sum of zero
+        weights_NAH /= weights_NAH.sum(axis=0)
+        return dataclasses.replace(
+            self,
+            blended_NAH=(weights_NAH * self.blended_NAH).sum(axis=0, keepdims=True),
+            agents_NAH=(weights_NAH * self.agents_NAH).sum(axis=0, keepdims=True),
+            weights_NAH=self.weights_NAH.mean(axis=0, keepdims=True),
+            mixture_NH=self.mixture_NH.mean(axis=0, keepdims=True),
+            members=dataclasses.replace(
+                self.members,
+                base_ABH=self.members.base_ABH.mean(axis=1, keepdims=True),
+                news=[by_window[:1] for by_window in self.members.news],
+            ),
+        )
+
+
+def _stand_in(view: WindowView, scaler: Scaler) -> tuple[Scaler, list[WindowView]]:
+    """Return a scaler that knows a new series, and its view in the scale of fitted ones."""
+    mean, spread = float(view.x.mean()), float(view.x.std()) or 1.0
+    names = sorted(scaler.mean)
+    views = []
+    for name in (names[i] for i in evenly_spaced(len(names), _STAND_INS)):
+        factor = scaler.std[name] / spread
+        shift = scaler.mean[name] - factor * mean
+        # What else is in the unit of the series.
+        by_step = {
+            key: factor * values_H + shift if key.startswith(LAST_YEAR) else values_H
+            for key, values_H in view.step_covariates.items()
+        }
+        low, high = (None if bound is None else factor * bound + shift for bound in view.bounds)
+        x, bounds = factor * view.x + shift, (low, high)
+        views.append(
+            dataclasses.replace(view, entity=name, x=x, step_covariates=by_step, bounds=bounds)
+        )
+    return Scaler(mean={view.entity: mean}, std={view.entity: spread}), views
+
+
+def _unscale(scaled_NAH: FloatArray, views: Sequence[WindowView], scaler: Scaler) -> FloatArray:
+    """Return forecasts (A, N, H) in the views' unit; each entity has a scale of its own."""
+    rows = [
+        scaler.unscale(scaled_AH, view.entity)
+        for scaled_AH, view in zip(scaled_NAH, views, strict=True)
+    ]
+    return np.stack(rows, axis=1)
 
 
 def _load_agents(

@@ -26,11 +26,12 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.datasets import WLS
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS, stack_published_quantiles
 from compevo_core.data.schemas import UTC_US
-from compevo_core.data.steps import is_calendar_step, shift
-from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, stack_by_step
+from compevo_core.data.steps import shift
+from compevo_core.data.view import Window, WindowView, find_horizon, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.forecast.prediction import Prediction, reconcile
@@ -112,7 +113,7 @@ class IssuedForecast:
     @property
     def is_joint(self) -> bool:
         """Whether its agents were fitted at once, so that none is a forecast of its own."""
-        return self.facts.get("fit") == "joint"
+        return bool(self.facts["fit"] == "joint")
 
     @property
     def zone(self) -> timezone:
@@ -148,10 +149,8 @@ class IssuedForecast:
 
     @property
     def step(self) -> timedelta:
-        """Length of a step; a record of one step or of months names it."""
-        if "step_minutes" in self.facts:
-            return timedelta(minutes=int(self.facts["step_minutes"]))
-        return self.starts[1] - self.starts[0]
+        """Length of a step; of months the mean one."""
+        return timedelta(minutes=int(self.facts["step_minutes"]))
 
     def select_points(self, entity: str, quantile: float | None = None) -> dict[str, FloatArray]:
         """Return the values (H,) of a series by method: point forecasts, or one quantile."""
@@ -171,15 +170,17 @@ def issue_forecast(
     newest: Mapping[str, Any] | None = None,
     last_week: Mapping[str, FloatArray] | None = None,
     totals: Mapping[str, Sequence[str]] | None = None,
+    reconciliation: str = WLS,
     data: Mapping[str, str] | None = None,
 ) -> IssuedForecast:
     """Forecast views of one origin and cutoff, and record how the values came about.
 
     The model may have observed known errors, and agents read ``news``. Days begin on the clock of
     ``market_offset`` from UTC. The facts include ``newest``, the times of the newest inputs, ready
-    for JSON (``data.coverage``), and ``last_week``, the same steps (H,) of each series last week
+    for JSON (``data.context``), and ``last_week``, the same steps (H,) of each series last week
     as then known, NaN where unknown. ``totals`` maps a total to its series, whose forecasts must
-    add up; ``data`` has the ``first`` and ``last`` value and until when the model was fitted.
+    add up as ``reconciliation`` says; ``data`` has the ``first`` and ``last`` value and until when
+    the model was fitted.
     DataError if there is no view, a part of a total has none, or they have several origins.
     """
     if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
@@ -190,7 +191,8 @@ def issue_forecast(
     prediction, past = forecaster.predict_by_agent(views), None
     news_change_N = measure_news_change(forecaster, views, prediction.aggregate)
     if totals:
-        prediction, past = reconcile(prediction, views, totals, forecaster.past_errors)
+        past = forecaster.past_errors
+        prediction, past = reconcile(prediction, views, totals, past, reconciliation)
     by_method = _list_methods(prediction, views, reads_news=bool(forecaster.logics))
 
     first = views[0]
@@ -203,6 +205,8 @@ def issue_forecast(
         "origin_utc": first.origin_utc.isoformat(),
         "information_until": first.information_until.isoformat(),
         "clock_minutes": market_offset // timedelta(minutes=1),
+        "step_minutes": first.step_minutes,
+        "horizon": first.horizon,
         "issued_at": issued_at.isoformat(),
         "commit": commit,
         "config_hash": forecaster.config.hash,
@@ -210,11 +214,11 @@ def issue_forecast(
         "views_hash": hash_views(views),
         "newest": dict(newest or {}),
         "method": forecaster.name,
-        **({"data": dict(data)} if data else {}),
+        "data": dict(data or {}),
         "members": list(forecaster.members),
         "logics": list(forecaster.logics),
         # Agents that are fitted at once add up: none is a forecast of its own.
-        **({"fit": "joint"} if forecaster.config.news.fit == "joint" else {}),
+        "fit": forecaster.config.news.fit,
         "articles": {} if pool is None else _describe_articles(pool, prediction.chosen_news),
         "newest_candidate": max(dates).isoformat() if dates else None,
         "series": [
@@ -224,7 +228,7 @@ def issue_forecast(
                 "step_weights": prediction.step_weights[row].tolist(),
                 "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
                 "levels": prediction.levels[:, row].tolist(),
-                **({} if news_change_N is None else {"news_change": float(news_change_N[row])}),
+                "news_change": None if news_change_N is None else float(news_change_N[row]),
                 "last_week": _list_known((last_week or {}).get(view.entity, ())),
                 "day_quantiles": {
                     name: _list_known(values_NQ[row])
@@ -234,7 +238,6 @@ def issue_forecast(
             }
             for row, view in enumerate(views)
         ],
-        **_describe_steps(first),
     }
 
     by_quantile = {METHOD: prediction.quantiles}
@@ -265,7 +268,7 @@ def list_news_changes(issued: IssuedForecast) -> dict[str, float]:
     return {
         str(entry["entity"]): float(entry["news_change"])
         for entry in issued.facts["series"]
-        if "news_change" in entry
+        if entry["news_change"] is not None
     }
 
 
@@ -291,17 +294,6 @@ def _list_methods(
     return by_method
 
 
-def _describe_steps(view: WindowView) -> dict[str, int]:
-    """Return number and length of a view's steps if the record does not contain them otherwise."""
-    steps = {}
-    if view.horizon != DEFAULT_STEPS:
-        # Otherwise left out: records of before have the same form.
-        steps["horizon"] = view.horizon
-    if view.horizon == 1 or is_calendar_step(view.step):
-        steps["step_minutes"] = view.step // timedelta(minutes=1)
-    return steps
-
-
 def _describe_inputs(view: WindowView) -> dict[str, Any]:
     """Return what a view knew of its series, ready for JSON."""
     known = view.x[: view.lookback - view.unknown_steps].tolist()
@@ -313,7 +305,7 @@ def _describe_inputs(view: WindowView) -> dict[str, Any]:
         # None where not measured yet.
         "inputs": known + [None] * view.unknown_steps,
         # The lowest and highest that was known of the steps, if anything was.
-        **({"temperature": [float(known_T.min()), float(known_T.max())]} if known_T.size else {}),
+        "temperature": [float(known_T.min()), float(known_T.max())] if known_T.size else None,
         "filled_inputs": view.n_filled,
         "unknown_inputs": view.unknown_steps,
     }

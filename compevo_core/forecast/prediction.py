@@ -7,10 +7,11 @@ sources).
 
 Source of the reconciliation: Wickramasuriya, Athanasopoulos and Hyndman, "Optimal forecast
 reconciliation for hierarchical and grouped time series through trace minimization", Journal of the
-American Statistical Association, 2019, with a diagonal covariance (WLS): of all values that add
-up, those nearest to the forecasts, where a series counts by the width of its own 80 %
-band. Past errors are moved by the same map, which is linear, so bands belong to forecasts that add
-up.
+American Statistical Association, 2019: of all values that add up, those nearest to the forecasts.
+A series counts by the width of its own 80 % band (``wls``), by the covariance of past errors
+(``mint``, shrunk to its diagonal as by Schaefer and Strimmer), or as any other (``ols``); or the
+parts stay, and are added up (``bottom-up``). Past errors are moved by the same map, which is
+linear, so bands belong to forecasts that add up.
 
 Shapes: A agents, N windows or series, of which M are not totals, Q quantile levels, H horizon; P
 past windows, G origins of theirs.
@@ -18,12 +19,13 @@ past windows, G origins of theirs.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Self
 
 import numpy as np
 
-from compevo_core.data.arrays import FloatArray
-from compevo_core.data.datasets import ALL_SERIES
+from compevo_core.data.arrays import FloatArray, IntArray
+from compevo_core.data.datasets import ALL_SERIES, BOTTOM_UP, MINT, OLS, WLS
 from compevo_core.data.quantiles import LEVELS, PastErrors, estimate_quantiles
 from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.errors import DataError
@@ -108,6 +110,7 @@ def reconcile(
     views: Sequence[WindowView],
     totals: Mapping[str, Sequence[str]],
     past: PastErrors,
+    method: str = WLS,
 ) -> tuple[Prediction, PastErrors]:
     """Return the prediction of one origin with totals that are the sums of their members.
 
@@ -136,12 +139,16 @@ def reconcile(
     )
     low_NH, high_NH = (prediction.quantiles[:, LEVELS.index(level)] for level in (0.1, 0.9))
     width_N = (high_NH - low_NH).mean(axis=1)
-    if not np.isfinite(width_N).all():
+    if method == OLS or not np.isfinite(width_N).all():
         width_N = np.ones(len(names))  # too few errors are known yet: all series count alike
     weight_N = 1 / np.maximum(width_N, _LEAST_SHARE * width_N.max()) ** 2
 
     weighted_MN = sums_NM.T * weight_N
+    if method == MINT and (covariance_NN := _estimate_covariance(past, names)) is not None:
+        weighted_MN = sums_NM.T @ np.linalg.pinv(covariance_NN)
     parts_MN = np.linalg.solve(weighted_MN @ sums_NM, weighted_MN)
+    if method == BOTTOM_UP:
+        parts_MN = np.eye(len(names))[base]
     base_MH = parts_MN @ prediction.aggregate
     moved_NH = sums_NM @ keep_bounds([views[row] for row in base], base_MH)
     change_NH = moved_NH - prediction.aggregate
@@ -162,15 +169,59 @@ def _move_errors(past: PastErrors, names: Sequence[str], moved_by_NN: FloatArray
     """
     if not len(past):
         return past
+    row_GN = _list_origins(past, names)
+    error_PH = past.error_NH.copy()
+    moved_GNH = np.einsum("nm,gmh->gnh", moved_by_NN, error_PH[row_GN])
+    error_PH[row_GN] = np.where(np.isfinite(moved_GNH), moved_GNH, error_PH[row_GN])
+    return dataclasses.replace(past, error_NH=error_PH)
+
+
+def _list_origins(past: PastErrors, names: Sequence[str]) -> IntArray:
+    """Return the place of each series' window for each origin of which all have one (G, N)."""
     moments_3P = np.stack([past.until_N, past.end_N, past.unknown_N])
     origins, origin_P = np.unique(moments_3P, axis=1, return_inverse=True)
     row_GN = np.full((origins.shape[1], len(names)), -1)
     for row, (origin, name) in enumerate(zip(origin_P, past.entities, strict=True)):
         if name in names:
             row_GN[origin, names.index(name)] = row
-    row_GN = row_GN[(row_GN >= 0).all(axis=1)]
+    return row_GN[(row_GN >= 0).all(axis=1)]
 
-    error_PH = past.error_NH.copy()
-    moved_GNH = np.einsum("nm,gmh->gnh", moved_by_NN, error_PH[row_GN])
-    error_PH[row_GN] = np.where(np.isfinite(moved_GNH), moved_GNH, error_PH[row_GN])
-    return dataclasses.replace(past, error_NH=error_PH)
+
+def _estimate_covariance(past: PastErrors, names: Sequence[str]) -> FloatArray | None:
+    """Return the covariance of past errors of all steps (N, N), its correlations shrunk."""
+    if not len(past):
+        return None
+    error_TN = past.error_NH[_list_origins(past, names)].swapaxes(1, 2).reshape(-1, len(names))
+    error_TN = error_TN[np.isfinite(error_TN).all(axis=1)]
+    spread_N = error_TN.std(axis=0) if len(error_TN) > 2 else np.zeros(len(names))
+    if not spread_N.all():
+        return None
+    scaled_TN = (error_TN - error_TN.mean(axis=0)) / spread_N
+    products_TNN = scaled_TN[:, :, None] * scaled_TN[:, None]
+    correlation_NN = products_TNN.mean(axis=0)
+    is_other_NN = ~np.eye(len(names), dtype=bool)
+    doubt = products_TNN.var(axis=0)[is_other_NN].sum() / len(scaled_TN)
+    kept = 1 - min(1.0, doubt / (correlation_NN[is_other_NN] ** 2).sum())
+    shrunk_NN = np.where(is_other_NN, kept * correlation_NN, 1.0)
+    return np.asarray(shrunk_NN * np.outer(spread_N, spread_N))
+
+
+def reconcile_origins(
+    prediction: Prediction,
+    views: Sequence[WindowView],
+    totals: Mapping[str, Sequence[str]],
+    past: PastErrors,
+    method: str,
+) -> Prediction:
+    """Return what :func:`reconcile` gives of several origins; the same without totals."""
+    if not totals:
+        return prediction
+    rows: dict[datetime, list[int]] = {}
+    for row, view in enumerate(views):
+        rows.setdefault(view.origin_utc, []).append(row)
+    parts = []
+    for some in rows.values():
+        of_one, alike = prediction.take(some), [views[row] for row in some]
+        moved, _ = reconcile(of_one, alike, totals, past, method)
+        parts.append((some, moved))
+    return Prediction.join(parts)

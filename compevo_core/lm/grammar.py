@@ -181,18 +181,30 @@ def sample_under_grammar(
         _Row(agent, row, grammar, settings) for agent in range(agents) for row in range(samples)
     ]
     numbers = [_UniformNumbers(samples, generator) for generator in settings.generators]
-    reader = _RunReader(model, cache, settings)
+    first_AM = cache.count_tokens(settings.samples)
+    attention = RaggedDecodeAttention(cache, settings.samples, settings.max_new_tokens)
 
     while going := [row for row in rows if row.goes_on]:
-        reader.read(going, state_AMD)
+        # What was written since the last choice; at first nothing was.
+        if written := [row for row in going if row.n_read < len(row.ids)]:
+            tokens = RaggedTokens(written, agents, settings.pad_token, state_AMD.device)
+            attention.begin_pass(tokens)
+            positions_AL = tokens.list_positions(first_AM)
+            states_ALD = model.read_tokens(tokens.ids_AL, positions_AL, attention)
+
+            agent_F, row_F, column_F = tokens.find_last()
+            state_AMD[agent_F, row_F] = states_ALD[agent_F, column_F]
+            for row in written:
+                row.n_read = len(row.ids)
+
         states_FD = torch.stack([state_AMD[row.agent, row.number] for row in going])
         uniform_F = None
         if settings.temperature:
             drawn = [numbers[row.agent].at(len(row.ids), row.number) for row in going]
             uniform_F = torch.tensor(drawn, dtype=torch.float64, device=states_FD.device)
 
-        tokens = _choose(model, states_FD, going, settings.temperature, uniform_F)
-        for row, token in zip(going, tokens, strict=True):
+        chosen = _choose(model, states_FD, going, settings.temperature, uniform_F)
+        for row, token in zip(going, chosen, strict=True):
             row.write(token)
 
     # Where the longest row ends; a further text of an agent begins with the numbers after that.
@@ -263,35 +275,6 @@ class _UniformNumbers:
             self._drawn.append(number_M.tolist())
 
 
-class _RunReader:
-    """Reads what rows have written since their last choice."""
-
-    def __init__(
-        self, model: SampledModel, cache: PrefillCache, settings: SamplingSettings
-    ) -> None:
-        self._model = model
-        self._pad_token = settings.pad_token
-        self._first_AM = cache.count_tokens(settings.samples)
-        self._attention = RaggedDecodeAttention(cache, settings.samples, settings.max_new_tokens)
-
-    def read(self, rows: Sequence[_Row], state_AMD: Tensor) -> None:
-        """Put the state after each row's last token in its place."""
-        written = [row for row in rows if row.n_read < len(row.ids)]
-        if not written:
-            return  # no row has written yet
-
-        tokens = RaggedTokens(written, len(state_AMD), self._pad_token, state_AMD.device)
-        self._attention.begin_pass(tokens)
-        positions_AL = tokens.list_positions(self._first_AM)
-        states_ALD = self._model.read_tokens(tokens.ids_AL, positions_AL, self._attention)
-
-        last = tokens.last_runs
-        agent_F, row_F, column_F = tokens.agent_F[last], tokens.row_F[last], tokens.column_F[last]
-        state_AMD[agent_F, row_F] = states_ALD[agent_F, column_F]
-        for row in rows:
-            row.n_read = len(row.ids)
-
-
 def _choose(
     model: SampledModel,
     states_FD: Tensor,
@@ -315,10 +298,7 @@ def _choose(
 
 
 class RaggedTokens:
-    """The new tokens of one pass, row by row: agent, row, and places in row, run and agent of each.
-
-    ``last_runs`` holds of each row the number of its last token, from 0 to F - 1.
-    """
+    """The new tokens of one pass, row by row: agent, row, and places in row, run and agent."""
 
     def __init__(
         self, rows: Sequence[_Row], agents: int, pad_token: int, device: torch.device
@@ -326,13 +306,13 @@ class RaggedTokens:
         columns = [0] * agents
         places: list[tuple[int, int, int, int, int]] = []
         ids: list[int] = []
-        self.last_runs: list[int] = []
+        self._last: list[int] = []  # of each row, the number of its last token
         for row in rows:
             for offset, place in enumerate(range(row.n_read, len(row.ids))):
                 places.append((row.agent, row.number, offset, place, columns[row.agent]))
                 columns[row.agent] += 1
             ids += row.ids[row.n_read :]
-            self.last_runs.append(len(places) - 1)
+            self._last.append(len(places) - 1)
 
         self.width = max(len(row.ids) - row.n_read for row in rows)
         self.agent_F, self.row_F, self.offset_F, self.place_F, self.column_F = torch.tensor(
@@ -341,6 +321,10 @@ class RaggedTokens:
         ids_F = torch.tensor(ids, device=device)
         self.ids_AL = ids_F.new_full((agents, max(columns)), pad_token)
         self.ids_AL[self.agent_F, self.column_F] = ids_F
+
+    def find_last(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return agent, row and column of each row's last token."""
+        return self.agent_F[self._last], self.row_F[self._last], self.column_F[self._last]
 
     def list_positions(self, first_AM: Tensor) -> Tensor:
         """Return the positions of tokens (A, L), given where each row's first new token is."""

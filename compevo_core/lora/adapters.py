@@ -14,7 +14,6 @@ Shapes: A adapters, M tokens of an adapter, r rank.
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -55,7 +54,7 @@ class AdapterRouter:
     def __init__(self, route: AdapterRoute | None = None) -> None:
         # Without a route the backbone is frozen: no adapter is ever active by accident.
         self._active = AdapterRoute() if route is None else route
-        self._is_recomputing = False
+        self._backward_pass = _NO_BACKWARD  # in which the route was activated
 
     @property
     def active(self) -> AdapterRoute:
@@ -63,10 +62,8 @@ class AdapterRouter:
 
         RuntimeError if a layer is recomputed in a backward pass and its route is not known.
         """
-        # In a backward pass the active route belongs to another forward pass. torch has no public
-        # test for it; its own checkpointing uses the same.
-        runs_backward = torch._C._current_graph_task_id() != _NO_BACKWARD
-        if runs_backward and not self._is_recomputing:
+        # In a backward pass a route from outside it belongs to another forward pass.
+        if _find_backward_pass() != self._backward_pass:
             raise RuntimeError(
                 "a layer with adapters is recomputed in a backward pass without the route of its "
                 "forward pass. Set backbone.gradient_checkpointing and let Population enable "
@@ -76,40 +73,41 @@ class AdapterRouter:
 
     def use(self, route: AdapterRoute) -> contextlib.AbstractContextManager[None]:
         """Activate a route within a ``with`` block."""
-        return _ActiveRoute(self, route, is_recomputing=False)
+        return _ActiveRoute(self, route)
 
     def checkpoint_contexts(
         self,
     ) -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
         """Return the contexts of a checkpointed layer's forward pass and of its recomputation."""
         # The forward pass runs under the active route already; the recomputation gets it back.
-        return contextlib.nullcontext(), _ActiveRoute(self, self._active, is_recomputing=True)
+        return contextlib.nullcontext(), self.use(self._active)
 
 
 class _ActiveRoute(contextlib.AbstractContextManager[None]):
-    """Set a router's state within a block.
+    """Set a router's route within a block.
 
     A class, since a generator's context is entered once only: a graph that is kept
     (``retain_graph``) recomputes its layers in each of its backward passes.
     """
 
-    def __init__(self, router: AdapterRouter, route: AdapterRoute, *, is_recomputing: bool) -> None:
+    def __init__(self, router: AdapterRouter, route: AdapterRoute) -> None:
         self._router = router
-        self._inside = (route, is_recomputing)
-        self._outside: list[tuple[AdapterRoute, bool]] = []
+        self._route = route
+        self._outside: list[tuple[AdapterRoute, int]] = []
 
     def __enter__(self) -> None:
         # A stack, as one block may be entered again inside itself.
-        self._outside.append((self._router._active, self._router._is_recomputing))
-        self._router._active, self._router._is_recomputing = self._inside
+        self._outside.append((self._router._active, self._router._backward_pass))
+        self._router._active = self._route
+        self._router._backward_pass = _find_backward_pass()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._router._active, self._router._is_recomputing = self._outside.pop()
+    def __exit__(self, *error: object) -> None:
+        self._router._active, self._router._backward_pass = self._outside.pop()
+
+
+def _find_backward_pass() -> int:
+    """Return the number of the backward pass that runs; torch's own checkpointing asks the same."""
+    return int(torch._C._current_graph_task_id())
 
 
 class StackedLoraLinear(nn.Module):

@@ -1,18 +1,20 @@
 """The systems of agents that the paper compares its method with, as methods and by their size.
 
 What belongs here: training a system, the sealed model as a method, the parameters that a system
-trains (D.4). What does not: the settings that make a system (``config.run``), its place in the
-ablation (``paper.changes``), the paper's code (``paper.as_published``). All systems have one
-budget: the preset ``default``, so many updates of so many windows; logics may change in the last
-ones (:data:`EVOLUTION_SHARE`).
+trains on a published architecture (D.4). What does not: the settings that make a system
+(``config.run``), its place in the ablation (``paper.changes``), the paper's code
+(``paper.as_published``). All systems have one budget: the preset ``default``, so many updates of so
+many windows; logics may change in the last ones (:data:`EVOLUTION_SHARE`).
 """
 
 import dataclasses
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from compevo_core.baselines.base import MethodFacts
 from compevo_core.config.run import SYSTEM_SETTINGS, RunConfig
@@ -20,9 +22,9 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import hash_without_seed
-from compevo_core.lm.model_sources import SIZES, Architecture, load_architecture
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.method import LANGUAGE_MODEL_SEEDS, Budget, FitInputs, Method, TrainingPlan
+from compevo_core.paper.declared import Budget
+from compevo_core.paper.method import FitInputs, TrainingPlan
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -41,23 +43,7 @@ DERIVATION = (
 )
 
 
-def list_agents() -> list[Method]:
-    """Return the systems of agents as methods, the paper's method first."""
-    return [
-        Method(
-            name=name,
-            family="agents",
-            fit=partial(fit_agents, name),
-            seeds=LANGUAGE_MODEL_SEEDS,
-            reads_news=True,
-            configure=partial(configure_agents, name),
-            leaves_run=True,
-        )
-        for name in SYSTEM_SETTINGS
-    ]
-
-
-def configure_agents(system: str, inputs: FitInputs) -> RunConfig:
+def configure_method(system: str, inputs: FitInputs) -> RunConfig:
     """Return the settings of a training of a system under the budget and the seed of its inputs."""
     preset = RunConfig.preset(PRESET)
     settings = spend(inputs.budget, preset) | {"run.seed": inputs.seed}
@@ -76,9 +62,9 @@ def spend(budget: Budget, preset: RunConfig) -> dict[str, int]:
     }
 
 
-def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
+def fit_method(system: str, inputs: FitInputs) -> "SealedAgents":
     """Train a system, or resume its training where it was stopped."""
-    return fit_sealed(configure_agents(system, inputs), inputs)
+    return fit_sealed(configure_method(system, inputs), inputs)
 
 
 def fit_sealed(config: RunConfig, inputs: FitInputs) -> "SealedAgents":
@@ -146,6 +132,121 @@ class SealedAgents:
         """Return how many answers could not be read so far, and how many there were."""
         # A head answers in numbers, which are always read; its share is 0, not missing.
         return self._unread, self._answers
+
+
+SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """The published sizes of a decoder-only language model, named as in its ``config.json``."""
+
+    name: str
+    model_type: str
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    tie_word_embeddings: bool
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], *, name: str) -> Self:
+        """Build one from a preset or ``config.json``; ConfigError if that is wrong."""
+        # Models from before grouped-query attention state no key/value heads: one for each head.
+        filled = {"num_key_value_heads": values.get("num_attention_heads"), **values}
+
+        # type() rather than isinstance(): true is an integer in Python.
+        bad = [key for key in SIZES if type(filled.get(key)) is not int or filled[key] < 1]
+        if bad or not isinstance(filled.get("model_type"), str):
+            raise ConfigError(
+                f"architecture {name}: {', '.join(bad) or 'model_type'} missing or not a positive "
+                "integer; give the model's config.json as published"
+            )
+
+        # Some models (Gemma 2) have heads of another width than hidden size over heads.
+        head_dim = filled.get("head_dim") or filled["hidden_size"] // filled["num_attention_heads"]
+        return cls(
+            name=str(filled.get("name", name)),
+            model_type=filled["model_type"],
+            head_dim=int(head_dim),
+            tie_word_embeddings=bool(filled.get("tie_word_embeddings", False)),
+            **{key: filled[key] for key in SIZES},
+        )
+
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+        """Return (in, out) of the seven linear layers of one block."""
+        # Fewer key/value heads than query heads: grouped-query attention.
+        hidden = self.hidden_size
+        inner = self.intermediate_size
+        query = self.num_attention_heads * self.head_dim
+        key_value = self.num_key_value_heads * self.head_dim
+
+        return {
+            "q_proj": (hidden, query),
+            "k_proj": (hidden, key_value),
+            "v_proj": (hidden, key_value),
+            "o_proj": (query, hidden),
+            "gate_proj": (hidden, inner),
+            "up_proj": (hidden, inner),
+            "down_proj": (inner, hidden),
+        }
+
+    def adapter_parameters(self, rank: int) -> int:
+        """Return the parameters of one LoRA adapter on the seven linear layers of every block."""
+        # A is (rank, in) and B is (out, rank), without bias.
+        widths = sum(inputs + outputs for inputs, outputs in self.linear_shapes().values())
+        return self.num_hidden_layers * rank * widths
+
+
+def known_architectures() -> list[str]:
+    """List the names of the architectures in ``presets/architectures``."""
+    return sorted(
+        path.name.removesuffix(".json")
+        for path in _preset_folder().iterdir()
+        if path.name.endswith(".json")
+    )
+
+
+def load_architecture(backbone: str) -> Architecture:
+    """Load an architecture: a preset's name in any case, a ``.json`` file, or a model folder.
+
+    ConfigError if nothing is there, or it is not a model's ``config.json``.
+    """
+    # A name with a suffix or a folder is a path; all else is the name of a preset.
+    path = Path(backbone)
+    source: Traversable = path / "config.json" if path.is_dir() else path
+    if not backbone.endswith(".json") and not path.is_dir():
+        source = _preset_folder() / f"{backbone.lower()}.json"
+    if not source.is_file():
+        raise ConfigError(
+            f"no architecture {backbone!r}; known: {', '.join(known_architectures())}; "
+            "or give a config.json or a model folder"
+        )
+
+    try:
+        values = json.loads(source.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            f"{source} is not JSON (line {error.lineno}): give the model's config.json"
+        ) from error
+
+    # Every model's file is called config.json: its folder tells which model it is.
+    name = path.parent.name if path.name == "config.json" else path.stem
+    return Architecture.from_mapping(values, name=name)
+
+
+def _preset_folder() -> Traversable:
+    return resources.files("compevo_core.config") / "presets" / "architectures"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

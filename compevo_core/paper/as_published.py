@@ -21,7 +21,7 @@ Shapes: I agents, B windows, H horizon, D hidden.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -40,24 +40,20 @@ from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.baselines.base import MethodFacts, raise_if_held_out
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import NO_BOUNDS, Window, WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import NonFiniteLoss
 from compevo_core.evaluation.leakage import raise_if_later_news
-from compevo_core.lm.backbone import PACKAGED
-from compevo_core.lm.encoder import Encoder
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.lm.encoder import Encoder, load_encoder
 from compevo_core.lora import Backbone, Population, PromptGroup, SamplingSettings
 from compevo_core.paper.agent_systems import fit_sealed
 from compevo_core.paper.changes import CHANGES
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.method import FitInputs
 from compevo_core.paper.news2forecast import describe_fit, shuffle_forever
 from compevo_core.paper.news_changes import lend_news
 from compevo_core.runtime.seeding import derive_seed, use_seed
-
-Form = Literal["code", "mended", "swapped"]
-"""The prompt as the code writes it; the same with true units, holidays and weather; the code's,
-with the news of a day at least 30 days before."""
 
 THRESHOLD = 0.3
 """Similarity above which an agent reads an article; it reads the best one in any case."""
@@ -65,63 +61,20 @@ THRESHOLD = 0.3
 FIRST_LOGIC = "Choose news about weather, the economy and events that move electricity demand."
 """What all agents start with: they are set apart by what is sampled."""
 
-SETTINGS: dict[str, Any] = {
-    "backbone.name_or_path": PACKAGED,
-    "backbone.dtype": "mixed",
-    "backbone.context_length": 2048,
-    "population.agents": 3,
-    "forecast.prior": "none",
-    "forecast.layers": 4,
-    "forecast.logic_in_prompt": False,
-    "news.top_k": 6,
-    "news.title_characters": 72,
-    "evolution.update": "simplified",
-    "evolution.temperature": 0.8,
-    "evolution.every": 8,
-    "grpo.enabled": False,
-    "objective.lambda_div": 0.0,
-    "objective.lambda_prune": 1e-4,
-    "optim.forecast_lr": 1.5e-4,
-    "optim.weight_decay": 0.01,
-    "run.fixed_logics": 0,
-}
-"""What differs from the defaults of a run. Terms that move no weight are off; the code weighs its
-pruning by 0.01 twice."""
 
-
-SHARED = (
-    *("backbone.name_or_path", "backbone.dtype", "backbone.context_length", "population.agents"),
-    *("forecast.prior", "forecast.layers", "news.top_k", "news.title_characters"),
-    *("evolution.every", "optim.forecast_lr", "run.fixed_logics"),
-)
-"""Settings that the method as written shares with the code; the paper has all others."""
-
-SCALED = {
-    "optim.policy_lr": 1e-3,
-    "optim.fusion_lr": 1e-2,
-    "grpo.group_size": 4,
-    "run.validation_windows": 24,
-}
-"""Rates of the preset ``full``, as with smaller ones a few rewritings move no policy; a group and
-validation windows that a processor can pay for."""
-
-
-def configure_as_published(seed: int) -> RunConfig:
-    """Return the settings of a fit on the packaged backbone."""
-    return RunConfig().with_overrides({**SETTINGS, "run.seed": seed})
-
-
-def configure_as_written(name: str, inputs: FitInputs) -> RunConfig:
-    """Return the paper's settings at the size of the code; plain: without the four parts.
+def configure_method(name: str, inputs: FitInputs) -> RunConfig:
+    """Return the settings of the code, or the paper's at its size; plain: without the four parts.
 
     The first updates are a supervised stage: before it all logics forecast and earn the same.
     """
-    settings = {setting: SETTINGS[setting] for setting in SHARED}
+    if name.startswith("as-published"):
+        settings = read_declared("settings")["as-published"]
+        return RunConfig().with_overrides({**settings, "run.seed": inputs.seed})
+    settings = read_declared("settings")["as-written"]
     supervised = min(settings["evolution.every"], inputs.budget.rounds - 1)
     config = RunConfig().with_overrides(
         {
             **settings,
-            **SCALED,
             "run.seed": inputs.seed,
             "run.supervised_rounds": supervised,
             "run.rounds": inputs.budget.rounds - supervised,
@@ -130,6 +83,20 @@ def configure_as_written(name: str, inputs: FitInputs) -> RunConfig:
         }
     )
     return CHANGES["parts=none"].configure(config) if name.endswith("-plain") else config
+
+
+def fit_method(name: str, inputs: FitInputs) -> "AsPublished | AsWritten":
+    """Train what runs as the code does, or as the paper says, on the packaged backbone."""
+    config, news = configure_method(name, inputs), inputs.require_news(name)
+    if name.startswith("as-written"):
+        return AsWritten(name, config, inputs)
+    return AsPublished.fit(
+        name,
+        inputs,
+        config=config,
+        backbone=load_backbone(config.backbone),
+        encoder=load_encoder(news.encoder_name),
+    )
 
 
 class AsWritten:
@@ -169,7 +136,11 @@ class AsWritten:
 
 
 class AsPublished:
-    """Agents that share one adapter and one head, and the ``logics`` that choose their news."""
+    """Agents that share one adapter and one head, and the ``logics`` that choose their news.
+
+    The prompt is as the code writes it; mended, with true units, holidays and weather; swapped, the
+    code's with the news of a day at least 30 days before.
+    """
 
     def __init__(
         self,
@@ -177,12 +148,11 @@ class AsPublished:
         backbone: Backbone,
         retriever: NewsRetriever,
         train: WindowSet,
-        form: Form,
+        name: str,
     ) -> None:
         """Put a fresh adapter into a backbone; use :meth:`fit`."""
-        self.name = "as-published" if form == "code" else f"as-published-{form}"
+        self.name = name
         self.config = config
-        self.form = form
         self._train = train
         self.retriever = retriever
 
@@ -209,22 +179,20 @@ class AsPublished:
     @classmethod
     def fit(
         cls,
-        train: WindowSet,
-        news: NewsPool,
+        name: str,
+        inputs: FitInputs,
         *,
         config: RunConfig,
         backbone: Backbone,
         encoder: Encoder,
-        form: Form,
-        updates: int,
-        update_windows: int,
     ) -> Self:
         """Train on batches of shuffled train windows; ``backbone`` gets the adapter.
 
         LeakageError if a window is held out, or names later news; NonFiniteLoss if it diverges.
         """
+        train, news = inputs.train, inputs.require_news(name)
         retriever = NewsRetriever(news, encoder, config.news.top_k)
-        fitted = cls(config, backbone, retriever, train, form)
+        fitted = cls(config, backbone, retriever, train, name)
         raise_if_held_out(train, fitted.name)
         raise_if_later_news(train.views(), news)
 
@@ -235,10 +203,11 @@ class AsPublished:
         )
         windows = shuffle_forever(train, derive_seed(config.run.seed, "windows"))
         with use_seed(derive_seed(config.run.seed, "dropout"), backbone.device):
-            for update in range(updates):
+            for update in range(inputs.budget.rounds):
                 if update % config.evolution.every == 0:
                     fitted.logics = fitted.write_logics()
-                fitted._update(optimizer, [next(windows) for _ in range(update_windows)])
+                batch = [next(windows) for _ in range(inputs.budget.round_windows)]
+                fitted._update(optimizer, batch)
         return fitted
 
     @property
@@ -271,12 +240,12 @@ class AsPublished:
 
     def forecast(self, views: Sequence[WindowView]) -> Tensor:
         """Return every agent's forecasts, scaled, (I, B, H)."""
-        if self.form == "swapped":
+        if self.name.endswith("-swapped"):
             views = lend_news(views, self._train)
-        encode = self.population.backbone.tokenizer
+        encode, is_mended = self.population.backbone.tokenizer, self.name.endswith("-mended")
         groups = [
             PromptGroup(
-                tokenize_prompt(encode, render_series(view, self.form)),
+                tokenize_prompt(encode, render_series(view, is_mended)),
                 [
                     encode(self._render_news(logic, view), add_special_tokens=False)["input_ids"]
                     for logic in self.logics
@@ -372,13 +341,16 @@ class AsPublished:
         self.fitness = kept * self.fitness + (1 - kept) * self.rewards
 
 
-def render_series(view: WindowView, form: Form) -> str:
-    """Return what all agents read of a window, as the code gives it or mended."""
+def render_series(view: WindowView, is_mended: bool) -> str:
+    """Return what all agents read of a window, as the code writes it or mended.
+
+    Mended has true units, holidays and weather.
+    """
     days = view.calendar
     scaled = _scale(view.x, view)
     low, high, mean = view.x.min(), view.x.max(), view.x.mean()
     holiday, known = "not a public holiday", ""
-    if form == "mended":
+    if is_mended:
         holiday = clean_text(days.target_holiday, 60) or holiday
         known = " ".join(f"{name} {value:.4g}." for name, value in view.covariates.items())
     else:

@@ -8,7 +8,7 @@ and is then given none would only show that it misses what it was used to.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -20,6 +20,7 @@ from compevo_core.data.context import PAST_MEAN
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.news_changes import NEWS_CHANGES, OWN, SWAPPED, Relevance, change_news
 
 Kind = Literal["variant", "control", "system", "sweep", "news", "weather"]
@@ -73,6 +74,7 @@ class NamedChange:
 class Experiment:
     """A list of named changes, one of which is the reference that the others are paired with."""
 
+    name: str  # its name on the command line
     title: str  # what is varied, for readers
     # The change that the others are paired with, ``name=value`` but in the ablation
     reference: str
@@ -81,11 +83,6 @@ class Experiment:
     trains: bool = True
     scores_later: bool = False  # whether the days after the test split are scored as well
     split: Literal["test", "val"] = "test"  # whose windows are scored
-
-    @property
-    def name(self) -> str:
-        """Its name on the command line."""
-        return ABLATION if self.reference == FULL_METHOD else self.reference.partition("=")[0]
 
     @property
     def names(self) -> list[str]:
@@ -110,14 +107,13 @@ class Experiment:
 
 FULL_METHOD = "compevo"  # the change that changes nothing, which the ablation is compared with
 
-SWAPPED_NEWS = "swapped-news"
-
 ALL_TRIALS = "one-agent-all-trials"  # one agent that samples as many logics as the population
 
 PAPER_METHOD = "full"
 """The preset whose rewriting, policy steps, diversity and pruning are the paper's, as a control on
 the same priors, for at most as many rounds. Beside a run without a language model it is a sample of
-that: an eighth of the rounds, with forecasts that are read through one layer."""
+that: two agents, an eighth of the rounds, groups of four logics, forecasts read through one layer.
+"""
 
 MOST_SAMPLES = 64  # that a group may have
 
@@ -125,6 +121,8 @@ ABLATION = "ablation"
 PARTS = "parts"
 PREFIX = "experiment-"
 """What ``experiment`` begins with in rows of all experiments but the ablation."""
+
+_DECLARED = ("title", "reference", "trains", "scores_later", "split")
 
 
 def _give_all_trials(config: RunConfig) -> Settings:
@@ -137,80 +135,25 @@ def _give_all_trials(config: RunConfig) -> Settings:
 def _take_paper_method(config: RunConfig) -> Settings:
     preset = RunConfig.preset(PAPER_METHOD)
     settings = {name: attrgetter(name)(preset) for name, _ in iterate_settings()}
-    # A round without a language model takes a second or two, one of the preset half a minute.
+    # A round without a language model takes a second or two, one of the preset half a minute. The
+    # few that are left move a policy at a higher rate only.
     is_sample = config.forecast.decoder == "linear"
     rounds = min(preset.run.rounds, math.ceil(config.run.rounds / (8 if is_sample else 1)))
     kept = ("population.agents", "population.members", "forecast.prior", "forecast.prior_folds")
-    return {
-        **settings,
-        **{name: attrgetter(name)(config) for name in (*kept, "run.seed")},
-        "forecast.layers": 1 if is_sample else preset.forecast.layers,
-        "run.rounds": rounds,
-        "run.supervised_rounds": min(preset.run.supervised_rounds, rounds),
-    }
+    settings |= {name: attrgetter(name)(config) for name in (*kept, "run.seed")}
+    if is_sample:
+        agents = min(2, config.population.agents)
+        members = config.population.members[:agents]
+        settings |= {"population.agents": agents, "population.members": members}
+        settings |= {"forecast.layers": 1, "grpo.group_size": 4, "optim.policy_lr": 5e-3}
+    supervised = min(preset.run.supervised_rounds, rounds)
+    return settings | {"run.rounds": rounds, "run.supervised_rounds": supervised}
 
 
-_ABLATION: Mapping[Kind, Mapping[str, Settings]] = {
-    "variant": {
-        FULL_METHOD: {},
-        # No opponent context, no gates, no soft prompt: an agent rewrites its logic from text.
-        "simplified-logic": {"evolution.update": "simplified"},
-        "uniform-weights": {"selection.uniform": True},
-        "no-diversity": {"objective.lambda_div": 0.0},
-        "no-pruning": {"objective.lambda_prune": 0.0},
-        # Logics are still sampled and the best one is carried, but no policy step is taken.
-        "no-grpo": {"grpo.enabled": False},
-    },
-    "control": {
-        # Embeddings stay, so that words still differ; what the layers learnt is gone.
-        "random-layers": {"backbone.weights": "random"},
-        "no-news": {"news.top_k": 0},
-        SWAPPED_NEWS: {},
-        "fixed-logics": {"evolution.every": 0},
-        "one-agent": {"population.agents": 1},
-        ALL_TRIALS: {"population.agents": 1},
-        "paper-method": {},
-        "equal-weights": {"selection.uniform": True},
-        "no-known-errors": {"forecast.known_errors": "none"},
-        "alike-agents": {"population.members": ()},
-    },
-    "system": {
-        name: {"population.system": name, **settings}
-        for name, settings in SYSTEM_SETTINGS.items()
-        if name != FULL_METHOD
-    },
-}
-
-_ADAPT: Mapping[str, Callable[[RunConfig], Settings]] = {
+def _take_first_member(config: RunConfig, **changes: float) -> Settings:
     # A population has one entry for each agent or none.
-    "one-agent": lambda config: {"population.members": config.population.members[:1]},
-    ALL_TRIALS: _give_all_trials,
-    "paper-method": _take_paper_method,
-    # On all windows: a share of them only sets agents apart.
-    "sa": lambda config: {
-        "population.members": tuple(
-            member.model_copy(update={"window_share": 1.0})
-            for member in config.population.members[:1]
-        )
-    },
-}
-
-
-def _sweep(
-    name: str, setting: str, *values: float | str, needs: Settings | None = None
-) -> tuple[NamedChange, ...]:
-    """Return one change for each value of a setting, named ``name=value`` as its rows are.
-
-    All have the settings that it ``needs``, without which no value acts.
-    """
-    return tuple(
-        NamedChange(
-            name=f"{name}={value if isinstance(value, str) else format(value, 'g')}",
-            kind="sweep",
-            settings={**(needs or {}), setting: value},
-        )
-        for value in values
-    )
+    members = config.population.members[:1]
+    return {"population.members": tuple(m.model_copy(update=changes) for m in members)}
 
 
 def _repeat_members(count: int, config: RunConfig) -> Settings:
@@ -238,157 +181,79 @@ def _keep_error_models(config: RunConfig) -> Settings:
     return {"population.members": error_models, "population.agents": len(error_models)}
 
 
-# Of the policy term; at 0 a logic is carried on by its reward alone.
-_POLICY_WEIGHTS = (0.0, 0.1, 0.5, 1.0, 5.0)
+def _list_ablation() -> Iterator[NamedChange]:
+    """Yield the paper's variants, controls that it lacks, and rival systems of agents."""
+    variant, control = partial(NamedChange, kind="variant"), partial(NamedChange, kind="control")
+    one_agent = {"population.agents": 1}
 
-# Chance has no policy to train.
-_POLICIES: Settings = {
-    "grpo.enabled": True,
-    "evolution.flat_share": 0.0,
-    "evolution.cross_share": 0.0,
-}
+    yield variant(name=FULL_METHOD)
+    # No opponent context, no gates, no soft prompt: an agent rewrites its logic from text.
+    yield variant(name="simplified-logic", settings={"evolution.update": "simplified"})
+    yield variant(name="uniform-weights", settings={"selection.uniform": True})
+    yield variant(name="no-diversity", settings={"objective.lambda_div": 0.0})
+    yield variant(name="no-pruning", settings={"objective.lambda_prune": 0.0})
+    # Logics are still sampled and the best one is carried, but no policy step is taken.
+    yield variant(name="no-grpo", settings={"grpo.enabled": False})
 
-# The printed weights, and what the preset ``default`` has in place of them
-_FOUR_PARTS: Mapping[str, Settings] = {
-    "all": {
-        **_POLICIES,
-        "evolution.update": "three-stage",
-        "objective.lambda_div": 0.1,
-        "objective.lambda_prune": 0.01,
-    },
-    "none": {
-        "evolution.update": "simplified",
-        "grpo.enabled": False,
-        "objective.lambda_div": 0.0,
-        "objective.lambda_prune": 0.0,
-    },
-}
+    # Embeddings stay, so that words still differ; what the layers learnt is gone.
+    yield control(name="random-layers", settings={"backbone.weights": "random"})
+    yield control(name="no-news", settings={"news.top_k": 0})
+    yield control(name="swapped-news", news=SWAPPED)
+    yield control(name="fixed-logics", settings={"evolution.every": 0})
+    yield control(name="one-agent", settings=one_agent, adapt=_take_first_member)
+    yield control(name=ALL_TRIALS, settings=one_agent, adapt=_give_all_trials)
+    yield control(name="paper-method", adapt=_take_paper_method)
+    yield control(name="equal-weights", settings={"selection.uniform": True})
+    yield control(name="no-known-errors", settings={"forecast.known_errors": "none"})
+    yield control(name="alike-agents", settings={"population.members": ()})
+
+    # On all windows: a share of them only sets agents apart.
+    adapt = {"sa": partial(_take_first_member, window_share=1.0)}
+    for name, settings in SYSTEM_SETTINGS.items():
+        if name != FULL_METHOD:
+            settings = {"population.system": name, **settings}
+            yield NamedChange(name=name, kind="system", settings=settings, adapt=adapt.get(name))
 
 
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (
-        Experiment(
-            title="Architecture and controls",
-            reference=FULL_METHOD,
-            changes=tuple(
-                NamedChange(
-                    name=name,
-                    kind=kind,
-                    settings=settings,
-                    adapt=_ADAPT.get(name),
-                    news=SWAPPED if name == SWAPPED_NEWS else OWN,
-                )
-                for kind, changes in _ABLATION.items()
-                for name, settings in changes.items()
-            ),
-        ),
-        Experiment(
-            title="Weight of the policy term",
-            reference="lambda-pg=0.5",
-            changes=_sweep("lambda-pg", "objective.lambda_pg", *_POLICY_WEIGHTS, needs=_POLICIES),
-        ),
-        Experiment(
-            title="Weight of the diversity term",
-            reference="lambda-div=0.1",
-            # The paper's figure has no printed numbers.
-            changes=_sweep("lambda-div", "objective.lambda_div", 0.0, 0.01, 0.1, 0.5, 1.0),
-        ),
-        Experiment(
-            title="Weight of the pruning term",
-            reference="lambda-prune=0.01",
-            # Rewards are negative: see decision 10-fitness for its sign.
-            changes=_sweep("lambda-prune", "objective.lambda_prune", 0.0, 0.001, 0.01, 0.1, 1.0),
-        ),
-        Experiment(
-            title="Temperature of the weights",
-            reference="tau=0.5",
-            changes=_sweep("tau", "selection.temperature", 0.1, 0.5, 1.0, 2.0, 5.0),
-            # The agents are those of the run: only their weights are computed anew.
-            trains=False,
-        ),
-        Experiment(
-            title="Memory of the fitness",
-            reference="beta=0.9",
-            # The paper says "moderate" and prints nothing.
-            changes=_sweep("beta", "selection.ema", 0.0, 0.5, 0.9, 0.98),
-        ),
-        Experiment(
-            title="Temperature of sampled logics",
-            reference="t-gen=0.7",
-            # The default preset samples at 3, because a grammar leaves few tokens.
-            changes=_sweep("t-gen", "evolution.temperature", 0.1, 0.7, 1.0, 1.5, 3.0),
-        ),
-        Experiment(
-            title="Number of agents",
-            reference="agents=10",
-            # The paper has 2 to 10; one agent is the control of all of them.
-            changes=tuple(
-                NamedChange(
-                    name=f"agents={n}",
-                    kind="sweep",
-                    settings={"population.agents": n},
-                    adapt=partial(_repeat_members, n),
-                )
-                for n in range(1, 11)
-            ),
-        ),
-        Experiment(
-            title="Passes over the train windows",
-            reference="epochs=3",
-            changes=tuple(
-                NamedChange(name=f"epochs={n}", kind="sweep", adapt=partial(_set_epochs, n))
-                for n in range(1, 6)
-            ),
-        ),
-        Experiment(
-            title="Wording of the logic-update instruction",
-            reference="instruction=original",
-            # The judge's prompt stays, the task of the agents is worded otherwise.
-            changes=_sweep("instruction", "evolution.instruction", "original", "paraphrased"),
-        ),
-        Experiment(
-            title="News perturbed at inference",
-            reference="news=own",
-            # What the paper lacks: no news at all, and news of another day.
-            changes=tuple(
-                NamedChange(name=f"news={news}", kind="news", news=news) for news in NEWS_CHANGES
-            ),
-            trains=False,
-        ),
-        Experiment(
-            title="Weather, and members that know it (a second look at this test)",
-            reference="weather=own",
-            changes=(
-                *(
-                    NamedChange(name=f"weather={weather}", kind="weather", weather=weather)
-                    for weather in WEATHER_CHANGES
-                ),
-                NamedChange(name="members=published", kind="weather", adapt=_keep_error_models),
-                # The weights that the rule begins with, whatever becomes known.
-                NamedChange(
-                    name="weights=fixed", kind="weather", settings={"selection.rule": "equal"}
-                ),
-            ),
-            scores_later=True,
-        ),
-        Experiment(
-            title="Layers of the backbone that a forecast passes through",
-            reference="layers=30",
-            # The paper varies the model; here the packaged one is read after fewer layers.
-            changes=_sweep("layers", "forecast.layers", 4, 8, 16, 30),
-        ),
-        Experiment(
-            title="Four parts of the method at once",
-            reference="parts=all",
-            changes=tuple(
-                NamedChange(name=f"parts={name}", kind="sweep", settings=settings)
-                for name, settings in _FOUR_PARTS.items()
-            ),
-            # They may come back into a preset, so that the test split must not judge them.
-            split="val",
-        ),
+def _list_changes(name: str, declared: Settings) -> Iterator[NamedChange]:
+    """Yield the changes of an experiment, named ``name=value`` as their rows are."""
+    # All have the settings that a swept one needs, without which no value acts.
+    for value in declared.get("values", ()):
+        text = value if isinstance(value, str) else format(value, "g")
+        settings = {**declared.get("needs", {}), declared["setting"]: value}
+        yield NamedChange(name=f"{name}={text}", kind="sweep", settings=settings)
+    for text, settings in declared.get("changes", {}).items():
+        yield NamedChange(name=f"{name}={text}", kind="sweep", settings=settings)
+
+    if name == ABLATION:
+        yield from _list_ablation()
+    elif name == "agents":
+        for n in range(1, 11):
+            settings, adapt = {"population.agents": n}, partial(_repeat_members, n)
+            yield NamedChange(name=f"agents={n}", kind="sweep", settings=settings, adapt=adapt)
+    elif name == "epochs":
+        for n in range(1, 6):
+            yield NamedChange(name=f"epochs={n}", kind="sweep", adapt=partial(_set_epochs, n))
+    elif name == "news":
+        # What the paper lacks: no news at all, and news of another day.
+        for news in NEWS_CHANGES:
+            yield NamedChange(name=f"news={news}", kind="news", news=news)
+    elif name == "weather":
+        for weather in WEATHER_CHANGES:
+            yield NamedChange(name=f"weather={weather}", kind="weather", weather=weather)
+        yield NamedChange(name="members=published", kind="weather", adapt=_keep_error_models)
+        # The weights that the rule begins with, whatever becomes known.
+        fixed = {"selection.rule": "equal"}
+        yield NamedChange(name="weights=fixed", kind="weather", settings=fixed)
+
+
+EXPERIMENTS = {
+    name: Experiment(
+        name=name,
+        changes=tuple(_list_changes(name, declared)),
+        **{field: declared[field] for field in _DECLARED if field in declared},
     )
+    for name, declared in read_declared("experiments").items()
 }
 """Every experiment by name."""
 

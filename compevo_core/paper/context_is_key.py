@@ -28,6 +28,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError, SourceAbsent
 from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.model_sources import Transport, read_content
+from compevo_core.paper.declared import read_columns
 from compevo_core.runtime.files import hash_text, write_text
 from compevo_core.runtime.seeding import derive_seed
 
@@ -51,46 +52,7 @@ SOURCES = {
 }
 """What the text of a task speaks of: the benchmark's key of a source, and its name."""
 
-PUBLISHED: dict[str, float] = {
-    "Direct prompt, Llama 3.1 405B Instruct": 0.143,
-    "Direct prompt, GPT-4o": 0.191,
-    "LLM processes, Llama 3 70B": 0.237,
-    "LLM processes, Mixtral 8x7B": 0.264,
-    "LLM processes, Mixtral 8x7B Instruct": 0.265,
-    "Direct prompt, Llama 3 70B Instruct": 0.286,
-    "Direct prompt, Qwen 2.5 7B Instruct": 0.290,
-    "Chronos Large": 0.326,
-    "Lag-Llama": 0.327,
-    "TimeGEN": 0.353,
-    "Direct prompt, GPT-4o mini": 0.354,
-    "UniTime": 0.370,
-    "Direct prompt, Qwen 2.5 0.5B Instruct": 0.463,
-    "Time-LLM": 0.475,
-    "ARIMA": 0.475,
-    "Direct prompt, Mixtral 8x7B Instruct": 0.519,
-    "Moirai Large": 0.520,
-    "ETS": 0.530,
-    "LLM processes, Llama 3 70B Instruct": 0.540,
-    "Exponential smoothing": 0.605,
-    "LLM processes, Qwen 2.5 7B": 0.910,
-    "LLM processes, Qwen 2.5 0.5B Instruct": 1.937,
-    "LLM processes, Qwen 2.5 7B Instruct": 1.974,
-    "LLM processes, Qwen 2.5 0.5B": 1.995,
-}
-"""Average score of the published rows; those on numbers alone read no text."""
-
-CONTEXT_SCHEMA: dict[str, pl.DataType] = {
-    "arm": pl.String(),
-    "model": pl.String(),  # "" for numbers alone
-    "source": pl.String(),  # of the text, see SOURCES
-    "seed": pl.Int64(),
-    "n_tasks": pl.Int64(),
-    "samples": pl.Int64(),
-    "unread": pl.Float64(),  # share of answers that held too few numbers
-    "score": pl.Float64(),  # RCRPS: 0 is best, a task counts at most 5
-    "data_hash": pl.String(),
-    "commit": pl.String(),
-}
+CONTEXT_SCHEMA = read_columns("context")
 
 PATHS = 25  # sampled paths of the numbers alone, as many as the published rows have
 

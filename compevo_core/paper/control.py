@@ -42,6 +42,7 @@ from compevo_core.evaluation.result_rows import replace_own_rows, write_config
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import Encoder
 from compevo_core.paper.changes import MOST_SAMPLES
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.news_changes import NONE, SWAPPED, change_news
 from compevo_core.paper.planted_news import (
     AFTER_TRAINING,
@@ -73,54 +74,11 @@ CORRECTED = (EVOLVED, "one-agent", "seed-logics")
 GENERALIST, WITH_SPECIALISTS = "generalist", "generalist-and-specialists"
 """Arms that read the sum of all articles, by itself and beside agents that choose."""
 
-_SEARCH: dict[str, Any] = {
-    "run.supervised_rounds": 2,
-    "run.rounds": 8,
-    "evolution.every": 1,
-    "optim.forecast_lr": 0.0,
-    "forecast.layers": 1,
-    "evolution.temperature": 2.0,
-    "evolution.unread": 3,
-    "evolution.max_new_tokens": 48,
-    "optim.policy_lr": 1e-3,
-    "grpo.enabled": True,
-    "evolution.flat_share": 0.0,
-    "evolution.cross_share": 0.0,
-}
-"""Eight rewritings by the agents' own policies, whose reader is the ridge alone."""
-
-_MODEL: dict[str, Any] = {
-    "backbone.name_or_path": "packaged:smollm2-135m",
-    "backbone.context_length": 1024,
-    "forecast.decoder": "head",
-    "forecast.layers": 4,
-    "forecast.logic_in_prompt": False,
-    "news.form": "token",
-    "optim.forecast_lr": 4e-4,
-    "run.supervised_rounds": 16,
-}
-"""Adapters of a language model correct what ridges read."""
-
-_CHANCE: dict[str, Any] = {"evolution.flat_share": 1.0, "grpo.enabled": False}
+_SEARCH, _MODEL = (read_declared("arms")["settings"][name] for name in ("search", "adapters"))
 
 READING, SEARCH, SPECIALISTS = "reading", "search", "specialists"
 """What the arms of a control compare: who reads which news, who searches how, or what agents that
 are read together add to those that are not."""
-
-SEARCH_ARMS: dict[str, dict[str, Any]] = {
-    "flat": _CHANCE,
-    "crossed": _CHANCE | {"evolution.cross_share": 0.5},
-    "crossed-alone": _CHANCE | {"evolution.cross_share": 0.5, "population.exposed_peers": 0},
-    "policy": {},
-    "half-crossed": {"evolution.flat_share": 0.5, "evolution.cross_share": 1.0},
-    "no-grpo": {"grpo.enabled": False},
-    "no-unread": {"evolution.unread": 0},
-    "no-peers": {"population.exposed_peers": 0, "evolution.update": "simplified"},
-    "no-fusion": {"evolution.update": "simplified"},
-    "diversity": {"objective.lambda_div": 0.1},
-    "no-pruning": {"objective.lambda_prune": 0.0},
-}
-"""Ways to write as many logics, by what sets them apart from the full policy."""
 
 
 def _write_logic(topics: Sequence[str], place: str) -> str:
@@ -221,7 +179,10 @@ class ControlPlan:
             base = base.with_overrides({"evolution.topics": planted.topics})
 
         if self.compares == SEARCH:
-            arms = {arm: _SEARCH | settings for arm, settings in SEARCH_ARMS.items()}
+            arms = {
+                arm: _SEARCH | {key: value for key, value in declared.items() if "." in key}
+                for arm, declared in read_declared("arms")["search"].items()
+            }
         elif self.compares == SPECIALISTS:
             together = {
                 "news.fit": "joint",

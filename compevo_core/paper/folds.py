@@ -1,4 +1,4 @@
-"""Cross-validation of a configuration on the five folds within train (decision 09-splits).
+"""The five folds within train, and a configuration validated on each (decision 09-splits).
 
 A fold's validation windows choose the round of its own training, as validation does in any run, and
 the errors are on the same windows: they compare configurations and are not test errors.
@@ -19,10 +19,12 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.splits import build_folds
+from compevo_core.data.splits import assign_split
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import score
 from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.paper.declared import read_columns
 from compevo_core.runtime.files import write_atomically
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.trainer import train
@@ -35,23 +37,43 @@ MEAN, DEVIATION = "mean", "sd"
 
 _ERRORS = ("mae", "rmse", "mae_scaled", "rmse_scaled")
 
-FOLD_SCHEMA: dict[str, pl.DataType] = {
-    "fold": pl.String(),  # its number from 0, or one of the two names
-    "method": pl.String(),
-    "dataset": pl.String(),
-    "n_train": pl.Int64(),
-    "n_validation": pl.Int64(),
-    "first_day": pl.Date(),  # of the validation windows' targets
-    "last_day": pl.Date(),
-    **dict.fromkeys(_ERRORS, pl.Float64()),  # in ``unit``, then by the entity's train deviation
-    "unit": pl.String(),
-    "chosen_round": pl.Int64(),
-    "seed": pl.Int64(),
-    "config_hash": pl.String(),
-    "data_hash": pl.String(),  # of the validation windows
-    "artifact_hash": pl.String(),
-    "commit": pl.String(),
-}
+FOLD_SCHEMA = read_columns("folds")
+
+
+def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
+    """Return expanding (train, validation) pairs within the train split.
+
+    One horizon of embargo separates the two. The windows of the second have split "val", as a
+    trainer expects; the last pair has the latest windows on which train can be validated. DataError
+    if the train split has no folds (it is empty or a single origin).
+    """
+    train = windows.split("train")
+    numbers = sorted({window.view.fold for window in train} - {-1})
+    if not numbers:
+        raise DataError(
+            f"{windows.dataset} has no folds; its train split holds {len(train)} window(s)"
+        )
+
+    pairs = []
+    for number in numbers:
+        held_out = [window for window in train if window.view.fold == number]
+        start = min(window.view.origin_utc for window in held_out)
+        earlier = [w for w in train if w.view.end_utc + w.view.horizon * w.view.step <= start]
+
+        validation = WindowSet(held_out, dataset=windows.dataset)
+        pairs.append((WindowSet(earlier, dataset=windows.dataset), assign_split(validation, "val")))
+    return pairs
+
+
+def choose_validation(windows: WindowSet, *, last_fold: bool) -> tuple[WindowSet, WindowSet]:
+    """Return the train and validation windows of a training.
+
+    With ``last_fold`` the latest fold of train validates, what is before it trains, and the
+    validation split is unused; DataError if there is no fold. Else the splits are as they are.
+    """
+    if last_fold:
+        return build_folds(windows)[-1]
+    return windows.split("train"), windows.split("val")
 
 
 def train_folds(

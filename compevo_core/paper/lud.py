@@ -34,6 +34,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
 from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.encoder import Encoder
+from compevo_core.paper.declared import read_columns
 from compevo_core.paper.lud_judges import (
     PROMPT_HASH,
     Judge,
@@ -45,21 +46,12 @@ from compevo_core.runtime.files import write_atomically, write_text
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 
-LUD_SCHEMA = {
-    "round": pl.Int64,
-    "agent": pl.Int64,
-    "delta": pl.Float64,
-    "strategy_shift": pl.Int64,
-    "evidence_recombination": pl.Int64,
-    "rius": pl.Int64,
-    "lud": pl.Float64,
-    "unchanged_text": pl.Boolean,
-}
+LUD_SCHEMA = read_columns("lud_of_run")
 
 REGIMES = ("low", "medium", "high")
 # The paper prints regime averages 0.09, 0.44 and 0.76 but no edges; these are the midpoints.
 REGIME_EDGES = (0.265, 0.60)
-GAIN_SCHEMA = {"round": pl.Int64, "agent": pl.Int64, "gain": pl.Float64}
+GAIN_SCHEMA = read_columns("lud_gains")
 
 DEFAULT_PAIRS = 8  # updates of an agent that a judge sees, unless another number is asked for
 
@@ -68,21 +60,7 @@ Logics = Sequence[Sequence[str]]  # logics by round and agent
 JUDGES, GAINS = "judges", "gains"
 CHANGED_UPDATES = "changed"
 
-LUD_RESULT_SCHEMA: dict[str, pl.DataType] = {
-    "table": pl.String(),  # judges: agreement of two; gains: LUD against the error saved
-    "subject": pl.String(),  # the two judges, or the regime of the update
-    "dataset": pl.String(),
-    "judge": pl.String(),
-    "n": pl.Int64(),  # updates behind the numbers
-    "kappa": pl.Float64(),  # of the gate that LUD is multiplied by
-    "pearson_r": pl.Float64(),
-    "p_value": pl.Float64(),
-    "mean_lud": pl.Float64(),
-    "error_gain": pl.Float64(),  # scaled error that an update saved
-    "encoder": pl.String(),
-    "config_hash": pl.String(),
-    "artifact_hash": pl.String(),
-}
+LUD_RESULT_SCHEMA = read_columns("lud")
 
 Vectors = Mapping[str, FloatArray]  # embeddings (D,) by text
 

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from compevo_core.agents.logics import SlotLogic, read_slots
-from compevo_core.agents.prompts import clean_text
+from compevo_core.agents.prompts import clean_text, open_chat
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.lm.model_sources import Transport, read_content
+from compevo_core.paper.declared import read_declared
 from compevo_core.runtime.files import hash_text, write_text
 
 if TYPE_CHECKING:
@@ -32,37 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Both prompts are the paper's, word for word. Any change gives another PROMPT_HASH, and verdicts
-# of the old prompt are not used again.
-SYSTEM_PROMPT = (
-    "You are a strict evaluator of logic updates for time-series forecasting with news.\n"
-    "Your job is not to judge whether the logic is good, but whether the update shows substantive "
-    "structural change.\n"
-    "Follow the rubric and output only valid JSON."
-)
-USER_PROMPT = """Given two consecutive logics produced by the same agent:
-
-Previous logic (t-1): {logic_prev}
-
-Current logic (t): {logic_curr}
-
-Decide two binary indicators:
-
-1) Strategy Shift (0/1): output 1 iff the current logic changes the reasoning or news-filtering \
-strategy compared to the previous logic, e.g., changes the main driver, decision rule, or \
-prioritization strategy. Output 0 for paraphrasing, minor rewording, style changes, or generic \
-additions.
-
-2) Evidence Recombination (0/1): output 1 iff the current logic introduces new causal cues or \
-reorganizes multi-source evidence into a materially different explanatory structure. Output 0 for \
-paraphrasing or shallow elaboration.
-
-Return only a valid JSON object. The values must be either 0 or 1.
-
-{{
-  "strategy_shift": 0,
-  "evidence_recombination": 1
-}}"""
+SYSTEM_PROMPT, USER_PROMPT = (read_declared("judge_prompt")[turn] for turn in ("system", "user"))
 LOGIC_CHARACTERS = 4000  # longest logic that a judge is shown; a longer one is cut
 
 LogicPair = tuple[str, str]  # an agent's logic in the round before, and its logic now
@@ -214,7 +185,12 @@ class LocalJudge:
         import torch
 
         model, tokenizer = self.backbone.model, self.backbone.tokenizer
-        prompt_ids = self._tokenize_prompt(previous, current)
+        system, user = (turn["content"] for turn in build_judge_messages(previous, current))
+        # A template has written the special tokens already.
+        prompt_ids = tokenizer(
+            open_chat(system, user, tokenizer, gap="\n\n"),
+            add_special_tokens=not getattr(tokenizer, "chat_template", None),
+        )["input_ids"]
         answer_ids = [
             tokenizer(answer.to_json(), add_special_tokens=False)["input_ids"] for answer in ANSWERS
         ]
@@ -249,25 +225,6 @@ class LocalJudge:
         logits_VTW = torch.cat([first_V1W, rest.logits], dim=1).float()
         picked_VT = logits_VTW.log_softmax(-1).gather(-1, answers_VT[..., None]).squeeze(-1)
         return dict(zip(ANSWERS, (picked_VT * is_scored_VT).sum(-1).tolist(), strict=True))
-
-    def _tokenize_prompt(self, previous: str, current: str) -> list[int]:
-        system, user = build_judge_messages(previous, current)
-        joined = f"{system['content']}\n\n{user['content']}"
-        tokenizer = self.backbone.tokenizer
-        if not getattr(tokenizer, "chat_template", None):
-            return list(tokenizer(f"{joined}\n\n")["input_ids"])
-
-        from jinja2 import TemplateError
-
-        try:
-            text = tokenizer.apply_chat_template(
-                [system, user], tokenize=False, add_generation_prompt=True
-            )
-        except TemplateError:  # some models (Gemma 2, Mistral 0.1) know no system turn
-            turns = [{"role": "user", "content": joined}]
-            text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        # The template has written the special tokens already.
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 class SlotJudge:

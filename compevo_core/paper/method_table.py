@@ -1,22 +1,24 @@
 """The table of methods that ``compevo paper benchmark`` and its assets run, and running one.
 
 What belongs here: every method by its name, one method under one seed from its learning rate to its
-rows. What does not: the contract of a method (``paper.method``) or its code. Libraries are imported
-in the functions: the command line lists methods without torch. Every seed of a method has the
+rows. What does not: the contract of a method (``paper.method``) or its code. A module of methods
+has ``fit_method`` and, where rows name settings, ``configure_method``. It is imported when one of
+them is called: the command line lists methods without torch. Every seed of a method has the
 learning rate that seed 0 chose, wherever it runs.
 """
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from importlib import import_module
+from typing import Any
 
 from compevo_core.baselines import BASELINES, ViewForecaster, fit_baseline, is_applicable
 from compevo_core.baselines.smoothing import Theta
 from compevo_core.baselines.zero_shot import PREFIX, ZeroShot, is_zero_shot, short_name
-from compevo_core.config.run import RunConfig
+from compevo_core.config.run import SYSTEM_SETTINGS
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, NonFiniteLoss
@@ -26,13 +28,9 @@ from compevo_core.evaluation.baseline_scores import (
     score_candidates,
 )
 from compevo_core.evaluation.scopes import Scope
-from compevo_core.paper.agent_systems import list_agents
-from compevo_core.paper.method import CHEAP_SEEDS, LANGUAGE_MODEL_SEEDS, Budget, FitInputs, Method
+from compevo_core.paper.declared import Budget
+from compevo_core.paper.method import CHEAP_SEEDS, LANGUAGE_MODEL_SEEDS, FitInputs, Method
 from compevo_core.paper.paper_windows import LastWeek, TrainLookUp
-
-if TYPE_CHECKING:
-    from compevo_core.paper.as_published import Form
-    from compevo_core.paper.networks.forecaster import NetworkKind
 
 log = logging.getLogger(__name__)
 
@@ -45,250 +43,90 @@ NETWORK_NAMES = (
     *("dlinear", "itransformer", "film", "pyraformer", "fedformer", "gpt4ts"),
     "gpt4ts-no-lm",
 )
-_WITH_LANGUAGE_MODEL = ("gpt4ts",)
-
-Describe = Callable[[FitInputs], "NetworkKind"]
-"""Makes a network and its inputs for the windows of a fit."""
 
 
-def list_numeric() -> list[Method]:
-    """Return the numeric methods, baselines first."""
-    baselines = [
-        Method(
-            name=name,
-            family="numeric",
-            fit=partial(_fit_baseline, name),
-            seeds=CHEAP_SEEDS if baseline.draws else 1,
-            has_budget=False,
-            is_applicable=partial(is_applicable, name),
-        )
-        for name, baseline in BASELINES.items()
-    ]
-
-    # Not among the baselines that every evaluation fits: theta takes a tenth of a second a window,
-    # and the others say what the paper's test sets are like.
-    plain = [
-        Method(
-            name=kind.name,
-            family="numeric",
-            fit=partial(_fit_plain, kind),
-            seeds=1,
-            has_budget=False,
-            is_applicable=getattr(kind, "is_applicable", lambda _: True),
-        )
-        for kind in (LastWeek, Theta, TrainLookUp)
-    ]
-
-    networks = [
-        Method(
-            name=name,
-            family="numeric",
-            fit=partial(fit_network, name, None),
-            is_tuned=True,
-            seeds=LANGUAGE_MODEL_SEEDS if name in _WITH_LANGUAGE_MODEL else CHEAP_SEEDS,
-        )
-        for name in NETWORK_NAMES
-    ]
-    return [*baselines, *plain, *networks]
-
-
-def _fit_plain(kind: type[Any], inputs: FitInputs) -> ViewForecaster:
-    return cast(ViewForecaster, kind.fit(inputs.train))
+def _call(module: str, function: str, name: str, inputs: FitInputs) -> Any:  # noqa: ANN401
+    return getattr(import_module(f"compevo_core.paper.{module}"), function)(name, inputs)
 
 
 def _fit_baseline(name: str, inputs: FitInputs) -> ViewForecaster:
     return fit_baseline(name, inputs.train, seed=inputs.seed)
 
 
-def list_news_aware() -> list[Method]:
-    """Return the news-aware methods, GPT4MTS with its control."""
-    text = Method(
-        name="news2forecast",
-        family="news-aware",
-        fit=_fit_news2forecast,
-        seeds=LANGUAGE_MODEL_SEEDS,
-        reads_news=True,
-        configure=_configure_news2forecast,
-        # Some 17 seconds each on a processor core.
-        known_windows=24,
-    )
-
-    # The control reads of the news no more than their times, which are checked as for its twin.
-    networks: dict[str, tuple[Describe, bool]] = {
-        "gpt4mts": (partial(_describe_gpt4mts, "gpt4mts", True), True),
-        "gpt4mts-no-news": (partial(_describe_gpt4mts, "gpt4mts-no-news", False), True),
-        "ltp-llm": (_describe_ltp_llm, False),
-    }
-
-    return [
-        text,
-        *(
-            Method(
-                name=name,
-                family="news-aware",
-                fit=partial(fit_network, name, describe),
-                is_tuned=True,
-                seeds=LANGUAGE_MODEL_SEEDS,
-                reads_news=reads_news,
-            )
-            for name, (describe, reads_news) in networks.items()
-        ),
-    ]
+def _fit_plain(kind: Any, inputs: FitInputs) -> Any:  # noqa: ANN401
+    return kind.fit(inputs.train)
 
 
-def make_zero_shot(name: str) -> Method:
-    """Return the method of ``zero-shot:`` and a pretrained model's folder or hub id."""
-    return Method(
-        # Rows are read on other machines, where this one's folders mean nothing.
-        name=f"zero-shot-{short_name(name.removeprefix(PREFIX))}",
-        family="zero-shot",
-        fit=lambda inputs: ZeroShot.fit(inputs.train, seed=inputs.seed, name=name),
-        # Nothing is random, and nothing is fitted.
-        seeds=1,
-        has_budget=False,
-    )
-
-
-def fit_network(name: str, describe: Describe | None, inputs: FitInputs) -> ViewForecaster:
-    """Fit a network; without ``describe`` it is one of the table of networks."""
-    from compevo_core.paper.networks.forecaster import FitBudget, NetworkBaseline
-
-    budget = inputs.budget
-    return NetworkBaseline.fit(
-        name,
-        inputs.train,
-        inputs.val,
-        seed=inputs.seed,
-        learning_rate=inputs.learning_rate,
-        budget=FitBudget(
-            passes=budget.passes,
-            patience=budget.patience,
-            pass_windows=budget.pass_windows,
-            val_windows=budget.val_windows,
-        ),
-        kind=describe(inputs) if describe else None,
-    )
-
-
-def _configure_news2forecast(inputs: FitInputs) -> RunConfig:
-    from compevo_core.paper.news2forecast import configure_news2forecast
-
-    return configure_news2forecast(inputs.seed, inputs.learning_rate)
-
-
-def _fit_news2forecast(inputs: FitInputs) -> ViewForecaster:
-    from compevo_core.lm.backbone import load_backbone
-    from compevo_core.lm.encoder import load_encoder
-    from compevo_core.paper.news2forecast import VALIDATION_WINDOWS, News2Forecast
-
-    news = inputs.require_news("news2forecast")
-    config = _configure_news2forecast(inputs)
-    return News2Forecast.fit(
-        inputs.train,
-        inputs.val,
-        news,
-        config=config,
-        # Not the shared one: a fit puts its adapter into the backbone.
-        backbone=load_backbone(config.backbone),
-        encoder=load_encoder(news.encoder_name),
-        updates=inputs.budget.rounds,
-        update_windows=inputs.budget.round_windows,
-        # A forecast costs what an update's window does: judging spends the budget too.
-        validation_windows=min(VALIDATION_WINDOWS, inputs.budget.rounds),
-    )
-
-
-def list_as_published() -> list[Method]:
-    """Return the paper's code and the paper's method at its size.
-
-    The code has its own prompt, a mended one, or swapped news; the method is whole, without its
-    four parts, or has swapped news.
-    """
-    forms: tuple[Form, ...] = ("code", "mended", "swapped")
-    return [
-        Method(
-            name="as-published" if form == "code" else f"as-published-{form}",
-            family="agents",
-            fit=partial(_fit_as_published, form),
-            seeds=LANGUAGE_MODEL_SEEDS,
-            reads_news=True,
-            configure=_configure_as_published,
-            known_windows=24,  # half a second each
-        )
-        for form in forms
-    ] + [
-        Method(
+def _list_numeric() -> Iterator[Method]:
+    numeric = partial(Method, family="numeric")
+    for name, baseline in BASELINES.items():
+        yield numeric(
             name=name,
-            family="agents",
-            fit=partial(_fit_as_written, name),
-            seeds=LANGUAGE_MODEL_SEEDS,
-            reads_news=True,
-            configure=partial(_configure_as_written, name),
-            leaves_run=True,
-            known_windows=24,
+            fit=partial(_fit_baseline, name),
+            seeds=CHEAP_SEEDS if baseline.draws else 1,
+            has_budget=False,
+            is_applicable=partial(is_applicable, name),
         )
-        for name in ("as-written", "as-written-plain", "as-written-swapped")
-    ]
+
+    # Not among the baselines that every evaluation fits: theta takes a tenth of a second a window,
+    # and the others say what the paper's test sets are like.
+    for kind in (LastWeek, Theta, TrainLookUp):
+        yield numeric(
+            name=kind.name,
+            fit=partial(_fit_plain, kind),
+            seeds=1,
+            has_budget=False,
+            is_applicable=getattr(kind, "is_applicable", lambda _: True),
+        )
+
+    for name in NETWORK_NAMES:
+        yield numeric(
+            name=name,
+            fit=partial(_call, "text_networks", "fit_method", name),
+            is_tuned=True,
+            seeds=LANGUAGE_MODEL_SEEDS if name == "gpt4ts" else CHEAP_SEEDS,
+        )
 
 
-def _configure_as_published(inputs: FitInputs) -> RunConfig:
-    from compevo_core.paper.as_published import configure_as_published
+def _list_with_language_model() -> Iterator[Method]:
+    """Yield the news-aware methods, the systems of agents, the paper's code and its method.
 
-    return configure_as_published(inputs.seed)
+    The code has its own prompt, a mended one, or swapped news; the method at the code's size is
+    whole, without its four parts, or has swapped news.
+    """
 
+    def make(name: str, family: Any, module: str, **facts: Any) -> Method:  # noqa: ANN401
+        return Method(
+            name=name,
+            family=family,
+            fit=partial(_call, module, "fit_method", name),
+            # Networks are tuned, and have no settings of a run.
+            configure=None
+            if "is_tuned" in facts
+            else partial(_call, module, "configure_method", name),
+            seeds=LANGUAGE_MODEL_SEEDS,
+            **{"reads_news": True} | facts,
+        )
 
-def _configure_as_written(name: str, inputs: FitInputs) -> RunConfig:
-    from compevo_core.paper.as_published import configure_as_written
+    # Forecasts in text take some 17 seconds each on a processor core.
+    yield make("news2forecast", "news-aware", "news2forecast", known_windows=24)
+    # The control reads of the news no more than their times, which are checked as for its twin.
+    for name in ("gpt4mts", "gpt4mts-no-news"):
+        yield make(name, "news-aware", "text_networks", is_tuned=True)
+    yield make("ltp-llm", "news-aware", "text_networks", is_tuned=True, reads_news=False)
 
-    return configure_as_written(name, inputs)
-
-
-def _fit_as_written(name: str, inputs: FitInputs) -> ViewForecaster:
-    from compevo_core.paper.as_published import AsWritten
-
-    return AsWritten(name, _configure_as_written(name, inputs), inputs)
-
-
-def _fit_as_published(form: "Form", inputs: FitInputs) -> ViewForecaster:
-    from compevo_core.lm.backbone import load_backbone
-    from compevo_core.lm.encoder import load_encoder
-    from compevo_core.paper.as_published import AsPublished
-
-    news = inputs.require_news("as-published")
-    config = _configure_as_published(inputs)
-    return AsPublished.fit(
-        inputs.train,
-        news,
-        config=config,
-        backbone=load_backbone(config.backbone),
-        encoder=load_encoder(news.encoder_name),
-        form=form,
-        updates=inputs.budget.rounds,
-        update_windows=inputs.budget.round_windows,
-    )
-
-
-def _describe_gpt4mts(name: str, reads_news: bool, inputs: FitInputs) -> "NetworkKind":
-    from compevo_core.lm.backbone import load_packaged
-    from compevo_core.paper.text_networks import make_gpt4mts
-
-    return make_gpt4mts(inputs.require_news(name), load_packaged(), reads_news=reads_news)
-
-
-def _describe_ltp_llm(_: FitInputs) -> "NetworkKind":
-    from compevo_core.lm.backbone import load_packaged
-    from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder
-    from compevo_core.lm.model_sources import DEFAULT_CACHE
-    from compevo_core.paper.text_networks import PatternWriter, make_ltp_llm
-
-    # Seeds run in processes of their own; what one of them wrote is there for the others.
-    writer = PatternWriter(load_packaged(), DEFAULT_CACHE)
-    return make_ltp_llm(writer, load_encoder(PACKAGED_ENCODER))
+    for name in SYSTEM_SETTINGS:
+        yield make(name, "agents", "agent_systems", leaves_run=True)
+    # Half a second for each window.
+    for form in ("", "-mended", "-swapped"):
+        yield make(f"as-published{form}", "agents", "as_published", known_windows=24)
+    for form in ("", "-plain", "-swapped"):
+        name = f"as-written{form}"
+        yield make(name, "agents", "as_published", leaves_run=True, known_windows=24)
 
 
 METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (*list_numeric(), *list_news_aware(), *list_agents(), *list_as_published())
+    method.name: method for method in (*_list_numeric(), *_list_with_language_model())
 }
 """Every method by its name, in the order of tables."""
 
@@ -296,7 +134,15 @@ METHODS: dict[str, Method] = {
 def find_method(name: str) -> Method:
     """Return one of :data:`METHODS`, or of a pretrained model; ConfigError if it is unknown."""
     if is_zero_shot(name):
-        return make_zero_shot(name)
+        return Method(
+            # Rows are read on other machines, where this one's folders mean nothing.
+            name=f"zero-shot-{short_name(name.removeprefix(PREFIX))}",
+            family="zero-shot",
+            fit=lambda inputs: ZeroShot.fit(inputs.train, seed=inputs.seed, name=name),
+            # Nothing is random, and nothing is fitted.
+            seeds=1,
+            has_budget=False,
+        )
     if name not in METHODS:
         raise ConfigError(f"no method {name!r}; known: {', '.join(METHODS)}, {PREFIX}PATH")
     return METHODS[name]

@@ -54,10 +54,13 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.evaluation.result_rows import hash_without_seed
-from compevo_core.lm.backbone import PACKAGED
+from compevo_core.lm import encoder as encoders
+from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import Encoder
 from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
 from compevo_core.lora import Backbone, Population, PromptGroup, SamplingSettings
+from compevo_core.paper.declared import read_declared
+from compevo_core.paper.method import FitInputs
 from compevo_core.runtime.seeding import derive_seed, use_seed
 
 log = logging.getLogger(__name__)
@@ -71,31 +74,25 @@ MISSED_ARTICLES = 2  # headlines of each of the worst days that the logic left o
 
 _TITLE_CHARACTERS = 120
 
-
-SETTINGS = {
-    "backbone.name_or_path": PACKAGED,
-    "backbone.dtype": "mixed",
-    "backbone.context_length": 1024,
-    "population.agents": 1,
-    "population.exposed_peers": 0,
-    "population.rank": 8,
-    "population.alpha": 16.0,
-    "population.dropout": 0.0,
-    "forecast.decoder": "text",
-    "forecast.prior": "none",
-    "news.top_k": 3,
-    "evolution.form": "slots",
-    "evolution.temperature": 3.0,
-    "run.micro_batch_size": 16,
-}
-"""What differs from the defaults of a run. Rank and scale are the published ones; a few dozen
-updates need no dropout, whose draws take a sixth of the time on a processor."""
+SETTINGS = read_declared("settings")[NAME]
 
 
-def configure_news2forecast(seed: int, learning_rate: float) -> RunConfig:
+def configure_method(_: str, inputs: FitInputs) -> RunConfig:
     """Return the settings of a fit on the packaged backbone."""
     return RunConfig().with_overrides(
-        {**SETTINGS, "run.seed": seed, "optim.forecast_lr": learning_rate}
+        {**SETTINGS, "run.seed": inputs.seed, "optim.forecast_lr": inputs.learning_rate}
+    )
+
+
+def fit_method(name: str, inputs: FitInputs) -> "News2Forecast":
+    """Fine-tune the packaged backbone within the budget of the inputs."""
+    config, news = configure_method(name, inputs), inputs.require_news(name)
+    return News2Forecast.fit(
+        inputs,
+        config=config,
+        # Not the shared one: a fit puts its adapter into the backbone.
+        backbone=load_backbone(config.backbone),
+        encoder=encoders.load_encoder(news.encoder_name),
     )
 
 
@@ -238,25 +235,22 @@ class News2Forecast:
     @classmethod
     def fit(
         cls,
-        train: WindowSet,
-        val: WindowSet,
-        news: NewsPool,
+        inputs: FitInputs,
         *,
         config: RunConfig,
         backbone: Backbone,
         encoder: Encoder,
-        updates: int,
-        update_windows: int,
         reflections: int = REFLECTIONS,
-        validation_windows: int = VALIDATION_WINDOWS,
     ) -> Self:
         """Fine-tune on train windows, and refine the logic by errors on validation windows.
 
-        ``backbone`` gets the adapter, so load one for each fit. The ``updates`` are made in equal
-        parts before each of the ``reflections + 1`` validations, on at most ``validation_windows``
-        of ``val``. LeakageError if a window belongs to the test or inference split, or names later
-        news; DataError if one of the splits has no window; NonFiniteLoss if the fit diverged.
+        ``backbone`` gets the adapter, so load one for each fit. The updates of the budget are made
+        in equal parts before each of the ``reflections + 1`` validations. LeakageError if a window
+        belongs to the test or inference split, or names later news; DataError if one of the splits
+        has no window; NonFiniteLoss if the fit diverged.
         """
+        train, val, budget = inputs.train, inputs.val, inputs.budget
+        news = inputs.require_news(NAME)
         raise_if_held_out(train, NAME)
         raise_if_held_out(val, NAME)
         raise_if_later_news([*train.views(), *val.views()], news)
@@ -276,20 +270,22 @@ class News2Forecast:
             weight_decay=config.optim.weight_decay,
         )
         windows = shuffle_forever(train, derive_seed(config.run.seed, "windows"))
-        # The first days of a split are of one season, and all of them take minutes as text.
-        places = np.linspace(0, len(val) - 1, min(validation_windows, len(val))).astype(int)
+        # The first days of a split are of one season, and all of them take minutes as text. A
+        # forecast costs what an update's window does: judging spends the budget too.
+        count = min(VALIDATION_WINDOWS, budget.rounds, len(val))
+        places = np.linspace(0, len(val) - 1, count).astype(int)
         judged_by = [val[int(place)] for place in places]
 
         best_parameters: list[Tensor] = []
         best: TriedLogic | None = None
-        for part in np.array_split(np.arange(updates), reflections + 1):
+        for part in np.array_split(np.arange(budget.rounds), reflections + 1):
             # After the first part only: before it there is no error to reflect on.
             if best is not None:
                 fitted.logic = reflector.refine(best)
             # Dropout draws from torch's own generator, on the device that the backbone is on.
             with use_seed(derive_seed(config.run.seed, "dropout"), backbone.device):
                 for _ in part:
-                    fitted._update(optimizer, [next(windows) for _ in range(update_windows)])
+                    fitted._update(optimizer, [next(windows) for _ in range(budget.round_windows)])
 
             tried = fitted.validate(judged_by)
             log.info("validation error %.4f with the logic: %s", tried.error, tried.logic)

@@ -38,6 +38,7 @@ from compevo_core.evaluation.scopes import Scope, select_scopes
 from compevo_core.evaluation.scoring import forecast_scopes
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.lm.encoder import load_encoder
+from compevo_core.paper.declared import read_columns
 from compevo_core.paper.news_changes import (
     IRRELEVANT,
     NONE,
@@ -71,33 +72,7 @@ FEWEST_WINDOWS = 10  # a group of fewer windows has no effect worth an interval,
 
 MOST_SERIES = 12  # effects by series are given for no more series than a reader can compare
 
-AUDIT_SCHEMA: dict[str, pl.DataType] = {
-    "dataset": pl.String(),
-    "source": pl.String(),  # "run", or "probe" where no population was trained
-    "split": pl.String(),
-    "subset": pl.String(),
-    "news": pl.String(),  # what was read
-    "group_kind": pl.String(),
-    "group": pl.String(),  # a series, a signal, or all
-    "n_windows": pl.Int64(),
-    "n_with_news": pl.Int64(),  # windows that have at least one article in this reading
-    "mae": pl.Float64(),
-    "difference": pl.Float64(),  # MAE with own news less this one: below 0, own news is better
-    "interval_low": pl.Float64(),  # 95 %, whole days drawn
-    "interval_high": pl.Float64(),
-    "p_two_sided": pl.Float64(),
-    # Of the probe on declared days: the smallest effect that is seen in 80 % of the draws (null: no
-    # effect is), and the share of draws without any effect in which one is seen
-    "seen_from": pl.Float64(),
-    "seen_from_sd": pl.Float64(),  # in standard deviations of what the base misses
-    "false_alarms": pl.Float64(),
-    "unit": pl.String(),
-    "encoder": pl.String(),
-    "config_hash": pl.String(),
-    "artifact_hash": pl.String(),
-    "data_hash": pl.String(),
-    "commit": pl.String(),
-}
+AUDIT_SCHEMA = read_columns("audit")
 
 BASE = "calendar-ridge"  # the forecast whose errors the probe explains
 

@@ -22,12 +22,16 @@ from compevo_core.baselines.naive import NaiveForecast
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.context import PAST
-from compevo_core.data.coverage import count_coverage, measure_news_choice
-from compevo_core.data.datasets import ELECTRICITY, ELECTRICITY_OPERATIONAL, DatasetSpec
-from compevo_core.data.splits import DaySubset, Span
+from compevo_core.data.datasets import (
+    ELECTRICITY,
+    ELECTRICITY_OPERATIONAL,
+    DatasetSpec,
+    DaySubset,
+    Span,
+)
 from compevo_core.data.steps import DAY
 from compevo_core.data.view import WindowView, stack_rows
-from compevo_core.data.window import WindowSet
+from compevo_core.data.window import WindowSet, count_coverage, measure_news_choice
 from compevo_core.errors import DataError, LeakageError
 from compevo_core.evaluation.leakage import find_overlapping_targets
 

@@ -10,11 +10,9 @@ as they were. So its articles alone tell the effect, and nothing else that a mod
 Shapes: N windows, H horizon.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -28,21 +26,12 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.window import WindowSet
 from compevo_core.lm.encoder import Encoder
+from compevo_core.paper.declared import read_columns, read_declared
 from compevo_core.paper.news_changes import NONE, SWAPPED
 
-_TEXTS = tomllib.loads(
-    (resources.files("compevo_core.paper") / "planted_news.toml").read_text(encoding="utf-8")
-)
+_TEXTS = read_declared("planted_news")
 HEADLINES: Mapping[str, Sequence[str]] = _TEXTS["headlines"]
 """Headlines by topic, in the words of a newspaper; the article about a place names it."""
-
-EVENTS: Mapping[str, int] = {
-    "heat waves": 1,
-    "public holidays": -1,
-    "power outages": -1,
-    "plant maintenance": -1,
-}
-"""Events of the kind that Context-is-Key tells of, and the side on which each acts."""
 
 DISTRACTORS: Sequence[str] = _TEXTS["distractors"]  # headlines of no topic that a logic can name
 
@@ -58,67 +47,16 @@ EFFECTS = (0.0, 0.5, 1.0, 2.0, 4.0)
 AFTER_TRAINING = {"no-news": NONE, "swapped-news": SWAPPED}
 """What the evolved population is given in place of its own news, by the name of the arm."""
 
-CONTROL_SCHEMA: dict[str, pl.DataType] = {
-    "dataset": pl.String(),
-    "world": pl.String(),  # of WORLDS
-    "effect": pl.Float64(),
-    "seed": pl.Int64(),  # of world and training
-    "arm": pl.String(),
-    "n_windows": pl.Int64(),
-    "mae": pl.Float64(),
-    # Of the prior with the planted effect added, less its mean on train, which the prior holds (in
-    # rows without ``no_news_mae`` with the whole effect)
-    "known_mae": pl.Float64(),
-    # Of the same model on the same windows without their articles; null in rows before it was kept
-    "no_news_mae": pl.Float64(),
-    # Share of what the effect costs the prior: ``no_news_mae`` less ``mae`` over the prior's error
-    # less ``known_mae``, and the prior's error less ``mae`` in rows without ``no_news_mae``; null
-    # without effect
-    "recovered": pl.Float64(),
-    "recovered_low": pl.Float64(),  # 95 % interval by blocks of days
-    "recovered_high": pl.Float64(),
-    # Of what the population adds to its prior on the effect; too small where the mean of the effect
-    # differs between series, as in niches-regional; null without effect
-    "slope": pl.Float64(),
-    # Share of the effect's variance that is added, 1 at best and 0 for the prior, in which the
-    # truth has no part: ``control.measure_effect``; null without effect, or before it was kept
-    "effect_r2": pl.Float64(),
-    "precision": pl.Float64(),  # share of named topics that act, over agents
-    "recall": pl.Float64(),  # share of the acting topics that an agent names, mean over agents
-    "logics": pl.String(),
-    "unit": pl.String(),
-    "config_hash": pl.String(),
-    "data_hash": pl.String(),
-    "commit": pl.String(),
-}
+CONTROL_SCHEMA = read_columns("control")
 
-SPECIALISTS_SCHEMA: dict[str, pl.DataType] = {
-    "agents": pl.Int64(),  # of the whole population; an arm may have fewer, or one more
-    **CONTROL_SCHEMA,
-}
+# Of the whole population; an arm may have fewer agents, or one more.
+SPECIALISTS_SCHEMA = {"agents": pl.Int64(), **CONTROL_SCHEMA}
 
-ROUNDS_SCHEMA: dict[str, pl.DataType] = {
-    **{name: CONTROL_SCHEMA[name] for name in ("dataset", "world", "effect", "seed", "arm")},
-    "rewriting": pl.Int64(),  # 0 is before the first one
-    **{name: CONTROL_SCHEMA[name] for name in ("precision", "recall")},
-    "news_gain": pl.Float64(),  # of the played logics on the reward windows, scaled; null at 0
-}
+ROUNDS_SCHEMA = read_columns("control_rounds")
 
 
-SIGNS: Mapping[str, int] = {"power outages": -1, "rooftop solar": 1}
-"""Topics that act, and the side on which they do; the first three seed logics name neither."""
-
-NICHES: Mapping[str, int] = {
-    "animal health": 1,
-    "bridge repairs": -1,
-    "cattle markets": 1,
-    "coal exports": -1,
-    "concert tickets": 1,
-    "cruise ships": -1,
-    "cyber attacks": 1,
-    "drone deliveries": -1,
-}
-"""More topics that act than one agent can name; no seed logic names any."""
+SIGNS, EVENTS, NICHES = (_TEXTS["signs"][kind] for kind in ("two", "events", "niches"))
+"""Topics that act, and the side on which they do."""
 
 HOMES: Mapping[str, str] = dict(zip(NICHES, ("NSW1", "QLD1", "SA1", "TAS1", "VIC1"), strict=False))
 """The first five of them, and the only series that each moves where every region has its own."""

@@ -33,6 +33,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
 from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.encoder import Encoder
+from compevo_core.paper.declared import read_columns
 from compevo_core.paper.lud import embed_texts, measure_change, update_magnitude
 from compevo_core.training.diagnostics import as_finite_array
 from compevo_core.training.round_record import RoundRecord
@@ -60,37 +61,13 @@ RUN_SCHEMA: dict[str, pl.DataType] = {
 RUN = ("dataset", "method", "budget", "seed")
 """Rows that agree in these belong to the same run of a method."""
 
-TRACE_SCHEMA: dict[str, pl.DataType] = RUN_SCHEMA | {
-    "round": pl.Int64(),
-    "epoch": pl.Int64(),
-    "agent": pl.Int64(),  # null in the row of the population
-    "loss": pl.Float64(),  # L_pred of the aggregate on the round's train windows (Eq. 7)
-    "val_error": pl.Float64(),  # scaled MAE of the aggregate on validation windows
-    "reward": pl.Float64(),  # minus the scaled error of the agent's own forecast (Eq. 3)
-    "unique_news": pl.Int64(),  # different articles that the agent read in the round
-    "logic_shift": pl.Float64(),  # Delta to the logic before, in rounds after a rewriting (F.2)
-}
+TRACE_SCHEMA = RUN_SCHEMA | read_columns("traces")
 
 DIGITS = 6  # significant digits of what is measured: more would be rounding of the machine
 
 TOPIC_SEPARATOR = "; "
 
-LOGIC_SCHEMA: dict[str, pl.DataType] = RUN_SCHEMA | {
-    "agent": pl.Int64(),
-    "logic": pl.String(),  # played in the last round
-    "topics": pl.String(),  # named by the logic, as its grammar tells; empty: none
-    "reward_change": pl.Float64(),  # last quarter of the rounds minus the first
-    "reward_slope": pl.Float64(),  # of the last half, a round
-    "slope_low": pl.Float64(),
-    "slope_high": pl.Float64(),
-    # These depend on the other rows of the file, or on the encoder.
-    "encoder": pl.String(),
-    "x": pl.Float64(),  # principal components of the embeddings of all logics in the file
-    "y": pl.Float64(),
-    "z": pl.Float64(),
-    "shown_variance": pl.Float64(),  # share of the embeddings' variance that x, y and z hold
-    "distance_to_others": pl.Float64(),  # mean Delta to the logics of the same run's other agents
-}
+LOGIC_SCHEMA = RUN_SCHEMA | read_columns("logics")
 
 _COMPONENTS = ("x", "y", "z")
 _PLACE_DECIMALS = 4  # machines agree on these

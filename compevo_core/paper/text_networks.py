@@ -59,9 +59,13 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, WindowView
 from compevo_core.evaluation.leakage import raise_if_later_news
-from compevo_core.lm.encoder import Encoder
+from compevo_core.lm import backbone as backbones
+from compevo_core.lm import encoder as encoders
+from compevo_core.lm import model_sources
+from compevo_core.lm.encoder import PACKAGED_ENCODER, Encoder
 from compevo_core.lora.backbone import Backbone
-from compevo_core.paper.networks.forecaster import NetworkKind
+from compevo_core.paper.method import FitInputs
+from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline, NetworkKind
 from compevo_core.paper.networks.gpt4ts import (
     GPT4TS,
     LAYERS,
@@ -401,4 +405,25 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
         make=partial(LTPLLM, embedding_size=size),
         encode=encode,
         backbone=writer.backbone_name,
+    )
+
+
+def fit_method(name: str, inputs: FitInputs) -> NetworkBaseline:
+    """Fit one of these networks on the packaged backbone, or one of the table of networks."""
+    kind = None
+    if name == "ltp-llm":
+        # Seeds run in processes of their own; what one of them wrote is there for the others.
+        writer = PatternWriter(backbones.load_packaged(), model_sources.DEFAULT_CACHE)
+        kind = make_ltp_llm(writer, encoders.load_encoder(PACKAGED_ENCODER))
+    elif name not in NETWORKS:
+        news, reads_news = inputs.require_news(name), not name.endswith("-no-news")
+        kind = make_gpt4mts(news, backbones.load_packaged(), reads_news=reads_news)
+    return NetworkBaseline.fit(
+        name,
+        inputs.train,
+        inputs.val,
+        seed=inputs.seed,
+        learning_rate=inputs.learning_rate,
+        budget=inputs.budget,
+        kind=kind,
     )

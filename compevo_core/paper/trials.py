@@ -1,25 +1,45 @@
-"""Trials of an experiment: score finished runs under its changes, pair them with the reference."""
+"""Trials of an experiment: score finished runs under its changes, and pair forecasts of methods.
+
+What belongs here: scoring variants, their tests with the reference, and tests of methods whose
+forecasts are stored. What does not: the statistics (``evaluation.comparison``).
+"""
 
 import gc
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from compevo_core.agents.logics import TOPICS
 from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
-from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_reference
+from compevo_core.errors import DataError
+from compevo_core.evaluation.comparison import (
+    PAIRED_TEST_SCHEMA,
+    compare_methods,
+    compare_with_opponents,
+)
 from compevo_core.evaluation.result_rows import write_tables
-from compevo_core.evaluation.scopes import Scope, select_scopes
-from compevo_core.evaluation.scoring import collect_seeds, load_population, score_population
+from compevo_core.evaluation.scopes import Scope, SeedForecasts, read_forecasts, select_scopes
+from compevo_core.evaluation.scoring import collect_seeds, score_population
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.changes import CHANGES, Experiment, NamedChange
+from compevo_core.paper.declared import BUDGETS, rank_budget
 from compevo_core.paper.news_changes import OWN, Relevance
+
+# The name of a pretrained model may end like a budget (chronos-bolt-small), and it spends none.
+_FILE = re.compile(
+    r"^(?P<method>zero-shot-.+|.+?)"
+    rf"(?:-(?P<budget>{'|'.join(BUDGETS)}))?-seed\d+$"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +112,7 @@ def score_experiment(
     scores = []
     for trial in trials:
         log.info(f"scoring {trial.change}, seed {trial.config.run.seed}")
-        forecaster = load_population(trial.run, news, fit=fit)
+        forecaster = CompEvoForecaster.load(trial.run, news, fit=fit)
         # A trained change is in the run and changed news in the windows; other weights are not.
         if not experiment.trains and CHANGES[trial.change].kind == "sweep":
             forecaster.reweigh(trial.config)
@@ -131,3 +151,94 @@ def score_experiment(
     name = f"{experiment.rows_name}-{trials[0].windows.dataset}"
     configs = [trial.config for trial in trials]
     return write_tables(rows, paired, configs, results, name, f"paired-{name}"), rows, paired
+
+
+def compare_with_reference(
+    scope: Scope, forecasts: SeedForecasts, reference: str, seeds: Mapping[str, Sequence[int]]
+) -> list[dict[str, Any]]:
+    """Test each variant against a reference, if there is one: sides are exchanged.
+
+    ``seeds`` names the seed of every forecast. Trainings of one method differ among themselves, so
+    means over different seeds would differ without any change. DataError if a variant has other
+    seeds than the reference.
+    """
+    if reference not in forecasts:
+        return []
+    expected = sorted(seeds[reference])
+    for name in forecasts:
+        if sorted(seeds[name]) != expected:
+            raise DataError(
+                f"{scope.subset}: {name} has the seeds {sorted(seeds[name])} and {reference} has "
+                f"{expected}: train and score both under the same seeds"
+            )
+
+    pairs = [(name, reference) for name in forecasts if name != reference]
+    names = {"seeds": " ".join(map(str, expected))}
+    return [record | names for record in compare_methods(scope, forecasts, pairs, reference)]
+
+
+def pair_stored(
+    scopes: Sequence[Scope], runs: Sequence[Path], stored: Path, method: str
+) -> pl.DataFrame:
+    """Return the paired tests of a method with every other that has stored forecasts.
+
+    ``runs`` are files of forecasts of the method, one a seed; ``stored`` is the folder of the
+    others, named by method, budget and seed. A file counts for the scopes that it holds. Of the
+    others the largest budget is paired. Where the method itself is stored under a budget, it is
+    paired once more under it, with those that had the same or spend nothing; without runs, under
+    only that.
+    """
+    # Files of every seed, by method and budget.
+    files: dict[str, dict[str | None, list[Path]]] = {}
+    for path in sorted(stored.glob("*.parquet")):
+        if match := _FILE.match(path.stem):
+            by_budget = files.setdefault(match["method"], {})
+            by_budget.setdefault(match["budget"], []).append(path)
+    if not files:
+        raise DataError(f"no forecasts in {stored}: run `compevo paper benchmark` on the data set")
+    if not runs and method not in files:
+        raise DataError(
+            f"no run of {method}, and no forecasts of it in {stored}: train it, or run "
+            f"`compevo paper benchmark --methods {method}`"
+        )
+
+    tests = []
+    largest = [
+        path
+        for name, by_budget in files.items()
+        if name != method
+        for path in by_budget[min(by_budget, key=rank_budget)]
+    ]
+    for scope in scopes if runs else ():
+        of_runs = _read(runs, scope).get(method, [])
+        if len(of_runs) != len(runs):
+            raise DataError(
+                f"{len(of_runs)} of {len(runs)} runs have forecasts of {method} for "
+                f"{scope.subset}: `compevo evaluate` them first"
+            )
+        others = _read(largest, scope)
+        tests += compare_with_opponents(scope, {method: of_runs, **others}, method)
+
+    # Trainings without a budget are the runs themselves, and were paired above.
+    for budget in filter(None, files.get(method, {})):
+        # What spends nothing had no less than the others.
+        equal = [path for of in files.values() for path in of.get(budget, of.get(None, ()))]
+        for scope in scopes:
+            forecasts = _read(equal, scope)
+            if method in forecasts:
+                records = compare_with_opponents(scope, forecasts, method)
+                tests += [{**record, "budget": budget} for record in records]
+    return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
+
+
+def _read(paths: Iterable[Path], scope: Scope) -> Mapping[str, list[FloatArray]]:
+    """Return the forecasts (N, H) of every seed by method, of files that hold the scope."""
+    forecasts: dict[str, list[FloatArray]] = {}
+    for path in paths:
+        # A method that cannot answer every window of a scope has none of it.
+        subsets = pl.scan_parquet(path).select(pl.col("subset").unique()).collect()["subset"]
+        if scope.subset not in subsets.to_list():
+            continue
+        for name, of_seeds in read_forecasts(path, scope).items():
+            forecasts.setdefault(name, []).extend(of_seeds)
+    return forecasts

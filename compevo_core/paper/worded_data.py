@@ -27,146 +27,55 @@ import polars as pl
 
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import DatasetSpec, Span
 from compevo_core.data.news import derive_article_id
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import SERIES_SCHEMA
-from compevo_core.data.splits import Span, find_midnight
+from compevo_core.data.splits import find_midnight
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.lm.encoder import Encoder
+from compevo_core.paper.declared import read_columns, read_declared
 from compevo_core.paper.planted_news import make_pool
 
 WEATHER, DEMAND = "weather", "demand"
 IRELAND, IRELAND_EARLIER = "ireland", "ireland-earlier"
 TOY = "toy"
-TEXTS: Mapping[str, str] = {
-    WEATHER: "",
-    DEMAND: "electricity-operational",
-    IRELAND: "",
-    IRELAND_EARLIER: "",
-    TOY: "",
-}
+_DECLARED = read_declared("worded_data")
+TEXTS = {name: declared.get("dataset", "") for name, declared in _DECLARED.items()}
 """Worded data by name, and the built data set whose windows they are given; "" for none."""
 
-TEXT_SCHEMA: dict[str, pl.DataType] = {
-    "dataset": pl.String(),
-    "split": pl.String(),
-    "foresight": pl.Boolean(),  # whether the words were made from the day that is forecast
-    "seed": pl.Int64(),  # of the training; null where nothing is trained
-    "arm": pl.String(),
-    "n_windows": pl.Int64(),
-    "mae": pl.Float64(),
-    "difference": pl.Float64(),  # from the error of the calendar ridge; below 0 is better
-    "interval_low": pl.Float64(),  # 95 % interval by blocks of days
-    "interval_high": pl.Float64(),
-    "logics": pl.String(),
-    "unit": pl.String(),
-    "config_hash": pl.String(),
-    "data_hash": pl.String(),
-    "commit": pl.String(),
-}
-
-WEATHER_LOGICS: Mapping[str, str] = {
-    "temperature": "temperature",
-    "sky": "Track news about temperature and clouds in any region, at any time of day, as a sign "
-    "of sudden changes.",
-}
-WEATHER_SETTINGS: Mapping[str, Any] = {
-    "news.top_k": 12,  # half of a day's sentences
-    "news.selects": True,
-    # What the captions of train speak of.
-    "evolution.topics": (
-        *("temperature", "clouds", "clear sky", "rain", "snow", "fog"),
-        *("humidity", "air pressure", "wind"),
-    ),
-}
+TEXT_SCHEMA = read_columns("text")
 
 
-def _make_spans(series: str, days: Mapping[str, tuple[date, date]]) -> tuple[Span, ...]:
-    """Return the spans of one series, given the first and the last day of each split."""
-    return tuple(
-        Span(split=split, series_pattern=series, first_day=first, last_day=last)
-        for split, (first, last) in days.items()
+def cut_windows(name: str) -> DatasetSpec:
+    """Return how windows are cut from the files of some worded data themselves."""
+    declared = dict(_DECLARED[name]["windows"])
+    series, step = tuple(declared.pop("series")), timedelta(minutes=declared.pop("step_minutes"))
+    spans = tuple(
+        Span(split=split, series_pattern=series[0], first_day=first, last_day=last)
+        for split, (first, last) in declared.pop("days").items()
+    )
+    place = Place(**declared.pop("place"))
+    return DatasetSpec(
+        step=step, series=(series,), places={}, default_place=place, spans=spans, **declared
     )
 
 
 _HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
-_JENA = "JENA"
-_YEARS = {"train": (2014, 2016), "val": (2017, 2017), "test": (2018, 2018)}
-_WEATHER = DatasetSpec(
-    name="weather-captioned",
-    variable="temperature_c",
-    step=timedelta(minutes=30),
-    stride_steps=48,
-    series=((_JENA, "Jena"),),
-    places={},
-    # Stamps are of the wall clock: read as a fixed one, a day of spring lacks an hour.
-    default_place=Place(timezone="UTC"),
-    align_to_market_day=True,
-    spans=_make_spans(
-        _JENA,
-        {split: (date(first, 1, 1), date(last, 12, 31)) for split, (first, last) in _YEARS.items()},
-    ),
-    max_fill_steps=12,
-    max_filled_inputs=12,
-    task="Forecast the temperature in {entity} in degrees Celsius.",
-)
+_WEATHER, _IRELAND, _TOY = map(cut_windows, (WEATHER, IRELAND, TOY))
 
 _PARTS = {0: "At night", 6: "In the morning", 12: "In the afternoon", 18: "In the evening"}
 _OPENING = re.compile(r"It's .*\bday\b")  # "It's the morning of a day in January."
 _SENTENCE_END = re.compile(r"(?<=\.)\s+")
 
-# In the order of time.
-_NI = "NI"
-_NI_DAYS = {
-    "train": (date(2016, 6, 1), date(2019, 12, 31)),
-    "val": (date(2020, 1, 1), date(2020, 8, 31)),
-    "test": (date(2020, 9, 1), date(2021, 5, 31)),
-}
-# Days of the file have 48 stamps all year round: read as a fixed clock, like the weather's.
-_IRELAND = replace(
-    _WEATHER,
-    name=IRELAND,
-    variable="load_mw",
-    series=((_NI, "Northern Ireland"),),
-    default_place=Place(timezone="UTC", country="GB", subdivision="NIR"),
-    spans=_make_spans(_NI, _NI_DAYS),
-    task="Forecast the electricity load of {entity} in MW.",
-)
 _WORDS_OF_DAY = 40  # most frequent first; a title of 150 words would be cut by the encoder
 _EARLIER = timedelta(days=35)  # as published: weekdays agree, and nothing of it is news
 
-# Fourteen changes of the period lie in train, one in val, four in test.
-_SINE = "SINE"
-_SINE_DAYS = {
-    "train": (date(2020, 1, 1), date(2032, 12, 31)),
-    "val": (date(2033, 1, 1), date(2034, 12, 31)),
-    "test": (date(2035, 1, 1), date(2039, 12, 31)),
-}
-_TOY = DatasetSpec(
-    name=TOY,
-    variable="level",
-    step=timedelta(days=1),
-    stride_steps=1,
-    series=((_SINE, "the sine"),),
-    places={},
-    default_place=Place(timezone="UTC"),
-    spans=_make_spans(_SINE, _SINE_DAYS),
-    task="Forecast {entity}.",
-)
 _STEADY = "goes as a steady sine wave"  # what is written where nothing changes
 
 _FIRST_DAYS = {"val": date(2026, 1, 25), "test": date(2026, 2, 19)}
 _MARKET_OFFSET = timedelta(hours=10)
-
-_FOLDERS = {
-    WEATHER: "weather_captioned",
-    DEMAND: "bom_worded_forecasts",
-    IRELAND: "ni_load",
-    IRELAND_EARLIER: "ni_load",
-    TOY: "text_toy",
-}
 
 Titles = Mapping[tuple[str, datetime], Sequence[tuple[str, datetime]]]
 """Titles by entity and origin, each with when it was known."""
@@ -201,7 +110,8 @@ def read_worded_data(
     """
     if name not in TEXTS or (TEXTS[name] and windows is None):
         raise ConfigError(f"no worded data {name!r}; known: {', '.join(TEXTS)}, with their windows")
-    folder = archive / _FOLDERS[name]
+    declared = _DECLARED[name]
+    folder = archive / declared["folder"]
     if not folder.is_dir():
         raise SourceAbsent(f"{archive} has no folder {folder.name}: name an archive that holds it")
 
@@ -213,11 +123,11 @@ def read_worded_data(
         options |= {"scored": ("val", "test"), "refit_days": 7}
     elif name == TOY:
         values, titles = _read_sine(folder)
-        windows = build_windows(_TOY, _make_series(_TOY, _SINE, "1", values))
+        windows = build_windows(_TOY, _make_series(_TOY, "1", values))
     elif name == WEATHER:
         windows = build_windows(_WEATHER, _read_temperatures(folder))
         titles, source = _read_captions(folder), "captions"
-        options = {"foresight": True, "logics": WEATHER_LOGICS, "settings": WEATHER_SETTINGS}
+        options = {"foresight": True, **{key: declared[key] for key in ("logics", "settings")}}
     else:
         windows = build_windows(replace(_IRELAND, name=name), _read_load(folder))
         titles = _read_news_words(folder, _EARLIER if name == IRELAND_EARLIER else timedelta(0))
@@ -231,13 +141,14 @@ def read_worded_data(
 def _read_temperatures(folder: Path) -> pl.DataFrame:
     """Return half-hours; a stamp of xx:20 or xx:50 counts for the half-hour that it lies in."""
     values: dict[datetime, float] = {}
-    for year in range(_YEARS["train"][0], _YEARS["test"][1] + 1):
+    first, *_, last = _WEATHER.spans
+    for year in range(first.first_day.year, last.last_day.year + 1):
         for row in csv.DictReader(_open(folder / f"hourly_weather_raw_{year}.csv.gz")):
             if degrees := re.fullmatch(r"(-?\d+)°C", row["temp"]):
                 start = _parse_stamp(row["time"])
                 half_hour = start.replace(minute=start.minute // 30 * 30)
                 values.setdefault(half_hour, float(degrees[1]))
-    return _make_series(_WEATHER, _JENA, "°C", values)
+    return _make_series(_WEATHER, "°C", values)
 
 
 def _read_load(folder: Path) -> pl.DataFrame:
@@ -247,7 +158,7 @@ def _read_load(folder: Path) -> pl.DataFrame:
         if row["Load"]:
             start = datetime.fromisoformat(row["Date"]).replace(tzinfo=UTC)
             values.setdefault(start, float(row["Load"]))
-    return _make_series(_IRELAND, _NI, "MW", values)
+    return _make_series(_IRELAND, "MW", values)
 
 
 def _read_sine(folder: Path) -> tuple[dict[datetime, float], Titles]:
@@ -263,11 +174,9 @@ def _read_sine(folder: Path) -> tuple[dict[datetime, float], Titles]:
     return values, titles
 
 
-def _make_series(
-    spec: DatasetSpec, series_id: str, unit: str, values: Mapping[datetime, float]
-) -> pl.DataFrame:
+def _make_series(spec: DatasetSpec, unit: str, values: Mapping[datetime, float]) -> pl.DataFrame:
     shared = {
-        "series_id": series_id,
+        "series_id": spec.series[0][0],
         "variable": spec.variable,
         "unit": unit,
         "flag": "observed",

@@ -1,8 +1,8 @@
 """Charts of lines over time as SVG inside the page: no script, sharp at any size, dark at night.
 
-What belongs here: scaling points to a drawing, ticks, and what a reader sees when pointing at a
-step. What does not: which lines a chart has (``report.tomorrow``), markup
-(``templates/chart.html``), colours (``report.figures``).
+What belongs here: colours, scaling points to a drawing, ticks, and what a reader sees when pointing
+at a step. What does not: which lines a chart has (``report.forecast_page``), markup
+(``templates/chart.html``).
 
 A chart is plain data of numbers and text, which the template escapes.
 """
@@ -25,6 +25,64 @@ MOST_STEPS = 400  # steps that can be pointed at; of more steps every second, th
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 42, 24
 _TICKS = 5
 _CLOCK = ["", "%Y", "%b", "%a %d %b", "%H:%M", "%H:%M"]
+
+
+INK = "#1c2430"
+MUTED = "#5b6675"
+GRID = "#e3e7ec"
+ACCENT = "#0b5cad"
+HISTORY = "#8a94a3"
+OTHER_BARS = "#b9c3cf"
+RED, GREEN, PURPLE, GOLD = "#c8501e", "#1a7f5a", "#9a4bb0", "#b8860b"
+
+METHOD_COLOURS = {
+    "compevo": ACCENT,
+    "persistence": GOLD,
+    "weekly": "#8c6d1f",
+    "calendar-ridge": RED,
+    "gbm": GREEN,
+    "published": PURPLE,
+    "published-error-ridge": "#a83250",
+    "published-error-gbm": "#4a90c2",
+    "own-weather-ridge": "#b5651d",
+    "own-weather-gbm": "#00808a",
+    "prior": RED,
+    "sa": GREEN,
+    "mael": GOLD,
+    "mae-gpt": PURPLE,
+    "mad-rl": RED,
+}
+_UNKNOWN_METHOD = "#6b7684"
+_SECOND_COLOURS = ("#4a90c2", "#a83250", "#5f6b2d", "#00808a", "#6b6b6b")
+_AGENT_COLOURS = (ACCENT, RED, GREEN, PURPLE, GOLD, *_SECOND_COLOURS)
+
+#: What a chart's colours become on a dark page, with at least 4.5 : 1 for lines and text.
+DARK_COLOURS = {
+    INK: "#eef2f6",
+    MUTED: "#aab4c0",
+    GRID: "#343d49",
+    HISTORY: "#8a94a3",
+    ACCENT: "#6cb2f5",
+    RED: "#f08a5a",
+    GREEN: "#5cc79b",
+    PURPLE: "#d08be4",
+    GOLD: "#e0b04a",
+    "#4a90c2": "#86c1ea",
+    "#a83250": "#ee7f9b",
+    "#5f6b2d": "#b3c06b",
+    "#00808a": "#4fc3cc",
+    "#6b6b6b": "#b5b5b5",
+}
+
+
+def agent_colour(agent: int) -> str:
+    """Return the colour of an agent."""
+    return _AGENT_COLOURS[agent % len(_AGENT_COLOURS)]
+
+
+def method_colour(method: str) -> str:
+    """Return the colour of a method, the same in every plot."""
+    return METHOD_COLOURS.get(method, _UNKNOWN_METHOD)
 
 
 @dataclass(frozen=True, kw_only=True)

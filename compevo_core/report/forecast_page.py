@@ -29,13 +29,15 @@ from compevo_core.forecast.explain import (
     select_band,
 )
 from compevo_core.forecast.issued import METHOD, PRIOR, PUBLISHED, IssuedForecast
-from compevo_core.report.charts import Chart, TimeLine, draw_chart
-from compevo_core.report.figures import (
+from compevo_core.report.charts import (
     ACCENT,
     DARK_COLOURS,
     GOLD,
     INK,
+    Chart,
+    TimeLine,
     agent_colour,
+    draw_chart,
     method_colour,
 )
 from compevo_core.report.tables import (
@@ -185,7 +187,7 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
                 ("supersedes the issue of", _show_moment(issued, earlier.facts["issued_at"]))
                 for earlier in day.earlier
             ),
-            ("newest article", _show_moment(issued, issued.facts.get("newest_candidate"))),
+            ("newest article", _show_moment(issued, issued.facts["newest_candidate"])),
             ("forecast", shorten_hash(issued.hash)),
             ("model", shorten_hash(issued.facts["artifact_hash"])),
             ("commit", shorten_hash(issued.facts["commit"])),

@@ -1,16 +1,16 @@
 """What readers see: names and numbers as text, and tables of such cells, also as Markdown.
 
 What belongs here: display names of methods, variants and subsets, number formats, shortened hashes;
-cells, alignment and emphasis of a table, columns of metrics. What does not: which rows a table
-shows (``paper.report.result_tables``, ``paper.report`` and the modules of the sections), judgement
-(``paper.report.summaries``), HTML (``templates/macros.html``), its look (``templates/report.css``).
+cells, alignment and emphasis of a table. What does not: columns of metrics (``paper.report.rows``),
+which rows a table shows (``report.tomorrow``, the modules of ``paper.report``), HTML
+(``templates/macros.html``), its look (``templates/report.css``).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import floor, isfinite, isnan, log10
-from typing import Any, NamedTuple
+from math import isnan
+from typing import Any
 
 METHOD_NAMES = {
     "compevo": "CompEvo",
@@ -75,8 +75,6 @@ SUBSET_NAMES = {
     "val": "validation split",
     "inference": "inference split",
 }
-#: The seasonal naive: the same step of the last season, and on daily grids a random walk.
-NAIVE = "persistence"
 #: How names of rows of one agent begin, and names of recalibrated baselines end.
 AGENT = "compevo-agent-"
 ZERO_SHOT = "zero-shot-"
@@ -139,61 +137,9 @@ def format_number(value: float | int | None) -> str:
     return f"{value:.4f}" if size >= 0.001 else f"{value:.2e}"
 
 
-def format_interval(test: Mapping[str, Any]) -> str:
-    """Format the ends of a comparison's interval; "n/a" where it has none."""
-    low, high = test["interval_low"], test["interval_high"]
-    return MISSING if low is None else f"{format_number(low)} to {format_number(high)}"
-
-
-def find_side(test: Mapping[str, Any]) -> int:
-    """Return -1 if the interval of a comparison is below zero, 1 if above, 0 if it holds zero."""
-    low, high = test["interval_low"], test["interval_high"]
-    if low is None or low <= 0 <= high:
-        return 0
-    return -1 if high < 0 else 1
-
-
-def format_difference(test: Mapping[str, Any]) -> str:
-    """Format a comparison's mean difference, and the deviation between trainings where known."""
-    difference, spread = test["mean_difference"], test["sd_between_seeds"]
-    return format_number(difference) + (f" (SD {format_number(spread)})" if spread else "")
-
-
-def format_p(test: Mapping[str, Any], name: str = "p_two_sided") -> str:
-    """Format a p value; "n/a" without a number of blocks, where it counted single windows."""
-    return MISSING if test["n_blocks"] is None else format_number(test[name])
-
-
-def format_column(metric: str, values: Sequence[float | None]) -> list[str]:
-    """Format the values of one metric with equal decimals, so that a column can be compared.
-
-    Percentages get two decimals, MASE three, errors so many that the largest has about four digits.
-    """
-    # Decimals are chosen once for the column, by its largest value.
-    sizes = [abs(value) for value in values if value is not None and isfinite(value)]
-    largest = max(sizes, default=0.0)
-
-    if metric.endswith("_pct"):
-        decimals = 2
-    elif metric == "mase":
-        decimals = 3
-    else:
-        decimals = 1 if largest >= 100 or largest == 0 else max(2, 3 - floor(log10(largest)))
-
-    return [
-        MISSING if value is None or not isfinite(value) else f"{value:z,.{decimals}f}"
-        for value in values
-    ]
-
-
 def format_percent(share: float | None) -> str:
     """Format a share between 0 and 1 as a percentage."""
     return MISSING if share is None or isnan(share) else f"{100 * share:z.1f} %"
-
-
-def format_with_unit(value: float | None, unit: str) -> str:
-    """Format a number and its unit."""
-    return f"{format_number(value)} {unit}".strip()
 
 
 def shorten_hash(digest: str | None) -> str:
@@ -221,21 +167,6 @@ def join_items(items: Sequence[str]) -> str:
 
 
 Row = Mapping[str, Any]
-
-#: Title and number format of each metric that a row can hold.
-METRIC_TITLES = {
-    "mae": "MAE",
-    "mse": "MSE",
-    "rmse": "RMSE",
-    "mape_pct": "MAPE %",
-    "wape_pct": "WAPE %",
-    "mase": "MASE",
-    "pinball_10_50_90": "Pinball",
-    "wql": "WQL",
-    "width_80": "Width",
-    "width_95": "Width",
-}
-_WITH_UNIT = frozenset({"mae", "rmse", "pinball_10_50_90", "width_80", "width_95"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,58 +240,14 @@ class Table:
         return "\n\n".join([*filter(None, above), self.to_markdown()])
 
 
-class Column(NamedTuple):
-    """One column of a table, from the first row to the last."""
-
-    title: str
-    cells: Sequence[str]
-    values: Sequence[float | None] = ()  # numbers, where the cell of the lowest is set in bold
-    ranked: Sequence[str] = ()  # texts by which numbers are alike, where the cells hold more
-
-
-def build_table(columns: Sequence[Column], **layout: Any) -> Table:  # noqa: ANN401
-    """Return the table of some columns, all of one length; ``layout`` is as in :class:`Table`."""
-    best_cells = set()
-    for place, column in enumerate(columns):
-        known = [(value, row) for row, value in enumerate(column.values) if value is not None]
-        if len(known) < 2:
-            continue
-        # Values that print the same are marked the same.
-        texts = column.ranked or column.cells
-        lowest = texts[min(known)[1]]
-        best_cells |= {(row, place) for _, row in known if texts[row] == lowest}
-    return Table(
-        header=[column.title for column in columns],
-        rows=[list(row) for row in zip(*(column.cells for column in columns), strict=True)],
-        best_cells=best_cells,
-        **layout,
-    )
-
-
 def tabulate(
     rows: Iterable[Any],
     cells: Mapping[str, Callable[[Any], str]],
     **layout: Any,  # noqa: ANN401
 ) -> Table:
     """Return a table with one line per row; ``cells`` maps a column title to what it shows."""
-    return build_table(list_columns(list(rows), cells), **layout)
-
-
-def list_columns(rows: Sequence[Any], cells: Mapping[str, Callable[[Any], str]]) -> list[Column]:
-    """Return the columns of rows; ``cells`` maps a title to what the column shows of a row."""
-    return [Column(title, [cell(row) for row in rows]) for title, cell in cells.items()]
-
-
-def metric_column(rows: Sequence[Row], metric: str, *, is_marked: bool = True) -> Column:
-    """Return a metric of all rows in equal decimals, with the unit that they share."""
-    values = [row[metric] for row in rows]
-    title = title_metric(metric, common_unit(rows))
-    return Column(title, format_column(metric, values), values if is_marked else ())
-
-
-def title_metric(metric: str, unit: str) -> str:
-    """Return the title of a column: the metric, and the unit where it is measured in one."""
-    return f"{METRIC_TITLES[metric]} {unit if metric in _WITH_UNIT else ''}".strip()
+    lines = [[cell(row) for cell in cells.values()] for row in rows]
+    return Table(header=list(cells), rows=lines, **layout)
 
 
 def group_rows(rows: Iterable[Row], *keys: str) -> list[list[Row]]:
@@ -369,9 +256,3 @@ def group_rows(rows: Iterable[Row], *keys: str) -> list[list[Row]]:
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     return list(groups.values())
-
-
-def common_unit(rows: Iterable[Row]) -> str:
-    """Return the unit of all rows; empty where they differ or have none."""
-    units = {row["unit"] for row in rows if row["unit"]}
-    return units.pop() if len(units) == 1 else ""

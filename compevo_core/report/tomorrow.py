@@ -92,7 +92,7 @@ class ForecastDay:
         series = {str(facts["entity"]): facts for facts in issued.facts["series"]}
         known = self.truth.get((entity, eve))
         if known is None:
-            inputs = (series[entity].get("inputs") or [])[-len(starts) :]
+            inputs = series[entity]["inputs"][-len(starts) :]
             known = np.array(inputs, dtype=float)  # what is not known is None there
         before = [shift(starts[0], -back, step) for back in range(known.size, 0, -1)]
         since = self.truth.get((entity, issued.origin))

@@ -111,19 +111,19 @@ class AgentShards:
         parts[self.rank] = local
         return torch.cat(parts)
 
-    def all_gather_json(self, local: Sequence[Any], purpose: str = "texts") -> list[Any]:
+    def all_gather_json(self, local: Sequence[Any]) -> list[Any]:
         """Gather the items of all agents; an item is any JSON value."""
         if len(self._agents_by_rank) == 1:
             return list(local)
 
-        return [item for part in self._all_gather_values(list(local), purpose) for item in part]
+        return [item for part in self._all_gather_values(list(local), "texts") for item in part]
 
-    def all_reduce_sum(self, numbers: Sequence[float], purpose: str = "counts") -> list[float]:
+    def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
         """Sum numbers over the processes."""
         if len(self._agents_by_rank) == 1:
             return list(numbers)
 
-        parts = self._all_gather_equal(np.array(numbers, dtype=np.float64), purpose)
+        parts = self._all_gather_equal(np.array(numbers, dtype=np.float64), "counts")
         return [float(sum(part[i] for part in parts)) for i in range(len(numbers))]
 
     def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -38,7 +38,7 @@ WAIT_SECONDS = 60.0  # how long to wait for one other reader or writer before gi
 
 _MOST_TURNS = 10  # a waiter stays while the lock changes hands, for so many times its patience
 _POLL_SECONDS = 0.02
-_MODE = 0o644
+_PUBLIC_MODE = 0o644  # results and reports are for everyone to read, unless a umask forbids it
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full: free space (compevo clean removes old runs)",
@@ -90,7 +90,7 @@ def _open_locked(path: Path, kind: int, wait_seconds: float) -> int:
         # A handle of its own for every caller: flock belongs to the handle, so that threads of one
         # process exclude each other too. It is never inherited by a child that would keep the lock.
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PUBLIC_MODE)
         with contextlib.ExitStack() as unless_locked:
             unless_locked.callback(os.close, handle)
             _acquire(handle, path, kind, wait_seconds)
@@ -134,7 +134,6 @@ Read = TypeVar("Read")  # what a reader of a folder makes of its files
 
 LOCK_FILE = ".lock"
 _NAME_DIGITS = 16  # of a file's sha256, in its name
-_PUBLIC_MODE = 0o644  # results and reports are for everyone to read, unless a umask forbids it
 
 
 def write_atomically(
@@ -200,6 +199,7 @@ class FileSet:
 
     facts: Mapping[str, Any]  # written with the files
     paths: Mapping[str, Path]  # by name, as the files are called on disk
+    hashes: Mapping[str, str]  # by name, of what was written
 
 
 def fill_folder_atomically(target: Path, fill: Callable[[Path], None]) -> Path:
@@ -313,11 +313,16 @@ def _open_set(folder: Path, text: str, remedy: str, *, is_verified: bool) -> Fil
     for name, path in paths.items():
         if is_verified and hash_file(path) != hashes[name]:
             raise DataError(f"{path} differs from its manifest; {remedy}")
-    return FileSet(facts=facts, paths=paths)
+    return FileSet(facts=facts, paths=paths, hashes=hashes)
 
 
 def _path_by_hash(path: Path, digest: str) -> Path:
     return path.with_name(f"{path.stem}-{digest[:_NAME_DIGITS]}{path.suffix}")
+
+
+def is_named_by_hash(path: Path) -> bool:
+    """Whether a file that a manifest names holds what was written."""
+    return path.stem.endswith(f"-{hash_file(path)[:_NAME_DIGITS]}")
 
 
 def hash_file(path: Path) -> str:

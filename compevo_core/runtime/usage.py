@@ -1,4 +1,4 @@
-"""Time and memory: durations as text, time left, what the machine can do and hold.
+"""Time and memory: durations, time left, what the machine can do and hold.
 
 What belongs here: what any piece of work may ask of the clock and the machine. What does not:
 rounds of a training, whose kinds cost differently (``training.schedule``).
@@ -10,8 +10,11 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from threadpoolctl import ThreadpoolController
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +36,12 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if can_ask else os.cpu_count() or 1
 
 
+@cache
+def find_blas() -> ThreadpoolController:
+    """Find linear algebra, to limit its threads; once, as a search takes as long as a small fit."""
+    return ThreadpoolController().select(user_api="blas")
+
+
 def format_duration(seconds: float) -> str:
     """Format seconds as ``1h02m``, ``3m05s`` or ``12s``, for progress lines."""
     whole = max(0, round(seconds))
@@ -40,16 +49,6 @@ def format_duration(seconds: float) -> str:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
     return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
-
-
-def describe_duration(seconds: float | None, *, missing: str = "") -> str:
-    """Format seconds as ``0.4 s``, ``12 s``, ``5 min`` or ``2.1 h``, for reports."""
-    if seconds is None or math.isnan(seconds):
-        return missing
-    if seconds < 90:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 class Steps:

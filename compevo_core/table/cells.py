@@ -23,12 +23,13 @@ BLANKS = (
 DecimalMark = Literal[".", ","]
 
 _SHOWN_CHARACTERS = 60
-_NUMBER = r"^([+-]?[\d.,'\u00a0\u202f ]*\d(?:[eE][+-]?\d+)?)"
+_NUMBER = r"^([+-]?[\d.,'\u2019\u00a0\u202f ]*\d(?:[eE][+-]?\d+)?)"
 _UNIT = r"^[\p{L}°%‰€$£¥µ][^\d+^:-]*[23]?$"  # kWh/m2; not the rest of 1/2, 01:00 or 1.5D+03
 _NEGATIVE = r"^(?:([\d.,' ]*\d)\s*[-\u2212]|[-\u2212]\s*([\d.,' ]*\d)|\(([\d.,' ]*\d)\))$"
 _CURRENCY = r"^([+-]?)\s*[$€£¥]\s*"
+_FLAGS = [*"*†‡bcefprsu", "(p)", "(e)", "(r)"]  # of statistics: estimated, provisional, revised
 _WHOLE = rf"{_NUMBER}\s*(?:$|{_UNIT[1:]})"
-_GROUP = r"['\u00a0\u202f ](\d{3})"  # separates thousands, whatever the decimal mark
+_GROUP = r"['\u2019\u00a0\u202f ](\d{3})"  # separates thousands, whatever the decimal mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,9 @@ def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, N
         _digits=column.number.str.extract(_NUMBER, 1).str.replace_all(_GROUP, "$1"),
         _unit=unit.str.strip_chars(),
     )
+
+    is_flag = pl.col("_unit").is_in(_FLAGS) & (pl.col("_unit") == "").any()
+    parts = parts.add(_unit=pl.when(~is_flag).then("_unit").otherwise(pl.lit("")))
 
     thousands, mark = (r"\,", ".") if decimal == "." else (r"\.", ",")
     # 1,234,567.8: one to three digits, then groups of three; or no group at all.

@@ -17,7 +17,6 @@ from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import (
     ARTICLE_SCHEMA,
     COVARIATE_SCHEMA,
-    STEP_COVARIATE_SCHEMA,
     UTC_US,
 )
 from compevo_core.data.steps import DAY, shift
@@ -38,6 +37,7 @@ from compevo_core.table.stamps import Clock, read_stamps
 _ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin
 _INSTANT = timedelta(microseconds=1)
 _ID_DIGITS = 32  # of an article's hash
+_MOST_CATEGORIES = 100  # of a column of words
 
 
 def list_covariates(rows: pl.DataFrame, form: TableForm, spec: DatasetSpec) -> dict[str, Any]:
@@ -45,18 +45,25 @@ def list_covariates(rows: pl.DataFrame, form: TableForm, spec: DatasetSpec) -> d
 
     DataError for measured columns beside steps longer than a day.
     """
-    frames = {}
+    frames, by_step = {}, []
     if form.ahead:
         known = pl.col(KNOWN_AT) if form.known_at else pl.lit(_ALWAYS, dtype=UTC_US)
-        by_step = _unpivot(rows, form.ahead, START, KNOWN_AT if form.known_at else START)
-        frames["step_covariates"] = by_step.select(
+        values = _unpivot(rows, form.ahead, START, KNOWN_AT if form.known_at else START)
+        by_step.append(values.with_columns(available_at=known))
+    if form.static:
+        reach = spec.lookback_steps + spec.horizon_steps
+        values = _unpivot(rows, form.static)
+        held = repeat_static(values, SERIES, rows[START], spec.step, reach)
+        by_step.append(held.with_columns(available_at=pl.lit(_ALWAYS, dtype=UTC_US)))
+    if by_step:
+        frames["step_covariates"] = pl.concat(by_step, how="diagonal").select(
             entity=SERIES,
             name=OWN + pl.col("name"),
             start_utc=START,
-            value="value",
-            available_at=known,
+            value=pl.col("value").cast(pl.Float64),
+            available_at="available_at",
             source=pl.lit("table"),
-        ).cast(dict(STEP_COVARIATE_SCHEMA))  # type: ignore[arg-type]  # names to types
+        )
 
     if form.past:
         frames["covariates"] = _summarize_days(_unpivot(rows, form.past, START), spec)
@@ -69,9 +76,15 @@ def require_ahead(
     """Raise a DataError where the next steps lack a value that is known ahead."""
     is_open = form.is_open([shift(end, number, spec.step) for number in range(steps)]).to_numpy()
     for view in views:
-        for name in form.ahead:
-            values = view.step_covariates.get(OWN + name)
-            is_known = False if values is None else np.isfinite(values[:steps])
+        for name in form.ahead if view.entity not in spec.totals else ():
+            # A column of words has one of numbers for each of them.
+            values = [
+                values_H[:steps]
+                for key, values_H in view.step_covariates.items()
+                if key == OWN + name
+                or (key.startswith(f"{OWN}{name}=") and not key.endswith("_lag1"))
+            ]
+            is_known = np.isfinite(values).any(axis=0) if values else False
             is_missing = is_open & np.logical_not(is_known)
             if not is_missing.any():
                 continue
@@ -123,11 +136,59 @@ def read_news(table: Frame, clock: Clock, *, time: str, text: str) -> pl.DataFra
 def _unpivot(rows: pl.DataFrame, names: Sequence[str], *index: str) -> pl.DataFrame:
     """Return one row for each known value of some columns."""
     keys = list(dict.fromkeys([SERIES, *index]))
-    columns = [COLUMN + name for name in names]
-    long = rows.select(*keys, *columns).unpivot(
-        columns, index=keys, variable_name="name", value_name="value"
-    )
-    return long.with_columns(pl.col("name").str.strip_prefix(COLUMN)).drop_nulls("value")
+    parts = []
+    for are_words in (False, True):
+        columns = [COLUMN + n for n in names if (rows.schema[COLUMN + n] == pl.String) == are_words]
+        if not columns:
+            continue
+        long = rows.select(*keys, *columns).unpivot(
+            columns, index=keys, variable_name="name", value_name="value"
+        )
+        long = long.with_columns(pl.col("name").str.strip_prefix(COLUMN)).drop_nulls("value")
+        parts.append(encode_categories(long) if are_words else long)
+    return pl.concat(parts)
+
+
+def encode_categories(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of words (``name``, ``value``) as rows of 1 and 0 for each category of a name.
+
+    They are named as ``promo=yes``. DataError for a column of too many words.
+    """
+    categories = rows.select("name", category="value").unique().sort("name", "category")
+    counts = categories["name"].value_counts(sort=True)
+    if counts.height and counts["count"][0] > _MOST_CATEGORIES:
+        name = counts["name"][0]
+        example = categories.filter(name=name)["category"][0]
+        raise DataError(
+            f"column {name!r} has {counts['count'][0]} different words, such as {example!r}: leave "
+            f"it out, or give numbers or at most {_MOST_CATEGORIES} categories"
+        )
+    each = rows.join(categories, on="name", maintain_order="left_right")
+    return each.with_columns(
+        name=pl.col("name") + "=" + pl.col("category"),
+        value=(pl.col("value") == pl.col("category")).cast(pl.Float64),
+    ).drop("category")
+
+
+def repeat_static(
+    values: pl.DataFrame, key: str, starts: pl.Series, step: timedelta, ahead: int
+) -> pl.DataFrame:
+    """Return the values of each series at all steps of a table, and at so many after the last.
+
+    DataError where a column has two values in a series.
+    """
+    values = values.unique()
+    twice = values.filter(values.select(key, "name").is_duplicated())
+    if twice.height:
+        name, series = twice.sort(key, "name").select("name", key).row(0)
+        raise DataError(
+            f"{name.removeprefix(OWN).partition('=')[0]!r} changes within series {series!r}, so it "
+            "is not static; name it as one known ahead"
+        )
+    last: datetime = starts.max()  # type: ignore[assignment]  # of a column of instants
+    later = pl.Series([shift(last, i + 1, step) for i in range(ahead)], dtype=starts.dtype)
+    steps = pl.concat([starts, later]).unique().alias(START)
+    return values.join(steps.to_frame(), how="cross")
 
 
 def average_days(rows: pl.DataFrame, keys: Sequence[str], *, are_days: bool) -> pl.DataFrame:

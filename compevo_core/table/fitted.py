@@ -34,6 +34,7 @@ from compevo_core.table.frames import (
     VALUE,
     Frame,
     TableForm,
+    add_totals,
     find_current_ends,
     find_distance,
     join_rows,
@@ -101,6 +102,8 @@ class Fitted(Known):
         """The series that are forecast from each instant: the newest for which they are known."""
         ends, apart = self.ends, find_distance(self.spec)
         first = min(ends.values())
+        if self.spec.totals:  # what adds up is forecast at once
+            return {first: list(ends)}
         origins: dict[datetime, list[str]] = {}
         for name, end in ends.items():
             later = count_steps(first, end, apart)
@@ -129,9 +132,15 @@ class Fitted(Known):
             form = dataclasses.replace(form, ahead=(), known_at="")
         added, _ = read_table(table, form, form.clock)
         known = set(self.rows[SERIES])
-        if new := sorted(set(added[SERIES]) - known):
-            raise DataError(f"series {', '.join(new[:5])} were not fitted; fit again with them")
-        extended = dataclasses.replace(self, rows=join_rows(self.rows, added))
+        if (new := sorted(set(added[SERIES]) - known)) and not self.form.series:
+            raise DataError(
+                f"series {', '.join(new[:5])} were not fitted, but one without a name; fit again "
+                "with them"
+            )
+        rows = join_rows(self.rows, added)
+        if self.spec.totals:
+            rows = add_totals(rows, self.spec.totals)
+        extended = dataclasses.replace(self, rows=rows)
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
         if isinstance(last, datetime) and shift(last, 1, self.spec.step) < self.end:
@@ -229,7 +238,7 @@ def make_folder(owner: object) -> Path:
 
 def read_ahead(table: Frame, rows: pl.DataFrame, form: TableForm, series: str) -> pl.DataFrame:
     """Return the columns known ahead of a table, for all series of ``rows`` where it names none."""
-    wide = dataclasses.replace(form, series=form.series or series, value="", past=())
+    wide = dataclasses.replace(form, series=form.series or series, value="", past=(), static=())
     added, read = read_table(table, wide, form.clock)
     names = rows.select(pl.col(SERIES).unique(maintain_order=True))
     return added if read.series else names.join(added.drop(SERIES), how="cross")

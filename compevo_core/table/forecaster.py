@@ -13,8 +13,8 @@ import dataclasses
 import html
 import math
 import warnings
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from numbers import Integral
 from pathlib import Path
@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines import FitBaseline, SharedFits, fit_baseline
+from compevo_core.baselines import FitBaseline, SharedFits, fit_baseline, register_estimator
 from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
-from compevo_core.data.build import build_views, build_windows
+from compevo_core.data.build import build_views, build_windows, describe_new
 from compevo_core.data.content import describe_faults
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import RECONCILIATIONS, WLS, DatasetSpec
 from compevo_core.data.quantiles import FEWEST, LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.splits import find_midnight
@@ -44,6 +44,7 @@ from compevo_core.evaluation.method_choice import (
     configure_method,
 )
 from compevo_core.evaluation.news_audit import NewsAudit, audit_news
+from compevo_core.forecast.prediction import reconcile_origins
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
 from compevo_core.table.fitted import (
@@ -61,8 +62,10 @@ from compevo_core.table.frames import (
     VALUE,
     Frame,
     TableForm,
+    add_totals,
     find_current_ends,
     find_distance,
+    find_words,
     join_rows,
     keep_values,
     name_series,
@@ -72,7 +75,7 @@ from compevo_core.table.frames import (
     to_polars,
 )
 from compevo_core.table.stamps import Clock, DateOffset
-from compevo_core.training.artifact import read_scaler
+from compevo_core.training.artifact import read_experience, read_scaler
 from compevo_core.training.prior import MIXTURE
 from compevo_core.training.training_data import join_for_refit
 
@@ -93,7 +96,8 @@ class Forecaster:
     Args:
         method: ``auto`` takes the mixture of those that are good on validation, or the best where
             it is clearly better; or a name, such as ``calendar-ridge``, ``lagged-gbm``, ``mixture``
-            or ``zero-shot:FOLDER``; ``compevo`` trains agents that read news, in minutes.
+            or ``zero-shot:FOLDER``; ``compevo`` trains agents that read news, in minutes. An
+            estimator with ``fit`` and ``predict`` as scikit-learn's forecasts from lags.
         horizon: steps of a forecast; 48 of hours and days, a day of finer, a quarter of coarser
             steps unless given. Times of the week at which the table never has a value, such as
             weekends, are steps too, but left out of what is returned.
@@ -109,6 +113,13 @@ class Forecaster:
         known_at: column of the time at which a row's ``ahead`` was known; without it they were all
             known from the start, as a calendar is. Measured values were not.
         past: columns that were measured, known when their day is over.
+        static: columns with one value for each series, such as a size or a kind; trees on lags read
+            them. Of all these columns, one of words is read as categories, and a category that was
+            not in the fit is none of them.
+        totals: series to add by the name of their sum, such as ``{"north": ["a", "b"]}``, ``["*"]``
+            for all; forecasts of sums and parts add up.
+        reconciliation: how they are made to: ``wls`` by the width of bands, ``mint`` by the
+            covariance of errors, ``ols`` all alike, ``bottom-up`` by the parts alone.
         text: column of words that are known at their stamp, read as ``news`` of :meth:`fit`.
         preset: settings of the agents, ``default``, ``demo`` or a file of them.
         country: of public holidays, such as ``FR``.
@@ -121,7 +132,7 @@ class Forecaster:
         choice_: errors of all candidates on validation; None where a method was named.
     """
 
-    method: str = AUTO
+    method: Any = AUTO
     horizon: int | None = None
     lookback: int | None = None
     freq: str | timedelta | DateOffset | None = None
@@ -132,6 +143,9 @@ class Forecaster:
     ahead: Sequence[str] = ()
     known_at: str = ""
     past: Sequence[str] = ()
+    static: Sequence[str] = ()
+    totals: Mapping[str, Sequence[str]] | None = None
+    reconciliation: str = WLS
     text: str = ""
     preset: str = "default"
     country: str = ""
@@ -198,12 +212,13 @@ class Forecaster:
             *form.ahead,
             form.known_at,
             *form.past,
+            *form.static,
             self.text,
         }
         if ignored := [name for name in to_polars(df, form.time)[1].columns if name not in read]:
             warnings.warn(
                 f"columns that are not read: {', '.join(map(repr, ignored))}; name them by ahead, "
-                "past or text, or leave them out",
+                "past, static or text, or leave them out",
                 stacklevel=2,
             )
         return self._fit_known(known, on_step)
@@ -211,6 +226,8 @@ class Forecaster:
     def _know(self, df: Frame, future: Frame, news: Frame) -> Known:
         """Return what a table, columns known ahead, and news say."""
         rows, form = self._read(df, future)
+        if self.totals:
+            rows, form = add_totals(rows, self.totals), dataclasses.replace(form, label="str")
         return Known(rows=rows, form=form, articles=self._read_news(df, news, form.clock))
 
     def _read(self, df: Frame, future: Frame) -> tuple[pl.DataFrame, TableForm]:
@@ -224,8 +241,9 @@ class Forecaster:
             )
         plain = dataclasses.replace(self, ahead=(), known_at="")
         rows, form = read_table(df, plain, self.freq)
+        words = (*form.words, *find_words(to_polars(future, self.time)[1], self.ahead))
         form = dataclasses.replace(
-            form, ahead=tuple(self.ahead), known_at=self.known_at, ahead_apart=True
+            form, ahead=tuple(self.ahead), known_at=self.known_at, words=words, ahead_apart=True
         )
         added = read_ahead(future, rows, form, self.series)
         first = rows.group_by(SERIES).agg(first=pl.col(START).min())
@@ -234,7 +252,7 @@ class Forecaster:
 
     def _read_news(self, df: Frame, news: Frame, clock: Clock) -> pl.DataFrame:
         """Return the articles of a table's own words and of news beside it."""
-        may_read = self.method in (AUTO, MIXTURE, POPULATION) or reads_news(str(self.method))
+        may_read = self._method in (AUTO, MIXTURE, POPULATION) or reads_news(self._method)
         if not may_read and (news is not None or self.text):
             raise ConfigError(
                 f"the method {self.method!r} reads no news: leave out news and text, or give "
@@ -253,10 +271,6 @@ class Forecaster:
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
             if number is not None and (not isinstance(number, Integral) or number < 1):
                 raise ConfigError(f"{name} = {number!r}: give a number of steps, 1 or more")
-        if not isinstance(self.method, str):
-            raise ConfigError(
-                f"method = {self.method!r}: give one name; backtest(methods=[...]) compares several"
-            )
         # Refuses an unknown name before anything is cut.
         config = self._configure()
 
@@ -276,7 +290,7 @@ class Forecaster:
 
         fit: FitBaseline = fit_baseline
         choice: MethodChoice | None = None
-        facts: dict[str, Any] = {"method": self.method}
+        facts: dict[str, Any] = {"method": self._method}
         default = RunConfig().encoder if known.articles.height else ""
         encoder = default if config is None else config.encoder
         news = gather_news(known.articles, windows.views(), encoder)
@@ -288,7 +302,7 @@ class Forecaster:
                 )
             fit = SharedFits()  # what was tried is not fitted again
             choice = choose_method(train_windows, val_windows, news=news, fit=fit, on_step=on_step)
-            method = choice.method if self.method == AUTO else MIXTURE
+            method = choice.method if self._method == AUTO else MIXTURE
             facts = {"method": method, "choice": choice.to_json()}
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
 
@@ -310,16 +324,16 @@ class Forecaster:
 
     def _configure(self) -> RunConfig | None:
         """Return the settings of a training; None where validation chooses them."""
-        if self.method in (AUTO, MIXTURE):
+        if self._method in (AUTO, MIXTURE):
             return None
-        if self.method == POPULATION:
+        if self._method == POPULATION:
             import_package("torch")
             return RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
-        return configure_method(self.method, seed=self.seed)
+        return configure_method(self._method, seed=self.seed)
 
     def _plan(self, known: Known) -> DatasetSpec:
         low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
-        return plan_windows(
+        spec = plan_windows(
             known.rows,
             known.form.clock.step,
             known.form.clock.place_zone,
@@ -328,6 +342,24 @@ class Forecaster:
             country=self.country,
             bounds=(low, high),
         )
+        if self.reconciliation not in RECONCILIATIONS:
+            raise ConfigError(
+                f"reconciliation = {self.reconciliation!r}: give {', '.join(RECONCILIATIONS)}"
+            )
+        totals = {name: tuple(parts) for name, parts in (self.totals or {}).items()}
+        return dataclasses.replace(spec, totals=totals)
+
+    @property
+    def _method(self) -> str:
+        """The name of the method; an estimator becomes one by its printed form."""
+        if isinstance(self.method, str):
+            return self.method
+        if not (hasattr(self.method, "fit") and hasattr(self.method, "predict")):
+            raise ConfigError(
+                f"method = {self.method!r}: give one name or estimator; backtest(methods=[...]) "
+                "compares several"
+            )
+        return register_estimator(self.method)
 
     @property
     def _fitted(self) -> Fitted:
@@ -399,6 +431,31 @@ class Forecaster:
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
 
+    def fitted_values(self) -> Frame:
+        """Return how the fit forecast its own validation: held out, by what train alone taught.
+
+        Returns:
+            a table: series, stamps, ``cutoff`` (the first stamp of the window), the value,
+            ``mean``.
+        """
+        fit = self._fitted
+        lived, scaler = read_experience(fit.run), read_scaler(fit.run)
+        entities = [lived.entities[i] for i in lived.entity_N]
+        truth, mean = (
+            np.concatenate([scaler.unscale(z_H, e) for z_H, e in zip(z_NH, entities, strict=True)])
+            for z_NH in (lived.truth_NH, lived.mixture_NH)
+        )
+        steps = fit.spec.horizon_steps
+        origins = [datetime.fromtimestamp(60 * int(at), UTC) for at in lived.origin_N]
+        cutoffs = [origin for origin in origins for _ in range(steps)]
+        return fit.form.write(
+            [name for name in entities for _ in range(steps)],
+            [shift(origin, i, fit.spec.step) for origin in origins for i in range(steps)],
+            cutoff=fit.form.clock.read(cutoffs, "cutoff"),
+            **{fit.form.value: pl.Series(truth).fill_nan(None)},
+            mean=mean,
+        )
+
     def update(self, df: Frame, *, future: Frame = None, news: Frame = None) -> Self:
         """Add newer rows to what is known, without a fit; arguments as in :meth:`predict`.
 
@@ -432,7 +489,7 @@ class Forecaster:
         *,
         windows: int = 4,
         step: int | None = None,
-        methods: Sequence[str] = (),
+        methods: Sequence[Any] = (),
         future: Frame = None,
         news: Frame = None,
         level: Sequence[float] | float | None = None,
@@ -447,7 +504,7 @@ class Forecaster:
             df: the table; the fitted one unless given.
             windows: how many.
             step: steps from one window to the next; a horizon unless given.
-            methods: names of methods to compare on the same windows, each fitted by itself.
+            methods: names or estimators to compare on the same windows, each fitted by itself.
             future: as in :meth:`fit`; a window reads what was known when it begins.
             news: as in :meth:`fit`.
             level: bands in percent, as in :meth:`predict`.
@@ -482,7 +539,7 @@ class Forecaster:
                 self, method=method, horizon=spec.horizon_steps, freq=name_step(spec.step)
             )
             scored, prediction = twin._test(known, origins, on_step)
-            name = method if methods else twin.method_
+            name = twin._method if methods else twin.method_
             made = _tabulate(prediction, spec.horizon_steps, level, name)
             columns |= {name: made["mean"]} if methods and level is None else made
 
@@ -540,16 +597,22 @@ class Forecaster:
             raise DataError(f"before {len(origins)} window(s), {error}; or test fewer") from error
         fit = self._fit_known(before, on_step)._fitted
 
-        frames = _list_learnt(dataclasses.replace(fit, rows=known.rows))
+        learnt = read_scaler(fit.run).mean
+        for name in sorted({*known.rows[SERIES]} - learnt.keys()):
+            warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
+        frames = known.list_frames(fit.spec)
+        frames["series"] = _select(frames["series"], learnt)
         scored = build_windows(select_later(fit.spec), **frames, origins=origins)
         if not scored:
             raise DataError(f"no series has a whole window from {known.form.clock.say(cutoff)} on")
         steps = Steps([1] * len({view.origin_utc for view in scored.views()}), on_step)
         steps.begin("windows forecast")
         # Told after each window but the last, as the next one begins.
-        prediction = fit.load_population(scored.views()).follow(
+        population = fit.load_population(scored.views())
+        prediction = population.follow(
             scored, lambda done: None if done == len(scored) else steps.begin("windows forecast")
         )
+        prediction = self._reconcile(prediction, scored.views(), population)
         return scored, _centre_sparse(prediction, scored.views())
 
     def _name_series(self, form: TableForm, level: Sequence[float] | float | None) -> TableForm:
@@ -608,20 +671,17 @@ class Forecaster:
     def _forecast(
         self, fit: Fitted, steps: int
     ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
-        frames = _list_learnt(fit)
-        learnt = frames["series"]
+        frames = fit.list_frames(fit.spec)
+        series, learnt = frames["series"], read_scaler(fit.run).mean
         # Without newer rows there is none, and to look for it takes as long as the views.
         later: WindowSet | None = None
         if fit.end > find_midnight(fit.spec.spans[-1].first_day, fit.spec.market_offset):
+            frames["series"] = _select(series, learnt)
             later = build_windows(select_later(fit.spec), **frames)
         views: list[WindowView] = []
         left_out = dict.fromkeys(fit.ended, "it ended before the others")
         for origin, names in fit.origins.items():
-            frames["series"] = learnt.filter(
-                pl.col("series_id").is_in([name_series(name) for name in names])
-            )
-            if frames["series"].is_empty():
-                continue
+            frames["series"] = _select(series, names)
             built = build_views(fit.spec, **frames, origin_utc=origin)
             if fit.form.ahead:
                 require_ahead(built.views, fit.form, steps, origin, fit.spec)
@@ -632,11 +692,21 @@ class Forecaster:
             raise DataError(f"no series can be forecast ({why})")
         for name, reason in left_out.items():
             warnings.warn(f"no forecast of {name}: {reason}", stacklevel=3)
+        if new := [view.entity for view in views if view.entity not in learnt]:
+            warnings.warn(describe_new(new), stacklevel=3)
 
         population = fit.load_population([*(later.views() if later else ()), *views])
         if later is not None:
             population.observe(population.select_unobserved(later, fit.end))
-        return population, tuple(views), population.predict_by_agent(views)
+        population.takes_new = True
+        prediction = population.predict_by_agent(views)
+        return population, tuple(views), self._reconcile(prediction, views, population)
+
+    def _reconcile(
+        self, prediction: "Prediction", views: Sequence[WindowView], population: "CompEvoForecaster"
+    ) -> "Prediction":
+        past, rule = population.past_errors, self.reconciliation
+        return reconcile_origins(prediction, views, self.totals or {}, past, rule)
 
     # ---- keeping ----
 
@@ -646,7 +716,8 @@ class Forecaster:
         Raises:
             DataError: nothing is fitted, or the folder holds something else.
         """
-        return self._fitted.write(Path(folder).expanduser(), self.get_params())
+        params = self.get_params() | {"method": self._method}
+        return self._fitted.write(Path(folder).expanduser(), params)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -696,13 +767,9 @@ class Forecaster:
             return said + scores._repr_html_()
 
 
-def _list_learnt(fit: Fitted) -> dict[str, Any]:
-    """Return the frames of the series that were fitted; warn of the others."""
-    learnt = read_scaler(fit.run).mean
-    for name in sorted({*fit.rows[SERIES]} - learnt.keys()):
-        warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
-    rows = fit.rows.filter(pl.col(SERIES).is_in(list(learnt)))
-    return dataclasses.replace(fit, rows=rows).list_frames(fit.spec)
+def _select(series: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
+    """Return the rows of some series."""
+    return series.filter(pl.col("series_id").is_in([name_series(name) for name in names]))
 
 
 def _centre_sparse(prediction: "Prediction", views: Sequence[WindowView]) -> "Prediction":

@@ -5,15 +5,15 @@ What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files 
 """
 
 import dataclasses
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from statistics import median
 from typing import Any
 
 import polars as pl
 
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.quantiles import FEWEST
 from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
 from compevo_core.data.series import (
@@ -37,7 +37,7 @@ from compevo_core.data.steps import (
     shift,
 )
 from compevo_core.errors import DataError, import_package
-from compevo_core.table.cells import LINE, TextColumn, guess_decimal
+from compevo_core.table.cells import LINE, TextColumn, guess_decimal, is_numeric
 from compevo_core.table.cells import read_numbers as read_cells
 from compevo_core.table.stamps import Clock, DateOffset, read_stamps
 from compevo_core.table.text_stamps import list_zones
@@ -56,6 +56,7 @@ _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
 _LEAST_WINDOWS = 10  # of train, as a ridge needs
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
+_MOST_HALVED = 6  # times that the usual horizon and look-back of a short table are
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
 
 
@@ -71,6 +72,8 @@ class TableForm:
     label: str  # type of the names of series: int, float or str
     ahead: tuple[str, ...] = ()  # columns known ahead
     past: tuple[str, ...] = ()  # columns known when their step is over
+    static: tuple[str, ...] = ()  # columns with one value for each series
+    words: tuple[str, ...] = ()  # those of all three that hold categories
     known_at: str = ""  # column of the time those ahead were known; empty: from the start
     ahead_apart: bool = False  # whether those ahead come in a table of their own
     closed: tuple[int, ...] = ()  # minutes of the week at which no row has a value
@@ -110,9 +113,10 @@ def read_table(
     """
     series, time, value = columns.series, columns.time, columns.value
     ahead, past, known_at = columns.ahead, columns.past, columns.known_at
+    static = columns.static
     kind, frame = to_polars(table, time)
     names = frame.columns
-    for argument, given in (("ahead", ahead), ("past", past)):
+    for argument, given in (("ahead", ahead), ("past", past), ("static", static)):
         if isinstance(given, str):
             raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
     if value and len(names) == 2 and series not in names and not {time, value} <= {*names}:
@@ -121,6 +125,11 @@ def read_table(
         time, value = sorted(names, key=lambda name: not is_stamp[name])
     wanted = [(time, "time"), (value, "value"), (known_at, "known_at")]
     wanted += [(name, "ahead") for name in ahead] + [(name, "past") for name in past]
+    if isinstance(columns, TableForm):  # series that were known need no description again
+        static, words = tuple(name for name in static if name in names), columns.words
+    else:
+        wanted += [(name, "static") for name in static]
+        words = find_words(frame, [*ahead, *past, *static])
     for name, argument in wanted:
         if name and name not in names:
             raise DataError(
@@ -143,8 +152,12 @@ def read_table(
             SERIES: label.cast(pl.String),
             START: stamps,
             VALUE: _read_numbers(frame, value, "value") if value else None,
-            **{COLUMN + name: _read_numbers(frame, name, "ahead") for name in ahead},
-            **{COLUMN + name: _read_numbers(frame, name, "past") for name in past},
+            **{
+                COLUMN + name: frame[name].cast(pl.String)
+                if name in words
+                else _read_numbers(frame, name, "ahead")
+                for name in (*ahead, *past, *static)
+            },
         },
         schema_overrides={VALUE: pl.Float64},
     )
@@ -178,6 +191,8 @@ def read_table(
         label="int" if named.is_integer() else "float" if named.is_float() else "str",
         ahead=tuple(ahead),
         past=tuple(past),
+        static=tuple(columns.static),
+        words=words,
         known_at=known_at,
         closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
     )
@@ -215,6 +230,19 @@ def _join_duplicates(
     )
 
 
+def find_words(frame: pl.DataFrame, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that hold categories and no numbers."""
+    words = []
+    for name in names:
+        kind = frame.schema.get(name)
+        is_text = kind == pl.String and not is_numeric(
+            TextColumn(frame.select(name).with_row_index(LINE, 1), "the table", name)
+        )
+        if is_text or isinstance(kind, pl.Categorical | pl.Enum):
+            words.append(name)
+    return tuple(words)
+
+
 def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
     """Return a column as numbers, null where it is missing."""
     column = frame[name]
@@ -233,7 +261,7 @@ def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
 
 
 def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
-    """Return which library made a table, and the table with its stamps in a column."""
+    """Return which library the answer is for, and the table with its stamps in a column."""
     if isinstance(table, pl.LazyFrame):
         table = table.collect()
     if isinstance(table, pl.DataFrame):
@@ -244,6 +272,9 @@ def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
         # polars does not know periods, such as months.
         if hasattr(table.index, "to_timestamp"):
             table = table.to_timestamp()
+        if not table.columns.is_unique:
+            twice = table.columns[table.columns.duplicated()][0]
+            raise DataError(f"several columns are named {twice!r}; rename or drop all but one")
         for name, kind in table.dtypes.items():
             if str(kind).startswith("period"):
                 table = table.assign(**{name: table[name].dt.to_timestamp()})
@@ -258,6 +289,8 @@ def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
                 table = table.assign(**{name: table[name].dt.tz_convert("UTC")})
         import_package("pyarrow")
         return "pandas", pl.from_pandas(table)
+    if hasattr(table, "__arrow_c_stream__"):
+        return "polars", pl.DataFrame(table)
 
     raise DataError(
         f"the table is a {type(table).__name__}; give a pandas or polars DataFrame with stamps and "
@@ -275,6 +308,31 @@ def join_rows(rows: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
     joined = pl.concat([rows, added], how="diagonal")
     key = [name for name in (SERIES, START, KNOWN_AT) if name in joined.columns]
     return joined.unique(key, keep="last").sort(key)
+
+
+def add_totals(rows: pl.DataFrame, totals: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+    """Return rows and a series for each total: the sums of its parts, as far as each reaches.
+
+    Where a part lacks a value between its first and last, the sum has none. DataError for a part
+    that is no series.
+    """
+    parts = rows.filter(~pl.col(SERIES).is_in(list(totals)))
+    known = keep_values(parts).drop_nulls(VALUE).select(SERIES, START, VALUE)
+    reach = known.group_by(SERIES).agg(first=pl.col(START).min(), last=pl.col(START).max())
+    steps = known.select(pl.col(START).unique())
+    sums = []
+    for total, names in totals.items():
+        wanted = reach if list(names) == [ALL_SERIES] else reach.filter(pl.col(SERIES).is_in(names))
+        if missing := {*names} - {*wanted[SERIES], ALL_SERIES}:
+            raise DataError(
+                f"the total {total!r} has no part {min(missing)!r}; the series are "
+                f"{', '.join(reach[SERIES].sort()[:8])}"
+            )
+        grid = wanted.join(steps, how="cross").filter(pl.col(START).is_between("first", "last"))
+        values = grid.join(known, on=[SERIES, START], how="left").group_by(START)
+        whole = pl.when(pl.col(VALUE).null_count() == 0).then(pl.col(VALUE).sum())
+        sums.append(values.agg(whole).with_columns(pl.lit(total).alias(SERIES)))
+    return pl.concat([parts, *sums], how="diagonal").sort(SERIES, START)
 
 
 def keep_values(rows: pl.DataFrame) -> pl.DataFrame:
@@ -346,56 +404,98 @@ def plan_windows(
     first: datetime = rows[START].min()  # type: ignore[assignment]  # of a column of instants
     closed = find_closed(rows.drop_nulls(VALUE)[START], step, zone)
     ends = find_ends(rows, step, zone, closed)
-    steps = count_steps(first, max(ends.values()), step)
-    horizon = horizon or min(choose_horizon(step), max(1, steps // 8))
+    whole, n_series = count_steps(first, max(ends.values()), step), rows[SERIES].n_unique()
+    usual = min(choose_horizon(step), max(1, whole // 8))
 
-    end = min(select_going_on(ends, horizon, step).values())
-    steps, n_series = count_steps(first, end, step), rows[SERIES].n_unique()
-    lookback = lookback or min(choose_lookback(step, horizon), max(FEWEST_INPUTS, steps // 3))
+    def divide(halved: int) -> _Division:
+        """Return the spans with the usual horizon and the longest look-back halved so often."""
+        asked = horizon or max(1, usual >> halved)
+        end = min(select_going_on(ends, asked, step).values())
+        steps = count_steps(first, end, step)
+        longest = max(FEWEST_INPUTS, (steps // 3) >> halved)
+        inputs = lookback or min(choose_lookback(step, asked), longest)
+        return _divide(first, end, step, inputs, asked, n_series)
 
-    # Days are counted by a clock on which the table ends at midnight.
-    midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
-    into_day = timedelta(0) if step >= DAY else end - midnight
-    usable = steps - lookback
-    # Bands need the errors of some windows: below a day those are a stride apart.
-    apart = choose_stride(step, horizon, steps, n_series) if step < DAY else 1
-    for_bands = min(2 * horizon + FEWEST * apart, usable - 2 * horizon - _LEAST_WINDOWS * apart)
-    validation = max(int(_VALIDATION_SHARE * usable), _LEAST_HORIZONS * horizon, for_bands)
-    begin = shift(end - into_day, -validation, step).date()
-    begins = datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
-    train_steps = count_steps(first, begins, step)
-    if train_steps < lookback + 2 * horizon:
+    # Halved until train has room, as a short table on a fine grid needs: spans are whole days.
+    for spans in (divide(halved) for halved in range(_MOST_HALVED)):
+        needed = spans.lookback + spans.horizon + max(spans.horizon, spans.stride)
+        if spans.train_steps >= needed:
+            break
+    else:
+        needed += _LEAST_HORIZONS * spans.horizon + (DAY // step if step < DAY else spans.horizon)
         raise DataError(
-            f"{steps:,} steps of {name_step(step)} are too few for a look-back of {lookback} "
-            f"and a horizon of {horizon}: give {lookback + 6 * horizon:,} or more, or a "
-            "shorter lookback or horizon"
+            f"{whole:,} steps of {name_step(step)} are too few for a look-back of {spans.lookback} "
+            f"and a horizon of {spans.horizon}: give {needed:,} or more, or a shorter lookback or "
+            "horizon"
         )
 
     low, high = bounds
     lowest = rows[VALUE].min()
     if low is None and isinstance(lowest, float) and lowest >= 0:
         low = 0.0
-    longest_fill, most_filled = _allow_gaps(rows, step, lookback)
+    longest_fill, most_filled = _allow_gaps(rows, step, spans.lookback)
     pattern = f"^{_PREFIX}(.+)$"
     return DatasetSpec(
         name="table",
         variable=VALUE,
         step=step,
-        stride_steps=choose_stride(step, horizon, steps, n_series, validation),
+        stride_steps=spans.stride,
         series=((pattern, ""),),
         places={},
         default_place=Place(timezone=zone, country=country),
-        market_offset=-into_day,
+        market_offset=-spans.into_day,
         align_to_market_day=step < DAY,
-        lookback_steps=lookback,
-        horizon_steps=horizon,
-        season_steps=choose_season(put_on_series(rows).partition_by("series_id"), step, lookback),
+        lookback_steps=spans.lookback,
+        horizon_steps=spans.horizon,
+        season_steps=choose_season(
+            put_on_series(rows).partition_by("series_id"), step, spans.lookback
+        ),
         year_evidence=True,
-        spans=divide_days(pattern, begin, (end - into_day).date()),
+        spans=divide_days(pattern, spans.begin, spans.last),
         max_fill_steps=longest_fill,
         max_filled_inputs=most_filled,
         bounds=(low, high),
-        task=f"Predict the next {horizon} values of {{entity}}",
+        task=f"Predict the next {spans.horizon} values of {{entity}}",
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Division:
+    """A table's train and validation, and the windows that they are for."""
+
+    horizon: int
+    lookback: int
+    stride: int
+    begin: date  # of validation
+    last: date
+    into_day: timedelta  # from midnight to the time of day at which the table ends
+    train_steps: int
+
+
+def _divide(
+    first: datetime, end: datetime, step: timedelta, lookback: int, horizon: int, n_series: int
+) -> _Division:
+    # Days are counted by a clock on which the table ends at midnight.
+    midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
+    into_day = timedelta(0) if step >= DAY else end - midnight
+    steps = count_steps(first, end, step)
+    usable = steps - lookback
+
+    # Bands need the errors of some windows: below a day those are a stride apart.
+    apart = choose_stride(step, horizon, steps, n_series) if step < DAY else 1
+    for_bands = min(2 * horizon + FEWEST * apart, usable - 2 * horizon - _LEAST_WINDOWS * apart)
+    validation = max(int(_VALIDATION_SHARE * usable), _LEAST_HORIZONS * horizon, for_bands)
+
+    begin = shift(end - into_day, -validation, step).date()
+    begins = datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
+    return _Division(
+        horizon=horizon,
+        lookback=lookback,
+        stride=choose_stride(step, horizon, steps, n_series, validation),
+        begin=begin,
+        last=(end - into_day).date(),
+        into_day=into_day,
+        train_steps=count_steps(first, begins + into_day, step),
     )
 
 

@@ -189,7 +189,10 @@ def _put_on_clock(instants: pl.Series, zone: str) -> pl.Series:
 def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
     """Return stamps in UTC, their zone (empty without one), and whether they are days."""
     kind = stamps.dtype
-    if kind == pl.String:
+    # Years, days as 20240101, and seconds since 1970 are numbers in many tables.
+    if kind.is_integer():
+        stamps = stamps.cast(pl.String)
+    if stamps.dtype == pl.String:
         cells = TextColumn(stamps.to_frame().with_row_index(LINE, 1), "the table", stamps.name)
         instants, about = read_texts(
             cells, zone="UTC", time_format=guess_format(cells), repeated_hour="first"

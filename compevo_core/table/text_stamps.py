@@ -10,7 +10,7 @@ exist.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cache
@@ -22,27 +22,35 @@ import polars as pl
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn
 
+_DATES = (
+    *("%Y-%m-%d", "%Y/%m/%d", "%Y%m%d", "%Y-%j", "%G-W%V-%u", "%d %B %Y"),
+    *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y"),
+    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%y/%m/%d", "%d-%m-%y", "%m-%d-%y", "%y-%m-%d"),
+)
+_TIMES = ("", " %H:%M", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p")
 FORMATS = (
-    *("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"),
-    "%Y-%m-%d",
-    *("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%Y/%m/%d"),
-    *("%Y%m%d %H:%M", "%Y%m%d%H%M", "%Y%m%d"),
-    *("%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y"),
-    *("%d/%m/%Y %H:%M:%S", "%d/%m/%Y %H:%M", "%d/%m/%Y"),
-    *("%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%m/%d/%Y"),
-    *("%d.%m.%Y %H.%M", "%d-%m-%Y %H:%M", "%d-%m-%Y", "%m-%d-%Y %H:%M", "%m-%d-%Y"),
-    *("%d/%m/%Y %I:%M %p", "%m/%d/%Y %I:%M %p"),
-    *("%d/%m/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M:%S %p"),
-    *("%d/%m/%y %H:%M", "%m/%d/%y %H:%M", "%y/%m/%d %H:%M", "%d.%m.%y %H:%M"),
-    *("%d/%m/%y", "%m/%d/%y", "%y/%m/%d", "%d.%m.%y"),
-    *("%d %B %Y %H:%M:%S", "%d %B %Y %I:%M:%S %p", "%d %B %Y %H:%M", "%d %B %Y"),
-    *("%B %d, %Y", "%G-W%V-%u"),
+    *("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M"),
+    *(date + time for date in _DATES for time in _TIMES),
 )
 """Formats that are tried, without an offset; those that begin with the year are unambiguous."""
 
-ISO = tuple(form for form in FORMATS if form.startswith("%Y-"))
+ISO = tuple(form for form in FORMATS if form.startswith("%Y-%m"))
 _SHAPES = {"": ISO, **{form: (form,) for form in FORMATS if form not in ISO}}
 _OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
+_MONTHS_BY_NAME = {  # English, German, French, Spanish, Italian, Portuguese, Dutch
+    "Jan": "jan|ene|gen",
+    "Feb": "feb|fév|fev",
+    "Mar": "mar|mär|mrt|maa",
+    "Apr": "apr|avr|abr",
+    "May": "may|mai|mag|mei",
+    "Jun": "jun|juin|giu",
+    "Jul": "jul|juil|lug",
+    "Aug": "aug|aoû|aou|ago",
+    "Sep": "sep|set",
+    "Oct": "oct|okt|ott|out",
+    "Nov": "nov",
+    "Dec": "dec|dez|déc|dic",
+}
 _SPELLINGS = (
     (r"^((?:17|18|19|20|21)\d\d)$", "$1-01-01"),
     (r"^(\d{4})[-M](\d{2})$", "$1-$2-01"),
@@ -51,16 +59,44 @@ _SPELLINGS = (
     (r"^(?:[Qq]([1-4])|([1-4])[Qq])[- /]?(\d{4})$", "$3-Q$1$2"),
     *((rf"^(\d{{4}})[- ]?[Qq]{q + 1}$", f"$1-{3 * q + 1:02d}-01") for q in range(4)),
     (r"^(\d{4})-?W(\d{2})$", "$1-W$2-1"),
-    (r"^(\p{L}{3,9})(?:[- ](\d{4})|[-'](\d\d))$", "1 $1 $2$3"),
-    (r"^(\d{4})[- ]?(\p{L}{3,9})$", "1 $2 $1"),
-    (r"^\p{L}{3,9}, (\d)", "$1"),  # a weekday
-    (r"^(\d{1,2})[- ](\p{L}{3,9})[- ,]+(\d)", "$1 $2 $3"),
+    (r"^(\d{4})[-/]?([0-3]\d\d)$", "$1-$2"),  # the day of a year
+    (r"^(\d{4})-([0-3]\d\d)[T ]", "$1-$2 "),
+    (r"^(\d{4})\s?[年년]\s?(\d\d?)\s?[月월]$", "$1-$2-01"),
+    (r"^(\d{4})\s?[年년]\s?(\d\d?)\s?[月월]\s?(\d\d?)\s?[日일]", "$1-$2-$3"),
+    (r"^(\d{4})\. ?(\d\d?)\. ?(\d\d?)\b\.?", "$1-$2-$3"),
+    # A weekday before or behind the date.
+    (r"^(?i:mon|tue|wed|thu|fri|sat|sun)\p{L}*[.,]* ", ""),
+    (r"^\p{L}{2,10}\.?, (\d)", "$1"),
+    (r" \(\p{L}+\)$", ""),
+    # The month by its name.
+    (r"^(\p{L}{3,10})\.?(?:[- ](\d{4})|[-'](\d\d))$", "1 $1 $2$3"),
+    (r"^(\d{4})[- ]?(\p{L}{3,10})$", "1 $2 $1"),
+    (r"^(\p{L}{3,10}) +(\d\d?) (\d\d:\d\d:\d\d) (\d{4})$", "$2 $1 $4 $3"),
+    (r"^(\p{L}{3,10})\.? +(\d\d?)(?:st|nd|rd|th)?,? +(\d{4})", "$2 $1 $3"),
+    (r"^(\d\d?)(?:\.|st|nd|rd|th)?(?:[-/ ]| de )*(\p{L}{3,10})\.?(?:[-/, ]| de )*(\d)", "$1 $2 $3"),
+    *(
+        (rf"^(\d\d?) (?i:{names})\p{{L}}* ", f"$1 {month} ")
+        for month, names in _MONTHS_BY_NAME.items()
+    ),
     (r"^(\d+ \p{L}+) ([0-6]\d)\b", "$1 20$2"),
     (r"^(\d+ \p{L}+) ([7-9]\d)\b", "$1 19$2"),
-    (r" (\d\d)\.(\d\d)\.(\d\d)(?:\.\d+)? ?([AaPp][Mm])$", " $1:$2:$3 $4"),
-    (r"^(\d{4}-\d\d-\d\d[T ]\d\d)(Z?)$", "$1:00$2"),
-    (r"^(20\d{6})(\d\d)$", "$1 $2:00"),
+    # The time behind the date.
     (r"^(.*:\d\d.*) - .*:\d\d.*$", "$1"),  # an interval by its start
+    (r"^(\d\d?[-/.]\d\d?[-/.]\d{2,4}|\d{4}[-/]\d\d?[-/]\d\d?)[-T ](\d\d?)(Z?)$", "$1 $2:00$3"),
+    (r"^(20\d{6})(\d\d)$", "$1 $2:00"),
+    (r"^(\d{8})[T_ ]?(\d\d)(\d\d)(Z?)$", "$1 $2:$3$4"),
+    (r"^(\d{8})[T_ ]?(\d\d)(\d\d)(\d\d)(Z?)$", "$1 $2:$3:$4$5"),
+    (r"^(\d{8})[T_-](\d\d:)", "$1 $2"),
+    (r"(\d\d)(?:, ?|_)(\d\d?[:.h]\d\d)", "$1 $2"),
+    (r"(\d{4}):(\d\d:\d\d)", "$1 $2"),
+    (r"^(\d\d?:\d\d(?::\d\d)?) (\d.*)$", "$2 $1"),
+    (r" Uhr$", ""),
+    (r" (\d\d?)[hH](\d\d)$", " $1:$2"),
+    (r" (\d\d?) ?([AaPp][Mm])$", " $1:00 $2"),
+    (r" (\d\d?)\.(\d\d)((?: ?[AaPp][Mm])?)$", " $1:$2$3"),
+    (r" (\d\d?)\.(\d\d)\.(\d\d)(?:\.\d+)?((?: ?[AaPp][Mm])?)$", " $1:$2:$3$4"),
+    (r"(:\d\d),(\d+)", "$1.$2"),
+    (r" ?([AaPp])\.? ?[Mm]\.?$", " ${1}M"),
     (r"\s*(?:UTC|GMT)$", "Z"),
     (r"(:\d\d(?:\.\d+)?\s*[+-]\d\d)$", "$1:00"),
 )
@@ -87,9 +123,11 @@ _SINCE_1900 = r"^[1-7]\d{4}(\.\d+)?$"  # days, as spreadsheets keep dates
 _DAYS_TO_1970 = 25_569
 _MILLISECONDS = 1e11  # from which a number since 1970 counts them
 _FIRST_YEAR, _LAST_YEAR = 1700, 2200
-_LOOKED_AT = 1000  # rows, which rule out most formats
+_FIRST, _LOOKED_AT = 20, 1000  # rows that rule out formats
 _WALL = "_wall"
 _FIXED_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
+_END = r"(\d:\d\d)-(\d\d:\d\d)$"  # of an interval, or an offset from UTC
+_MOST_OFFSETS = 3  # of one place: with daylight saving, and a change of standard time
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
 # A year without a change of any zone's standard time still has its daylight saving.
@@ -164,7 +202,7 @@ def add_clock(days: pl.Expr, clock: pl.Expr) -> pl.Expr:
 
 def spell(column: TextColumn) -> pl.Expr:
     """Return stamps in usual letters: an interval as its start, numbers as what they count."""
-    text = column.text
+    text = _drop_end(column.text)
     number = text.cast(pl.Float64, strict=False)
     since_1970 = pl.when(number < _MILLISECONDS).then(number * 1000).otherwise(number)
     since_1900 = ((number - _DAYS_TO_1970) * 86_400).round() * 1000
@@ -180,10 +218,18 @@ def spell(column: TextColumn) -> pl.Expr:
     )
 
 
+def _drop_end(text: pl.Expr) -> pl.Expr:
+    """Return stamps without the end of an interval: 13:00 of 13:00-14:00, but 13:00-05:00 as is."""
+    ends = text.str.extract(_END, 2)
+    return (
+        pl.when(ends.n_unique() > _MOST_OFFSETS).then(text.str.replace(_END, "$1")).otherwise(text)
+    )
+
+
 def _parse_cells(column: TextColumn, formats: Sequence[str]) -> TextColumn:
     """Return a column with its cells in usual letters (``_text``) and as datetimes (``_wall``)."""
     text = strip_offset(pl.col("_text"))
-    parts = column.add(_text=column.text)
+    parts = column.add(_text=_drop_end(column.text))
     top = parts.table.head(_LOOKED_AT)
     seen = top.select(parse_walls(text, (form,)).alias(form) for form in formats)
 
@@ -216,6 +262,19 @@ def parse_walls(text: pl.Expr, formats: Sequence[str], first_year: int = _FIRST_
     return pl.when(text.str.contains(_END_OF_DAY)).then(local + _DAY).otherwise(local)
 
 
+def read_by_each(
+    rows: pl.DataFrame, column: TextColumn, shapes: Mapping[str, Sequence[str]]
+) -> pl.DataFrame:
+    """Return some rows of a column as each of the shapes reads them; null where it does not fit."""
+    # One step after the other: polars evaluates what an expression names as often as it is named.
+    spelled = rows.select(_text=spell(column)).select(_text=strip_offset(pl.col("_text")))
+    spelled = spelled.select(pl.col("_text").str.replace(_END_OF_DAY, "00:00"))
+    return spelled.select(
+        parse_stamp(pl.col("_text"), formats, _FIRST_YEAR).alias(name)
+        for name, formats in shapes.items()
+    )
+
+
 def to_wall_clock(instants: pl.Series, zone: str) -> pl.Series:
     """Return what a clock shows at instants, without a zone."""
     clock = read_zone(zone)
@@ -237,22 +296,26 @@ def guess_format(column: TextColumn) -> str:
             f"{column.file}: column {column.name!r} is empty; name the column of stamps"
         )
 
-    # The first rows rule out most formats.
-    text = strip_offset(pl.col("_text"))
-    top = cells.table.head(_LOOKED_AT).select(_text=spell(cells))
-    begun = top.select(parse_walls(text, forms).alias(form) for form, forms in _SHAPES.items())
-    possible = [form for form in _SHAPES if begun[form].count() == top.height]
+    # A few rows rule out most formats, and rows of the whole span rule out exchanged days.
+    possible = list(_SHAPES)
+    for few in (cells.table.head(_FIRST), cells.table.gather_every(max(1, rows // _LOOKED_AT))):
+        begun = read_by_each(few, cells, {form: _SHAPES[form] for form in possible})
+        most = max(begun[form].count() for form in possible)
+        possible = [form for form in possible if begun[form].count() == most]
 
-    walls = {form: _parse_cells(cells, _SHAPES[form]).table[_WALL] for form in possible or _SHAPES}
+    # Where none of these rows fits a format, not all rows are tried.
+    possible = possible if most else []
+    walls = {form: _parse_cells(cells, _SHAPES[form]).table[_WALL] for form in possible}
     counts = {form: parsed.count() for form, parsed in walls.items()}
     if counts.get("", 0) == rows:
         return ""
     fitting = [form for form, count in counts.items() if count == rows]
     if not fitting:
         # Of the format that fits most, the first row that it does not fit.
-        best = max(counts, key=lambda form: counts[form])
-        seen = best or max(ISO, key=lambda form: _parse_cells(cells, (form,)).table[_WALL].count())
-        likely = f"; most stamps fit {seen}" if counts[best] else ""
+        best, likely = max(counts, key=lambda form: counts[form], default=""), ""
+        if counts.get(best):
+            iso = {form: _parse_cells(cells, (form,)).table[_WALL].count() for form in ISO}
+            likely = f"; most stamps fit {best or max(iso, key=lambda form: iso[form])}"
         _parse_cells(cells, _SHAPES[best]).raise_if(
             pl.col(_WALL).is_null(),
             f"is not a stamp in a format that is known{likely}",

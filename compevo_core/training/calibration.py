@@ -2,7 +2,7 @@
 
 Test windows have no way in here. Each choice is made on windows that the fit it judges has not
 seen; what is sealed is then fitted on all of validation (decisions 08-calibration, 16-daily-use).
-``agents.calibration`` applies it.
+``agents.online_selection`` applies it.
 
 Shapes: A agents (all of the run), B windows, E series, H horizon.
 """
@@ -44,7 +44,6 @@ class AgentForecasts:
     values_ABH: FloatArray
     base_ABH: FloatArray  # what the agents correct
     truth_BH: FloatArray  # NaN where missing; every window has a known target
-    weights_BA: FloatArray | None = None  # where the forecasts themselves give some
 
     def blend(self, blend_AH: FloatArray) -> FloatArray:
         """Return the bases with a share of the corrections, (A, B, H)."""
@@ -75,35 +74,28 @@ class ValidationErrors:
 
 def measure_validation(model: Ensemble, examples: Sequence[ForecastExample]) -> ValidationErrors:
     """Forecast examples and measure the errors; validating changes no later round."""
-    forecasts = forecast_examples(model, examples)
-    weights_BA = weigh_examples(model, examples, forecasts)
-    truth_BH = forecasts.truth_BH
+    forecasts, weights_BA = forecast_examples(model, examples)
     return ValidationErrors(
-        aggregate=aggregate_error(forecasts.values_ABH, weights_BA, truth_BH),
-        prior=float(mean_errors(forecasts.base_ABH, truth_BH).min()),
+        aggregate=aggregate_error(forecasts.values_ABH, weights_BA, forecasts.truth_BH),
+        prior=float(mean_errors(forecasts.base_ABH, forecasts.truth_BH).min()),
     )
 
 
-def forecast_examples(model: Ensemble, examples: Sequence[ForecastExample]) -> AgentForecasts:
-    """Forecast examples by all members, with their truth; the calibration is not applied."""
+def forecast_examples(
+    model: Ensemble, examples: Sequence[ForecastExample]
+) -> tuple[AgentForecasts, FloatArray]:
+    """Forecast examples by all members, with the weights (B, A); the calibration is not applied."""
     found = model.forecast(examples)
-    return AgentForecasts(
+    # A debate's verifiers weigh each window by itself; fitness weighs each series.
+    weights_BA = found.weights_BA
+    if weights_BA is None:
+        weights_BA = model.selection.weights([example.view.entity for example in examples])
+    forecasts = AgentForecasts(
         values_ABH=found.values_ABH.astype(np.float64),
         base_ABH=found.base_ABH.astype(np.float64),
         truth_BH=np.stack([np.asarray(example.truth_H) for example in examples]),
-        weights_BA=None if found.weights_BA is None else found.weights_BA.astype(np.float64),
     )
-
-
-def weigh_examples(
-    model: Ensemble, examples: Sequence[ForecastExample], forecasts: AgentForecasts
-) -> FloatArray:
-    """Return the weights (B, A) of all agents: from the forecasts or, without, from selection."""
-    if forecasts.weights_BA is not None:
-        return forecasts.weights_BA
-    # A debate's verifiers weigh each window by itself; fitness weighs each series.
-    weights_BA = model.selection.weights([example.view.entity for example in examples])
-    return to_array(weights_BA).astype(np.float64)
+    return forecasts, to_array(weights_BA).astype(np.float64)
 
 
 def mean_error(values_BH: FloatArray, truth_BH: FloatArray) -> float:
@@ -143,8 +135,7 @@ def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> Calib
         )
 
     config = model.config
-    forecasts = forecast_examples(model, val_examples)
-    weights_BA = weigh_examples(model, val_examples, forecasts)
+    forecasts, weights_BA = forecast_examples(model, val_examples)
     prior_A = mean_errors(forecasts.base_ABH, forecasts.truth_BH)
 
     agents, _, steps = forecasts.values_ABH.shape
@@ -160,7 +151,7 @@ def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> Calib
     learnt = aggregate_error(blended_ABH, weights_BA, forecasts.truth_BH)
     if config.selection.online:
         # Online weights are judged by a rolling backtest over validation.
-        backtest = backtest_validation(model, forecasts, blend_AH, val_examples)
+        backtest = backtest_validation(model, forecasts, blend_AH, val_examples, weights_BA)
         learnt = mean_error(backtest.mixture_NH, backtest.truth_NH)
     guard, override_A, sealed = _choose_fallback(forecasts, blended_ABH, learnt, is_joint=is_joint)
 
@@ -172,9 +163,7 @@ def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> Calib
     calibration.blend_AH[:] = blend_AH
     calibration.override_A[:] = override_A
     calibration.best_prior.fill(int(prior_A.argmin()))
-    model.experience = backtest_validation(
-        model, forecasts, blend_AH, val_examples, forecasts.weights_BA
-    )
+    model.experience = backtest_validation(model, forecasts, blend_AH, val_examples, weights_BA)
     return CalibrationReport(
         windows=len(val_examples),
         prior_mae=float(prior_A.min()),
@@ -213,38 +202,34 @@ def backtest_validation(
     forecasts: AgentForecasts,
     blend_AH: FloatArray,
     examples: Sequence[ForecastExample],
-    own_weights_BA: FloatArray | None = None,
+    weights_BA: FloatArray,
 ) -> Experience:
     """Run a rolling backtest of the ensemble over validation, day by day.
 
-    Weights of each day use only earlier days; ``own_weights_BA`` are weights that come with the
-    forecasts of the ``examples``.
+    Online weights of each day use only earlier days; without them ``weights_BA`` are given.
     """
     agents_BAH = forecasts.blend(blend_AH).swapaxes(0, 1).copy()
     truth_BH = forecasts.truth_BH
     mixture_BH = np.empty_like(truth_BH)
     views = [example.view for example in examples]
     weighting = PopulationWeights(model.config, model.selection, model.calibration)
-    agents, horizon = agents_BAH.shape[1:]
-
-    order: list[int] = []
+    entities = model.calibration.entities
+    parts: list[Experience] = []
     for ended, today in replay_days(views):
-        order.extend(ended)
         if ended:
-            past = [views[i] for i in ended]
-            weighting.observe(past, agents_BAH[ended], mixture_BH[ended], truth_BH[ended])
+            ended_views = [views[i] for i in ended]
+            known = agents_BAH[ended], mixture_BH[ended], truth_BH[ended]
+            parts.append(Experience.of(entities, ended_views, *known))
+            weighting.observe(parts[-1])
 
         if today:
             agents_BAH[today] = model.scaler.keep_bounds(
                 [views[i] for i in today], agents_BAH[today]
             )
-            own_BA = None if own_weights_BA is None else own_weights_BA[today]
-            weights_BAH = weighting.weights([views[i] for i in today], own_BA)
+            weights_BAH = weighting.weights([views[i] for i in today], weights_BA[today])
             mixture_BH[today] = mix_forecasts(agents_BAH[today], weights_BAH)
 
-    return Experience.start(model.calibration.entities, agents, horizon).add(
-        [views[i] for i in order], agents_BAH[order], mixture_BH[order], truth_BH[order]
-    )
+    return Experience.start(entities, *agents_BAH.shape[1:]).join(*parts)
 
 
 def fit_blend(

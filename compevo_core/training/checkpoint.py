@@ -29,7 +29,7 @@ from compevo_core.training.diagnostics import RegretTracker
 from compevo_core.training.ensemble import AgentEnsemble
 from compevo_core.training.round import RoundState
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_sealed_folder
-from compevo_core.training.schedule import DropoutState, RunGenerators, seed_dropout
+from compevo_core.training.schedule import RunGenerators, seed_dropout
 
 log = logging.getLogger(__name__)
 
@@ -79,10 +79,9 @@ def capture_state(
     generators: RunGenerators,
 ) -> TrainState:
     """Return everything that the rest of the run depends on; tensors are not copied."""
-    by_agent = {name: torch.as_tensor(value) for name, value in model.agent_tensors().items()}
+    by_agent = model.agent_tensors()
     by_agent[_AGENT_GENERATOR] = torch.stack([g.get_state() for g in generators.agents])
-    shared = {name: torch.as_tensor(value) for name, value in model.shared_tensors().items()}
-    shared[_PREVIOUS_STATES] = state.previous_AD
+    shared = model.shared_tensors() | {_PREVIOUS_STATES: state.previous_AD}
 
     # The optimiser numbers its slots in the order of its groups. Its moments have the shape of
     # their parameter; its counts of steps are scalars, which belong to no agent.
@@ -102,10 +101,9 @@ def capture_state(
     }
     # torch's global generators sample dropout. A process has one, and one a GPU: they are stored
     # with its first agent.
-    dropout = DropoutState.read()
-    agents[local_agents.start][_DROPOUT_GENERATOR] = dropout.cpu
-    if dropout.cuda is not None:
-        agents[local_agents.start][_CUDA_GENERATORS] = dropout.cuda
+    agents[local_agents.start][_DROPOUT_GENERATOR] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        agents[local_agents.start][_CUDA_GENERATORS] = torch.stack(torch.cuda.get_rng_state_all())
 
     values = {
         "version": STATE_VERSION,
@@ -182,7 +180,13 @@ def restore_state(
     # generator to resume: on other processes the dropout masks are others (decision 12-engine).
     seed_dropout(model.config.run.seed, model.shards.dropout_stream, values["round"])
     if _DROPOUT_GENERATOR in agents[0]:
-        DropoutState(agents[0][_DROPOUT_GENERATOR], agents[0].get(_CUDA_GENERATORS)).restore()
+        torch.set_rng_state(agents[0][_DROPOUT_GENERATOR])
+        # GPUs that the checkpoint does not know keep theirs.
+        known = zip(
+            agents[0].get(_CUDA_GENERATORS, ()), range(torch.cuda.device_count()), strict=False
+        )
+        for state, device in known:
+            torch.cuda.set_rng_state(state, device)
 
     return RoundState(
         round=values["round"],
@@ -297,41 +301,20 @@ def hash_stage(config: RunConfig, identity: Mapping[str, str]) -> str:
     return hash_text(repr((sorted(data.items()), settings)))[:_KEY_CHARACTERS]
 
 
-class SharedStages:
-    """States at the end of supervised stages, by :func:`hash_stage`.
+def keep_stage(run: RunFolder, stage: RunFolder) -> None:
+    """Keep the state of a run at the end of its supervised stage, for runs with the same one.
 
     A variant that changes how logics are rewritten has the full method's supervised stage, to the
-    last bit. A state is identified by its settings, not by the code that trained it: use a folder
-    with only one version of the code, and remove it when the last run has ended.
+    last bit. A stage is identified by its settings (:func:`hash_stage`), not by the code that
+    trained it: use a folder with only one version of the code, and remove it when the last run has
+    ended.
     """
+    shutil.rmtree(stage.path, ignore_errors=True)
+    write_text(stage.rounds_file, run.rounds_file.read_text(encoding="utf-8"))
+    if run.best.is_dir():
+        shutil.copytree(run.best, stage.best)
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def find(self, key: str, shards: AgentShards) -> tuple[Checkpoint, Checkpoint | None] | None:
-        """Return the state at the end of a stage, and the best one in it if any was validated."""
-        end = load_newest_checkpoint(self._folder / key / "end", shards)
-        if end is None:
-            return None
-        return end, load_newest_checkpoint(self._folder / key / "best", shards)
-
-    def copy_rounds(self, key: str, run: RunFolder) -> None:
-        """Give a run the records of a stage as its own."""
-        write_text(
-            run.rounds_file, (self._folder / key / "rounds.jsonl").read_text(encoding="utf-8")
-        )
-
-    def add(self, key: str, run: RunFolder) -> None:
-        """Add the state of a run whose newest checkpoint is the one at the end of its stage."""
-        stage = self._folder / key
-        if stage.is_dir():
-            shutil.rmtree(stage)
-
-        # The checkpoint at the end comes last: a stage that has one is complete.
-        write_text(stage / "rounds.jsonl", run.rounds_file.read_text(encoding="utf-8"))
-        if run.best.is_dir():
-            shutil.copytree(run.best, stage / "best")
-        newest = max(run.checkpoints.glob("round_*"))
-        part = stage / ".part-end"
-        shutil.copytree(newest, part / newest.name)
-        part.rename(stage / "end")
+    # The checkpoint at the end comes last: a stage that has one is complete.
+    part = stage.path / ".part-end"
+    shutil.copytree(run.checkpoints, part)
+    part.rename(stage.checkpoints)

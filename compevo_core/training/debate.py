@@ -10,7 +10,6 @@ Shapes: A agents, B windows, T turns, H horizon.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +24,10 @@ from compevo_core.agents.debate import (
     standardise_advantages,
     weigh_by_score,
 )
-from compevo_core.agents.decoders import VALUE, ForecastExample
+from compevo_core.agents.decoders import VALUE, VERIFIER, AgentReadings, ForecastExample
 from compevo_core.agents.objective import policy_loss, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
-from compevo_core.agents.strategy import NewsByAgent, NotesByAgent
-from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts, stack_truths
+from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.schedule import RunGenerators, RunSchedule
 
@@ -38,7 +36,7 @@ from compevo_core.training.schedule import RunGenerators, RunSchedule
 class Turn:
     """What the agents said in one turn of a tried debate, without gradient."""
 
-    notes: NotesByAgent | None  # what each had read of the others; None in the first turn
+    readings: AgentReadings  # what each had read, of the others too but in the first turn
     tried_ABH: Tensor  # the forecasts that were said
     mean_ABH: Tensor  # those that they were drawn around
     reward_AB: Tensor  # minus their errors
@@ -61,26 +59,25 @@ class DebateStep(ForecastStep):
         examples: Sequence[ForecastExample],
         generators: RunGenerators,
         round_number: int,
-        notes: NotesByAgent | None = None,
     ) -> PlayedForecasts:
         """Train all turns; return the last one's forecasts, weighed by the verifiers."""
-        debate = self.config.debate
-        turns = [super().run(logics, examples, generators, round_number, notes)]
         # The evidence of the first turn is that of all: agents argue about the same news.
-        news = turns[0].news
-        for _ in range(debate.revisions):
-            notes = self.debate_executor.exchange(examples, turns[-1].values_ABH, news)
-            turns.append(super().run(logics, examples, generators, round_number, notes))
+        first = self.executor.read(logics, examples)
+        turns = [self.forecast_batch(first, generators.news_rng, round_number)]
+        readings: AgentReadings = first
+        for _ in range(self.config.debate.revisions):
+            readings = self.debate_executor.exchange(readings, turns[-1].values_ABH)
+            turns.append(self.forecast_batch(readings, generators.news_rng, round_number))
         last = turns[-1]
 
         # Verifiers judge what was said last, which is what the population forecasts.
-        logit_AB = self._train_verifiers(logics, examples, last, notes, round_number)
+        logit_AB = self._train_verifiers(readings, last, round_number)
         weights_BA = weigh_by_score(logit_AB)
         loss_pg = 0.0
         # Where other systems rewrite logics, this one takes its policy step: the same budget.
         if self.schedule.rewrites(round_number):
-            tried = self._try(logics, examples, news, turns[0], generators.numpy_rng)
-            loss_pg = self._train_policy(logics, examples, news, tried, round_number)
+            tried = self._try(first, turns[0], generators.numpy_rng)
+            loss_pg = self._train_policy(tried, round_number)
 
         aggregate_BH = aggregate_forecasts(last.values_ABH, weights_BA)
         # The loss that other systems record, so that their curves can stand on one axis.
@@ -96,12 +93,7 @@ class DebateStep(ForecastStep):
         )
 
     def _train_verifiers(
-        self,
-        logics: Sequence[str],
-        examples: Sequence[ForecastExample],
-        last: PlayedForecasts,
-        notes: NotesByAgent | None,
-        round_number: int,
+        self, readings: AgentReadings, last: PlayedForecasts, round_number: int
     ) -> Tensor:
         """Add the gradient of the verifiers' loss; return their logits (A, B) before the step."""
         logits = []
@@ -109,11 +101,8 @@ class DebateStep(ForecastStep):
         error_AB = -last.reward_AB
 
         for agent in self._agents:
-            logit_1B = self.debate_executor.verify(
-                logics[agent],
-                examples,
-                last.values_ABH[agent],
-                **_select_evidence(last.news, notes, agent),
+            logit_1B = self.debate_executor.judge(
+                VERIFIER, readings[agent], base_ABH=last.values_ABH[agent], agents=agent
             )
             # Agent by agent, as the activations of all of them may not fit in memory.
             loss = binary_cross_entropy_with_logits(logit_1B, find_better(error_AB)[agent])
@@ -125,43 +114,27 @@ class DebateStep(ForecastStep):
 
     @torch.no_grad()
     def _try(
-        self,
-        logics: Sequence[str],
-        examples: Sequence[ForecastExample],
-        news: NewsByAgent,
-        first: PlayedForecasts,
-        rng: np.random.Generator,
+        self, readings: AgentReadings, first: PlayedForecasts, rng: np.random.Generator
     ) -> list[Turn]:
         """Let the agents debate with forecasts drawn around their own."""
         debate = self.config.debate
-        truth_BH = stack_truths(examples, first.values_ABH.device)
-        notes: NotesByAgent | None = None
         mean_ABH = first.values_ABH
         turns: list[Turn] = []
         for number in range(debate.revisions + 1):
             # In the first turn there is nothing to read of the others.
             if number:
-                notes = self.debate_executor.exchange(examples, turns[-1].tried_ABH, news)
-                mean_ABH = self.executor.forecast(
-                    logics, examples, news=news, notes=notes
-                ).values_ABH
+                readings = self.debate_executor.exchange(readings, turns[-1].tried_ABH)
+                mean_ABH = self.executor.forecast(readings).values_ABH
 
             # Drawn by numpy, so that the forecasts that are tried are the same on every device.
             draws = rng.standard_normal(mean_ABH.shape)
             noise_ABH = torch.tensor(draws, dtype=mean_ABH.dtype, device=mean_ABH.device)
             tried_ABH = mean_ABH + debate.exploration * noise_ABH
-            reward_AB = -forecast_error(tried_ABH, truth_BH)
-            turns.append(Turn(notes, tried_ABH, mean_ABH, reward_AB))
+            reward_AB = -forecast_error(tried_ABH, first.truth_BH)
+            turns.append(Turn(readings, tried_ABH, mean_ABH, reward_AB))
         return turns
 
-    def _train_policy(
-        self,
-        logics: Sequence[str],
-        examples: Sequence[ForecastExample],
-        news: NewsByAgent,
-        turns: Sequence[Turn],
-        round_number: int,
-    ) -> float:
+    def _train_policy(self, turns: Sequence[Turn], round_number: int) -> float:
         """Add the gradient of policy and value in all turns; return the policy's loss."""
         rewards_TAB = torch.stack([turn.reward_AB for turn in turns])
         # Rewards of all turns are known before any is learnt from: an early one led to the later.
@@ -172,13 +145,9 @@ class DebateStep(ForecastStep):
         for turn, return_AB in zip(turns, returns_TAB, strict=True):
             values = []
             for agent in self._agents:
-                evidence = _select_evidence(news, turn.notes, agent)
-                states_1BD = self.debate_executor.read_states(
-                    VALUE, logics[agent], examples, **evidence
-                )
                 # The value learns from the return that it is compared with; the advantage uses it
                 # as it was.
-                value_1B = self.debate_executor.heads.value(states_1BD, agent)
+                value_1B = self.debate_executor.judge(VALUE, turn.readings[agent], agents=agent)
                 loss = (value_1B - return_AB[agent]).square().mean()
                 require_finite("the value's loss", loss, round_number)
                 (lambda_pg * self.config.debate.value_weight * loss).backward()
@@ -188,9 +157,8 @@ class DebateStep(ForecastStep):
             for agent in self._agents:
                 # No dropout: the ratio would compare the policy with one that no forecast was drawn
                 # from.
-                evidence = _select_evidence(news, turn.notes, agent)
                 mean_1BH = self.executor.forecast(
-                    logics[agent], examples, train=True, drops_units=False, **evidence
+                    turn.readings[agent], train=True, drops_units=False, agents=agent
                 ).values_ABH
                 # One draw a window: windows are the samples, of one "token" each.
                 tried_1BH = turn.tried_ABH[agent]
@@ -208,9 +176,4 @@ class DebateStep(ForecastStep):
                 ).loss
                 (lambda_pg * loss).backward()  # type: ignore[no-untyped-call]
                 total += float(loss.detach())
-        return total / (len(turns) * len(logics))
-
-
-def _select_evidence(news: NewsByAgent, notes: NotesByAgent | None, agent: slice) -> dict[str, Any]:
-    """Return what one agent reads, by the arguments of the executor."""
-    return {"news": news[agent], "notes": None if notes is None else notes[agent], "agents": agent}
+        return total / (len(turns) * len(self._agents))

@@ -81,21 +81,6 @@ def aggregate_best_response_gap(
     return np.asarray(np.maximum(played_loss - switched_loss_AG.min(axis=1), 0.0))
 
 
-def regret_of_sums(played_sums: npt.ArrayLike, fixed_sums: npt.ArrayLike) -> FloatArray:
-    """Return the regret (N,) against the best fixed logic in hindsight, from sums of rewards.
-
-    It may be negative, as an agent that adapts can beat every fixed logic. Observes Theorem B.3.2
-    (Bayesian regret O(sqrt T), Eq. 25 and 48) and, against it, Lemma B.4.1 (linear regret of
-    debate): the comparator is the best of K logics, not the equilibrium's value. ``played_sums``
-    are (N,); a column of ``fixed_sums`` (N, K) is the sum of ONE logic's rewards on the same
-    windows.
-    """
-    played_N = as_finite_array("played_sums", played_sums, 1)
-    fixed_NK = as_finite_array("fixed_sums", fixed_sums, 2)
-    # The maximum of sums, not a sum of maxima: a fixed comparator may not switch between rounds.
-    return np.asarray(fixed_NK.max(axis=1) - played_N)
-
-
 @dataclasses.dataclass(frozen=True)
 class GradientConflict:
     """How far the gradients of the main and of the regularising terms agree (B.2)."""
@@ -182,12 +167,16 @@ class RegretTracker:
     def describe(self) -> dict[str, Any]:
         """Return a round's record on regret, by its keys, for a round that scored no logics.
 
-        The regrets stay at the values of the round before.
+        The regrets stay at the values of the round before. They may be negative, as an agent that
+        adapts can beat every fixed logic: the comparator is the best of K logics in hindsight, not
+        the equilibrium's value. Observes Theorem B.3.2 (Bayesian regret O(sqrt T), Eq. 25 and 48)
+        and, against it, Lemma B.4.1 (linear regret of debate).
         """
         has_fixed = any(map(len, self.fixed))
-        regret = regret_of_sums(self.played, self.fixed).tolist() if has_fixed else None
+        # The maximum of sums, not a sum of maxima: a comparator may not switch between rounds.
+        regret_A = np.max(self.fixed, axis=1) - self.played if has_fixed else None
         return {
-            "regret": regret,
+            "regret": None if regret_A is None else regret_A.tolist(),
             "fixed_rewards": None,
             "played_rewards": None,
             "group_regret": list(self.group),

@@ -13,15 +13,16 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from compevo_core.agents.calibration import ErrorCalibration
-from compevo_core.agents.decoders import BatchForecasts, EqualFitness, ForecastExample, mix_bases
+from compevo_core.agents.decoders import EqualFitness, ForecastExample, mix_bases
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
+from compevo_core.agents.online_selection import ErrorCalibration
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.data.scaling import Scaler
@@ -31,7 +32,12 @@ from compevo_core.runtime.files import write_json, write_text
 from compevo_core.training.prior import mix_priors
 
 if TYPE_CHECKING:
-    from compevo_core.agents.linear_reader import SealedReadings
+    from torch import Tensor
+
+    from compevo_core.agents.joint_reader import TrainNews
+    from compevo_core.agents.linear_reader import LinearReader, SealedReadings
+    from compevo_core.agents.retrieval import NewsRetriever
+    from compevo_core.agents.strategy import ReadingExecutor
 
 _SCALER_FILE, EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
 _INPUTS_FILE, _LOGICS_FILE = "inputs.json", "logics.json"
@@ -103,16 +109,6 @@ class Ensemble:
         return ensemble
 
 
-class Executor(Protocol):
-    """What forecasts by agents."""
-
-    linear_reader: Any
-    """the ``LinearReader`` of their news, if ridges read it"""
-
-    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
-        """Return the forecasts of this process's agents, as scored and issued, without gradient."""
-
-
 class AgentEnsemble(Ensemble):
     """Agents, each of which corrects its models by what it reads.
 
@@ -121,16 +117,49 @@ class AgentEnsemble(Ensemble):
     ``linear`` holds the readings of their ridges that are sealed, if news is read by ridges.
     """
 
-    executor: Executor
+    executor: "ReadingExecutor"
     linear: "SealedReadings | None" = None
 
     def __init__(
         self, config: RunConfig, inputs: NumericInputs, shards: AgentShards | None = None
     ) -> None:
         super().__init__(config, inputs.scaler, inputs.horizon)
+        from compevo_core.agents.linear_reader import SealedReadings
+
         self.inputs = inputs
         self.shards = shards or AgentShards(config.population.agents)
         self.local_mix_AP = self.mix_AP[list(self.shards.local_agents)]
+        if config.news.linear:
+            members = {agent: config.population.member(agent) for agent in self.shards.local_agents}
+            is_joint = config.news.fit == "joint"
+            self.linear = SealedReadings(
+                members, inputs.article_size, inputs.horizon, is_joint=is_joint
+            )
+
+    def read_news(
+        self, examples: Sequence[ForecastExample], retriever: "NewsRetriever"
+    ) -> "TrainNews":
+        """Return how ridges read the news of train windows for these agents."""
+        from compevo_core.agents.joint_reader import TrainNews
+
+        return TrainNews(self.config, self.mix_AP, examples, retriever, self.selection)
+
+    def find_reader(
+        self, examples: Sequence[ForecastExample], retriever: "NewsRetriever"
+    ) -> "LinearReader | None":
+        """Return what reads linearly: fits on train windows, those sealed if none are given."""
+        if self.linear is None or not examples:
+            return self.linear
+        return self.read_news(examples, retriever).fit()
+
+    def settle(self, logics: Sequence[str]) -> None:
+        """Forecast under logics from now on; fit what agents read together, if they do."""
+        from compevo_core.agents.joint_reader import JointReader
+
+        self.logics = list(logics)
+        reader = self.executor.linear_reader
+        if isinstance(reader, JointReader):
+            reader.settle(logics)
 
     def forecast(self, examples: Sequence[ForecastExample]) -> MemberForecasts:
         """Forecast examples by every agent under its logic, without dropout and gradient.
@@ -156,27 +185,29 @@ class AgentEnsemble(Ensemble):
         """Return the parameters that every process holds whole; of others an agent each row."""
         return []
 
-    # Values are tensors where a language model is trained, and arrays otherwise.
-
-    def tensors(self) -> dict[str, Any]:
+    def tensors(self) -> "dict[str, Tensor]":
         """Return every learned or running value by its stored name, detached."""
         return self.agent_tensors() | self.shared_tensors()
 
-    def agent_tensors(self) -> dict[str, Any]:
+    def agent_tensors(self) -> "dict[str, Tensor]":
         """Return what an agent has of its own by stored name, local agents first."""
         calibration = self.calibration.agent_state()
-        return add_prefix("calibration", {k: self.shards.local(v) for k, v in calibration.items()})
+        arrays = {k: self.shards.local(v) for k, v in calibration.items()}
+        readings = {} if self.linear is None else self.linear.arrays
+        return _share("calibration", arrays) | _share("linear", readings)
 
-    def shared_tensors(self) -> dict[str, Any]:
+    def shared_tensors(self) -> "dict[str, Tensor]":
         """Return gates, fitness and what calibration shares, by stored name."""
         selection = add_prefix("selection", self.selection.state_dict())
-        return selection | add_prefix("calibration", self.calibration.shared_state())
+        return selection | _share("calibration", self.calibration.shared_state())
 
     def load(self, tensors: Mapping[str, Any]) -> None:
-        """Set every value of :meth:`tensors`.
+        """Set every value of :meth:`tensors`, given as arrays or as tensors.
 
         CheckpointMismatch if a name or a shape differs from this configuration's.
         """
+        import torch
+
         current = self.tensors()
         if differing := sorted(current.keys() ^ tensors.keys()):
             raise CheckpointMismatch(
@@ -190,7 +221,7 @@ class AgentEnsemble(Ensemble):
                     f"{name} has shape {tuple(tensors[name].shape)}, expected "
                     f"{tuple(value.shape)}: the tensors have another configuration"
                 )
-            value[...] = tensors[name]
+            value.copy_(torch.as_tensor(tensors[name]))
 
     def save(self, folder: Path) -> None:
         """Write what this process's agents have of their own; the first one also what all share."""
@@ -230,6 +261,13 @@ def name_agent(folder: Path, agent: int) -> Path:
 def add_prefix(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values under names that begin with a prefix."""
     return {f"{prefix}.{name}": value for name, value in values.items()}
+
+
+def _share(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> "dict[str, Tensor]":
+    """Return arrays as tensors of the same memory: what is written into them is in the model."""
+    import torch
+
+    return add_prefix(prefix, {name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 def _write_values(values: Mapping[str, Any], file: Path) -> None:

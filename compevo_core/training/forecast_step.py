@@ -9,20 +9,20 @@ Shapes: A agents (of all processes, unless noted), B windows, H horizon.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from compevo_core.agents.decoders import BatchForecasts, ForecastExample
+from compevo_core.agents.decoders import AgentReadings, BatchForecasts, ForecastExample
 from compevo_core.agents.logics import list_seed_logics
 from compevo_core.agents.objective import own_error_weights, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
-from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
+from compevo_core.agents.strategy import NewsByAgent, StrategyExecutor, list_news
 from compevo_core.runtime.usage import memory_bytes
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.schedule import DropoutState, RunGenerators
+from compevo_core.training.schedule import RunGenerators
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,31 +47,26 @@ class PlayedForecasts:
 class _MicroBatch:
     """Windows that go through the model together, and what the local agents read for them."""
 
-    logics: Sequence[str]
-    examples: Sequence[ForecastExample]
-    news: NewsByAgent
-    read_by: Sequence[Sequence[str]]  # logic of each window in the training pass
-    read_news: NewsByAgent  # in the training pass: nothing where it is dropped
-    notes: NotesByAgent | None  # what they read of each other in a debate
+    played: AgentReadings  # by the logics that they play
+    trained: AgentReadings  # in the training pass: of some windows other news, or none
     windows: int  # of the whole round
     answers: int  # of the whole round: windows with a complete truth; only these teach answers
     round_number: int
+
+    @property
+    def examples(self) -> list[ForecastExample]:
+        """The windows."""
+        return [reading.example for reading in self.played[0]]
 
     @property
     def answer_share(self) -> float:
         """The share of the round's answers that are taught here."""
         return sum(example.has_whole_truth for example in self.examples) / max(self.answers, 1)
 
-    def select(self, windows: Sequence[int]) -> "_MicroBatch":
+    def select(self, windows: slice) -> "_MicroBatch":
         """Return some of the windows."""
-        return dataclasses.replace(
-            self,
-            examples=[self.examples[b] for b in windows],
-            news=_select_windows(self.news, windows),
-            read_by=_select_windows(self.read_by, windows),
-            read_news=_select_windows(self.read_news, windows),
-            notes=None if self.notes is None else _select_windows(self.notes, windows),
-        )
+        played, trained = ([row[windows] for row in of] for of in (self.played, self.trained))
+        return dataclasses.replace(self, played=played, trained=trained)
 
 
 class ForecastStep:
@@ -97,25 +92,25 @@ class ForecastStep:
         examples: Sequence[ForecastExample],
         generators: RunGenerators,
         round_number: int,
-        notes: NotesByAgent | None = None,
     ) -> PlayedForecasts:
         """Forecast the batch and add the gradient of L_pred (Eq. 7) and of the own errors.
 
-        ``logics`` (A,) belong to all agents, B ``examples`` have their truth, a generator samples
-        which agents see no news of a window, and ``notes`` are what the local agents read of each
-        other. NonFiniteLoss, on every process, if a forecast or a loss is NaN or infinite.
+        ``logics`` (A,) belong to all agents, B ``examples`` have their truth, and a generator
+        samples which agents see no news of a window. NonFiniteLoss, on every process, if a forecast
+        or a loss is NaN or infinite.
         """
-        local_logics: list[str] = self.shards.local(logics)
-        news = self.executor.retrieve_news(local_logics, [example.view for example in examples])
-        read_by, read_news = self._change_news(local_logics, news, examples, generators.news_rng)
+        readings = self.executor.read(self.shards.local(logics), examples)
+        return self.forecast_batch(readings, generators.news_rng, round_number)
+
+    def forecast_batch(
+        self, readings: AgentReadings, rng: np.random.Generator, round_number: int
+    ) -> PlayedForecasts:
+        """Do what :meth:`run` does with what the local agents read of a batch."""
+        examples = [reading.example for reading in readings[0]]
         size = self.config.run.micro_batch_size
         whole = _MicroBatch(
-            logics=local_logics,
-            examples=examples,
-            news=news,
-            read_by=read_by,
-            read_news=read_news,
-            notes=notes,
+            played=readings,
+            trained=self._change_news(readings, rng),
             windows=len(examples),
             answers=sum(example.has_whole_truth for example in examples),
             round_number=round_number,
@@ -125,7 +120,7 @@ class ForecastStep:
         losses = np.zeros(3)
         scored = []
         for start in range(0, len(examples), size):
-            batch = whole.select(range(len(examples))[start : start + size])
+            batch = whole.select(slice(start, start + size))
             if self.config.run.gradient == "auto" and not self.chosen_gradient:
                 self._choose_gradient(batch)
             trained, batch_losses = self._train_pass(batch)
@@ -148,123 +143,94 @@ class ForecastStep:
             loss_tokens=loss_tokens,
             n_unparsed=sum(part.n_unparsed for part in passes),
             n_cut=sum(part.n_cut for part in passes),
-            news=news,
+            news=list_news(readings),
         )
 
     def _choose_gradient(self, batch: _MicroBatch) -> None:
         """Choose how L_pred goes backward from what one agent's reading of a micro-batch keeps."""
-        state = DropoutState.read()
-        saved = count_saved_bytes(
-            lambda: self._read(batch, slice(0, 1), batch.read_news, train=True),
-            self.model.backbone.model.parameters(),
-        )
-        state.restore()
+        device = self.model.backbone.device
+        # What is read only to be counted draws no units.
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            saved = count_saved_bytes(
+                lambda: self._read_one(batch, slice(0, 1)),
+                self.model.backbone.model.parameters(),
+            )
 
         # Half: later prompts may be longer, and weights, their gradients and rewriting need room.
-        room = memory_bytes(self.model.backbone.device) / 2
-        chosen = "joint" if saved * len(batch.logics) <= room else "by-agent"
+        room = memory_bytes(device) / 2
+        chosen = "joint" if saved * len(batch.played) <= room else "by-agent"
         # Processes that split the backbone must read alike.
         self.chosen_gradient = self.shards.broadcast(chosen)
         self._is_by_agent = self.chosen_gradient == "by-agent"
 
     def _train_pass(self, batch: _MicroBatch) -> tuple[BatchForecasts, list[float]]:
         """Add the gradient of a micro-batch; return its forecasts, and its share of the losses."""
-        states, readings = self._read_for_training(batch)
+        readings = self._read_for_training(batch)
         gathered = self._gather(batch, readings)
-        values_ABH = gathered.values_ABH
-        if self._is_by_agent:
-            values_ABH.requires_grad_()  # collects the gradient that each agent is sent
 
         objective = self.config.objective
-        pred, own_loss = self._measure_losses(batch, values_ABH)
+        pred, own_loss = self._measure_losses(batch, gathered.values_ABH)
         # Each process adds the token losses of its own agents: they reach no shared parameter.
         tokens = torch.cat([reading.token_loss_A for reading in readings]).sum()
         total = objective.lambda_pred * pred + objective.lambda_own * own_loss
         total = total + batch.answer_share * tokens
         total.backward()  # type: ignore[no-untyped-call]
-        if self._is_by_agent:
-            self._send_gradients(batch, states, values_ABH)
 
         token_loss = batch.answer_share * float(gathered.token_loss_A.sum())
         losses = [float(pred.detach()), float(own_loss.detach()), token_loss]
-        return dataclasses.replace(gathered, values_ABH=values_ABH.detach()), losses
+        return dataclasses.replace(gathered, values_ABH=gathered.values_ABH.detach()), losses
 
-    def _change_news(
-        self,
-        logics: Sequence[str],
-        news: NewsByAgent,
-        examples: Sequence[ForecastExample],
-        rng: np.random.Generator,
-    ) -> tuple[list[list[str]], NewsByAgent]:
-        """Return the logic and the news of each window in the training pass.
+    def _change_news(self, readings: AgentReadings, rng: np.random.Generator) -> AgentReadings:
+        """Return what agents read in the training pass.
 
         For sampled pairs of agent and window there is no news, or what a seed logic retrieves: an
         agent that has read the news of only one logic would judge others by their novelty.
         """
-        logics_AB = [[logic] * len(examples) for logic in logics]
         if not self._changes_news:
-            return logics_AB, news
+            return readings
 
         # Sampled for all agents on every process, so that the generator stays the same on all.
         settings = self.config.news
         seeds = list_seed_logics(self.config.evolution.form)
-        draw_AB = rng.random((self.config.population.agents, len(examples)))
-        read_news = [list(row) for row in news]
+        draw_AB = rng.random((self.config.population.agents, len(readings[0])))
+        changed = [list(row) for row in readings]
         for row, agent in enumerate(self.shards.local_agents):
             for b, draw in enumerate(draw_AB[agent]):
-                if draw < settings.dropout:
-                    read_news[row][b] = ()
-                elif draw < settings.dropout + settings.other_logics:
+                reading = readings[row][b]
+                if draw < settings.dropout and reading.news[0]:
+                    changed[row][b] = dataclasses.replace(reading, news=[()])
+                elif settings.dropout <= draw < settings.dropout + settings.other_logics:
                     # Reuse the remainder of the draw, also uniform, to pick the logic.
                     share = (draw - settings.dropout) / settings.other_logics
                     logic = seeds[int(share * len(seeds))]
-                    logics_AB[row][b] = logic
-                    views = [examples[b].view]
-                    ((read_news[row][b],),) = self.executor.retrieve_news([logic], views, [agent])
-        return logics_AB, read_news
+                    if logic not in reading.logics:
+                        own = slice(row, row + 1)
+                        ((other,),) = self.executor.read([logic], [reading.example], own)
+                        changed[row][b] = dataclasses.replace(other, note=reading.note)
+        return changed
 
-    def _read_for_training(
-        self, batch: _MicroBatch
-    ) -> tuple[list[DropoutState], list[BatchForecasts]]:
+    def _read_for_training(self, batch: _MicroBatch) -> list[BatchForecasts]:
         """Read a micro-batch by all local agents at once, or one by one to save memory.
 
-        One by one, the first reading gives the forecasts without their graph, and a second one goes
-        backward (decision 12-engine). The dropout states are those before each first reading.
+        One by one, a reading keeps no activation, and is repeated where the backward pass reaches
+        it, with the same units dropped (decision 12-engine).
         """
         if not self._is_by_agent:
-            return [], [self._read(batch, slice(None), batch.read_news, train=True)]
+            return [self.executor.forecast(batch.trained, train=True)]
 
-        states, readings = [], []
-        for row in range(len(batch.logics)):
-            states.append(DropoutState.read())
-            reading = self._read(batch, slice(row, row + 1), batch.read_news, train=True)
-            # The text decoder's token loss is the agent's own: it need not wait for the others.
-            if reading.token_loss_A.requires_grad:
-                (batch.answer_share * reading.token_loss_A.sum()).backward()
-            values_ABH, token_loss_A = reading.values_ABH.detach(), reading.token_loss_A.detach()
-            readings.append(
-                dataclasses.replace(reading, values_ABH=values_ABH, token_loss_A=token_loss_A)
-            )
-            del reading  # its graph, before the next agent reads
-        return states, readings
+        # The generator of a GPU is put back only where an argument is on it.
+        gates_A = self.model.selection.gates_A
+        return [
+            checkpoint(self._read_one, batch, slice(row, row + 1), gates_A, use_reentrant=False)
+            for row in range(len(batch.trained))
+        ]
 
-    def _send_gradients(
-        self, batch: _MicroBatch, states: Sequence[DropoutState], values_ABH: Tensor
-    ) -> None:
-        """Send each local agent the gradient by its forecast, through a second reading."""
-        # Text answers carry no gradient: there is nothing to read again for.
-        if self.config.forecast.decoder != "head":
-            return
-
-        gradient_ABH = self.shards.local(values_ABH.grad)
-        for row, state in enumerate(states):
-            # Back to where the first reading began: the same units are dropped.
-            state.restore()
-            agent = slice(row, row + 1)
-            # Kept by no name: its graph is gone before the next agent reads.
-            self._read(batch, agent, batch.read_news, train=True).values_ABH.backward(
-                gradient_ABH[agent]
-            )
+    def _read_one(
+        self, batch: _MicroBatch, agent: slice, of_device: Tensor | None = None
+    ) -> BatchForecasts:
+        """Read a micro-batch by one of the local agents, for training."""
+        del of_device
+        return self.executor.forecast(batch.trained[agent], train=True, agents=agent)
 
     def _score_pass(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
         """Return forecasts without dropout; the training pass gives them if it dropped nothing."""
@@ -276,44 +242,26 @@ class ForecastStep:
             return self._read_dropped(batch, trained)
 
         # Agent by agent where memory is short: all of them at once would be the peak of the round.
-        agents = len(batch.logics)
+        agents = len(batch.played)
         size = 1 if self._is_by_agent else agents
-        readings = [
-            self._read(batch, slice(row, row + size), batch.news, train=False)
-            for row in range(0, agents, size)
-        ]
-        return self._gather(batch, readings)
+        chosen = [slice(row, row + size) for row in range(0, agents, size)]
+        forecast = self.executor.forecast
+        return self._gather(batch, [forecast(batch.played[some], agents=some) for some in chosen])
 
     def _read_dropped(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
         """Read again, agent by agent, the windows whose news were dropped; leave the others."""
         local_ABH = self.shards.local(trained.values_ABH).clone()
         n_cut = trained.n_cut  # a prompt without news is never cut
-        for row, logic in enumerate(batch.logics):
-            pairs = [(logic, ids) for ids in batch.news[row]]
-            read = zip(batch.read_by[row], batch.read_news[row], strict=True)
-            windows = [b for b, evidence in enumerate(read) if evidence != pairs[b]]
+        for row, (played, read) in enumerate(zip(batch.played, batch.trained, strict=True)):
+            windows = [b for b, reading in enumerate(played) if read[b] is not reading]
             if windows:
-                part = batch.select(windows)
-                reading = self._read(part, slice(row, row + 1), part.news, train=False)
+                again = [[played[b] for b in windows]]
+                reading = self.executor.forecast(again, agents=slice(row, row + 1))
                 local_ABH[row, windows] = reading.values_ABH[0]
                 n_cut += reading.n_cut
 
         local = BatchForecasts(local_ABH, local_ABH.new_zeros(len(local_ABH)), 0, n_cut)
         return self._gather(batch, [local])
-
-    def _read(
-        self, batch: _MicroBatch, agents: slice, news: NewsByAgent, *, train: bool
-    ) -> BatchForecasts:
-        """Forecast a micro-batch by some of the local agents."""
-        return self.executor.forecast(
-            batch.logics[agents],
-            batch.examples,
-            news=news[agents],
-            read_by=batch.read_by[agents] if train else None,
-            notes=None if batch.notes is None else batch.notes[agents],
-            train=train,
-            agents=agents,
-        )
 
     def _gather(self, batch: _MicroBatch, readings: Sequence[BatchForecasts]) -> BatchForecasts:
         """Gather and check forecasts and token losses of all agents; counts stay local."""
@@ -386,7 +334,3 @@ def stack_truths(examples: Sequence[ForecastExample], device: torch.device) -> T
     """Return the scaled targets (B, H) of examples, NaN where missing."""
     truths = [example.truth_H for example in examples if example.truth_H is not None]
     return torch.tensor(np.stack(truths), dtype=torch.float32, device=device)
-
-
-def _select_windows(rows: Sequence[Sequence[Any]], windows: Sequence[int]) -> list[list[Any]]:
-    return [[row[b] for b in windows] for row in rows]

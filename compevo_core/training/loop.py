@@ -16,15 +16,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from compevo_core.agents.logics import list_first_logics
 from compevo_core.agents.retrieval import build_retriever
+from compevo_core.data.arrays import evenly_spaced
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lora.backbone import Backbone
+from compevo_core.runtime.files import write_text
 from compevo_core.training.calibration import ValidationErrors, measure_validation
 from compevo_core.training.checkpoint import (
     Checkpoint,
-    SharedStages,
     capture_state,
     hash_stage,
+    keep_stage,
     load_newest_checkpoint,
     restore_state,
     save_checkpoint,
@@ -45,7 +48,8 @@ from compevo_core.training.schedule import (
     seed_dropout,
 )
 from compevo_core.training.training_data import OnRound, Outcome, RunSetup, TrainingData
-from compevo_core.training.turns import list_first_logics, settle
+
+_READOUT_EXAMPLES = 32  # enough for a mean over states that are almost equal
 
 
 class TrainingLoop(abc.ABC):
@@ -118,9 +122,9 @@ class TrainingLoop(abc.ABC):
         if self.validate_every:
             best = load_newest_checkpoint(self.folder.best, self.shards, self.setup.start)
             state = state if best is None else self._restore(best)
-        settle(self.model, state.logics)
-        if self.model.linear is not None:
-            reader = self.model.executor.linear_reader
+        self.model.settle(state.logics)
+        reader = self.model.executor.linear_reader
+        if self.model.linear is not None and reader is not None:
             self.model.linear.store(reader, self.shards.local(state.logics))
         return Outcome(state.round, state.best_error)
 
@@ -214,7 +218,7 @@ class TrainingLoop(abc.ABC):
         if not self.validate_every or (state.round % self.validate_every and not is_last):
             return None
 
-        settle(self.model, state.logics)
+        self.model.settle(state.logics)
         errors = measure_validation(self.model, self.data.val_examples)
         # Strictly lower: of equal rounds the first wins, and a resumed run chooses the same.
         if errors.aggregate < state.best_error:
@@ -248,7 +252,7 @@ class PopulationLoop(TrainingLoop):
         *,
         rounds: int | None = None,
         backbone: Backbone | None = None,
-        stages: SharedStages | None = None,
+        stages: Path | None = None,
     ) -> None:
         config, shards, schedule = setup.config, setup.shards, setup.schedule
         # Seeded before anything is built: loading a model may sample from torch's generator too.
@@ -257,8 +261,9 @@ class PopulationLoop(TrainingLoop):
         layers = backbone.model.config.num_hidden_layers
         super().__init__(setup, schedule, folder, data, rounds=rounds, layers=layers)
         self.checkpoint_every = config.run.checkpoint_every
-        self.stages = stages if schedule.supervised_rounds else None
-        self._stage = hash_stage(config, setup.identity)
+        self._stage: RunFolder | None = None
+        if stages is not None and schedule.supervised_rounds:
+            self._stage = RunFolder(stages / hash_stage(config, setup.identity))
 
         model = PopulationModel(config, backbone, self.inputs, shards)
         self.executor = model.build_executor(self.retriever, data.train_examples)
@@ -282,30 +287,33 @@ class PopulationLoop(TrainingLoop):
 
     def start_agents(self, logics: Sequence[str]) -> Tensor:
         """Fix the statistics of the head's read-out; return the states of the logics, (A, D)."""
-        self.executor.centre_readout(self.shards.local(logics), self.data.readout_examples())
+        examples = self.data.train_examples
+        spaced = [examples[i] for i in evenly_spaced(len(examples), _READOUT_EXAMPLES)]
+        self.executor.centre_readout(self.shards.local(logics), spaced)
         return self.round_trainer.encode_logics(logics)
 
     def _begin(self) -> RoundState:
         """Return the state at the end of the supervised stage if another run has trained it."""
-        if self.stages is None or not (shared := self.stages.find(self._stage, self.shards)):
+        stage = self._stage
+        end = None if stage is None else load_newest_checkpoint(stage.checkpoints, self.shards)
+        if stage is None or end is None:
             return super()._begin()
-        end, best = shared
 
         # Saved as this run's own: from here on nothing in its folder is of another run.
         self._clear()
+        if self.shards.is_first:
+            write_text(self.folder.rounds_file, stage.rounds_file.read_text(encoding="utf-8"))
+        best = load_newest_checkpoint(stage.best, self.shards)
         if best is not None:
             state = restore_state(best, self.model, self.optimizer, self.generators)
             self._save_checkpoint(state, self.folder.best)
         state = restore_state(end, self.model, self.optimizer, self.generators)
-        if self.shards.is_first:
-            self.stages.copy_rounds(self._stage, self.folder)
-        self.shards.barrier()
         self._save_checkpoint(state, self.folder.checkpoints)
         return state
 
     def _keep(self, state: RoundState, *, is_due: bool = False) -> None:
         """Save also the end of the supervised stage, for runs that share it."""
-        ends_stage = self.stages is not None and state.round == self.schedule.supervised_rounds
+        ends_stage = self._stage is not None and state.round == self.schedule.supervised_rounds
         super()._keep(state, is_due=is_due or ends_stage)
-        if self.stages is not None and ends_stage and self.shards.is_first:
-            self.stages.add(self._stage, self.folder)
+        if self._stage is not None and ends_stage and self.shards.is_first:
+            keep_stage(self.folder, self._stage)

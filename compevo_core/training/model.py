@@ -6,9 +6,8 @@
 Shapes: A agents, D hidden size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +17,9 @@ from compevo_core.agents.debate import DebateExecutor, DebateHeads
 from compevo_core.agents.decoders import DEBATE_KINDS, FORECAST, KINDS, LOGIC, ForecastExample
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.linear_reader import LinearReader, SealedReadings
 from compevo_core.agents.logic_writer import FlatWriter, LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.remote_writers import ServerWriter, build_mutation_writer
+from compevo_core.agents.remote_writers import EndpointWriter, ServerWriter
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import StrategyExecutor
@@ -29,12 +27,11 @@ from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError
-from compevo_core.lm.model_sources import SERVER, Server, Transport
+from compevo_core.lm.model_sources import ENDPOINT, SERVER, Server, Transport
 from compevo_core.lora import Backbone, Population
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
 from compevo_core.training.ensemble import AgentEnsemble, add_prefix, name_agent
-from compevo_core.training.turns import read_train
 
 
 class SystemModules:
@@ -137,16 +134,6 @@ class PopulationModel(AgentEnsemble):
             else TextDecoder(self.population, config, self.scaler, self.local_mix_AP)
         )
 
-        self.linear = (
-            SealedReadings(
-                {agent: config.population.member(agent) for agent in self.shards.local_agents},
-                inputs.article_size,
-                inputs.horizon,
-                is_joint=config.news.fit == "joint",
-            ).to(backbone.device)
-            if config.news.linear
-            else None
-        )
         decoder = sum(parameter.numel() for parameter in self.decoder.module.parameters())
         self.trainable_parameters = modules.count_trainable() + decoder
 
@@ -161,13 +148,11 @@ class PopulationModel(AgentEnsemble):
 
         With ``train_examples`` news is read by fits on them, otherwise by those that were sealed.
         """
-        reader: LinearReader | None = self.linear
-        if self.linear is not None and train_examples:
-            reader = read_train(self.config, train_examples, news_retriever, self.selection)
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(
                 self.config, self.population, self.decoder, news_retriever, self.debate
             )
+        reader = self.find_reader(train_examples, news_retriever)
         return StrategyExecutor(self.config, self.population, self.decoder, news_retriever, reader)
 
     def writer(
@@ -180,22 +165,20 @@ class PopulationModel(AgentEnsemble):
 
         ``server`` reads adapters from the folder ``served``.
         """
+        config, population, shards = self.config, self.population, self.shards
         entities = sorted(self.scaler.mean)
-        if self.config.population.system == "mae-gpt":
-            return build_mutation_writer(
-                self.config, self.population, self.shards, entities, selector
-            )
+        if config.population.system == "mae-gpt":
+            # The frozen backbone mutates logics, or a model elsewhere.
+            if config.evolution.selector.startswith(ENDPOINT):
+                return EndpointWriter(config, population, shards, selector)
+            return LogicWriter(config, population, None, shards, entities, adapters=None)
         if self.fusion is None:
             return None
-        if self.config.evolution.writer.startswith(SERVER):
-            return ServerWriter(
-                self.config, self.population, self.fusion, self.shards, server, served
-            )
-        if self.config.evolution.flat_share == 1.0:
-            return FlatWriter(
-                self.config, self.population, None, self.shards, entities, adapters=None
-            )
-        return LogicWriter(self.config, self.population, self.fusion, self.shards, entities)
+        if config.evolution.writer.startswith(SERVER):
+            return ServerWriter(config, population, self.fusion, shards, server, served)
+        if config.evolution.flat_share == 1.0:
+            return FlatWriter(config, population, None, shards, entities, adapters=None)
+        return LogicWriter(config, population, self.fusion, shards, entities)
 
     def interaction_weights(self) -> Tensor:
         """Return how much each agent attends to each other one (A, A); identity without fusion."""
@@ -274,18 +257,9 @@ class PopulationModel(AgentEnsemble):
         heads = add_prefix("answers", self.decoder.module.state_dict())
         if self.debate is not None:
             heads |= add_prefix("debate", self.debate.state_dict())
-        if self.linear is not None:
-            heads |= add_prefix("linear", self.linear.state_dict())
-        calibration = super().agent_tensors()
-        return adapters | heads | {k: torch.from_numpy(v) for k, v in calibration.items()}
+        return adapters | heads | super().agent_tensors()
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """Return gates, fitness, fusion and what calibration shares, by stored name."""
         fusion = {} if self.fusion is None else add_prefix("fusion", self.fusion.state_dict())
-        shared = {k: torch.as_tensor(v) for k, v in super().shared_tensors().items()}
-        return shared | fusion
-
-    @torch.no_grad()
-    def load(self, tensors: Mapping[str, Any]) -> None:
-        """Set every value of :meth:`tensors`, given as arrays or as tensors."""
-        super().load({name: torch.as_tensor(value) for name, value in tensors.items()})
+        return super().shared_tensors() | fusion

@@ -10,7 +10,7 @@ Shapes: A agents, P base models, N windows, H horizon.
 import copy
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -64,7 +64,14 @@ def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
 
     A row sums to 1, or to 0 without a base model.
     """
-    shares = [_list_shares(config, agent) for agent in range(config.population.agents)]
+    shares: list[dict[PriorKey, float]] = []
+    for agent in range(config.population.agents):
+        key = _name_prior(config, agent)
+        # The parts of a blend are fitted as base models of their own: where they disagree is
+        # evidence.
+        weights = BLEND_WEIGHTS if key.name == "blend" else {key.name: 1.0}
+        parts = {PriorKey(part, key.calibration_days): weights[part] for part in weights}
+        shares.append({} if key.name == _NO_PRIOR else parts)
     keys = tuple(sorted({key for share in shares for key in share}))
 
     mix_AP = np.array([[share.get(key, 0.0) for key in keys] for share in shares])
@@ -99,15 +106,6 @@ def _name_prior(config: RunConfig, agent: int) -> PriorKey:
     return PriorKey(name, member.calibration_days)
 
 
-def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
-    key = _name_prior(config, agent)
-    if key.name == _NO_PRIOR:
-        return {}
-    # The parts of a blend are fitted as base models of their own: where they disagree is evidence.
-    weights: Mapping[str, float] = BLEND_WEIGHTS if key.name == "blend" else {key.name: 1.0}
-    return {PriorKey(part, key.calibration_days): weight for part, weight in weights.items()}
-
-
 class RefitMemory:
     """All windows with a known truth, and the end of the newest one at the last fit.
 
@@ -126,11 +124,6 @@ class RefitMemory:
         self.fitted_utc = fitted_utc
         self._read = read
         self._added = added  # after those that are read; a set of windows costs its whole length
-
-    @classmethod
-    def start(cls, days: int, train: WindowSet) -> Self:
-        """Return the memory of a fit on the train split."""
-        return cls(days, lambda: train, max(view.end_utc for view in train.views()))
 
     @property
     def windows(self) -> WindowSet:
@@ -193,7 +186,9 @@ class PriorSet:
         fitted = {key: _fit(key, train, fit) for key in keys}
         levels = ErrorLevels(read_rule(config), scaler, len(keys), train.horizon)
         days = config.forecast.refit_days
-        return cls(fitted, mix_AP, levels, RefitMemory.start(days, train) if days else None, fit)
+        ended_utc = max(view.end_utc for view in train.views())
+        memory = RefitMemory(days, lambda: train, ended_utc) if days else None
+        return cls(fitted, mix_AP, levels, memory, fit)
 
     def forecast(self, views: Sequence[WindowView]) -> FloatArray:
         """Return every base model's forecast of every view, (N, P, H) in the views' units."""

@@ -21,13 +21,14 @@ from torch import Tensor
 
 from compevo_core.agents.debate import DebateExecutor
 from compevo_core.agents.decoders import BatchForecasts, ForecastExample
+from compevo_core.agents.joint_reader import Turns
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.objective import joint_loss
 from compevo_core.agents.observation import Observation, UnreadNews, list_most_read, sample_peers
 from compevo_core.agents.prompts import describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.selection import forecast_error
+from compevo_core.agents.selection import FitnessSelection, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.arrays import FloatArray
@@ -44,7 +45,6 @@ from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts, s
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundResult
 from compevo_core.training.schedule import RunGenerators, RunSchedule
-from compevo_core.training.turns import Turns, build_reader, score_readings, settle
 from compevo_core.training.update import JointUpdate
 
 _Record = dict[str, Any]
@@ -121,8 +121,8 @@ class RoundTrainer:
         if self.config.evolution.unread and train_examples and self.writer is not None:
             retriever = executor.news_retriever
             everything = NewsRetriever(retriever.pool, retriever.encoder, MOST_ARTICLES)
-            reader = build_reader(self.config, train_examples, everything)
-            self.unread_news = UnreadNews(reader)
+            news = model.read_news(train_examples, everything)
+            self.unread_news = UnreadNews(news.build_reader(train_examples))
 
         self.forecast_step = ForecastStep(model, executor)
         if isinstance(executor, DebateExecutor):
@@ -143,8 +143,10 @@ class RoundTrainer:
         or infinite; nothing was updated, ``state`` is as before.
         """
         self.update.start_round(state.round)
-        settle(self.model, state.logics)
-        record = self._describe_start(state)
+        self.model.settle(state.logics)
+        record = describe_start(state, self.model.selection)
+        record["stage"] = self.schedule.stage(state.round)
+        record["interaction"] = self.model.interaction_weights().tolist()
 
         # 4.1 and 4.2: forecast under the played logics; the backward pass of L_pred is part of it,
         # as the activations of a whole batch would not fit in memory.
@@ -187,21 +189,6 @@ class RoundTrainer:
         self._advance(state, played, examples, rewriting, result)
         return result
 
-    def _describe_start(self, state: RoundState) -> _Record:
-        """Return what is settled before the round's truth is known: above all the weights."""
-        selection = self.model.selection
-        weights_A = selection.population_weights().detach()
-        return {
-            "round": state.round,
-            "stage": self.schedule.stage(state.round),
-            "logics": list(state.logics),
-            "weights": weights_A.tolist(),
-            "weight_entropy": weight_entropy(weights_A.cpu().numpy()),
-            "fitness": selection.population_fitness().tolist(),
-            "gates": selection.gates_A.tolist(),
-            "interaction": self.model.interaction_weights().tolist(),
-        }
-
     def encode_logics(self, logics: Sequence[str]) -> Tensor:
         """Return the states (A, D) of all agents' logics, which the first rewriting begins from.
 
@@ -219,16 +206,9 @@ class RoundTrainer:
         Every process does so for all agents: retrieval and ridges need no language model.
         """
         config, agents = self.config, self.config.population.agents
-        turns = score_readings(
-            config,
-            self.train_examples,
-            self.executor.news_retriever,
-            self.model.selection,
-            state.logics,
-            self.shards.all_gather_json(proposal.group_logics),
-            state.records,
-            rng,
-        )
+        groups = self.shards.all_gather_json(proposal.group_logics)
+        news = self.model.read_news(self.train_examples, self.executor.news_retriever)
+        turns = news.score(state.logics, groups, state.records, rng)
         size = config.grpo.group_size
         record = turns.describe(size) | {"fixed_unread_answers": 0}
         reward_AG = torch.tensor(record["group_rewards"], dtype=torch.float32)
@@ -457,6 +437,19 @@ class RoundTrainer:
         """
         best_A = reward_AC.argmax(1).tolist()
         return [row[best] for row, best in zip(candidates, best_A, strict=True)]
+
+
+def describe_start(state: RoundState, selection: FitnessSelection) -> dict[str, Any]:
+    """Return what is settled before a round's truth is known: above all the weights."""
+    weights_A = selection.population_weights().detach()
+    return {
+        "round": state.round,
+        "logics": list(state.logics),
+        "weights": weights_A.tolist(),
+        "weight_entropy": weight_entropy(weights_A.cpu().numpy()),
+        "fitness": selection.population_fitness().tolist(),
+        "gates": selection.gates_A.tolist(),
+    }
 
 
 def _describe_forecasts(played: PlayedForecasts) -> _Record:

@@ -30,7 +30,6 @@ from compevo_core.runtime.seeding import derive_seed
 
 if TYPE_CHECKING:  # stages are planned where nothing is trained
     import torch
-    from torch import Tensor
 
 POLICY_MOVES = 5e-3
 """Sum of learning rates after which a policy has learnt what is rewarded: AdamW moves a weight by
@@ -145,10 +144,6 @@ class DaySampler:
             days.setdefault(view.origin_utc, []).append(index)
         self._days = [days[origin] for origin in sorted(days, key=str)]
 
-        # The order of one epoch is cached, as its rounds are asked for one after the other.
-        self._epoch = -1
-        self._order: list[int] = []
-
     @property
     def rounds_per_epoch(self) -> int:
         """Batches in one pass; the last one may be shorter, and none is dropped."""
@@ -159,13 +154,9 @@ class DaySampler:
         # The order follows from seed and epoch: a resumed run needs no state to see the same
         # batches.
         epoch, position = divmod(round_number, self.rounds_per_epoch)
-        if epoch != self._epoch:
-            rng = np.random.default_rng(derive_seed(self.seed, "days", epoch))
-            order = rng.permutation(len(self._days))
-            self._order = [index for day in order for index in self._days[day]]
-            self._epoch = epoch
-
-        return self._order[position * self.batch_size : (position + 1) * self.batch_size]
+        rng = np.random.default_rng(derive_seed(self.seed, "days", epoch))
+        order = [index for day in rng.permutation(len(self._days)) for index in self._days[day]]
+        return order[position * self.batch_size : (position + 1) * self.batch_size]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,52 +170,17 @@ class RunGenerators:
     @classmethod
     def from_seed(cls, seed: int, local_agents: Sequence[int], device: "torch.device") -> Self:
         """Return the generators of a fresh run."""
+        import torch
+
+        agents = [
+            torch.Generator(device=device).manual_seed(derive_seed(seed, "logics", agent))
+            for agent in local_agents
+        ]
         return cls(
-            seed_agent_generators(seed, local_agents, device),
+            agents,
             np.random.default_rng(derive_seed(seed, "peers")),
             np.random.default_rng(derive_seed(seed, "news")),
         )
-
-
-def seed_agent_generators(
-    seed: int, agents: Sequence[int], device: "torch.device"
-) -> "list[torch.Generator]":
-    """Return a sampling generator for each agent, which depends only on the agent's number."""
-    import torch
-
-    return [
-        torch.Generator(device=device).manual_seed(derive_seed(seed, "logics", agent))
-        for agent in agents
-    ]
-
-
-@dataclasses.dataclass(frozen=True)
-class DropoutState:
-    """The state of torch's global generators, which sample LoRA dropout."""
-
-    cpu: "Tensor"
-    cuda: "Tensor | None"  # one row a GPU that the process sees; None without any
-
-    @classmethod
-    def read(cls) -> Self:
-        """Return the present state."""
-        import torch
-
-        is_gpu_used = torch.cuda.is_available()
-        return cls(
-            torch.get_rng_state(),
-            torch.stack(torch.cuda.get_rng_state_all()) if is_gpu_used else None,
-        )
-
-    def restore(self) -> None:
-        """Set the generators back to this state; GPUs that it does not know keep theirs."""
-        import torch
-
-        torch.set_rng_state(self.cpu)
-        if self.cuda is not None and torch.cuda.is_available():
-            known = min(len(self.cuda), torch.cuda.device_count())
-            for device in range(known):
-                torch.cuda.set_rng_state(self.cuda[device], device)
 
 
 def seed_dropout(seed: int, rank: int, round_number: int) -> None:

@@ -1,7 +1,7 @@
 """The training of agents that read only by ridges: a search for logics, without a language model.
 
 What belongs here: the rounds of the search, the model and what forecasts by it. What does not: the
-turns of a round (``training.turns``), checkpoints and validation (``training.loop``).
+turns of a round (``agents.joint_reader``), checkpoints and validation (``training.loop``).
 
 A round is one rewriting: each agent draws G logics by chance, and plays the best of its record.
 
@@ -16,53 +16,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import BatchForecasts, ForecastExample, mix_bases
-from compevo_core.agents.linear_reader import LinearReader, SealedReadings
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.logics import SlotDraws
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import sample_peers
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
+from compevo_core.agents.strategy import ReadingExecutor
 from compevo_core.config.run import RunConfig
-from compevo_core.config.sections import MemberConfig
-from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.training.diagnostics import weight_entropy
-from compevo_core.training.ensemble import AgentEnsemble, add_prefix
+from compevo_core.training.ensemble import AgentEnsemble
 from compevo_core.training.loop import TrainingLoop
-from compevo_core.training.round import RoundState
+from compevo_core.training.round import RoundState, describe_start
 from compevo_core.training.round_record import RoundResult
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import EVOLUTION, RunGenerators
 from compevo_core.training.training_data import RunSetup, TrainingData
-from compevo_core.training.turns import read_train, score_readings
-
-
-@dataclasses.dataclass(eq=False)
-class ReadingExecutor:
-    """Forecasts each window by each agent's base and reading."""
-
-    mix_AP: FloatArray
-    members: Sequence[MemberConfig]
-    retriever: NewsRetriever
-    linear_reader: LinearReader
-
-    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
-        """Return bases with readings as the agents' forecasts."""
-        values_ABH = mix_bases(self.mix_AP, examples)
-        views = [example.view for example in examples]
-        news = [
-            self.retriever.retrieve_for(member, logic, views)
-            for member, logic in zip(self.members, logics, strict=True)
-        ]
-        for agent, (logic, by_window) in enumerate(zip(logics, news, strict=True)):
-            fit = self.linear_reader.find(agent, logic)
-            for b, (example, ids) in enumerate(zip(examples, by_window, strict=True)):
-                if ids:
-                    reading_H = fit.read(example.view, self.retriever.resolve(ids))
-                    values_ABH[agent, b] += reading_H
-        return BatchForecasts(values_ABH, np.zeros(len(logics)), news=news)
 
 
 class ReadingModel(AgentEnsemble):
@@ -79,32 +49,14 @@ class ReadingModel(AgentEnsemble):
             )
         selection = FitnessSelection.for_run(config, sorted(self.scaler.mean))
         self.selection = selection.requires_grad_(False)
-        self.linear: SealedReadings = SealedReadings(
-            dict(enumerate(config.population.list_members())),
-            inputs.article_size,
-            inputs.horizon,
-            is_joint=config.news.fit == "joint",
-        )
 
     def build_executor(
         self, retriever: NewsRetriever, train_examples: Sequence[ForecastExample] = ()
     ) -> ReadingExecutor:
         """Return what forecasts by fits on train examples, or by those that were sealed."""
-        reader: LinearReader = self.linear
-        if train_examples:
-            reader = read_train(self.config, train_examples, retriever, self.selection)
-        members = self.config.population.list_members()
-        return ReadingExecutor(self.mix_AP, members, retriever, reader)
-
-    def agent_tensors(self) -> dict[str, Any]:
-        """Return what an agent has of its own by stored name."""
-        # Views of the same memory: what is written into them is in the model.
-        linear = {name: to_array(of) for name, of in self.linear.state_dict().items()}
-        return super().agent_tensors() | add_prefix("linear", linear)
-
-    def shared_tensors(self) -> dict[str, Any]:
-        """Return gates, fitness and what calibration shares, by stored name."""
-        return {name: to_array(of) for name, of in super().shared_tensors().items()}
+        reader = self.find_reader(train_examples, retriever)
+        agents = range(self.config.population.agents)
+        return ReadingExecutor(self.config, agents, self.mix_AP, retriever, reader)
 
 
 class SearchLoop(TrainingLoop):
@@ -135,16 +87,7 @@ class SearchLoop(TrainingLoop):
     def play(self, state: RoundState) -> RoundResult:
         """Let each agent draw logics and choose; what only a language model has is 0 or empty."""
         selection, grpo = self.model.selection, self.config.grpo
-        weights_A = to_array(selection.population_weights())
-        start = {
-            "round": state.round,
-            "logics": list(state.logics),
-            "weights": weights_A.tolist(),
-            "weight_entropy": weight_entropy(weights_A),
-            "fitness": to_array(selection.population_fitness()).tolist(),
-            "gates": to_array(selection.gates_A).tolist(),
-        }
-
+        start = describe_start(state, selection)
         rng = self.generators.numpy_rng
         members = self.config.population.list_members()
         peers = sample_peers(len(members), self.config.population.exposed_peers, rng)
@@ -154,16 +97,8 @@ class SearchLoop(TrainingLoop):
             else self._draws.draw(grpo.group_size, state.logics, agent, peers[agent], generator)
             for agent, generator in enumerate(self.generators.agents)
         ]
-        turns = score_readings(
-            self.config,
-            self.data.train_examples,
-            self.retriever,
-            selection,
-            state.logics,
-            groups,
-            state.records,
-            rng,
-        )
+        news = self.model.read_news(self.data.train_examples, self.retriever)
+        turns = news.score(state.logics, groups, state.records, rng)
         turns.pay(selection)
         state.logics, state.records = turns.logics, turns.records
         state.round += 1
@@ -181,7 +116,7 @@ class SearchLoop(TrainingLoop):
             **start,
             **turns.describe(grpo.group_size),
             stage=EVOLUTION,
-            interaction=np.eye(len(weights_A)).tolist(),
+            interaction=np.eye(len(members)).tolist(),
             group_logics=groups,
             candidates=[],
             unique_news=[],

@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compevo_core.agents.experience import Experience
@@ -43,13 +44,9 @@ from compevo_core.training.training_data import (
 if TYPE_CHECKING:
     from compevo_core.lm.model_sources import Server, Transport
     from compevo_core.lora.backbone import Backbone
-    from compevo_core.training.checkpoint import SharedStages
     from compevo_core.training.loop import TrainingLoop
 
 log = logging.getLogger(__name__)
-
-_REFIT_CALIBRATION = ("blend_AH", "override_A", "best_prior")
-"""What a second training takes over from the calibration of the first one."""
 
 
 def train(
@@ -63,7 +60,7 @@ def train(
     on_round: OnRound | None = None,
     backbone: "Backbone | None" = None,
     fit: FitBaseline = fit_baseline,
-    stages: "SharedStages | None" = None,
+    stages: Path | None = None,
     shard_backbone: bool = False,
     selector: "Transport | None" = None,
     server: "Server | None" = None,
@@ -87,7 +84,7 @@ def train(
             ``run.refit`` also in the second training, which counts from the first round again.
         backbone: a frozen model without adapters; loaded as the configuration says unless given.
         fit: fits the base models; ``SharedFits`` fits each once for several runs.
-        stages: trains equal supervised stages once for several runs.
+        stages: folder in which runs keep supervised stages, and find those that equal theirs.
         shard_backbone: whether processes split the backbone (memory, no number) and no agents.
         selector: asks the endpoint that ``evolution.selector`` names, by chat completions.
         server: asks the server that ``evolution.writer`` names, which must see ``out``.
@@ -138,8 +135,7 @@ def train(
 
         if config.run.refit:
             joined = join_for_refit(train_windows, val_windows)
-            first = Ensemble(config, model.scaler, joined.horizon)
-            first.calibration, first.experience = model.calibration, model.experience
+            scaler, calibration, history = model.scaler, model.calibration, model.experience
             del model  # its backbone has adapters: freed before the next is loaded
             data = TrainingData.prepare(config, joined, joined[:0], fit)
             # With every choice that the first training made, and as many rounds at its rates.
@@ -148,7 +144,12 @@ def train(
                 setup, again, data, on_round, resume=True, rounds=chosen.round
             )
             if report is not None:
-                _hand_over(first, model)
+                # The forecasts of validation are the last that were made without having seen it.
+                # Those by agents stay in the scale of the first training, which differs little.
+                rescaled = history if model.logics else history.rescale(scaler, model.scaler)
+                model.experience = rescaled
+                for name, array in model.calibration.state().items():
+                    array[...] = getattr(calibration, name)
 
         run = {"identity": identity, "start": start, "refit": config.run.refit}
         return _seal(folder, model, data, run, shards, chosen, report, facts or {})
@@ -187,19 +188,6 @@ def _train_members(
         loop = PopulationLoop(setup, folder, data, rounds=rounds, **of_language_models)
     outcome = loop.train(resume=resume, on_round=on_round)
     return loop.model, outcome
-
-
-def _hand_over(first: Ensemble, model: Ensemble) -> None:
-    """Give a model of train and validation the choices and errors of the first training.
-
-    The forecasts of validation are the last that were made without having seen it. Those by agents
-    stay in the scale of the first training, which differs little.
-    """
-    is_rescaled = not model.logics
-    history = first.experience
-    model.experience = history.rescale(first.scaler, model.scaler) if is_rescaled else history
-    for name in _REFIT_CALIBRATION:
-        getattr(model.calibration, name)[...] = getattr(first.calibration, name)
 
 
 def validate_members(

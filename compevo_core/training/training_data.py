@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 OnRound = Callable[[RoundRecord], None]
 
-_READOUT_EXAMPLES = 32  # enough for a mean over states that are almost equal
 _LISTED_SERIES = 8  # how many known series an error message names
 _HASH_CHARACTERS = 16  # of a sha256, enough to tell data sets apart
 
@@ -139,13 +138,6 @@ class TrainingData:
     def fit_inputs(self, news: NewsPool) -> NumericInputs:
         """Return the numbers that agents read of a window, fitted on train."""
         return NumericInputs.fit(self.train_windows, self.held_out_NPH, news.embeddings.shape[1])
-
-    def readout_examples(self) -> list[ForecastExample]:
-        """Return train examples, evenly spaced, that fix the statistics of the head's read-out."""
-        return [
-            self.train_examples[i]
-            for i in evenly_spaced(len(self.train_examples), _READOUT_EXAMPLES)
-        ]
 
     def batch(self, round_number: int) -> list[ForecastExample]:
         """Return the train examples of a round."""

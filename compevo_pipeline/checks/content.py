@@ -62,7 +62,7 @@ def find_availability_violations(
         (FrameKind.STEP_COVARIATES, find_unavailable_step_covariates, None),
     )
     for kind, find, query in detectors:
-        frame = deployment.frame_store().read(dataset, kind, query)
+        frame = deployment.series_store().read_frame(dataset, kind, query)
         violations += [] if frame is None else find(views, frame)
     return violations
 

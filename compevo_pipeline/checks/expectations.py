@@ -1,17 +1,16 @@
 """Great Expectations suites for series: schema, grid, units, gaps, duplicates, ranges.
 
-What belongs here: running the rules of a data set (``sources.registry``) on a polars frame.
-What does not: Dagster (``defs.asset_checks``). Great Expectations takes pandas frames and is slow
+What belongs here: counting what breaks the rules of a data set, series by series, and expecting
+that it is nothing. What does not: the rules (``work.row_rules``), Dagster (``defs.asset_checks``).
+Great Expectations takes pandas frames, so it sees the counts and not millions of rows; it is slow
 to import, so it is imported when a suite runs, without what no suite here uses.
 """
 
-import functools
 import importlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
@@ -19,15 +18,12 @@ import polars as pl
 
 from compevo_core.data.schemas import FLAG_PATTERN, SERIES_SCHEMA
 from compevo_pipeline.sources.registry import Rules
+from compevo_pipeline.work.row_rules import is_off_grid, is_outside
 
 SUITES = ("schema", "grid", "units", "gaps", "duplicates", "ranges")
-UNIQUE_COLUMNS = ["series_id", "variable", "start_utc"]
-
-# pandas warns of groups that it does not extract.
-_FLAG_REGEX = FLAG_PATTERN.replace("(", "(?:")
+_OF_ROWS = tuple(name for name in SUITES if name != "gaps")
 _SERIES_COLUMNS = ["series_id", "variable"]
-_SHOWN_VALUES = 5
-_RESULTS = "BASIC"  # counts and a few examples, all that a summary shows
+_SHOWN = 5
 _UNUSED = ("altair", "jsonschema", "scipy.stats")
 """What Great Expectations imports for other expectations: half of the time that it takes."""
 
@@ -48,42 +44,37 @@ def run_suites(
     """Validate a series frame; return one outcome for each suite, in their order."""
     with _deferred(_UNUSED):
         import great_expectations as gx
+    import great_expectations.expectations as gxe
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    source = context.data_sources.add_pandas("frames")
+    judged = _judge_rows(frame, rules)
+    broken = judged.group_by(_SERIES_COLUMNS).agg(pl.col(_OF_ROWS).sum())
+    counts = broken.join(_count_gaps(frame, rules), on=_SERIES_COLUMNS, how="left")
+    batch = (
+        context.data_sources.add_pandas("frames")
+        .add_dataframe_asset("series")
+        .add_batch_definition_whole_dataframe("all")
+        .get_batch({"dataframe": counts.to_pandas()})
+    )
 
-    share = rules.max_gap_share
-    of_series = [
-        _expect("gaps", "ColumnValuesToBeBetween", column="gap_share", max_value=share),
-        _expect("units", "ColumnValuesToBeBetween", column="units", min_value=1, max_value=1),
+    most = {name: rules.max_gap_share if name == "gaps" else 0 for name in suites}
+    expectations = [
+        gxe.ExpectColumnValuesToBeBetween(column=name, max_value=limit, meta={"check": name})
+        for name, limit in most.items()
     ]
-    # Weeks begin where the first one does: of longer steps the days are held against the grid.
-    step = int(min(rules.step, timedelta(days=1)).total_seconds())
-    since = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
-    held = frame.with_columns(off_grid_seconds=since % step)
-    # Gaps are a matter of a whole series, so they are counted first and validated a series a row.
-    parts = {
-        "rows": (held, _expect_of_rows(frame, rules)),
-        "series": (_count_gaps(frame, rules), of_series),
-    }
+    if "schema" in suites:
+        rows = {"min_value": 1, "meta": {"check": "schema"}}
+        expectations.append(gxe.ExpectTableRowCountToBeBetween(**rows))
+    suite = gx.ExpectationSuite(name="series", expectations=expectations)
     results: dict[str, list[Any]] = {name: [] for name in suites}
-    for part, (data, expectations) in parts.items():
-        selected = [item for item in expectations if item.meta["check"] in results]
-        if not selected:
-            continue
-
-        batch = (
-            source.add_dataframe_asset(part)
-            .add_batch_definition_whole_dataframe("all")
-            .get_batch({"dataframe": data.to_pandas()})
-        )
-        suite = gx.ExpectationSuite(name=part, expectations=selected)
-        for result in batch.validate(suite, result_format=_RESULTS).results:
-            results[result.expectation_config.meta["check"]].append(result)
-
-    return [_summarise(name, of_suite) for name, of_suite in results.items()]
+    for result in batch.validate(suite, result_format="BASIC").results:
+        results[result.expectation_config.meta["check"]].append(result)
+    return [
+        _summarise(name, of_suite, (counts if name == "gaps" else judged), most[name])
+        for name, of_suite in results.items()
+    ]
 
 
 class _Deferred(ModuleType):
@@ -108,8 +99,27 @@ def _deferred(names: Sequence[str]) -> Iterator[None]:
                 del sys.modules[name]
 
 
+def _judge_rows(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
+    """Return the rows with a column for each rule, which says whether they break it."""
+    required = [column for column in SERIES_SCHEMA if column != "value"]
+    is_right = pl.all_horizontal(pl.col(required).is_not_null())
+    is_right &= pl.col("flag").str.contains(FLAG_PATTERN)
+    units = {name: rule.unit for name, rule in rules.variables.items()}
+    first_unit = pl.col("unit").first().over(_SERIES_COLUMNS)
+    unit = pl.col("variable").replace_strict(units, default=first_unit)
+    is_unknown = ~pl.col("variable").is_in(list(rules.variables))
+    return frame.with_columns(
+        schema=~is_right.fill_null(value=False),
+        grid=is_off_grid(rules),
+        units=pl.col("unit") != unit,
+        duplicates=~pl.struct(*_SERIES_COLUMNS, "start_utc").is_first_distinct(),
+        # A variable without a rule of its own counts or measures something, so it has a zero.
+        ranges=is_outside(rules) | (is_unknown & (pl.col("value") < 0)),
+    )
+
+
 def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
-    """Return one row per series: the share of its grid without a value, and its number of holes.
+    """Return one row per series: the share of its grid without a value.
 
     A hole is a period that was never collected (a missing file): it is counted, but it is not a
     fault of the stored data.
@@ -131,82 +141,22 @@ def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     return (
         observed.with_columns(is_hole.alias("is_hole"), skipped.fill_null(0).alias("skipped"))
         .group_by(_SERIES_COLUMNS)
-        .agg(
-            pl.col("is_hole").sum().alias("holes"),
-            # Two values on one day off (a holiday that publishes) count as minus one.
-            missing.clip(lower_bound=0).sum().alias("missing"),
-            pl.len().alias("observed"),
-            pl.col("unit").n_unique().alias("units"),
-        )
-        .with_columns(
-            (pl.col("missing") / (pl.col("missing") + pl.col("observed"))).alias("gap_share")
+        # Two values on one day off (a holiday that publishes) count as minus one.
+        .agg(missing=missing.clip(lower_bound=0).sum(), observed=pl.len())
+        .select(
+            *_SERIES_COLUMNS,
+            gaps=pl.col("missing") / (pl.col("missing") + pl.col("observed")),
         )
     )
 
 
-def _expect_of_rows(frame: pl.DataFrame, rules: Rules) -> list[Any]:
-    columns = [*SERIES_SCHEMA, "off_grid_seconds"]
-    required = [column for column in SERIES_SCHEMA if column != "value"]
-    return [
-        _expect("schema", "TableColumnsToMatchSet", column_set=columns, exact_match=True),
-        _expect("schema", "TableRowCountToBeBetween", min_value=1),
-        _expect("schema", "ColumnValuesToMatchRegex", column="flag", regex=_FLAG_REGEX),
-        *(_expect("schema", "ColumnValuesToNotBeNull", column=column) for column in required),
-        _expect("grid", "ColumnValuesToBeInSet", column="off_grid_seconds", value_set=[0]),
-        _expect("duplicates", "CompoundColumnsToBeUnique", column_list=UNIQUE_COLUMNS),
-        *_expect_of_variables(frame, rules),
-    ]
-
-
-def _expect_of_variables(frame: pl.DataFrame, rules: Rules) -> Iterator[Any]:
-    """Yield unit and bounds of the variables that the frame holds."""
-    from great_expectations.expectations.row_conditions import Column
-
-    variable = Column("variable")
-    present = set(frame["variable"].unique().to_list())
-    between = functools.partial(_expect, "ranges", "ColumnValuesToBeBetween", column="value")
-
-    for name in sorted(present & set(rules.variables)):
-        rule, rows = rules.variables[name], variable == name
-        yield _expect(
-            "units",
-            "ColumnValuesToBeInSet",
-            column="unit",
-            value_set=[rule.unit],
-            row_condition=rows,
-        )
-        # Great Expectations refuses bounds that are both open.
-        if rule.low is not None or rule.high is not None:
-            yield between(min_value=rule.low, max_value=rule.high, row_condition=rows)
-
-    if present - set(rules.variables):
-        others = variable.is_not_in(sorted(rules.variables))
-        yield between(min_value=0, row_condition=others)
-
-
-def _expect(check: str, kind: str, **arguments: Any) -> Any:  # noqa: ANN401 - as Great Expectations'
-    """Return an expectation of the class ``Expect<kind>``, as a part of a check."""
-    import great_expectations.expectations as gxe
-
-    return getattr(gxe, f"Expect{kind}")(**arguments, meta={"check": check})
-
-
-def _summarise(name: str, results: Sequence[Any]) -> CheckOutcome:
-    failed = [result for result in results if not result.success]
-
-    notes = []
-    for result in failed:
-        config = result.expectation_config
-        subject = config.kwargs.get("row_condition") or config.kwargs.get("column") or ""
-        examples = result.result.get("partial_unexpected_list", [])[:_SHOWN_VALUES]
-        notes.append(
-            f"{config.type} {subject}: {result.result.get('unexpected_count', '?')} row(s), "
-            f"for example {examples or result.exception_info}"
-        )
-
-    numbers = {
-        "expectations": len(results),
-        # An expectation of the whole table has no rows to count.
-        "broken_rows": sum(int(r.result.get("unexpected_count", 0) or 0) for r in failed),
-    }
-    return CheckOutcome(name, not failed, "; ".join(notes) or "all passed", numbers)
+def _summarise(
+    name: str, results: Sequence[Any], judged: pl.DataFrame, most: float
+) -> CheckOutcome:
+    broken = judged.filter(pl.col(name) > most)
+    shown = ["series_id", "gaps"] if name == "gaps" else ["series_id", "start_utc", "value", "unit"]
+    examples = [" ".join(map(str, row)) for row in broken.select(shown).head(_SHOWN).iter_rows()]
+    text = f"{broken.height} break the rule, for example {'; '.join(examples) or 'no row at all'}"
+    passed = all(result.success for result in results)
+    numbers = {"expectations": len(results), "broken_rows": broken.height}
+    return CheckOutcome(name, passed, "all passed" if passed else text, numbers)

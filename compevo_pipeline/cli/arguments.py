@@ -22,30 +22,16 @@ from compevo_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from compevo_core.config.run import RunConfig
-    from compevo_core.data.window import WindowSet
     from compevo_pipeline.work.deployment import Deployment
 
 # Named by what they are: a command's signature reads like its help.
-WindowsFolder = Annotated[
-    Path, typer.Option(help="Folder of windows, as the windows asset writes it.")
-]
-NewsFolder = Annotated[Path, typer.Option(help="Folder of news and embeddings.")]
-OptionalWindows = Annotated[
-    Path | None, typer.Option(help="Folder of windows, as the windows asset writes it.")
-]
-OptionalNews = Annotated[Path | None, typer.Option(help="Folder of news and embeddings.")]
-RunPath = Annotated[Path, typer.Argument(help="Folder of a training run.")]
-ResultsFolder = Annotated[Path, typer.Argument(help="Folder of result rows (CSV).")]
-Results = Annotated[Path, typer.Option(help="Folder of result rows (CSV).")]
 Every = Annotated[int, typer.Option(min=1, help="Score every n-th origin.")]
-BuiltDataset = Annotated[str, typer.Argument(help="Name of a data set whose windows are built.")]
-_PRESETS = (
+PRESETS = (
     "paper, paper-small, full, default, specialists, operational, operational-agents, evidence, "
     "tiny, demo, or a path to a .toml file"
 )
-Preset = Annotated[str, typer.Option(help=f"{_PRESETS}.")]
 OptionalPreset = Annotated[
-    str | None, typer.Option(help=f"Of the method compevo: {_PRESETS} (default: default).")
+    str | None, typer.Option(help=f"Of the method compevo: {PRESETS} (default: default).")
 ]
 Changes = Annotated[
     list[str] | None,
@@ -57,21 +43,6 @@ Changes = Annotated[
 ]
 OptionalResults = Annotated[
     Path | None, typer.Option(help="Results folder (default: the one in the deployment).")
-]
-ResultsOfRuns = Annotated[
-    Path | None,
-    typer.Option(
-        help="Results folder (default: the one in the deployment, or `results` for folders of "
-        "runs)."
-    ),
-]
-ShardBackbone = Annotated[
-    bool,
-    typer.Option(
-        "--shard-backbone",
-        help="Under torchrun, split the layers of the backbone over the processes, for a backbone "
-        "that does not fit on one device.",
-    ),
 ]
 Restart = Annotated[bool, typer.Option("--restart", help="Start over instead of resuming.")]
 Split = Annotated[str, typer.Option(help="Split to use: val, test or inference.")]
@@ -186,21 +157,3 @@ def open_deployment() -> "Deployment":
     from compevo_pipeline.work.deployment import Deployment
 
     return Deployment(settings=Settings.from_environment())
-
-
-def read_windows(windows: Path, split: str, subset: str) -> "WindowSet":
-    """Return the windows of a split or, if named, of a subset."""
-    from compevo_core.data.window import WindowSet
-
-    window_set = WindowSet.read(windows)
-    selected = window_set.subset(subset) if subset else window_set.split(split)
-    if not len(selected):
-        raise ConfigError(
-            f"{windows}: no window in {subset or split}; name another --split or --subset"
-        )
-    return selected
-
-
-def split_names(text: str) -> list[str]:
-    """Return the names in a list with commas."""
-    return [name.strip() for name in text.split(",") if name.strip()]

@@ -83,6 +83,10 @@ def init(
     decimal: Annotated[
         Literal[".", ","] | None, typer.Option(help="Decimal mark, if it is ambiguous.")
     ] = None,
+    static: Annotated[
+        list[str] | None,
+        typer.Option(help="Column with one number or word for each series; repeat it."),
+    ] = None,
     covariates: CovariateTable = None,
     ahead: KnownAheadTable = None,
     news: ArticleTable = None,
@@ -127,6 +131,7 @@ def init(
         period=period,
         values=tuple(value or ()),
         id=by,
+        static=tuple(static or ()),
         unit=unit,
         zone=zone,
         decimal=decimal or "",
@@ -165,7 +170,7 @@ def sources(
     """Show stored data by month, and files that were absent or failed."""
     import polars as pl
 
-    from compevo_core.report.tables import clean_text
+    from compevo_core.report.tables import Table, clean_text
     from compevo_pipeline.work.source_coverage import (
         list_troubled,
         measure_coverage,
@@ -181,12 +186,8 @@ def sources(
         return
 
     table = pivot_months(counts, months)
-    rows = [tuple(table.columns), *table.rows()]
-    cells = [[clean_text(str(cell), LONGEST_SOURCE) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
-        typer.echo(line.rstrip())
+    rows = [list(map(str, row)) for row in table.iter_rows()]
+    typer.echo(Table(header=table.columns, rows=rows).to_text(longest=LONGEST_SOURCE))
 
     files = tabulate_files(list_troubled(deployment))
     if files.height:

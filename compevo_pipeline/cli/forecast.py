@@ -74,7 +74,7 @@ def describe_record(issued: "IssuedForecast", data: str) -> list[str]:
     origin = f"{issued.origin:{form}}".removesuffix(" 00:00")
     until = datetime.fromisoformat(facts["information_until"]).astimezone(zone)
     made = datetime.fromisoformat(facts["issued_at"]).astimezone(zone)
-    if "data" in facts:
+    if facts["data"]:
         first, last, fitted_until = (
             datetime.fromisoformat(facts["data"][name]).astimezone(zone)
             for name in ("first", "last", "fitted_until")

@@ -173,12 +173,12 @@ def score_runs(
     from compevo_core.evaluation.scoring import (
         COMPEVO,
         compare_seeds,
-        load_population,
         name_rows,
         read_seeds,
         score_population,
         write_run_forecasts,
     )
+    from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.code_versions import read_commit
 
@@ -203,7 +203,7 @@ def score_runs(
     by_run = []
     for run in chosen.runs:
         log.info(f"forecasting with {run.name}")
-        population = load_population(run, news)  # one in memory at a time
+        population = CompEvoForecaster.load(run, news)  # one in memory at a time
         reads_news = bool(population.logics)
         method = method if reads_news else name_rows(population)
         scores = score_population(

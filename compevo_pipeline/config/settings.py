@@ -9,11 +9,12 @@ Synthetic and real data of a source never share a folder: ``sample`` mode works 
 same files in every mode, and are stored with the data of that mode.
 """
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -41,32 +42,21 @@ DATASET_PRESETS = {"electricity-operational": "operational"}
 """Preset that takes the place of ``default`` for a data set whose views hold more."""
 
 _PREFIX = "COMPEVO_"
+_Kind = TypeVar("_Kind")
 
 
-class _Place(property):
-    """A path below the root, with what it holds as its description."""
+class _Place(Generic[_Kind]):
+    """A path below the root; its description says what it holds."""
 
-    def __init__(self, name: str, doc: str) -> None:
-        super().__init__(lambda layout: layout.root / name)
-        self.__doc__ = doc
+    def __init__(self, name: str, doc: str, make: Callable[[Path], _Kind]) -> None:
+        self._name, self._make, self.__doc__ = name, make, doc
 
-    if TYPE_CHECKING:
-
-        def __get__(self, layout: object, owner: type | None = None) -> Path: ...  # type: ignore[override]
+    def __get__(self, layout: "Layout", owner: type | None = None) -> _Kind:
+        return self._make(layout.root / self._name)
 
 
-class _Folders(property):
-    """Folders below the root, each by the name of a data set or a run."""
-
-    def __init__(self, name: str, doc: str) -> None:
-        super().__init__(lambda layout: (layout.root / name).joinpath)
-        self.__doc__ = doc
-
-    if TYPE_CHECKING:
-
-        def __get__(  # type: ignore[override]
-            self, layout: object, owner: type | None = None
-        ) -> Callable[[str], Path]: ...
+_path = functools.partial(_Place[Path], make=Path)
+_folder_of = functools.partial(_Place[Callable[[str], Path]], make=lambda path: path.joinpath)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,28 +65,28 @@ class Layout:
 
     root: Path
 
-    series = _Place("series", "Parquet series, one folder per data set.")
-    tables = _Place("tables", "Frames that accompany a data set's series, one folder per data set.")
-    raw = _Place("raw", "Bytes as the publishers sent them, each with its url, sha256 and time.")
-    ledger = _Place("raw/ledger.sqlite", "What was asked of the publishers, what came, what not.")
-    news_database = _Place("news.duckdb", "The DuckDB file of articles.")
-    embeddings = _Place("embeddings", "Embeddings of titles, one folder per encoder.")
-    receipts = _Place("receipts", "What was made from what; may be deleted at any time.")
-    stages = _Place("stages", "Supervised stages that variants of an ablation share while it runs.")
-    fits = _Place("fits", "Fitted baselines that several assets use; may be deleted at any time.")
-    forecasts = _Place("forecasts", "Stored forecasts by window, one Parquet file an experiment.")
-    all_issued = _Place("forecasts/issued", "Issued forecasts, a folder for each data set.")
-    all_scored = _Place("forecasts/scored", "Scores of issued forecasts, a file for each data set.")
-    alerts = _Place("alerts", "Alerts that were sent, one file per fault and day.")
-    results = _Place("results", "Result rows, one CSV an experiment.")
-    report = _Place("report", "The static pages.")
+    series = _path("series", "Parquet series, one folder per data set.")
+    tables = _path("tables", "Frames that accompany a data set's series, one folder per data set.")
+    raw = _path("raw", "Bytes as the publishers sent them, each with its url, sha256 and time.")
+    ledger = _path("raw/ledger.sqlite", "What was asked of the publishers, what came, what not.")
+    news_database = _path("news.duckdb", "The DuckDB file of articles.")
+    embeddings = _path("embeddings", "Embeddings of titles, one folder per encoder.")
+    receipts = _path("receipts", "What was made from what; may be deleted at any time.")
+    stages = _path("stages", "Supervised stages that variants of an ablation share while it runs.")
+    fits = _path("fits", "Fitted baselines that several assets use; may be deleted at any time.")
+    forecasts = _path("forecasts", "Stored forecasts by window, one Parquet file an experiment.")
+    all_issued = _path("forecasts/issued", "Issued forecasts, a folder for each data set.")
+    all_scored = _path("forecasts/scored", "Scores of issued forecasts, a file for each data set.")
+    alerts = _path("alerts", "Alerts that were sent, one file per fault and day.")
+    results = _path("results", "Result rows, one CSV an experiment.")
+    report = _path("report", "The static pages.")
 
-    news_pool = _Folders("news", "Articles that windows of a data set name, for its training.")
-    windows = _Folders("windows", "A data set's windows.")
-    run = _Folders("runs", "A training run.")
-    control = _Folders("control", "Runs of a data set in worlds with planted news.")
-    text = _Folders("text", "Runs on worded data.")
-    issued = _Folders("forecasts/issued", "A data set's issued forecasts, never changed.")
+    news_pool = _folder_of("news", "Articles that windows of a data set name, for its training.")
+    windows = _folder_of("windows", "A data set's windows.")
+    run = _folder_of("runs", "A training run.")
+    control = _folder_of("control", "Runs of a data set in worlds with planted news.")
+    text = _folder_of("text", "Runs on worded data.")
+    issued = _folder_of("forecasts/issued", "A data set's issued forecasts, never changed.")
 
     def scored(self, dataset: str) -> Path:
         """Return the file of the scores of a data set's issued forecasts, by day."""

@@ -46,7 +46,7 @@ from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_changes import ChangeKind, describe_waiting
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.ingest import hash_news, hash_stored, read_changes
+from compevo_pipeline.work.ingest import hash_news, hash_stored
 from compevo_pipeline.work.next_day import (
     LEAST_NEWS_CHANGE,
     KnownTo,
@@ -60,7 +60,8 @@ from compevo_pipeline.work.next_day import (
 )
 from compevo_pipeline.work.results import read_scored
 from compevo_pipeline.work.row_rules import find_unknowable, is_in_time
-from compevo_pipeline.work.stored_windows import hash_cut, read_windows
+from compevo_pipeline.work.source_coverage import NEWS
+from compevo_pipeline.work.stored_windows import read_windows
 
 DATA_AGE = "data_age"
 """Age of the newest value. When the asset ran last is the concern of its freshness policy."""
@@ -286,7 +287,7 @@ def _judge_rows(name: str, broken: pl.DataFrame, total: int) -> CheckOutcome:
 
 def judge_known_values(workspace: Deployment, dataset: str) -> CheckOutcome:
     """Say what waits to change known values, and count the changes that were recorded."""
-    changes = read_changes(workspace, dataset)
+    changes = workspace.series_store().read_changes(dataset)
     counts = {kind.value: changes.filter(kind=kind.value).height for kind in ChangeKind}
     waiting = changes.filter(kind=ChangeKind.WAITING.value)
     text = describe_waiting(waiting, dataset) if waiting.height else "nothing waits"
@@ -376,7 +377,8 @@ def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
                 yield CheckOutcome(name, not violations, format_violations(violations), numbers)
 
     def identify(workspace: Deployment) -> str:
-        return hash_cut(workspace, dataset, read_hash(workspace.layout.windows(dataset)))
+        stored = (hash_stored(workspace, name) for name in (dataset, NEWS))
+        return hash_parts([read_hash(workspace.layout.windows(dataset)), *stored])
 
     return _build_checks(windows_key(dataset), WINDOW_DESCRIPTIONS, judge, identify)
 

@@ -48,9 +48,11 @@ def run_config(name: str, dataset: str = keys.DEFAULT_DATASET) -> dict[str, Any]
     if name != "demo":
         return {}
     configs: dict[dg.AssetKey, dict[str, Any]] = {
-        keys.model_key(dataset): {"preset": "demo"},
+        # Another process imports for seconds what this one holds.
+        keys.model_key(dataset): {"preset": "demo", "launcher": "inline"},
         keys.ablation_key(dataset): {
             "preset": "demo",
+            "launcher": "inline",
             "scopes": None,
             "variants": ["compevo", "one-agent-all-trials", "paper-method"],
         },

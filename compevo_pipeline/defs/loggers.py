@@ -23,21 +23,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.config.settings import is_ci
 
-USUAL_SECONDS = {
-    "series__": 1.5,
-    "series_": 2.5,
-    "news_": 1.5,
-    "windows_": 1.5,
-    "models__compevo": 70.0,
-    "evaluation__baselines": 8.0,
-    "evaluation__test": 14.0,
-    "ablation__variants": 65.0,
-    "leakage__inference_2026": 6.0,
-    "report__site": 6.0,
-}
-"""Usual duration by the longest prefix of a step's name, in the job ``demo`` on two cores."""
+USUAL_SECONDS = {"models": 50.0, "evaluation": 6.0, "ablation": 30.0, "leakage": 5.0, "report": 3.0}
+"""Usual duration by the first part of a step's name, in the job ``demo`` on two cores."""
 
-_UNKNOWN_STEP_SECONDS = 1.0
+_UNKNOWN_STEP_SECONDS = 1.5
 LONGEST = 100  # characters of a message beside the bar
 QUIET_SECONDS = 30.0  # least time between two lines of a log about steps that went well
 # So much of a usual run counts as done at the usual speed: the first steps say little of the rest.
@@ -62,11 +51,10 @@ class ProgressHandler(logging.Handler):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._seconds_by_step = {}
-        for step in steps:
-            prefixes = [prefix for prefix in USUAL_SECONDS if step.startswith(prefix)]
-            usual = USUAL_SECONDS[max(prefixes, key=len)] if prefixes else _UNKNOWN_STEP_SECONDS
-            self._seconds_by_step[step] = usual
+        self._seconds_by_step = {
+            step: USUAL_SECONDS.get(step.partition("__")[0], _UNKNOWN_STEP_SECONDS)
+            for step in steps
+        }
         self._steps = len(steps)
         self._console = console
         self._is_live = is_live

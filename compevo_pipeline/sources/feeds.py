@@ -9,6 +9,7 @@ AEMO's day-ahead forecast (published). A user's own files are the same in every 
 """
 
 import functools
+import itertools
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,18 +96,17 @@ def default_feeds(
     """
     parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
     parse_news = functools.partial(gdelt.parse_concerned, news_queries=news_queries)
-    exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse, exchange.read_periods)}
+    exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse)}
     return {
         "electricity": _ELECTRICITY,
         "electricity-operational": _OPERATIONAL,
         "exchange": (
-            # A month of a span may be one weekend, for which the bank says that it has no rate.
             Feed(
                 name="exchange",
                 read_files=exchange.read_files,
                 parsers=exchange_parsers,
                 fetch_live=exchange.fetch_ecb,
-                labels=("live:ecb_", "archive:ecb_", "archive:n2f_exchange/", "archive:rba_"),
+                labels=("live:ecb_bulk/", "archive:ecb_", "archive:n2f_exchange/", "archive:rba_"),
                 is_whole=True,
             ),
             # A second opinion on the same rates; its host refuses many addresses.
@@ -152,9 +152,11 @@ def default_feeds(
             ),
             Feed(
                 name="news2forecast",
-                read_files=news2forecast.read_files,
+                read_files=lambda *given: itertools.chain(
+                    news2forecast.read_prompts(*given), news2forecast.read_news(*given)
+                ),
                 parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
-                labels=(f"archive:{news2forecast.SOURCE}/", f"archive:{news2forecast.NEWS}/"),
+                labels=(news2forecast.TEST_LABEL, f"archive:{news2forecast.NEWS}/"),
             ),
         ),
     }
@@ -168,15 +170,16 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
     publisher = name_publisher(declaration.name)
 
     def make_feed(
-        suffix: str, file: str, kind: FrameKind, parse: Callable[[RawFile], Parsed]
+        suffix: str, file: str, kind: FrameKind, parse: Callable[..., Parsed], *others: str
     ) -> Feed:
         def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-            yield read_own_file(folder / file, publisher, clock)
+            for name in (file, *others):
+                yield read_own_file(folder / name, publisher, clock)
 
         return Feed(
             name=f"{publisher}{suffix}",
             read_files=read,
-            parsers={kind: lambda raws: parse(raws[0])},
+            parsers={kind: lambda raws: parse(*raws)},
             modes=frozenset(Mode),
             replaces=True,
         )
@@ -194,11 +197,22 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
             frames.parse_covariates, declaration=declaration, keys=days, entities=entities
         )
         feeds.append(make_feed("-covariates", days.file, FrameKind.COVARIATES, parse))
-    if ahead is not None:
-        parse = functools.partial(
-            frames.parse_ahead, declaration=declaration, keys=ahead, entities=entities
+    # What describes series, and what is known ahead: both are values by step.
+    files = [ahead.file] if ahead else []
+    files += [file] if declaration.series.static else []
+    if files:
+
+        def parse_by_step(*raws: RawFile) -> Parsed:
+            parts = (
+                [frames.parse_static(raws[-1], declaration)] if declaration.series.static else []
+            )
+            if ahead is not None:
+                parts.append(frames.parse_ahead(raws[0], declaration, ahead, entities))
+            return pl.concat(parts)
+
+        feeds.append(
+            make_feed("-ahead", files[0], FrameKind.STEP_COVARIATES, parse_by_step, *files[1:])
         )
-        feeds.append(make_feed("-ahead", ahead.file, FrameKind.STEP_COVARIATES, parse))
     if news.articles:
         parse_news = functools.partial(frames.parse_articles, declaration=declaration)
         feeds.append(make_feed("-news", news.articles, FrameKind.ARTICLES, parse_news))
@@ -269,10 +283,9 @@ def _parse_each(
 
 def _parse_news2forecast_articles(raws: Sequence[RawFile]) -> Parsed:
     """Parse the news of the tables and of the test prompts, without duplicates."""
-    parsed = [news2forecast.parse_news(raw) for raw in raws if raw.source == news2forecast.NEWS]
-    # The validation prompts repeat the tables.
-    prompts = [raw for raw in raws if news2forecast.is_test_file(raw)]
-    quoted = [news2forecast.parse_prompt_articles(raw) for raw in prompts]
+    of_tables = [raw for raw in raws if raw.source == news2forecast.NEWS]
+    parsed = [news2forecast.parse_news(raw) for raw in of_tables]
+    quoted = [news2forecast.parse_prompt_articles(raw) for raw in raws if raw not in of_tables]
     articles = deduplicate_articles(pl.concat([*(frame for frame, _ in parsed), *quoted]))
     return articles, dict(sum((Counter(counts) for _, counts in parsed), Counter()))
 
@@ -296,13 +309,9 @@ _ELECTRICITY = (
     # The benchmark is a feed of its own: a deployment may run without its files.
     Feed(
         name="news2forecast-benchmark",
-        # The targets of the validation sample are in the train split.
-        read_files=lambda mode, archive, clock: filter(
-            news2forecast.is_test_file, news2forecast.read_files(mode, archive, clock)
-        ),
+        read_files=news2forecast.read_prompts,
         parsers={FrameKind.BENCHMARK: _parse_each(news2forecast.parse_benchmark)},
-        labels=(f"archive:{news2forecast.SOURCE}/",),
-        unpack=lambda raw: [raw] if news2forecast.is_test_file(raw) else [],
+        labels=(news2forecast.TEST_LABEL,),
     ),
 )
 _OPERATIONAL = (

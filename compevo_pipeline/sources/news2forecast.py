@@ -1,16 +1,17 @@
-"""News2Forecast's electricity files: the prompts as windows and news, and the table of news.
+"""News2Forecast's electricity files: the test prompts as windows and news, and the table of news.
 
 What belongs here: the merged table ``time,news,region,rationality,date``, whose items a language
-model picked from Australian news of 2019-20, and the two JSON files of 100 prompts each. What does
-not: windows (``compevo_core.data.build``).
+model picked from Australian news of 2019-20, and the JSON file of 100 test prompts. What does not:
+the validation prompts, whose targets are in the train split; windows (``compevo_core.data.build``).
 
-A prompt's paragraph holds the *observed* weather of the predicted day, and the validation file also
-news of that day: reading it into a forecast is leakage. Windows use only the numbers, region and
-date; the weather is not read. News has local Sydney time. An item without a usable
-timestamp, or whose timestamp is not on the day it was collected for, counts as available only from
-the end of that day. ``rationality`` is the model's comment, not news; the body names it as such.
+A prompt's paragraph holds the *observed* weather of the predicted day: reading it into a forecast
+is leakage. Windows use only the numbers, region and date; the weather is not read. News has local
+Sydney time. An item without a usable timestamp, or whose timestamp is not on the day it was
+collected for, counts as available only from the end of that day. ``rationality`` is the model's
+comment, not news; the body names it as such.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
@@ -33,12 +34,7 @@ from compevo_pipeline.sources.common.tables import LINE, read_table
 SOURCE = "n2f_benchmark"
 FOLDER = "n2f_electricity"
 NEWS = "n2f_news"
-VALIDATION_PATTERN = "AULF_validation_data_*.json"
-_FILES = (
-    (SOURCE, "AULF_test_data_*.json"),
-    (SOURCE, VALIDATION_PATTERN),
-    (NEWS, "AU_load_merge_file_final_*.csv*"),
-)
+TEST_LABEL = f"archive:{SOURCE}/AULF_test_data"  # start of the label of the prompts
 
 NEWS_HEADER = ("time", "news", "region", "rationality", "date")
 ZONE = ZoneInfo("Australia/Sydney")
@@ -75,17 +71,10 @@ _PROMPT = re.compile(
     re.DOTALL,
 )
 
-_NOTHING = "No relevant news available for "
 _STAMPED_NEWS = re.compile(
     r"On (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d), "
     r"the news can change the time series fluctuation that (.*?)\s*"
     r"(?=On \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, the news can|$)",
-    re.DOTALL,
-)
-_DATED_NEWS = re.compile(
-    r"On (\d{4}-\d\d-\d\d), in the state of (.*?), the news was: '(.*?)'\. "
-    r"Rationality behind it: (.*?)\s*"
-    r"(?=On \d{4}-\d\d-\d\d, in the state of |No relevant news available for |$)",
     re.DOTALL,
 )
 
@@ -99,21 +88,17 @@ class _Sample(BaseModel):
 _Samples = Annotated[list[_Sample], Field(min_length=1)]
 
 
-def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield the benchmark's test file, its validation file (archive only) and the news tables."""
-    for source, pattern in _FILES:
-        if mode is not Mode.SAMPLE or pattern != VALIDATION_PATTERN:
-            yield from read_product(
-                mode, archive, clock, source=source, folder=FOLDER, files=[pattern]
-            )
+def _read(
+    source: str, pattern: str, mode: Mode, archive: Path | None, clock: Clock
+) -> Iterator[RawFile]:
+    return read_product(mode, archive, clock, source=source, folder=FOLDER, files=[pattern])
 
 
-def is_test_file(raw: RawFile) -> bool:
-    """Whether ``raw`` is the 100-window test set, and not the validation sample.
+read_prompts = functools.partial(_read, SOURCE, "AULF_test_data_*.json")
+"""Yields the file of the 100 test prompts."""
 
-    The targets of the validation sample are in the training split.
-    """
-    return raw.source == SOURCE and raw.name.startswith("AULF_test_data")
+read_news = functools.partial(_read, NEWS, "AU_load_merge_file_final_*.csv*")
+"""Yields the tables of news."""
 
 
 def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -158,9 +143,7 @@ def parse_benchmark(raw: RawFile) -> pl.DataFrame:
 def parse_prompt_articles(raw: RawFile) -> pl.DataFrame:
     """Parse the news quoted in the prompts into ``ARTICLE_SCHEMA``.
 
-    Test prompts carry a timestamp and only the model-written effect of an item; validation prompts
-    carry a date, the item and its effect. An item with only a date counts as available from the
-    end of that day in Sydney.
+    A prompt carries a timestamp and only the model-written effect of an item.
     """
     items: list[NewsRecord] = []
     for record, sample in enumerate(_read_samples(raw)):
@@ -250,10 +233,8 @@ def _make_record(
 
 def _read_items(raw: RawFile, record: int, region: str, news: str) -> Iterator[NewsRecord]:
     stamped = _STAMPED_NEWS.findall(news)
-    dated = _DATED_NEWS.findall(news)
-
-    # Text that no pattern fits would silently be lost.
-    if news and not stamped and not dated and not news.startswith(_NOTHING):
+    # Text that the pattern does not fit would silently be lost.
+    if news and not stamped:
         raise SchemaDrift(
             f"{raw.name}, sample {record}: news of unknown form ({news[:60]!r}); extend the parser"
         )
@@ -261,12 +242,9 @@ def _read_items(raw: RawFile, record: int, region: str, news: str) -> Iterator[N
     try:
         for stamp, effect in stamped:
             yield _make_record(effect, region, "", _sydney_to_utc(stamp))
-        for day, named_region, text, comment in dated:
-            if not _is_no_news(text):
-                yield _make_record(text, named_region, comment, None, _end_of_day_utc(day))
     except (ValueError, OverflowError) as error:
         raise SchemaDrift(
-            f"{raw.name}, sample {record}: news without day or time ({error}); fetch the file again"
+            f"{raw.name}, sample {record}: news without a time ({error}); fetch the file again"
         ) from error
 
 

@@ -15,7 +15,7 @@ from datetime import time, timedelta
 from pathlib import Path
 
 from compevo_core.data.context import PUBLISHED
-from compevo_core.data.datasets import DATASETS, DatasetSpec
+from compevo_core.data.datasets import DATASETS, WLS, DatasetSpec
 from compevo_core.data.steps import DAY
 from compevo_core.errors import ConfigError
 from compevo_pipeline.sources import bitinfocharts
@@ -80,6 +80,7 @@ class RegisteredDataset:
     max_age: timedelta  # age of the newest value above which live mode warns
     # Its own sources; empty for a built-in one, whose sources are in `feeds`.
     feeds: tuple[Feed, ...] = ()
+    reconciliation: str = WLS  # how its totals are made to add up
     declaration: Path | None = None  # the file of a user's own data set, else None
     # After the refresh of midnight, so that they do not ask for the same news at once.
     night: Night = Night(zone=NEM_ZONE, at=time(1, 15))
@@ -300,6 +301,7 @@ def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
         # A file is copied by hand: twice its horizon is late on any grid.
         max_age=max(DAY * 2, 2 * spec.horizon),
         feeds=make_own_feeds(declaration, path.parent),
+        reconciliation=bounds.reconciliation,
         declaration=path,
         night=Night(
             zone=keys.zone or spec.default_place.timezone,

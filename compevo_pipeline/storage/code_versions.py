@@ -12,6 +12,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -78,8 +79,8 @@ def code_version(*sources: str, data_release: str = "") -> str:
     It changes when a statement changes, and stays when a comment, a docstring or the layout of the
     code does: otherwise a corrected sentence would mark every trained model as outdated.
 
-    ``sources`` are modules and folders below the repository. Data of a library with the release
-    ``data_release``, such as public holidays, decide as well.
+    ``sources`` are modules, TOML files and folders of modules below the repository. Data of a
+    library with the release ``data_release``, such as public holidays, decide as well.
 
     Raises:
         FileNotFoundError: a source does not exist.
@@ -137,7 +138,8 @@ def _hash_statements(paths: Iterable[Path]) -> dict[Path, str]:
         text = path.read_text(encoding="utf-8")
         key = hash_text(text)
         if key not in cached:
-            cached[key] = hash_text(_dump_statements(text))
+            dump = _dump_statements if path.suffix == ".py" else _dump_values
+            cached[key] = hash_text(dump(text))
         hashes[path] = cached[key]
 
     if len(cached) > count:
@@ -166,6 +168,11 @@ def _dump_statements(text: str) -> str:
             node.body = [item for item in body if not _is_docstring(item)]  # type: ignore[attr-defined]  # statements with a body
 
     return ast.dump(tree)
+
+
+def _dump_values(text: str) -> str:
+    """Return what a TOML file says without its comments."""
+    return json.dumps(tomllib.loads(text), default=str)
 
 
 def _is_docstring(node: ast.AST) -> bool:

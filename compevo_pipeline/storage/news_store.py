@@ -14,8 +14,10 @@ time-zone extension. No column is indexed: an index of ten million ids takes mos
 bits of a hash represent each id and each title, and a scan of them finds the few that are wanted.
 """
 
+import json
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -33,11 +35,11 @@ from compevo_core.runtime.files import (
     StoreBusy,
     describe_storage_error,
     file_lock,
+    hash_text,
     is_known_of_disk,
     translate_storage_errors,
     write_atomically,
 )
-from compevo_pipeline.sources.common.base import Counts
 
 _RETRY_SECONDS = 0.05
 _OF_STORAGE = (
@@ -61,23 +63,271 @@ _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
 }
 
 
-class DuckDBFile:
-    """One database file; safe to use from several threads and processes at a time."""
+def _create(path: Path) -> None:
+    path.unlink()
+    try:
+        duckdb.connect(path, config=_OPTIONS).close()
+    except _OF_STORAGE as error:
+        raise describe_storage_error(error, str(path)) from error
+
+
+# ``incoming`` is the frame of an upsert, with the text of each title's key in ``title_text``.
+
+_CREATE_TABLE = """
+CREATE TABLE IF NOT EXISTS news_articles (
+    id_key UBIGINT NOT NULL,
+    title_key UBIGINT NOT NULL,
+    publisher VARCHAR NOT NULL,
+    article_id VARCHAR NOT NULL,
+    url VARCHAR NOT NULL,
+    title VARCHAR NOT NULL,
+    body VARCHAR,
+    domain VARCHAR,
+    language VARCHAR,
+    country VARCHAR,
+    published_at TIMESTAMP,
+    seen_at TIMESTAMP,
+    available_at TIMESTAMP NOT NULL,
+    fetched_at TIMESTAMP NOT NULL,
+    source VARCHAR NOT NULL
+);
+"""
+
+_UPSERT = """
+MERGE INTO news_articles AS stored USING (
+    SELECT
+        md5_number_lower(article_id) AS id_key,
+        md5_number_lower(title_text) AS title_key,
+        regexp_extract(source, '^[^:]*:([^/]*)', 1) AS publisher,
+        incoming.* EXCLUDE (title_text)
+    FROM incoming
+) AS given ON stored.id_key = given.id_key
+WHEN MATCHED AND given.available_at < stored.available_at THEN UPDATE BY NAME
+WHEN NOT MATCHED THEN INSERT BY NAME
+RETURNING merge_action
+"""
+"""Adds new articles, and puts a version in the place of one that was available later."""
+
+_READ_ARTICLES = """
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
+WHERE ($since IS NULL OR available_at >= $since) AND ($until IS NULL OR available_at < $until)
+ORDER BY available_at, article_id
+"""
+
+_READ_FIRST_PRINTED = """
+WITH published AS NOT MATERIALIZED (
+    SELECT * FROM news_articles
+    WHERE CASE WHEN $publisher = '' THEN NOT starts_with(publisher, $own)
+        ELSE publisher = $publisher END
+), within AS (
+    SELECT * FROM published WHERE available_at >= $since AND available_at < $until
+), printed_before AS (
+    SELECT title_key FROM published SEMI JOIN within USING (title_key) WHERE available_at < $since
+)
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM within ANTI JOIN printed_before
+USING (title_key)
+QUALIFY row_number() OVER (PARTITION BY title_key ORDER BY available_at, article_id) = 1
+ORDER BY available_at, article_id
+"""
+"""Of a syndicated title, the article of a publisher that was available first at all.
+
+Publishers are chosen as ``data.news.select_articles`` does.
+"""
+
+_COUNT_TITLES = """
+SELECT count(DISTINCT title_key) FROM news_articles
+WHERE CASE WHEN $publisher = '' THEN NOT starts_with(publisher, $own)
+    ELSE publisher = $publisher END
+"""
+
+_HASH_MONTHS = """
+SELECT
+    strftime(available_at, '%Y-%m') AS month,
+    CAST(sum(md5_number_lower(concat_ws(' ', id_key, epoch_us(available_at)))) AS VARCHAR) AS digest
+FROM news_articles WHERE $publisher = '' OR publisher = $publisher GROUP BY ALL ORDER BY ALL
+"""
+"""An article is replaced by a version that was available earlier, and by nothing else.
+
+A sum does not depend on the order of the rows, and takes no memory for them.
+"""
+
+_COUNT_DAYS = """
+SELECT
+    publisher AS "group",
+    CAST(available_at AS DATE) AS day,
+    count(*) AS articles,
+    bool_or(starts_with(source, 'live:')) AS is_live
+FROM news_articles GROUP BY ALL ORDER BY ALL
+"""
+
+_READ_NAMED_ARTICLES = """
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
+SEMI JOIN (SELECT md5_number_lower(article_id) AS id_key FROM named) USING (id_key)
+ORDER BY available_at, article_id
+"""
+"""The articles whose ids the frame ``named`` lists."""
+
+_READ_REPEATED_ARTICLES = """
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
+SEMI JOIN (SELECT id_key FROM news_articles GROUP BY id_key HAVING count(*) > 1) USING (id_key)
+ORDER BY available_at, article_id
+"""
+
+_READ_NEWEST_ARTICLES = """
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
+ORDER BY available_at DESC, article_id LIMIT $rows
+"""
+
+_STAMPS = [name for name, kind in ARTICLE_SCHEMA.items() if kind == pl.Datetime("us", "UTC")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpsertReport:
+    """Counts of an upsert; rows given = added + changed + unchanged."""
+
+    rows: int
+    added: int
+    changed: int
+    unchanged: int
+
+
+class NewsStore:
+    """Articles; safe to use from several threads and processes at a time."""
 
     def __init__(self, path: Path, *, wait_seconds: float = WAIT_SECONDS) -> None:
-        """Use the file at ``path``, which the first writer makes; wait at most ``wait_seconds``."""
+        """Use the DuckDB file at ``path``, which the first write makes."""
         self.path = path
         self._wait_seconds = wait_seconds
 
-    @contextmanager
-    def writer(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Open one transaction in a connection of its own; roll it back when the block raises.
+    def create(self) -> None:
+        """Make the store where there is none, so that windows are cut without news.
+
+        ``StoreBusy`` where it was not free in time.
+        """
+        if not self.path.exists():
+            self.upsert_articles(pl.DataFrame(schema=ARTICLE_SCHEMA))
+
+    def upsert_articles(self, frame: pl.DataFrame) -> UpsertReport:
+        """Add articles; of a stored one the version that was available earlier stays.
 
         Raises:
-            DataError: the file is not a database.
-            StorageError: the disk is full or failed; nothing of the block is stored.
-            StoreBusy: the file was not free in time.
+            DataError: the frame breaks ``ARTICLE_SCHEMA`` or its rules, or the file is no database.
+            StorageError: the disk is full or failed; nothing is stored.
+            StoreBusy: the store was not free in time.
         """
+        articles = validate_articles(frame).sort("available_at", "fetched_at", maintain_order=True)
+        earliest = articles.unique("article_id", keep="first", maintain_order=True)
+
+        incoming = earliest.with_columns(
+            pl.col(_STAMPS).dt.replace_time_zone(None), title_key_expr().alias("title_text")
+        )
+
+        with self.writer() as connection:
+            connection.execute(_CREATE_TABLE)
+            connection.register("incoming", incoming)
+            rows = connection.execute(_UPSERT).fetchall()
+
+        actions = Counter(action for (action,) in rows)
+        added, changed = actions["INSERT"], actions["UPDATE"]
+        unchanged = frame.height - added - changed
+        return UpsertReport(rows=frame.height, added=added, changed=changed, unchanged=unchanged)
+
+    def read_articles(
+        self, since: datetime | None = None, until: datetime | None = None
+    ) -> pl.DataFrame:
+        """Read articles with since <= available_at < until, by availability.
+
+        Raises, as every read here:
+            DataError: nothing was ever stored, or a bound has no time zone.
+            StoreBusy: the store was not free in time.
+        """
+        bounds = {"since": _to_naive_utc(since), "until": _to_naive_utc(until)}
+        return _add_zone(self._read(_READ_ARTICLES, bounds))
+
+    def read_first_printed(self, since: datetime, until: datetime, publisher: str) -> pl.DataFrame:
+        """Read articles whose title no earlier article has, with since <= available_at < until.
+
+        These are the articles that ``deduplicate_articles`` keeps of all of the publisher's, as far
+        as they are within the bounds; memory follows the bounds, and not the archive.
+
+        The publisher is as for ``data.news.select_articles``.
+        """
+        values = {
+            "since": _to_naive_utc(since),
+            "until": _to_naive_utc(until),
+            "publisher": publisher,
+            "own": OWN_PUBLISHER,
+        }
+        return _add_zone(self._read(_READ_FIRST_PRINTED, values))
+
+    def count_titles(self, publisher: str) -> int:
+        """Count the articles of a publisher, those with one title once."""
+        values = {"publisher": publisher, "own": OWN_PUBLISHER}
+        return int(self._read(_COUNT_TITLES, values).item())
+
+    def hash_content(self, publisher: str = "") -> str:
+        """Return a text that changes when an article of the publisher (default: of any) does."""
+        return hash_text(json.dumps(self.hash_months(publisher)))
+
+    def hash_months(self, publisher: str = "") -> dict[str, str]:
+        """Return such a text for each month, like 2026-03, that articles became available in."""
+        return dict(self._read(_HASH_MONTHS, {"publisher": publisher}).iter_rows())
+
+    def read_repeated(self) -> pl.DataFrame:
+        """Read the articles whose id is stored more than once; upserts leave none."""
+        return _add_zone(self._read(_READ_REPEATED_ARTICLES))
+
+    def count_days(self) -> pl.DataFrame:
+        """Return ``group`` (the publisher), ``day``, ``articles`` and ``is_live`` of each day."""
+        return self._read(_COUNT_DAYS)
+
+    def read_named(self, ids: Iterable[str]) -> pl.DataFrame:
+        """Read the articles of these ids, by availability; an id without an article is left out."""
+        named = pl.DataFrame({"article_id": sorted(set(ids))}, schema={"article_id": pl.String()})
+        with self.reader() as connection:
+            connection.register("named", named)
+            return _add_zone(connection.sql(_READ_NAMED_ARTICLES).pl())
+
+    def count_by_month(self) -> pl.DataFrame:
+        """Count the articles (``articles``) by the month that they became available in."""
+        month = pl.col("day").dt.truncate("1mo").cast(pl.Datetime("us")).alias("month")
+        return self.count_days().group_by(month).agg(pl.col("articles").sum()).sort("month")
+
+    def list_months(self) -> list[tuple[datetime, datetime]]:
+        """Return the bounds of each month that articles became available in, the first one first.
+
+        Reading month by month takes memory for the articles of one.
+        """
+        firsts = self.count_by_month()["month"].dt.replace_time_zone("UTC")
+        return list(zip(firsts, firsts.dt.offset_by("1mo"), strict=True))
+
+    def read_newest(self, rows: int) -> pl.DataFrame:
+        """Read the articles that became available last, the newest first."""
+        return _add_zone(self._read(_READ_NEWEST_ARTICLES, {"rows": rows}))
+
+    def _read(self, query: str, values: Mapping[str, object] | None = None) -> pl.DataFrame:
+        with self.reader() as connection:
+            frame: pl.DataFrame = connection.sql(query, params=dict(values or {})).pl()
+        return frame
+
+    @contextmanager
+    def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Open a read-only connection to the existing file."""
+        nothing_stored = f"no news is stored at {self.path}: read it with `compevo refresh`"
+        if not self.path.exists():
+            raise DataError(nothing_stored)
+
+        with self._locked(exclusive=False), self._open(read_only=True) as connection:
+            try:
+                connection.execute("SELECT 1 FROM news_articles LIMIT 0")
+            except duckdb.CatalogException as error:
+                # The file exists without its table, when the first write did not end.
+                raise DataError(nothing_stored) from error
+            yield connection
+
+    @contextmanager
+    def writer(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Open one transaction in a connection of its own; roll it back when the block raises."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
         # Our lock before DuckDB's: parallel runs wait here instead of failing there.
@@ -94,12 +344,6 @@ class DuckDBFile:
                     yield connection
                     unless_whole.pop_all()
                 connection.commit()
-
-    @contextmanager
-    def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Open a read-only connection to the existing file."""
-        with self._locked(exclusive=False), self._open(read_only=True) as connection:
-            yield connection
 
     @contextmanager
     def _locked(self, *, exclusive: bool) -> Iterator[None]:
@@ -141,299 +385,6 @@ class DuckDBFile:
                     ) from error
 
                 time.sleep(_RETRY_SECONDS)
-
-
-def _create(path: Path) -> None:
-    path.unlink()
-    try:
-        duckdb.connect(path, config=_OPTIONS).close()
-    except _OF_STORAGE as error:
-        raise describe_storage_error(error, str(path)) from error
-
-
-# ``incoming`` is the frame of an upsert, with the text of each title's key in ``title_text``.
-
-_CREATE_TABLE = """
-CREATE TABLE IF NOT EXISTS news_articles (
-    id_key UBIGINT NOT NULL,
-    title_key UBIGINT NOT NULL,
-    publisher VARCHAR NOT NULL,
-    article_id VARCHAR NOT NULL,
-    url VARCHAR NOT NULL,
-    title VARCHAR NOT NULL,
-    body VARCHAR,
-    domain VARCHAR,
-    language VARCHAR,
-    country VARCHAR,
-    published_at TIMESTAMP,
-    seen_at TIMESTAMP,
-    available_at TIMESTAMP NOT NULL,
-    fetched_at TIMESTAMP NOT NULL,
-    source VARCHAR NOT NULL
-);
-"""
-
-_FIND_KNOWN = """
-CREATE OR REPLACE TEMP TABLE known AS
-SELECT stored.rowid AS stored_row, given.article_id, given.available_at < stored.available_at
-    AS is_earlier
-FROM news_articles stored
-JOIN (SELECT *, md5_number_lower(article_id) AS id_key FROM incoming) given USING (id_key)
-"""
-"""The articles of an upsert that are stored already, and whether they were available earlier."""
-
-_DELETE_LATER_VERSIONS = """
-DELETE FROM news_articles WHERE rowid IN (SELECT stored_row FROM known WHERE is_earlier)
-"""
-
-_INSERT_ARTICLES = """
-INSERT INTO news_articles BY NAME
-SELECT
-    md5_number_lower(article_id) AS id_key,
-    md5_number_lower(title_text) AS title_key,
-    regexp_extract(source, '^[^:]*:([^/]*)', 1) AS publisher,
-    incoming.* EXCLUDE (title_text)
-FROM incoming
-WHERE article_id NOT IN (SELECT article_id FROM known WHERE NOT is_earlier)
-"""
-"""New articles, and those whose later version was deleted."""
-
-_READ_ARTICLES = """
-SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
-WHERE ($since IS NULL OR available_at >= $since) AND ($until IS NULL OR available_at < $until)
-ORDER BY available_at, article_id
-"""
-
-_READ_FIRST_PRINTED = """
-WITH published AS NOT MATERIALIZED (
-    SELECT * FROM news_articles
-    WHERE CASE WHEN $publisher = '' THEN NOT starts_with(publisher, $own)
-        ELSE publisher = $publisher END
-), within AS (
-    SELECT * FROM published WHERE available_at >= $since AND available_at < $until
-), printed_before AS (
-    SELECT title_key FROM published SEMI JOIN within USING (title_key) WHERE available_at < $since
-)
-SELECT * EXCLUDE (id_key, title_key, publisher) FROM within ANTI JOIN printed_before
-USING (title_key)
-QUALIFY row_number() OVER (PARTITION BY title_key ORDER BY available_at, article_id) = 1
-ORDER BY available_at, article_id
-"""
-"""Of a syndicated title, the article of a publisher that was available first at all.
-
-Publishers are chosen as ``data.news.select_articles`` does.
-"""
-
-_COUNT_TITLES = """
-SELECT count(DISTINCT title_key) FROM news_articles
-WHERE CASE WHEN $publisher = '' THEN NOT starts_with(publisher, $own)
-    ELSE publisher = $publisher END
-"""
-
-_HASH_CONTENT = """
-SELECT
-    count(*) AS articles,
-    coalesce(sum(md5_number_lower(concat_ws(' ', id_key, epoch_us(available_at)))), 0) AS digest
-FROM news_articles WHERE $publisher = '' OR publisher = $publisher
-"""
-"""An article is replaced by a version that was available earlier, and by nothing else.
-
-A sum does not depend on the order of the rows, and takes no memory for them.
-"""
-
-_HASH_MONTHS = """
-SELECT
-    strftime(available_at, '%Y-%m') AS month,
-    CAST(sum(md5_number_lower(concat_ws(' ', id_key, epoch_us(available_at)))) AS VARCHAR) AS digest
-FROM news_articles WHERE $publisher = '' OR publisher = $publisher GROUP BY ALL
-"""
-
-_COUNT_DAYS = """
-SELECT
-    publisher AS "group",
-    CAST(available_at AS DATE) AS day,
-    count(*) AS articles,
-    bool_or(starts_with(source, 'live:')) AS is_live
-FROM news_articles GROUP BY ALL ORDER BY ALL
-"""
-
-_READ_NAMED_ARTICLES = """
-SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
-SEMI JOIN (SELECT md5_number_lower(article_id) AS id_key FROM named) USING (id_key)
-ORDER BY available_at, article_id
-"""
-"""The articles whose ids the frame ``named`` lists."""
-
-_READ_REPEATED_ARTICLES = """
-SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
-SEMI JOIN (SELECT id_key FROM news_articles GROUP BY id_key HAVING count(*) > 1) USING (id_key)
-ORDER BY available_at, article_id
-"""
-
-_COUNT_ARTICLES_BY_MONTH = """
-SELECT date_trunc('month', available_at) AS month, count(*) AS articles
-FROM news_articles GROUP BY ALL ORDER BY ALL
-"""
-
-_READ_NEWEST_ARTICLES = """
-SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
-ORDER BY available_at DESC, article_id LIMIT $rows
-"""
-
-_STAMPS = [name for name, kind in ARTICLE_SCHEMA.items() if kind == pl.Datetime("us", "UTC")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpsertReport(Counts):
-    """Counts of an upsert; rows given = added + changed + unchanged."""
-
-    rows: int
-    added: int
-    changed: int
-    unchanged: int
-
-
-class NewsStore:
-    """Articles; safe to use from several threads and processes at a time."""
-
-    def __init__(self, path: Path, *, wait_seconds: float = WAIT_SECONDS) -> None:
-        """Use the DuckDB file at ``path``, which the first write makes."""
-        self.path = path
-        self._database = DuckDBFile(path, wait_seconds=wait_seconds)
-
-    def create(self) -> None:
-        """Make the store where there is none, so that windows are cut without news.
-
-        ``StoreBusy`` where it was not free in time.
-        """
-        if not self.path.exists():
-            self.upsert_articles(pl.DataFrame(schema=ARTICLE_SCHEMA))
-
-    def upsert_articles(self, frame: pl.DataFrame) -> UpsertReport:
-        """Add articles; of a stored one the version that was available earlier stays.
-
-        Raises:
-            DataError: the frame breaks ``ARTICLE_SCHEMA`` or its rules.
-            StoreBusy: the store was not free in time.
-        """
-        articles = validate_articles(frame).sort("available_at", "fetched_at", maintain_order=True)
-        earliest = articles.unique("article_id", keep="first", maintain_order=True)
-
-        incoming = earliest.with_columns(
-            pl.col(_STAMPS).dt.replace_time_zone(None), title_key_expr().alias("title_text")
-        )
-
-        with self._database.writer() as connection:
-            connection.execute(_CREATE_TABLE)
-            connection.register("incoming", incoming)
-            connection.execute(_FIND_KNOWN)
-            counts = "SELECT count(*), count(*) FILTER (is_earlier) FROM known"
-            known, changed = connection.execute(counts).fetchone() or (0, 0)
-            if changed:
-                connection.execute(_DELETE_LATER_VERSIONS)
-
-            added = earliest.height - known
-            if added or changed:
-                connection.execute(_INSERT_ARTICLES)
-
-        return UpsertReport(
-            rows=frame.height,
-            added=added,
-            changed=changed,
-            unchanged=frame.height - added - changed,
-        )
-
-    def read_articles(
-        self, since: datetime | None = None, until: datetime | None = None
-    ) -> pl.DataFrame:
-        """Read articles with since <= available_at < until, by availability.
-
-        Raises, as every read here:
-            DataError: nothing was ever stored, or a bound has no time zone.
-            StoreBusy: the store was not free in time.
-        """
-        bounds = {"since": _to_naive_utc(since), "until": _to_naive_utc(until)}
-        return _add_zone(self._read(_READ_ARTICLES, bounds))
-
-    def read_first_printed(self, since: datetime, until: datetime, publisher: str) -> pl.DataFrame:
-        """Read articles whose title no earlier article has, with since <= available_at < until.
-
-        These are the articles that ``deduplicate_articles`` keeps of all of the publisher's, as far
-        as they are within the bounds; memory follows the bounds, and not the archive.
-
-        The publisher is as for ``data.news.select_articles``.
-        """
-        values = {
-            "since": _to_naive_utc(since),
-            "until": _to_naive_utc(until),
-            "publisher": publisher,
-            "own": OWN_PUBLISHER,
-        }
-        return _add_zone(self._read(_READ_FIRST_PRINTED, values))
-
-    def count_titles(self, publisher: str) -> int:
-        """Count the articles of a publisher, those with one title once."""
-        values = {"publisher": publisher, "own": OWN_PUBLISHER}
-        return int(self._read(_COUNT_TITLES, values).item())
-
-    def hash_content(self, publisher: str = "") -> str:
-        """Return a text that changes when an article of the publisher (default: of any) does."""
-        counts = self._read(_HASH_CONTENT, {"publisher": publisher})
-        return " ".join(str(number) for number in counts.row(0))
-
-    def hash_months(self, publisher: str = "") -> dict[str, str]:
-        """Return such a text for each month, like 2026-03, that articles became available in."""
-        return dict(self._read(_HASH_MONTHS, {"publisher": publisher}).iter_rows())
-
-    def read_repeated(self) -> pl.DataFrame:
-        """Read the articles whose id is stored more than once; upserts leave none."""
-        return _add_zone(self._read(_READ_REPEATED_ARTICLES))
-
-    def count_days(self) -> pl.DataFrame:
-        """Return ``group`` (the publisher), ``day``, ``articles`` and ``is_live`` of each day."""
-        return self._read(_COUNT_DAYS)
-
-    def read_named(self, ids: Iterable[str]) -> pl.DataFrame:
-        """Read the articles of these ids, by availability; an id without an article is left out."""
-        named = pl.DataFrame({"article_id": sorted(set(ids))}, schema={"article_id": pl.String()})
-        with self._reader() as connection:
-            connection.register("named", named)
-            return _add_zone(connection.sql(_READ_NAMED_ARTICLES).pl())
-
-    def count_by_month(self) -> pl.DataFrame:
-        """Count the articles (``articles``) by the month that they became available in."""
-        return self._read(_COUNT_ARTICLES_BY_MONTH)
-
-    def list_months(self) -> list[tuple[datetime, datetime]]:
-        """Return the bounds of each month that articles became available in, the first one first.
-
-        Reading month by month takes memory for the articles of one.
-        """
-        firsts = self.count_by_month()["month"].dt.replace_time_zone("UTC")
-        return list(zip(firsts, firsts.dt.offset_by("1mo"), strict=True))
-
-    def read_newest(self, rows: int) -> pl.DataFrame:
-        """Read the articles that became available last, the newest first."""
-        return _add_zone(self._read(_READ_NEWEST_ARTICLES, {"rows": rows}))
-
-    def _read(self, query: str, values: Mapping[str, object] | None = None) -> pl.DataFrame:
-        with self._reader() as connection:
-            frame: pl.DataFrame = connection.sql(query, params=dict(values or {})).pl()
-        return frame
-
-    @contextmanager
-    def _reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        nothing_stored = f"no news is stored at {self.path}: read it with `compevo refresh`"
-        if not self.path.exists():
-            raise DataError(nothing_stored)
-
-        with self._database.reader() as connection:
-            try:
-                connection.execute("SELECT 1 FROM news_articles LIMIT 0")
-            except duckdb.CatalogException as error:
-                # The file exists without its table, when the first write did not end.
-                raise DataError(nothing_stored) from error
-            yield connection
 
 
 class StoredArticles:

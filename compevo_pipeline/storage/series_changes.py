@@ -21,6 +21,10 @@ from compevo_core.data.schemas import UTC_US
 FEW = 3  # known rows of a series that one file may take away or change without a second fetch
 MOST_CHANGED = 0.5  # share of the known values in one file above which more than `FEW` changes wait
 FAR = 0.02  # relative difference from which on a change counts towards `MOST_CHANGED`
+_LONGEST_LAG = 24  # rows
+_MOST_ROWS = 0.9  # share of rows that show a lag, and whose ratios show a factor
+_LEAST_SCALED = 0.015  # relative change by one factor, below which a file is revised
+_SAME_RATIO = 0.1  # spread of the ratios, as a share of that change
 CONFIRMED_AFTER = timedelta(hours=12)
 """How much later a fetch must want the same: a file that is wrong is so for an evening."""
 
@@ -57,6 +61,8 @@ def list_changes(pairs: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:
     A row of ``pairs`` without a ``value_stored`` changes none.
     """
     rows = pairs.filter(pl.col("value_stored").is_not_null())
+    if rows.is_empty():
+        return empty_changes()
     record = {"before": "value_stored", "after": "value"}
     return rows.with_columns(
         **{name: pl.col(column) for name, column in record.items()}, kind=pl.lit(kind.value)
@@ -92,6 +98,8 @@ def list_frame_changes(
 def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
     """Return the record of changes of files that change most of the values that they repeat.
 
+    A change is one by far, or by the factor or lag of the whole file, however small that is.
+
     ``pairs`` are given rows with the stored ones and ``_outcome``.
     """
     known = pairs.filter(pl.col("value_stored").is_not_null())
@@ -100,8 +108,25 @@ def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
     # A value that is nulled for a reason is as far as can be.
     is_far = (difference > FAR * size).fill_null(value=True)
     known = known.with_columns(is_far=(pl.col("_outcome") == "changed") & is_far)
-    most = pl.col("is_far").sum().over(FILE) > MOST_CHANGED * pl.len().over(FILE)
-    return list_changes(known.filter(most & pl.col("is_far")), ChangeKind.WAITING)
+    is_changed = (pl.col("_outcome") == "changed") & pl.col("value").is_not_null()
+    known = known.sort("start_utc").with_columns(is_moved=_is_moved().over(FILE) & is_changed)
+    counts = size != 0  # of zeros neither a factor nor a lag is seen
+    kinds = [
+        pl.col(kind) & (pl.col(kind).sum().over(FILE) > MOST_CHANGED * counts.sum().over(FILE))
+        for kind in ("is_far", "is_moved")
+    ]
+    return list_changes(known.filter(pl.any_horizontal(kinds)), ChangeKind.WAITING)
+
+
+def _is_moved() -> pl.Expr:
+    """Whether the values of a file are the stored ones times one factor, or some rows late."""
+    ratio = (pl.col("value") / pl.col("value_stored")).filter(pl.col("value_stored") != 0)
+    spread = ratio.quantile(_MOST_ROWS) - ratio.quantile(1 - _MOST_ROWS)
+    scaled = (ratio.median() - 1).abs()
+    lags = [lag for lag in range(-_LONGEST_LAG, _LONGEST_LAG + 1) if lag]
+    same = [(pl.col("value") == pl.col("value_stored").shift(lag)).mean() for lag in lags]
+    is_scaled = (scaled > _LEAST_SCALED) & (spread < _SAME_RATIO * scaled)
+    return is_scaled | (pl.max_horizontal(same) > _MOST_ROWS)
 
 
 def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
@@ -109,6 +134,8 @@ def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
 
     ``waiting`` are changes that earlier fetches wanted; each keeps the time at which it was first.
     """
+    if wanted.is_empty():
+        return empty_changes()
     pairs = _join_first(wanted, waiting)
     is_confirmed = pl.col("fetched_at") - pl.col("_first") >= CONFIRMED_AFTER
     unconfirmed = (~is_confirmed.fill_null(value=False)).sum().over(FILE)
@@ -117,6 +144,8 @@ def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
 
 def keep_first(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
     """Return changes as waiting ones, each with the time at which it was wanted first."""
+    if wanted.is_empty():
+        return empty_changes()
     at = pl.col("_first").fill_null(pl.col("fetched_at"))
     return (
         _join_first(wanted.select(list(CHANGE_SCHEMA)), waiting)

@@ -3,21 +3,26 @@
 What belongs here: where files lie, idempotent upserts, atomic replacement. What does not: parsing,
 gaps, windows, news (``storage.news_store``), raw files (``sources.common.raw_store``).
 
-Series: ``series/<dataset>/<series>.parquet``, where a slash in a series id is two underscores. A
-file is replaced by a rename, so a reader sees the old or the new one and never half of either;
-writers of one data set wait for each other. ``sums/`` has the hash of each file: a disk that loses
-a bit changes values that still look like values.
+A folder of a frame has Parquet files, the record of the values that changed in them, and a manifest
+that names each file by its hash: a reader sees all that a writer replaced or nothing of it, and a
+disk that loses a bit is found out, whose values would still look like values. Writers of one frame
+wait for each other.
 
+Series: ``series/<dataset>/``, a file for each series, where a slash in its id is two underscores.
 Frames (covariates, published forecasts, benchmark records): ``<dataset>/<kind>/``, rows by step in
 one file a month of their ``start_utc``, since forecasts of them are tens of millions of rows a
 year; rows by day and records in one file (decision 19-stores).
 """
 
+import functools
 import re
 import shutil
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
@@ -26,16 +31,16 @@ from compevo_core.data.series import validate_series
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import (
     MANIFEST_FILE,
+    FileSet,
     describe_storage_error,
     file_lock,
     hash_file,
+    is_named_by_hash,
     read_together,
     replace_together,
     translate_storage_errors,
-    write_atomically,
-    write_bytes,
 )
-from compevo_pipeline.sources.common.base import Counts, FrameKind
+from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.nem import FAULTY, INCOMPLETE, OUTSIDE
 from compevo_pipeline.sources.common.raw_store import check_folder_name
 from compevo_pipeline.sources.common.tables import MISSING
@@ -69,12 +74,11 @@ KEYS: dict[FrameKind, tuple[str, ...]] = {
 }
 """Columns that identify a row of a kind of frame."""
 
+_Found = TypeVar("_Found")  # what a reader makes of files
 Query = Callable[[pl.LazyFrame], pl.LazyFrame]
 """A selection of stored rows; files and columns that it does not need are not read."""
 
-_LOCK = ".lock"
-_CHANGES = "changes"
-_SUMS = "sums"
+_RECORD = "changes.parquet"  # of the changes of known values
 _DAMAGED = ".damaged"  # ending of a file that was set aside
 _WHOLE = "all.parquet"
 _FILE = "_file"
@@ -82,7 +86,7 @@ _REMEDY = "run `compevo refresh`, which sets it aside and makes it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteReport(Counts):
+class WriteReport:
     """Counts of an upsert.
 
     Rows given = added + changed + unchanged + superseded + nulls_kept_out + waiting.
@@ -104,11 +108,107 @@ class WriteReport(Counts):
     files_written: int = 0  # files that were replaced
 
 
+@dataclass(frozen=True)
+class _Folder:
+    """The Parquet files of one frame, and the record of the values that changed in them."""
+
+    path: Path
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other writers out from reading to writing: rows that they add would be lost."""
+        with file_lock(self.path.with_name(f".{self.path.name}.lock"), exclusive=True):
+            yield
+
+    def follow(self, read: Callable[[FileSet], _Found], *, is_verified: bool = False) -> _Found:
+        """Return what a reader makes of the files that the manifest names, if there is one.
+
+        DataError where the manifest is torn, or a file is missing or, if verified, altered.
+        """
+        if not (self.path / MANIFEST_FILE).exists():
+            return read(FileSet(facts={}, paths={}, hashes={}))
+        return read_together(self.path, read, remedy=_REMEDY, is_verified=is_verified)
+
+    def find_files(self) -> dict[str, Path]:
+        """Return the files of rows by name."""
+        return self.follow(_list_rows)
+
+    def read(self, query: Query | None, *, is_verified: bool) -> pl.DataFrame | None:
+        """Return the rows that a query selects, or all; None where there is none."""
+
+        def collect(found: FileSet) -> pl.DataFrame | None:
+            paths = _list_rows(found).values()
+            if not paths:
+                return None
+            rows = pl.concat([_scan(path) for path in paths])
+            return (query(rows) if query else rows).collect()
+
+        return self.follow(collect, is_verified=is_verified)
+
+    def read_record(self) -> pl.DataFrame:
+        """Return the record of changes, ``CHANGE_SCHEMA``."""
+
+        def read(found: FileSet) -> pl.DataFrame:
+            path = found.paths.get(_RECORD)
+            return empty_changes() if path is None else _read_whole(path)
+
+        return self.follow(read)
+
+    def replace(
+        self,
+        files: Mapping[str, pl.DataFrame],
+        record: pl.DataFrame | None = None,
+        *,
+        keeps_others: bool = True,
+    ) -> None:
+        """Put files of rows, and the record if one is given, in the place of old ones."""
+        given = files if record is None else {**files, _RECORD: record}
+        writers = {name: rows.write_parquet for name, rows in given.items()}
+        replace_together(self.path, writers, {}, keeps_others=keeps_others)
+
+    def set_aside_damaged(self, *, dry: bool) -> list[Path]:
+        """Rename the files that are not what was written, so that they are made again.
+
+        They are returned; with ``dry`` they stay.
+        """
+        if not self.path.exists():
+            return []
+        with self.locked():
+            # Without a manifest nothing says what was written.
+            try:
+                found = self.follow(lambda found: found)
+                is_known = found.paths or not any(self.path.glob("*.parquet"))
+            except DataError:
+                is_known = False
+            if not is_known:
+                if not dry:
+                    shutil.rmtree(self.path.with_suffix(_DAMAGED), ignore_errors=True)
+                    self.path.rename(self.path.with_suffix(_DAMAGED))
+                return [self.path]
+
+            damaged = {
+                name: path
+                for name, path in found.paths.items()
+                if not path.exists() or hash_file(path) != found.hashes[name]
+            }
+            if damaged and not dry:
+                for path in damaged.values():
+                    if path.exists():
+                        path.replace(path.with_suffix(_DAMAGED))
+                stay = {
+                    name: functools.partial(shutil.copyfile, path)
+                    for name, path in found.paths.items()
+                    if name not in damaged
+                }
+                replace_together(self.path, stay, {})
+        return list(damaged.values())
+
+
 class SeriesStore:
-    """Series under one root folder."""
+    """Series, and the frames beside them, under the folder of a deployment's data."""
 
     def __init__(self, root: Path) -> None:
-        """Use ``root``, the project's home folder; the first write creates it."""
+        """Use ``root``, which the first write creates."""
         self.root = root
 
     def write(
@@ -136,7 +236,7 @@ class SeriesStore:
                 cannot name a folder.
             StoreBusy: another run writes this data set for too long.
         """
-        folder = self._series_folder(dataset)
+        folder = self._folder(dataset)
 
         # Columns and types first: sorting needs them. The rules hold for one row a key.
         rows = validate_frame(frame, SERIES_SCHEMA, "series frame")
@@ -144,180 +244,205 @@ class SeriesStore:
         # Of several rows of a key the last counts, but a value before none.
         rows = rows.sort(~pl.col("flag").is_in(LACKING), maintain_order=True)
         latest = validate_series(rows.unique(SERIES_KEY, keep="last", maintain_order=True))
-
-        parts = latest.partition_by("series_id", as_dict=True)
-        files = {
-            folder / f"{_file_name(str(key[0]))}.parquet": part
-            for key, part in sorted(parts.items())
+        parts = {
+            f"{_file_name(str(key[0]))}.parquet": part
+            for key, part in sorted(latest.partition_by("series_id", as_dict=True).items())
         }
-        report = WriteReport()
-        with file_lock(folder / _LOCK, exclusive=True):
-            if replace and not accept and _hold_back(folder, latest):
-                return WriteReport(rows=latest.height, waiting=latest.height)
+
+        with folder.locked():
+            stored, known = folder.find_files(), folder.read_record()
+            earlier = known.filter(kind=ChangeKind.WAITING.value)
+
+            def read(name: str) -> pl.DataFrame:
+                if name not in stored:
+                    return pl.DataFrame(schema=SERIES_SCHEMA)
+                return _read_whole(stored[name]).select(list(SERIES_SCHEMA))
+
+            if replace and not accept:
+                there = pl.concat([latest.clear(), *map(read, stored)])
+                waiting = _find_unaccepted(there, latest, earlier)
+                if waiting.height:
+                    folder.replace({}, waiting)
+                    return WriteReport(rows=latest.height, waiting=latest.height)
 
             # A file that is wrong in one of its series is not believed in the others.
             held: set[str] = set()
-            for path, part in files.items() if not replace else ():
-                stored, known = _read_rows(path), _read_record(path)
-                waiting = known.filter(kind=ChangeKind.WAITING.value)
-                far = find_far(_pair(stored, part, keep_values=True))
-                held.update(find_waiting(far, waiting)["source"])
+            for name, part in parts.items() if not replace else ():
+                far = find_far(_pair(read(name), part, keep_values=True))
+                held.update(find_waiting(far, earlier)["source"])
 
-            for path, part in files.items():
-                stored, known = _read_rows(path), _read_record(path)
+            lost = frame.height - latest.height
+            counts = Counter(rows=lost, superseded=lost)
+            files: dict[str, pl.DataFrame] = {}
+            changes: list[pl.DataFrame] = []
+            for name, part in parts.items():
+                before = read(name)
                 if replace:
-                    stored = stored.join(part, on=list(SERIES_KEY), how="semi")
-                merged, counts, record = _upsert(stored, part, known, held, keep_values=not replace)
-                report += counts
-                if replace:
-                    record = known.filter(pl.col("kind") != ChangeKind.WAITING.value)
-                # First: a killed process may record a change twice, and never loses what was.
-                if not record.equals(known):
-                    _write_record(path, record)
-                if replace or counts.files_written:
-                    _write_parquet(path, merged)
+                    before = before.join(part, on=list(SERIES_KEY), how="semi")
+                merged, of_part, changed = _upsert(
+                    before, part, earlier, held, keep_values=not replace
+                )
+                counts += of_part
+                changes += changed
+                if replace or of_part["files_written"]:
+                    files[name] = merged
+
             if replace:
-                for path in {*folder.glob("*__*.parquet")} - files.keys():
-                    path.unlink()
+                folder.replace(files, keeps_others=False)
+            else:
+                record = join_changes(known, changes, latest)
+                is_new = not record.equals(known)
+                if files or is_new:
+                    folder.replace(files, record if is_new else None)
+        return WriteReport(**counts)
 
-        lost = frame.height - latest.height
-        return report + WriteReport(rows=lost, superseded=lost)
-
-    def read(self, dataset: str, series_prefix: str | None = None) -> pl.DataFrame:
-        """Read a data set, or its series whose id starts with ``series_prefix``, sorted by key.
+    def read(self, dataset: str, query: Query | None = None) -> pl.DataFrame:
+        """Read a data set sorted by key, or what a query selects, whose files are not verified.
 
         Raises:
-            DataError: nothing of that name is stored.
+            DataError: nothing of that name is stored, or a file is not what was written.
         """
-        paths = self._find_files(dataset, series_prefix)
-        rows = pl.concat([_read_parquet(path) for path in paths])
-        return rows.select(list(SERIES_SCHEMA)).sort(SERIES_KEY)
+        folder = self._folder(dataset)
+        rows = folder.read(query, is_verified=query is None)
+        if rows is None:
+            raise DataError(
+                f"no series of {dataset} stored under {folder.path}: "
+                f"read its source with `compevo fit {dataset}` or `compevo refresh {dataset}`"
+            )
+        return rows if query else rows.select(list(SERIES_SCHEMA)).sort(SERIES_KEY)
 
-    def scan(self, dataset: str) -> pl.LazyFrame:
-        """Return a data set, read as far as a query needs it; ``DataError`` if none is stored."""
-        return pl.scan_parquet(self._find_files(dataset), glob=False).select(list(SERIES_SCHEMA))
+    def read_waiting(self, dataset: str) -> pl.DataFrame:
+        """Read the changes that wait to be confirmed."""
+        return self._folder(dataset).read_record().filter(kind=ChangeKind.WAITING.value)
+
+    def accept_waiting(self, dataset: str) -> int:
+        """Let the next fetch confirm what waits, however soon it comes; return the count."""
+        folder = self._folder(dataset)
+        with folder.locked():
+            known = folder.read_record()
+            is_waiting = pl.col("kind") == ChangeKind.WAITING.value
+            at = pl.when(is_waiting).then(pl.lit(ACCEPTED_AT)).otherwise("fetched_at")
+            if known.height:
+                folder.replace({}, known.with_columns(at.alias("fetched_at")))
+        return known.filter(is_waiting).height
+
+    def is_older(self, dataset: str, path: Path) -> bool:
+        """Whether a data set was written before a file was; so where nothing is stored."""
+        stored = self._folder(dataset).find_files().values()
+        written = max((file.stat().st_mtime for file in stored), default=0.0)
+        return written < path.stat().st_mtime
+
+    def write_frame(
+        self, dataset: str, kind: FrameKind, frame: pl.DataFrame, *, replace: bool = False
+    ) -> int:
+        """Merge rows into the stored frame by the kind's key, or put them in its place.
+
+        Writing a frame twice changes nothing; of two rows with one key the row written last stays,
+        and a value that it changes is recorded.
+        The files that the rows fall into are replaced all at once.
+
+        Returns:
+            The number of rows that the frame has now.
+
+        Raises:
+            DataError: the folder of the stored frame is incomplete, or a file of it damaged.
+            StoreBusy: another process writes the frame for longer than a minute.
+        """
+        folder, keys = self._folder(dataset, kind), list(KEYS[kind])
+        with folder.locked():
+            stored, known = folder.find_files(), folder.read_record()
+            files: dict[str, pl.DataFrame] = {}
+            changes: list[pl.DataFrame] = []
+            for name, part in _split_by_file(kind, frame).items():
+                before = None if replace or name not in stored else _read_whole(stored[name])
+                # Stored rows come first, so that the given ones are kept.
+                rows = part if before is None else pl.concat([before, part])
+                merged = rows.unique(keys, keep="last", maintain_order=True).sort(keys)
+                if before is None or not merged.equals(before):
+                    files[name] = merged
+                    if before is not None:
+                        changes.append(list_frame_changes(before, merged, keys))
+
+            if files or replace:
+                record = pl.concat([known, *changes]).unique(maintain_order=True)
+                folder.replace(files, record if record.height else None, keeps_others=not replace)
+            count = folder.read(lambda rows: rows.select(pl.len()), is_verified=False)
+        return 0 if count is None else int(count.item())
+
+    def read_frame(
+        self,
+        dataset: str,
+        kind: FrameKind,
+        query: Query | None = None,
+        *,
+        is_verified: bool = False,
+    ) -> pl.DataFrame | None:
+        """Read all of the stored frame, or what a query selects; None if there is none.
+
+        With ``is_verified`` each file is compared with its hash first, which reads it whole.
+
+        Raises:
+            DataError: the folder is incomplete, or a file is not what was written.
+            StorageError: a file is torn.
+        """
+        return self._folder(dataset, kind).read(query, is_verified=is_verified)
+
+    def read_changes(self, dataset: str) -> pl.DataFrame:
+        """Read the record of changes of known values, ``CHANGE_SCHEMA``, oldest first."""
+        records = [folder.read_record() for folder in self.list_folders(dataset).values()]
+        return pl.concat(records).sort("fetched_at", *SERIES_KEY)
+
+    def hash_files(self, dataset: str) -> list[str]:
+        """Return kind, name and hash of every file; ``DataError`` if a folder is incomplete."""
+        # The name of a file that a manifest names holds its hash.
+        return [
+            f"{kind.value} {path.name}"
+            for kind, folder in self.list_folders(dataset).items()
+            for path in folder.find_files().values()
+        ]
 
     def count_rows(self, dataset: str) -> dict[str, int]:
         """Return the number of rows of each stored file, by its name; torn files have none."""
         counts = {}
-        for path in sorted(self._series_folder(dataset).glob("*__*.parquet")):
-            try:
-                rows = pl.scan_parquet(path, glob=False).select(pl.len())
-                counts[path.name] = int(rows.collect().item())
-            except pl.exceptions.ComputeError:
-                counts[path.name] = 0
+        for kind, folder in self.list_folders(dataset).items():
+            for name, path in folder.find_files().items():
+                try:
+                    rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect()
+                    counts[f"{kind.value} {name}"] = int(rows.item())
+                except (FileNotFoundError, pl.exceptions.ComputeError):
+                    counts[f"{kind.value} {name}"] = 0
         return counts
-
-    def read_changes(self, dataset: str) -> pl.DataFrame:
-        """Read the record of changes of known values, ``CHANGE_SCHEMA``, oldest fetch first."""
-        paths = sorted((self._series_folder(dataset) / _CHANGES).glob("*.parquet"))
-        rows = pl.concat([empty_changes(), *(_read_parquet(path) for path in paths)])
-        return rows.sort("fetched_at", *SERIES_KEY)
-
-    def read_waiting(self, dataset: str) -> pl.DataFrame:
-        """Read the changes that wait to be confirmed."""
-        return self.read_changes(dataset).filter(kind=ChangeKind.WAITING.value)
-
-    def accept_waiting(self, dataset: str) -> int:
-        """Let the next fetch confirm what waits, however soon it comes; return the count."""
-        folder = self._series_folder(dataset)
-        is_waiting = pl.col("kind") == ChangeKind.WAITING.value
-        count = 0
-        with file_lock(folder / _LOCK, exclusive=True):
-            for path in sorted((folder / _CHANGES).glob("*.parquet")):
-                known = _read_parquet(path)
-                at = pl.when(is_waiting).then(pl.lit(ACCEPTED_AT)).otherwise("fetched_at")
-                _write_parquet(path, known.with_columns(at.alias("fetched_at")))
-                count += known.filter(is_waiting).height
-        return count
-
-    def hash_files(self, dataset: str) -> list[str]:
-        """Return the name and hash of each stored file, by name; equal rows leave them equal.
-
-        ``StoreBusy`` where another run writes this data set for too long.
-        """
-        folder = self._series_folder(dataset)
-        if not folder.exists():
-            return []
-        # Under the writers' lock: a file that goes meanwhile would be missed.
-        with file_lock(folder / _LOCK, exclusive=False):
-            paths = sorted(folder.glob("*__*.parquet"))
-            return [f"{path.name} {hash_file(path)}" for path in paths]
 
     def set_aside_damaged(self, dataset: str, *, dry: bool = False) -> list[Path]:
         """Rename the files that are not what was written, so that they are made again.
 
-        They are returned; with ``dry`` they stay. StoreBusy as :meth:`hash_files`.
+        They are returned; with ``dry`` they stay. StoreBusy where another run writes for too long.
         """
-        folder = self._series_folder(dataset)
-        if not folder.exists():
-            return []
-        with file_lock(folder / _LOCK, exclusive=True):
-            files = sorted(path for path in folder.rglob("*__*.parquet") if not _is_whole(path))
-            for path in () if dry else files:
-                path.replace(path.with_suffix(_DAMAGED))
-        return files
+        folders = self.list_folders(dataset).values()
+        return [path for folder in folders for path in folder.set_aside_damaged(dry=dry)]
 
-    def is_older(self, dataset: str, path: Path) -> bool:
-        """Whether a data set was written before a file was; so where nothing is stored."""
-        stored = self._series_folder(dataset).glob("*__*.parquet")
-        written = max((file.stat().st_mtime for file in stored), default=0.0)
-        return written < path.stat().st_mtime
+    def list_folders(self, dataset: str) -> dict[FrameKind, _Folder]:
+        """Return the folder of each kind of rows of a data set, whether it exists or not."""
+        return {kind: self._folder(dataset, kind) for kind in (FrameKind.SERIES, *KEYS)}
 
-    def _find_files(self, dataset: str, series_prefix: str | None = None) -> list[Path]:
-        folder = self._series_folder(dataset)
-        prefix = (series_prefix or "").replace("/", "__")
-        # Two underscores mark a series: other frames in the folder are not this store's.
-        paths = sorted(path for path in folder.glob("*__*.parquet") if path.name.startswith(prefix))
-        if not paths:
-            wanted = f"series {series_prefix}*" if series_prefix else "series"
-            raise DataError(
-                f"no {wanted} of {dataset} stored under {folder}: "
-                f"read its source with `compevo fit {dataset}` or `compevo refresh {dataset}`"
-            )
-        return paths
-
-    def _series_folder(self, dataset: str) -> Path:
-        return self.root / "series" / check_folder_name(dataset)
+    def _folder(self, dataset: str, kind: FrameKind = FrameKind.SERIES) -> _Folder:
+        name = check_folder_name(dataset)
+        is_series = kind is FrameKind.SERIES
+        return _Folder(
+            self.root / "series" / name if is_series else self.root / "tables" / name / kind.value
+        )
 
 
-def _record_of(path: Path) -> Path:
-    return path.parent / _CHANGES / path.name
-
-
-def _write_record(path: Path, changes: pl.DataFrame) -> None:
-    record = _record_of(path)
-    record.parent.mkdir(exist_ok=True)
-    _write_parquet(record, changes)
-
-
-def _read_rows(path: Path) -> pl.DataFrame:
-    """Return what is stored of a series."""
-    rows = _read_parquet(path) if path.exists() else pl.DataFrame(schema=SERIES_SCHEMA)
-    return rows.select(list(SERIES_SCHEMA))
-
-
-def _read_record(path: Path) -> pl.DataFrame:
-    """Return the record of changes of a series."""
-    record = _record_of(path)
-    return _read_parquet(record) if record.exists() else empty_changes()
-
-
-def _hold_back(folder: Path, given: pl.DataFrame) -> bool:
-    """Record the changes of a whole file that nobody has accepted; return whether there are any."""
-    paths = sorted(folder.glob("*__*.parquet"))
-    stored = pl.concat([pl.DataFrame(schema=SERIES_SCHEMA), *map(_read_rows, paths)])
-    known = pl.concat([empty_changes(), *map(_read_record, paths)])
-
+def _find_unaccepted(
+    stored: pl.DataFrame, given: pl.DataFrame, earlier: pl.DataFrame
+) -> pl.DataFrame:
+    """Return the changes of a whole file, as waiting ones, that nobody has accepted."""
     changes = find_far(_pair(stored, given, keep_values=False))
     lacking = stored.join(given, on=list(SERIES_KEY), how="anti")
     if lacking.height > MOST_CHANGED * stored.height:
         changes = pl.concat([changes, list_removals(lacking, ChangeKind.WAITING)])
-    accepted = known.filter(kind=ChangeKind.WAITING.value, fetched_at=ACCEPTED_AT)
-    waiting = changes.join(find_waiting(changes, accepted), on="series_id", how="semi")
-    for (name,), part in waiting.partition_by("series_id", as_dict=True).items():
-        _write_record(folder / f"{_file_name(str(name))}.parquet", part)
-    return waiting.height > 0
+    accepted = earlier.filter(fetched_at=ACCEPTED_AT)
+    return changes.join(find_waiting(changes, accepted), on="series_id", how="semi")
 
 
 def _pair(stored: pl.DataFrame, given: pl.DataFrame, *, keep_values: bool) -> pl.DataFrame:
@@ -344,17 +469,16 @@ def _pair(stored: pl.DataFrame, given: pl.DataFrame, *, keep_values: bool) -> pl
 def _upsert(
     stored: pl.DataFrame,
     given: pl.DataFrame,
-    known: pl.DataFrame,
+    earlier: pl.DataFrame,
     held: Collection[str],
     *,
     keep_values: bool,
-) -> tuple[pl.DataFrame, WriteReport, pl.DataFrame]:
+) -> tuple[pl.DataFrame, Counter[str], list[pl.DataFrame]]:
     """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`.
 
-    ``known`` is the record of earlier changes, which is returned with the new ones. Files that are
+    ``earlier`` are the changes that wait; new ones, waiting or not, are returned. Files that are
     ``held`` bring nothing; with ``keep_values`` the rules hold that protect what is known.
     """
-    earlier = known.filter(kind=ChangeKind.WAITING.value)
     pairs = _pair(stored, given, keep_values=keep_values)
 
     # A file that changes most of what it repeats brings nothing until it is confirmed.
@@ -379,7 +503,7 @@ def _upsert(
     merged = pl.concat(
         [stored.join(gone, on=list(SERIES_KEY), how="anti"), new.select(stored.columns)]
     )
-    report = WriteReport(
+    counts = Counter(
         rows=given.height,
         **dict(pairs["_outcome"].value_counts().rows()),
         removed=removed.height,
@@ -388,7 +512,7 @@ def _upsert(
     )
     changed = list_changes(new.filter(_outcome="changed"), ChangeKind.CHANGED)
     changes = [changed, removed, keep_first(waiting, earlier), staying]
-    return merged.sort(SERIES_KEY), report, join_changes(known, changes, given)
+    return merged.sort(SERIES_KEY), counts, changes
 
 
 def _find_lacking(stored: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
@@ -408,32 +532,12 @@ def _find_lacking(stored: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _write_parquet(path: Path, rows: pl.DataFrame) -> None:
-    """Write a file and its hash; whenever the process is killed, the hash of the file is there."""
-
-    def write(part: Path) -> None:
-        rows.write_parquet(part)
-        sums = _sums_of(path)
-        stays = sums.exists() and path.exists() and _is_whole(path)
-        hashes = [*([hash_file(path)] if stays else []), hash_file(part)]
-        write_bytes(sums, "\n".join(hashes).encode(), is_durable=False)
-
-    write_atomically(path, write)
+def _list_rows(found: FileSet) -> dict[str, Path]:
+    return {name: path for name, path in sorted(found.paths.items()) if name != _RECORD}
 
 
-def _sums_of(path: Path) -> Path:
-    return path.parent / _SUMS / f"{path.stem}.txt"
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a file is what was written; one without a hash, of an older version, is taken so."""
-    sums = _sums_of(path)
-    known = sums.read_bytes().decode(errors="replace").split() if sums.exists() else []
-    return not known or hash_file(path) in known
-
-
-def _read_parquet(path: Path) -> pl.DataFrame:
-    if not _is_whole(path):
+def _read_whole(path: Path) -> pl.DataFrame:
+    if not is_named_by_hash(path):
         raise DataError(f"{path} is not what was written; {_REMEDY}")
     # Without glob=False a bracket in a path would be a pattern.
     with translate_storage_errors(f"reading {path}"):
@@ -450,132 +554,6 @@ def _file_name(series_id: str) -> str:
     return series_id.replace("/", "__")
 
 
-class FrameStore:
-    """Frames under ``root/<dataset>/<kind>/``, a file a month or one file."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-
-    def folder(self, dataset: str, kind: FrameKind) -> Path:
-        """Return the folder of a frame, whether it exists or not."""
-        return self._root / dataset / kind.value
-
-    def write(
-        self, dataset: str, kind: FrameKind, frame: pl.DataFrame, *, replace: bool = False
-    ) -> int:
-        """Merge rows into the stored frame by the kind's key, or put them in its place.
-
-        Writing a frame twice changes nothing; of two rows with one key the row written last stays,
-        and a value that it changes is recorded.
-        The files that the rows fall into are replaced all at once.
-
-        Returns:
-            The number of rows that the frame has now.
-
-        Raises:
-            DataError: the folder of the stored frame is incomplete.
-            StorageError: a stored file is torn.
-            StoreBusy: another process writes the frame for longer than a minute.
-        """
-        folder = self.folder(dataset, kind)
-        # One writer from reading to writing: rows that another adds in between would be lost.
-        with file_lock(folder.with_name(f".{folder.name}.lock"), exclusive=True):
-            stored = _list_frame_files(folder)
-            files: dict[str, Callable[[Path], object]] = {}
-            changes: list[pl.DataFrame] = []
-            for name, part in _split_by_file(kind, frame).items():
-                before = None if replace or name not in stored else _collect([stored[name]])
-                # Stored rows come first, so that the given ones are kept.
-                rows = part if before is None else pl.concat([before, part])
-                keys = list(KEYS[kind])
-                merged = rows.unique(keys, keep="last", maintain_order=True).sort(keys)
-                if before is None or not merged.equals(before):
-                    files[name] = merged.write_parquet
-
-                    if before is not None:
-                        changes.append(list_frame_changes(before, merged, keys))
-
-            # First, as of series.
-            if changes:
-                record = pl.concat([self._read_changes(dataset, kind), *changes])
-                path = self._changes_file(dataset, kind)
-                write_atomically(path, record.unique(maintain_order=True).write_parquet)
-            if files or replace:
-                replace_together(folder, files, {}, keeps_others=not replace)
-            count = self.read(dataset, kind, lambda rows: rows.select(pl.len()))
-        return 0 if count is None else int(count.item())
-
-    def read_changes(self, dataset: str) -> pl.DataFrame:
-        """Read the record of changed values, ``CHANGE_SCHEMA``, oldest issue first."""
-        rows = pl.concat([self._read_changes(dataset, kind) for kind in KEYS])
-        return rows.sort("fetched_at", *SERIES_KEY)
-
-    def _read_changes(self, dataset: str, kind: FrameKind) -> pl.DataFrame:
-        path = self._changes_file(dataset, kind)
-        return _read_parquet(path) if path.exists() else empty_changes()
-
-    def _changes_file(self, dataset: str, kind: FrameKind) -> Path:
-        return self.folder(dataset, kind).with_name(f"{kind.value}-changes.parquet")
-
-    def read(
-        self,
-        dataset: str,
-        kind: FrameKind,
-        query: Query | None = None,
-        *,
-        is_verified: bool = False,
-    ) -> pl.DataFrame | None:
-        """Read all of the stored frame, or what a query selects; None if there is none.
-
-        With ``is_verified`` each file is compared with its hash first, which reads it whole.
-
-        Raises:
-            DataError: the folder is incomplete, or a file is not what was written.
-            StorageError: a file is torn.
-        """
-        folder = self.folder(dataset, kind)
-        if not (folder / MANIFEST_FILE).exists():
-            return None
-        return read_together(
-            folder,
-            lambda files: _collect(list(files.paths.values()), query),
-            remedy=_REMEDY,
-            is_verified=is_verified,
-        )
-
-    def set_aside_damaged(self, dataset: str, *, dry: bool = False) -> list[Path]:
-        """Do as :meth:`SeriesStore.set_aside_damaged` for the frames of a data set."""
-        damaged = []
-        for folder in (self.folder(dataset, kind) for kind in KEYS):
-            if not folder.exists():
-                continue
-            with file_lock(folder.with_name(f".{folder.name}.lock"), exclusive=True):
-                try:
-                    kind = FrameKind(folder.name)
-                    self.read(dataset, kind, lambda rows: rows.head(0), is_verified=True)
-                except DataError:
-                    damaged.append(folder)
-                    if not dry:
-                        shutil.rmtree(folder.with_suffix(_DAMAGED), ignore_errors=True)
-                        folder.rename(folder.with_suffix(_DAMAGED))
-        return damaged
-
-    def hash_files(self, dataset: str) -> list[str]:
-        """Return kind, name and hash of every file; ``DataError`` if a folder is incomplete."""
-        # The name of a file that a manifest names holds its hash.
-        return [
-            f"{kind.value} {path.name}"
-            for kind in KEYS
-            for path in sorted(_list_frame_files(self.folder(dataset, kind)).values())
-        ]
-
-
-def _list_frame_files(folder: Path) -> dict[str, Path]:
-    if not (folder / MANIFEST_FILE).exists():
-        return {}
-    return read_together(folder, lambda files: dict(files.paths), remedy=_REMEDY, is_verified=False)
-
-
 def _split_by_file(kind: FrameKind, frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Return rows by the name of the file that they belong into."""
     if "start_utc" not in KEYS[kind]:
@@ -584,14 +562,6 @@ def _split_by_file(kind: FrameKind, frame: pl.DataFrame) -> dict[str, pl.DataFra
     month = pl.col("start_utc").dt.strftime("%Y-%m.parquet").alias(_FILE)
     parts = frame.with_columns(month).partition_by(_FILE, as_dict=True, include_key=False)
     return {str(name): part for (name,), part in sorted(parts.items())}
-
-
-def _collect(paths: list[Path], query: Query | None = None) -> pl.DataFrame | None:
-    """Return what a query selects from files, or None where there is none."""
-    if not paths:
-        return None
-    rows = pl.concat([_scan(path) for path in sorted(paths)])
-    return (query(rows) if query else rows).collect()
 
 
 def _scan(path: Path) -> pl.LazyFrame:

@@ -24,7 +24,7 @@ from compevo_pipeline.sources.registry import Registry, load_registry
 from compevo_pipeline.storage.code_versions import Receipts, fits_folder
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
-from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
+from compevo_pipeline.storage.series_store import SeriesStore
 
 
 def utc_now() -> datetime:
@@ -120,12 +120,8 @@ class Deployment:
         return RawStore(self.layout.raw)
 
     def series_store(self) -> SeriesStore:
-        """Open the Parquet series."""
+        """Open the Parquet series, and the frames beside them."""
         return SeriesStore(self.layout.root)
-
-    def frame_store(self) -> FrameStore:
-        """Open the covariates, published forecasts and benchmark records."""
-        return FrameStore(self.layout.tables)
 
     def news_store(self) -> NewsStore:
         """Open the articles."""

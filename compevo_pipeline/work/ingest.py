@@ -26,7 +26,6 @@ from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_changes import describe_waiting
-from compevo_pipeline.storage.series_store import KEYS
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.row_rules import (
     FIRST_NEWS,
@@ -150,12 +149,6 @@ def _ingest_files(ingest: "_Ingest", files: Sequence[RawFile], *, is_whole: bool
     return counts
 
 
-def read_changes(deployment: Deployment, dataset: str) -> pl.DataFrame:
-    """Read the record of changes of known values of series and forecasts, ``CHANGE_SCHEMA``."""
-    stores = (deployment.series_store(), deployment.frame_store())
-    return pl.concat([store.read_changes(dataset) for store in stores])
-
-
 def hash_stored(deployment: Deployment, dataset: str) -> str:
     """Return the version of what is stored of a data set, or of ``news``; empty before anything is.
 
@@ -234,9 +227,7 @@ def find_damaged(deployment: Deployment, dataset: str, *, sets_aside: bool = Fal
     """Return the stored files of a data set that are not what was written."""
     if dataset not in deployment.registry:
         return []
-    stores = (deployment.series_store(), deployment.frame_store())
-    found = [store.set_aside_damaged(dataset, dry=not sets_aside) for store in stores]
-    return [path for paths in found for path in paths]
+    return deployment.series_store().set_aside_damaged(dataset, dry=not sets_aside)
 
 
 def mend_store(
@@ -309,10 +300,7 @@ def hash_series(deployment: Deployment, dataset: str) -> str:
 
     It covers series, the frames beside them, and articles of the data set's own.
     """
-    parts = [
-        *deployment.series_store().hash_files(dataset),
-        *deployment.frame_store().hash_files(dataset),
-    ]
+    parts = deployment.series_store().hash_files(dataset)
     publisher = deployment.registry[dataset].spec.news_source
     news = deployment.news_store()
     # A user's data set brings its articles with its series, where it has any.
@@ -421,12 +409,15 @@ class _Ingest:
 
     def _read_earlier(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Read the stored values of the days up to the last row of a frame."""
-        store = self.deployment.series_store()
-        if not frame.height or not store.count_rows(self.dataset):
-            return frame.clear()
+        if not frame.height:
+            return frame
         first, last = frame["start_utc"].min(), frame["start_utc"].max()
         is_near = pl.col("start_utc").is_between(pl.lit(first) - LEVEL_REACH, pl.lit(last))
-        return store.scan(self.dataset).filter(is_near).collect()
+        with contextlib.suppress(DataError):  # no series is stored yet
+            return self.deployment.series_store().read(
+                self.dataset, lambda rows: rows.filter(is_near)
+            )
+        return frame.clear()
 
     def _refuse_far(
         self, frames: Mapping[FrameKind, pl.DataFrame], others: Mapping[FrameKind, pl.DataFrame]
@@ -445,14 +436,16 @@ class _Ingest:
         since = frame.select(pl.col("start_utc").min()).item()
         is_near = pl.col("start_utc") >= (since or FIRST_NEWS) - LEVEL_REACH
         if kind is FrameKind.STEP_COVARIATES:
-            stored = deployment.frame_store().read(dataset, kind, lambda rows: rows.filter(is_near))
+            store = deployment.series_store()
+            stored = store.read_frame(dataset, kind, lambda rows: rows.filter(is_near))
             parts = [stored, others.get(kind)]
         else:
             is_target = pl.col("variable") == deployment.registry[dataset].spec.variable
             entity = pl.col("series_id").str.split("/").list.last().alias("entity")
             parts = [others.get(FrameKind.SERIES)]
             with contextlib.suppress(DataError):  # no series is stored yet
-                parts.append(deployment.series_store().scan(dataset).filter(is_near).collect())
+                series = deployment.series_store()
+                parts.append(series.read(dataset, lambda rows: rows.filter(is_near)))
             parts = [
                 part.filter(is_target).with_columns(entity, pl.lit(PUBLISHED).alias("name"))
                 for part in parts
@@ -505,7 +498,7 @@ class _Ingest:
                 "told before": folded,
             }
 
-        deployment.frame_store().write(self.dataset, kind, frame, replace=replaces)
+        deployment.series_store().write_frame(self.dataset, kind, frame, replace=replaces)
         # Those of this batch, like the other counts, which are summed over batches and months.
         return {f"{kind} rows": frame.height}
 
@@ -582,13 +575,8 @@ def list_batches(deployment: Deployment, feed: Feed) -> Iterator[list[RawFile]]:
 
 def count_rows(deployment: Deployment, dataset: str) -> dict[str, int]:
     """Return the rows of each store that the feeds of a data set write, by a name of it."""
-    counts: dict[str, int] = {}
+    counts = deployment.series_store().count_rows(dataset)
     kinds = {kind for feed in deployment.feeds()[dataset] for kind in feed.parsers}
-    if FrameKind.SERIES in kinds:
-        counts |= deployment.series_store().count_rows(dataset)
-    for kind in kinds & KEYS.keys():
-        rows = deployment.frame_store().read(dataset, kind, lambda rows: rows.select(pl.len()))
-        counts[kind.value] = 0 if rows is None else int(rows.item())
     if FrameKind.ARTICLES in kinds:
         try:
             counts["articles"] = int(deployment.news_store().count_days()["articles"].sum())
@@ -599,8 +587,8 @@ def count_rows(deployment: Deployment, dataset: str) -> dict[str, int]:
 
 def find_lost(deployment: Deployment, dataset: str) -> dict[str, int]:
     """Return how many rows each store has lost since the last run of a data set ended."""
-    noted = deployment.ledger().read_rows(dataset)
-    if not noted:
+    noted = deployment.receipts().find(_name_rows(dataset), "")
+    if noted is None:
         return {}
     there = count_rows(deployment, dataset)
     return {
@@ -610,7 +598,11 @@ def find_lost(deployment: Deployment, dataset: str) -> dict[str, int]:
 
 def note_rows(deployment: Deployment, dataset: str) -> None:
     """Note how many rows are stored, for :func:`find_lost` of the next run."""
-    deployment.ledger().note_rows(dataset, count_rows(deployment, dataset))
+    deployment.receipts().keep(_name_rows(dataset), "", count_rows(deployment, dataset))
+
+
+def _name_rows(dataset: str) -> str:
+    return f"rows {dataset}"
 
 
 def ask_for_gone(deployment: Deployment, feeds: Sequence[Feed]) -> int:

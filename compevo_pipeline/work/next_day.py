@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,6 +21,7 @@ from compevo_core.data.build import (
     BuiltViews,
     build_views,
     build_windows,
+    describe_new,
     find_common_end,
     find_next_origin,
     grid_chosen,
@@ -30,8 +31,7 @@ from compevo_core.data.build import (
     select_series,
 )
 from compevo_core.data.content import describe_faults
-from compevo_core.data.context import OWN, find_oldest_needed
-from compevo_core.data.coverage import NewestKnown, find_newest_known
+from compevo_core.data.context import OWN, NewestKnown, find_newest_known, find_oldest_needed
 from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.data.news import MOST_OF_DOMAIN, is_of_domain, select_articles
@@ -43,7 +43,8 @@ from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.evaluation.issued_scores import repeat_known
-from compevo_core.evaluation.scoring import load_population
+from compevo_core.forecast.daily_state import Snapshots
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.issued import (
     METHOD,
     IssuedForecast,
@@ -58,7 +59,7 @@ from compevo_core.forecast.issued import (
 )
 from compevo_core.runtime.usage import OnStep
 from compevo_core.training.artifact import read_scaler
-from compevo_core.training.run_folder import RunFolder, verify_manifest
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
 from compevo_pipeline.storage.code_versions import fitting_version, read_commit
@@ -66,10 +67,6 @@ from compevo_pipeline.storage.runs import find_current_run, has_current_run, has
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, read_news
 from compevo_pipeline.work.stored_windows import find_current_windows
-
-if TYPE_CHECKING:
-    from compevo_core.forecast.daily_state import Snapshots
-    from compevo_core.forecast.forecaster import CompEvoForecaster
 
 MOST_SPREADS = 4.0
 """Mean distance, in spreads of the newest week, at which a forecast is not sealed.
@@ -206,14 +203,14 @@ class StoredFrames:
                 return rows
             return rows.filter(pl.col("start_utc") >= find_oldest_needed(first, spec.step))
 
-        tables = deployment.frame_store()
+        store = deployment.series_store()
         return cls(
             spec=spec,
             reads_news=reads_news,
             series=read_live_series(deployment, spec)[0],
-            covariates=tables.read(spec.name, FrameKind.COVARIATES, is_verified=True),
-            published=tables.read(spec.name, FrameKind.PUBLISHED, cut, is_verified=True),
-            step_covariates=tables.read(
+            covariates=store.read_frame(spec.name, FrameKind.COVARIATES, is_verified=True),
+            published=store.read_frame(spec.name, FrameKind.PUBLISHED, cut, is_verified=True),
+            step_covariates=store.read_frame(
                 spec.name, FrameKind.STEP_COVARIATES, cut, is_verified=True
             ),
             articles=articles,
@@ -332,7 +329,7 @@ def _describe_crowds(articles: pl.DataFrame, spec: DatasetSpec, until: datetime)
 
 def _find_first_later(spec: DatasetSpec) -> datetime | None:
     """Return the first origin after the train split; None where the days decide, not the plan."""
-    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
+    limits = resolve_spans(spec)
     starts = [start for span, (start, _) in limits.items() if span.split != "train"]
     return min(starts, default=None)
 
@@ -464,7 +461,7 @@ def find_next_day(
     if not spec.published_evidence:
         return newest
 
-    published = deployment.frame_store().read(spec.name, FrameKind.PUBLISHED)
+    published = deployment.series_store().read_frame(spec.name, FrameKind.PUBLISHED)
     for back in range(LATEST_DAYS):
         origin = Origin.of(spec, newest - timedelta(days=back), known_to)
         built = build_views(
@@ -538,6 +535,7 @@ def _issue(
     rule = find_news_rule(deployment, spec.name, news_rule, run)  # checks the model's files first
     frames = StoredFrames.read(deployment, spec, reads_news=rule is not None)
     run = run or find_current_run(deployment.layout, spec.name)
+    stored = frames
     learnt, others = select_learnt(spec, frames.series, read_scaler(run).mean)
     frames = replace(frames, series=learnt)
     inputs = check_inputs(frames, origin, rule)
@@ -555,7 +553,14 @@ def _issue(
     )
 
     on_step(f"forecasting {origin.day}")
-    day_views, series = inputs.built.views, grid_chosen(spec, frames.series)
+    day_views, unknown = inputs.built.views, dict.fromkeys(others, "the model has not learnt it")
+    if others and spec.name not in DATASETS:
+        rows = stored.series.join(learnt, on="series_id", how="anti")
+        built = replace(stored, series=rows).build_views(origin)
+        learnt, unknown = stored.series, dict(built.left_out)
+        day_views = (*day_views, *built.views)
+        forecaster.takes_new = True
+    series = grid_chosen(spec, learnt)
     data = None
     if spec.name not in DATASETS:
         known = learnt.drop_nulls("value").filter(pl.col("start_utc") < origin.until)["start_utc"]
@@ -570,13 +575,15 @@ def _issue(
         commit=read_commit(),
         newest=inputs.newest.as_facts(),
         totals=spec.totals,
+        reconciliation=deployment.registry[spec.name].reconciliation,
         data=data,
         last_week={v.entity: _repeat(v, series[v.series_id], count_week(v)) for v in day_views},
     )
     rules = deployment.registry[spec.name].rules
     refuse_implausible(forecast, day_views, series, rules)
     folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
-    notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, others))
+    new = [view.entity for view in day_views if view.entity in others]
+    notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, new, unknown))
     if spec.name not in DATASETS:
         # What was said of the days before is not said again.
         rows = learnt.filter(pl.col("start_utc") < origin.until)
@@ -592,18 +599,19 @@ def _issue(
 
 def _find_fitted_until(spec: DatasetSpec) -> datetime:
     """Return where validation ends, on which a model is fitted too."""
-    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
+    limits = resolve_spans(spec)
     ends = [end for span, (_, end) in limits.items() if span.split in ("train", "val")]
     return max(ends, default=datetime.min.replace(tzinfo=UTC))
 
 
-def _describe_limits(spec: DatasetSpec, origin: Origin, others: Sequence[str]) -> Iterator[str]:
+def _describe_limits(
+    spec: DatasetSpec, origin: Origin, new: Sequence[str], left_out: Mapping[str, str]
+) -> Iterator[str]:
     """Say which series were not learnt, and whether the day itself was."""
-    if others:
-        yield (
-            f"no forecast of {', '.join(others)}: the model has not learnt them, as no whole "
-            "window of theirs lies in train; set later days in [splits] and fit again"
-        )
+    for entity, reason in left_out.items():
+        yield f"no forecast of {entity}: {reason}"
+    if new:
+        yield f"{describe_new(new)}, once a whole window of theirs lies in train"
     if origin.origin_utc < _find_fitted_until(spec):
         yield (
             f"the model was fitted and chosen on values after {origin.day}, so its error there "
@@ -647,7 +655,7 @@ def _load_daily(
     on_step: OnStep = lambda _: None,
     *,
     is_fresh: bool = False,
-) -> tuple["CompEvoForecaster", NewsPool | None, tuple[str, ...], int]:
+) -> tuple[CompEvoForecaster, NewsPool | None, tuple[str, ...], int]:
     """Load a model that has observed all windows whose errors are known by an instant.
 
     It goes on from the state that an earlier night has kept, if ``is_fresh`` from no other
@@ -658,7 +666,7 @@ def _load_daily(
     on_step(f"cutting the windows of {dataset} since validation")
     stored = None
     # Windows of a published benchmark are in the asset, and no days that went by.
-    if deployment.frame_store().read(dataset, FrameKind.BENCHMARK) is None:
+    if deployment.series_store().read_frame(dataset, FrameKind.BENCHMARK) is None:
         first, counts_news = _find_first_later(frames.spec), frames.reads_news
         stored = find_current_windows(deployment, dataset, first, counts_news=counts_news)
     later = frames.build_later_windows(stored)
@@ -672,7 +680,7 @@ def _load_daily(
     # Only what is still to be forecast needs its news.
     ahead = [w.view for w in state.replay.list_forecast(state.step)] if state else later.views()
     news = read_news(deployment, find_encoder(run), (*views, *ahead), log=log)
-    forecaster = load_population(run, news, fit=deployment.shared_fits())
+    forecaster = CompEvoForecaster.load(run, news, fit=deployment.shared_fits())
     known, forecast = forecaster.catch_up(later, until, states, state, on_step)
     log.info(
         f"{dataset}: errors of {known} windows since validation are known, {forecast} of "
@@ -684,11 +692,8 @@ def _load_daily(
     return forecaster, news, tuple(notes), known
 
 
-def open_states(run: Path) -> "Snapshots":
+def open_states(run: Path) -> Snapshots:
     """Return the states that nights have kept of a run."""
-    # torch: only where something is forecast.
-    from compevo_core.forecast.daily_state import Snapshots
-
     return Snapshots(RunFolder(run).daily, hash_model(run), fitting_version())
 
 
@@ -797,7 +802,7 @@ def _compare_with_stored(
 
     if run is not None or has_current_run(deployment.layout, spec.name):
         run = run or find_current_run(deployment.layout, spec.name)
-        model_hash = str(verify_manifest(RunFolder(run).model)["hash"])
+        model_hash = hash_model(run)
         if model_hash != forecast.facts["artifact_hash"]:
             notes.append(
                 f"model {model_hash[:16]} would forecast it today; it was issued by "

@@ -57,10 +57,7 @@ def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
     """
     held = frame.filter(pl.col("value").is_not_null())
 
-    # Weeks begin where the first one does, which the rows of one file cannot show: with a day.
-    step = int(min(rules.step, timedelta(days=1)).total_seconds())
-    seconds = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
-    _refuse(held, seconds % step != 0, f"off the grid of {rules.step}", "correct the stamps")
+    _refuse(held, is_off_grid(rules), f"off the grid of {rules.step}", "correct the stamps")
     _refuse_unknowable(find_unknowable(held, now), "start_utc", now)
 
     for name in held["variable"].unique().sort():
@@ -74,20 +71,34 @@ def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
         _refuse_outside(rows, name, rule)
 
 
+def is_off_grid(rules: Rules) -> pl.Expr:
+    """Return the expression of "this stamp is not on the grid of the data set"."""
+    # Weeks begin where the first one does, which the rows of one file cannot show: with a day.
+    step = int(min(rules.step, timedelta(days=1)).total_seconds())
+    seconds = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
+    return seconds % step != 0
+
+
+def is_outside(rules: Rules) -> pl.Expr:
+    """Return the expression of "this value is beyond the bounds of its variable and region"."""
+    is_bad = pl.lit(value=False)
+    for name, rule in rules.variables.items():
+        for is_beyond in _find_outside(rule, "series_id").values():
+            is_bad |= is_beyond.fill_null(value=False) & (pl.col("variable") == name)
+    return is_bad
+
+
 def quarantine_outside(frame: pl.DataFrame, rules: Rules) -> tuple[pl.DataFrame, int]:
     """Return rows with the few values of a file that are out of bounds nulled, and their number.
 
     A publisher may never correct them, and the rest of the month counts. Where they are more than
     ``MOST_OUTSIDE`` of a file the file is wrong, and is left to :func:`refuse_series`.
     """
-    is_outside = pl.lit(value=False)
-    for name, rule in rules.variables.items():
-        for is_bad in _find_outside(rule, "series_id").values():
-            is_outside |= is_bad.fill_null(value=False) & (pl.col("variable") == name)
-    if not frame.select(is_outside.any()).item():
+    is_bad = is_outside(rules)
+    if not frame.select(is_bad.any()).item():
         return frame, 0
-    is_few = is_outside.sum().over("source") <= MOST_OUTSIDE * pl.len().over("source")
-    rows = frame.with_columns(_out=is_outside & is_few)
+    is_few = is_bad.sum().over("source") <= MOST_OUTSIDE * pl.len().over("source")
+    rows = frame.with_columns(_out=is_bad & is_few)
     nulled = rows.with_columns(
         value=pl.when("_out").then(None).otherwise("value"),
         flag=pl.when("_out").then(pl.lit(OUTSIDE)).otherwise("flag"),
@@ -137,11 +148,11 @@ def _find_outside(rule: Variable, entity: str) -> dict[tuple[str, float, float],
 
 
 def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
-    is_outside = _find_outside(rule, "entity" if "entity" in rows.columns else "series_id")
-    if not rows.select(pl.any_horizontal(*is_outside.values()).any()).item():
+    by_place = _find_outside(rule, "entity" if "entity" in rows.columns else "series_id")
+    if not rows.select(pl.any_horizontal(*by_place.values()).any()).item():
         return
 
-    for (place, low, high), is_bad in is_outside.items():
+    for (place, low, high), is_bad in by_place.items():
         _refuse(
             rows,
             is_bad,

@@ -10,6 +10,7 @@ a day. Slots begin with the first that is stored, and end with the last, or toda
 stores the source.
 """
 
+import contextlib
 import functools
 import logging
 import re
@@ -54,20 +55,18 @@ def measure_coverage(deployment: Deployment) -> pl.DataFrame:
     """
     today = deployment.clock().date()
     counted = [_count_files(deployment.list_asked())]
-    registry = deployment.registry
-    for declared in (registry[name] for name in registry):
-        counted += [_sum_months(days, VALUES) for days in _read_values(deployment, declared, today)]
+    for declared in deployment.registry.datasets.values():
+        name = declared.name
+        with contextlib.suppress(DataError):  # nothing of it is stored yet
+            counted.append(_sum_months(_read_values(deployment, declared), name, VALUES, today))
         find_days = functools.partial(_find_days, offset=declared.spec.market_offset)
         for kind in (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES):
-            frame = deployment.frame_store().read(declared.name, kind, find_days)
-            if frame is not None:
-                by_publisher = _expect_daily(frame, declared.name, f" ({kind})", today)
-                counted += [_sum_months(days, DAYS) for days in by_publisher]
-    try:
-        news = deployment.news_store().count_days()
-        counted += [_sum_months(days, DAYS) for days in _expect_daily(news, NEWS, "", today)]
-    except DataError:
-        pass  # no news is stored yet
+            days = deployment.series_store().read_frame(name, kind, find_days)
+            if days is not None:
+                named = days.with_columns(pl.format(f"{{}} ({kind})", "group").alias("group"))
+                counted.append(_sum_months(named, name, DAYS, today))
+    with contextlib.suppress(DataError):
+        counted.append(_sum_months(deployment.news_store().count_days(), NEWS, DAYS, today))
     return pl.concat(counted).sort("counted", "source", "month", descending=[True, False, False])
 
 
@@ -140,33 +139,25 @@ def _count_files(entries: Iterable[Entry]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=COVERAGE_SCHEMA)
 
 
-def _read_values(
-    deployment: Deployment, declared: RegisteredDataset, today: date
-) -> Iterator[pl.DataFrame]:
-    """Yield the values of each group of series by day of the market's clock."""
-    try:
-        rows = deployment.series_store().scan(declared.name)
-    except DataError:
-        return  # nothing of it is stored yet
-
+def _read_values(deployment: Deployment, declared: RegisteredDataset) -> pl.DataFrame:
+    """Return the values of each group of series by day of the market's clock."""
     # AEMO/TOTALDEMAND/NSW1 belongs to AEMO/TOTALDEMAND.
-    group = pl.col("series_id").str.replace("/[^/]*$", "")
-    by_day = rows.group_by(
-        group.alias("group"),
-        (pl.col("start_utc") + declared.spec.market_offset).dt.date().alias("day"),
-    ).agg(
+    group = pl.col("series_id").str.replace("/[^/]*$", "").alias("group")
+    day = (pl.col("start_utc") + declared.spec.market_offset).dt.date().alias("day")
+    counts = (
         pl.col("value").count().alias("stored"),
         pl.struct("series_id", "variable").n_unique().alias("series"),
         pl.col("source").str.starts_with("live:").any().alias("is_live"),
     )
+    by_day = deployment.series_store().read(
+        declared.name, lambda rows: rows.group_by(group, day).agg(counts)
+    )
     per_day = max(1, _DAY // declared.spec.step)
-
-    for (name,), group_rows in by_day.collect().partition_by("group", as_dict=True).items():
-        days = _fill_days(group_rows, f"{declared.name}: {name}", today)
-        if any(prefix.startswith(f"{name}/") for prefix in declared.rules.weekdays_only):
-            days = days.filter(pl.col("day").dt.weekday() < _SATURDAY)
-        series = int(group_rows["series"].max())  # type: ignore[arg-type]  # a whole column of counts
-        yield days.with_columns(pl.lit(series * per_day, pl.Int64).alias("expected"))
+    prefixes = [prefix.rstrip("/") for prefix in declared.rules.weekdays_only]
+    return by_day.with_columns(
+        expected=per_day * pl.col("series").max().over("group"),
+        on_weekdays=pl.col("group").is_in(prefixes),
+    )
 
 
 def _find_days(rows: pl.LazyFrame, offset: timedelta) -> pl.LazyFrame:
@@ -179,43 +170,40 @@ def _find_days(rows: pl.LazyFrame, offset: timedelta) -> pl.LazyFrame:
     )
 
 
-def _expect_daily(
-    found: pl.DataFrame, dataset: str, ending: str, today: date
-) -> Iterator[pl.DataFrame]:
-    """Yield the days of each group, one slot a day."""
-    one_day = pl.lit(1, pl.Int64)
-    for (name,), part in found.partition_by("group", as_dict=True).items():
-        stored = part.with_columns(one_day.alias("stored"))
-        days = _fill_days(stored, f"{dataset}: {name}{ending}", today)
-        yield days.with_columns(one_day.alias("expected"))
+def _sum_months(days: pl.DataFrame, dataset: str, counted: str, today: date) -> pl.DataFrame:
+    """Count slots by group and month, from the first day of a group that is stored to its last.
 
-
-def _fill_days(found: pl.DataFrame, source: str, today: date) -> pl.DataFrame:
-    """Return a row for every day from the first that is stored; 0 where a day has nothing."""
-    stored_days: list[date] = found["day"].to_list()
-    end = max(*stored_days, today) if found["is_live"].any() else max(stored_days)
-    every = pl.DataFrame({"day": pl.date_range(min(stored_days), end, eager=True)})
-    return every.join(found.select("day", "stored"), on="day", how="left").select(
-        pl.lit(source).alias("source"), "day", pl.col("stored").fill_null(0).cast(pl.Int64)
-    )
-
-
-def _sum_months(days: pl.DataFrame, counted: str) -> pl.DataFrame:
-    months = (
-        days.with_columns(
-            pl.col("day").dt.strftime("%Y-%m").alias("month"),
-            # Series that were collected at a finer step have more values than their grid.
-            pl.min_horizontal("stored", "expected"),
+    Where ``days`` do not say how many slots of a day are ``stored`` and ``expected``, it is one.
+    """
+    one = {"stored": pl.lit(1), "expected": pl.lit(1), "on_weekdays": pl.lit(value=False)}
+    slots = days.with_columns(**{name: cell for name, cell in one.items() if name not in days})
+    end = pl.when(pl.col("is_live").any()).then(pl.lit(today))
+    every = (
+        slots.group_by("group")
+        .agg(
+            pl.col("day").min().alias("first"),
+            pl.max_horizontal(pl.col("day").max(), end).alias("last"),
+            pl.col("expected", "on_weekdays").max(),
         )
-        .group_by("source", "month")
-        .agg(pl.col("expected", "stored").sum())
+        .with_columns(day=pl.date_ranges("first", "last"))
+        .explode("day")
+        .filter(~pl.col("on_weekdays") | (pl.col("day").dt.weekday() < _SATURDAY))
     )
-    return months.with_columns(
+    held = every.join(slots.select("group", "day", "stored"), on=["group", "day"], how="left")
+    # Series that were collected at a finer step have more values than their grid.
+    stored = pl.min_horizontal(pl.col("stored").fill_null(0), "expected")
+    months = held.group_by("group", pl.col("day").dt.strftime("%Y-%m").alias("month")).agg(
+        pl.col("expected").sum(), stored.sum().alias("stored")
+    )
+    absent = pl.col("expected") - pl.col("stored")
+    named = months.with_columns(
+        source=pl.format(f"{dataset}: {{}}", "group"),
         counted=pl.lit(counted),
-        absent=pl.col("expected") - pl.col("stored"),
-        frozen=pl.lit(0, pl.Int64),
-        failed=pl.lit(0, pl.Int64),
-    ).select(*COVERAGE_SCHEMA)
+        absent=absent,
+        frozen=pl.lit(0),
+        failed=pl.lit(0),
+    )
+    return named.select(pl.col(name).cast(kind) for name, kind in COVERAGE_SCHEMA.items())
 
 
 class BackfillPart(NamedTuple):

@@ -6,6 +6,7 @@ does not: how windows are cut (``compevo_core.data.build``), storing what they a
 """
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import polars as pl
 
@@ -44,15 +45,15 @@ def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin
         )
 
     spec = deployment.registry[dataset].spec
-    tables = deployment.frame_store()
+    store = deployment.series_store()
     windows = build_windows(
         spec,
-        deployment.series_store().read(dataset),
-        covariates=tables.read(dataset, FrameKind.COVARIATES),
+        store.read(dataset),
+        covariates=store.read_frame(dataset, FrameKind.COVARIATES),
         articles=StoredArticles(deployment.news_store(), spec.news_source),
-        published=tables.read(dataset, FrameKind.PUBLISHED),
-        benchmark=tables.read(dataset, FrameKind.BENCHMARK),
-        step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
+        published=store.read_frame(dataset, FrameKind.PUBLISHED),
+        benchmark=store.read_frame(dataset, FrameKind.BENCHMARK),
+        step_covariates=store.read_frame(dataset, FrameKind.STEP_COVARIATES),
         news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
         unchanged=_find_unchanged(deployment, dataset, news_cutoff),
     )
@@ -89,32 +90,36 @@ def read_windows(layout: Layout, dataset: str) -> WindowSet:
 
 def write_windows(deployment: Deployment, windows: WindowSet, news_cutoff: str = "origin") -> None:
     """Write windows that were just cut, with a receipt of what they were cut from."""
-    dataset, receipts = windows.dataset, deployment.receipts()
+    dataset = windows.dataset
     windows.write(deployment.layout.windows(dataset))
-    receipts.keep(name_cut(dataset), hash_cut(deployment, dataset, news_cutoff), windows.hash)
-    for_no_news = hash_cut(deployment, dataset, news_cutoff, counts_news=False)
-    receipts.keep(name_cut(dataset, counts_news=False), for_no_news, windows.hash)
-    receipts.keep(
-        _name_months(dataset),
-        _hash_rules(deployment, dataset, news_cutoff),
-        {"windows": windows.hash, "months": _hash_months(deployment, dataset)},
-    )
+    cut_from = {
+        "windows": windows.hash,
+        "series": hash_series(deployment, dataset),
+        "news": _hash_articles(deployment, dataset),
+        "months": _hash_months(deployment, dataset),
+    }
+    rules = _hash_rules(deployment, dataset, news_cutoff)
+    deployment.receipts().keep(f"windows {dataset}", rules, cut_from)
+
+
+def _find_receipt(deployment: Deployment, dataset: str, news_cutoff: str) -> dict[str, Any] | None:
+    """Return what the stored windows were cut from, where that was by the present rules."""
+    rules = _hash_rules(deployment, dataset, news_cutoff)
+    cut_from: dict[str, Any] | None = deployment.receipts().find(f"windows {dataset}", rules)
+    is_theirs = cut_from and cut_from["windows"] == read_hash(deployment.layout.windows(dataset))
+    return cut_from if is_theirs else None
 
 
 def _find_unchanged(deployment: Deployment, dataset: str, news_cutoff: str) -> list[Window]:
     """Return the stored windows that end before the first month that has changed since."""
-    folder, rules = (
-        deployment.layout.windows(dataset),
-        _hash_rules(deployment, dataset, news_cutoff),
-    )
-    before = deployment.receipts().find(_name_months(dataset), rules)
-    if before is None or before["windows"] != read_hash(folder):
+    before = _find_receipt(deployment, dataset, news_cutoff)
+    if before is None:
         return []
 
     then, now = before["months"], _hash_months(deployment, dataset)
     changed = [month for month in then.keys() | now.keys() if then.get(month) != now.get(month)]
     try:
-        windows = WindowSet.read(folder)
+        windows = read_windows(deployment.layout, dataset)
     except DataError:
         return []  # damaged: all are cut again
     if not changed:
@@ -126,17 +131,17 @@ def _find_unchanged(deployment: Deployment, dataset: str, news_cutoff: str) -> l
 
 def _hash_months(deployment: Deployment, dataset: str) -> dict[str, str]:
     """Return a hash of all that is stored of a data set by month, and of what has no month."""
-    tables, news = deployment.frame_store(), deployment.news_store()
+    store, news = deployment.series_store(), deployment.news_store()
     parts: dict[str, list[str]] = {}
-    for line in tables.hash_files(dataset):
+    for line in store.hash_files(dataset):
         kind, _, name = line.partition(" ")
-        if kind != FrameKind.COVARIATES:
+        if kind not in (FrameKind.SERIES, FrameKind.COVARIATES):
             # A file a month; a benchmark has one file, which counts for all months.
             month = name[:7] if name[:4].isdigit() else _FIRST_MONTH
             parts.setdefault(month, []).append(line)
 
-    frames = [(deployment.series_store().read(dataset), "start_utc")]
-    covariates = tables.read(dataset, FrameKind.COVARIATES)
+    frames = [(store.read(dataset), "start_utc")]
+    covariates = store.read_frame(dataset, FrameKind.COVARIATES)
     frames += [(covariates, "valid_date")] if covariates is not None else []
     for frame, column in frames:
         rows = frame.select(pl.exclude("source", "fetched_at"))
@@ -168,8 +173,24 @@ def _hash_rules(deployment: Deployment, dataset: str, news_cutoff: str) -> str:
     )
 
 
-def _name_months(dataset: str) -> str:
-    return f"months {dataset}"
+def _hash_articles(deployment: Deployment, dataset: str) -> str:
+    news, publisher = deployment.news_store(), deployment.registry[dataset].spec.news_source
+    return news.hash_content(publisher) if news.path.exists() else ""
+
+
+def are_current(
+    deployment: Deployment, dataset: str, news_cutoff: str = "origin", *, counts_news: bool = True
+) -> bool:
+    """Whether cutting gave the stored windows now.
+
+    Without ``counts_news`` they may name other articles, and the news store is not opened.
+    """
+    before = _find_receipt(deployment, dataset, news_cutoff)
+    return (
+        before is not None
+        and before["series"] == hash_series(deployment, dataset)
+        and (not counts_news or before["news"] == _hash_articles(deployment, dataset))
+    )
 
 
 def find_current_windows(
@@ -179,34 +200,10 @@ def find_current_windows(
     *,
     counts_news: bool = True,
 ) -> WindowSet | None:
-    """Return the stored windows since an origin if cutting gave the same ones now, or None.
-
-    Without ``counts_news`` they may name other articles, and the news store is not opened.
-    """
+    """Return the stored windows since an origin if they are :func:`are_current`, or None."""
+    is_current = are_current(deployment, dataset, counts_news=counts_news)
     folder = deployment.layout.windows(dataset)
-    made_of = hash_cut(deployment, dataset, "origin", counts_news=counts_news)
-    name = name_cut(dataset, counts_news=counts_news)
-    is_current = deployment.receipts().find(name, made_of) == read_hash(folder)
     try:
         return WindowSet.read(folder, since) if is_current else None
     except DataError:
         return None
-
-
-def name_cut(dataset: str, *, counts_news: bool = True) -> str:
-    """Return the name of the receipt that says what windows were cut from."""
-    return f"windows {dataset}" if counts_news else f"windows beside news {dataset}"
-
-
-def hash_cut(
-    deployment: Deployment, dataset: str, news_cutoff: str, *, counts_news: bool = True
-) -> str:
-    """Return a hash of all that the windows of a data set are cut from, and by which code."""
-    news, publisher = deployment.news_store(), deployment.registry[dataset].spec.news_source
-    return hash_parts(
-        [
-            _hash_rules(deployment, dataset, news_cutoff),
-            hash_series(deployment, dataset),
-            news.hash_content(publisher) if counts_news and news.path.exists() else "",
-        ]
-    )

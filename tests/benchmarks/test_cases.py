@@ -21,11 +21,11 @@ def test_both_gradients_of_the_forecast_phase_are_equal():
 
 def test_gradients_that_differ_are_an_error(monkeypatch):
     monkeypatch.setitem(cases.LARGEST_DIFFERENCE, "mixed", -1.0)
-    with pytest.raises(ArithmeticError, match="joint and by agent, differ"):
+    with pytest.raises(ArithmeticError, match="by agent, differ"):
         measure("gradient", 2)
 
 
-def test_the_state_of_training_is_counted_apart_from_the_peak():
+def test_training_state_is_counted_apart_from_the_peak():
     one, three = (measure("memory-by-agent", agents)[0] for agents in (1, 3))
     world = World(Case(name="", quick=True).configure(), 1)
     model = world.model
@@ -51,7 +51,7 @@ def test_a_case_of_the_preset_counts_its_tokens(case, name):
 
 
 @pytest.mark.slow
-def test_both_ways_of_sampling_write_the_same_tokens_or_it_is_an_error(monkeypatch):
+def test_both_samplers_must_write_the_same_tokens(monkeypatch):
     (row,) = measure("sampling", 2)
     assert row["case"] == "sampling" and row["tokens"] > 0
     assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
@@ -66,14 +66,14 @@ def test_both_ways_of_sampling_write_the_same_tokens_or_it_is_an_error(monkeypat
 
 
 @pytest.mark.slow
-def test_forecasts_with_gradient_have_the_loss_of_peft_or_it_is_an_error(monkeypatch):
+def test_forecasts_must_have_the_loss_of_peft(monkeypatch):
     rows = measure("backward", 2)
     assert {row["dtype"] for row in rows} == {"mixed", "float32"}
     for row in rows:
         assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
 
     monkeypatch.setitem(cases.LARGEST_GAP, "float32", -1.0)
-    with pytest.raises(ArithmeticError, match="float32 forecasts of 2 agents: the forecast losses"):
+    with pytest.raises(ArithmeticError, match=r"float32 .* 2 agents"):
         measure("backward", 2)
 
 

@@ -8,14 +8,13 @@ import torch
 from benchmarks import random_backbone
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.lm.model_sources import load_architecture
+from compevo_core.paper.agent_systems import load_architecture
 
 
-def test_a_random_backbone_loads_with_its_shape_and_without_a_row_of_zeros(tmp_path):
+def test_a_random_backbone_loads_without_zero_rows(tmp_path):
     tokenizer = tmp_path / "tokenizer"
-    load_backbone(BackboneConfig(name_or_path=TINY), device="cpu").tokenizer.save_pretrained(
-        tokenizer
-    )
+    tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    tiny.tokenizer.save_pretrained(tokenizer)
     shape = asdict(load_architecture("smollm2-135m"))
     shape |= {"num_hidden_layers": 1, "vocab_size": 300}
     (tmp_path / "small.json").write_text(json.dumps(shape))

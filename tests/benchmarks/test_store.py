@@ -8,19 +8,19 @@ from compevo_core.data.news import validate_articles
 
 
 @pytest.mark.slow
-def test_every_step_runs_on_an_archive_that_the_first_ones_made(tmp_path):
+def test_every_step_runs_on_the_earlier_archive(tmp_path):
     for name, step in STEPS.items():
         seconds = [measure_seconds(run)[0] for run in step(tmp_path, 300)]
         assert (name == "none") != bool(seconds)
 
 
-def test_made_up_articles_are_articles_with_ids_of_their_own():
+def test_made_up_articles_have_ids_of_their_own():
     frame = validate_articles(make_articles(0, 50, 50))
     assert frame["article_id"].n_unique() == 50
     assert make_id(3) == make_id(3) and len(make_id(3)) == 32
 
 
-def test_the_exponent_is_that_of_the_processors_seconds_from_the_next_smaller_size():
+def test_the_exponent_compares_processor_seconds_of_neighbouring_sizes():
     rows = [
         {"step": "a", "articles": size, "cpu_seconds": seconds}
         for size, seconds in ((10, 1.0), (100, 10.0), (1000, 1000.0))

@@ -14,26 +14,23 @@ ROWS = pd.DataFrame(
 )
 
 
-def test_the_last_forecast_ends_with_the_table_and_hours_begin_at_one_time_of_the_day():
-    assert [str(cutoff.date()) for cutoff in list_cutoffs(TASK, ROWS)] == [
-        "2024-01-17",
-        "2024-01-19",
-    ]
-    hours = pd.DataFrame(
-        {"unique_id": "s", "ds": pd.date_range("2024-01-01", periods=480, freq="h")}
-    )
+def test_the_last_forecast_ends_with_the_table():
+    days = [str(cutoff.date()) for cutoff in list_cutoffs(TASK, ROWS)]
+    assert days == ["2024-01-17", "2024-01-19"]
+    stamps = pd.date_range("2024-01-01", periods=480, freq="h")
+    hours = pd.DataFrame({"unique_id": "s", "ds": stamps})
     task = Task("hours", "h", 24, (24,), 3, pd.DataFrame)
     cutoffs = list_cutoffs(task, hours)
     assert [cutoff.day for cutoff in cutoffs] == [10, 15, 20] and {c.hour for c in cutoffs} == {0}
 
 
-def test_a_score_is_a_share_of_the_scale_and_a_missing_forecast_is_refused():
+def test_scores_are_scaled_and_missing_forecasts_refused():
     after = ROWS[ROWS["ds"] >= "2024-01-17"]
     forecast = after.assign(forecast=after["y"] + 1, low=after["y"] - [0, 0, 0, -1], high=99.0)
     mase, coverage = score(TASK, ROWS, forecast.drop(columns="y"))
     # A week before, each value is seven lower.
     assert mase == pytest.approx(1 / 7) and coverage == pytest.approx(0.75)
-    with pytest.raises(ValueError, match="3 of 4 values"):
+    with pytest.raises(ValueError, match="3 of 4"):
         score(TASK, ROWS, forecast.drop(columns="y")[:3])
 
 
@@ -45,10 +42,10 @@ def test_the_summary_compares_tables_that_both_sides_forecast():
     rows = [row("a", OURS, 0.9), row("a", MEDIAN, 1.0), row("a", "MSTL", 0.8), row("b", OURS, 1)]
     text = summarise(rows)
     assert text.startswith("1 tables: MASE 0.900 of the median of peers, 1.125 of the best")
-    assert "better on 1; 80 % bands hold 80 %" in text
+    assert "better on 1;" in text and "hold 80 %" in text
 
 
-def test_half_of_the_tables_were_kept_for_the_end():
+def test_half_of_the_tables_are_held_back():
     assert len(TASKS) == 26 == len({task.name for task in TASKS})
     assert sum(task.role == "held" for task in TASKS) == 13
     for is_short in (True, False):

@@ -189,9 +189,9 @@ _TABLE = {
         "an hour late": (station_file(9, occupancy=lambda hour: _wave(hour - 1)), WAITS),
     },
     (EXCHANGE, "new"): {
-        "other days": (rates_file(_JULY_7, start=date(2025, 7, 7)), BEYOND),
-        "upside down": (rates_file(_JULY_7, rates={k: 1 / v for k, v in RATES.items()}), BOUNDS),
-        "pounds for Australian dollars": (rates_file(_JULY_7, rates=RATES | {"AUD": 0.8}), BOUNDS),
+        "other days": (rates_file(shift=-timedelta(weeks=52)), WAITS),
+        "upside down": (rates_file(rates={k: 1 / v for k, v in RATES.items()}), BOUNDS),
+        "pounds for Australian dollars": (rates_file(rates=RATES | {"AUD": 0.8}), BOUNDS),
     },
     (EXCHANGE, "again"): {
         "another currency, as near": (rates_file(rates=RATES | {"AUD": 1.5, "CAD": 1.6}), WAITS),
@@ -237,8 +237,8 @@ def read_all(home, world):
     """Everything that is stored, by frame."""
     if world.dataset == "news":
         return {"articles": home.articles()}
-    tables = home.workspace.frame_store()
-    frames = {kind.value: tables.read(world.dataset, kind) for kind in KINDS}
+    store = home.workspace.series_store()
+    frames = {kind.value: store.read_frame(world.dataset, kind) for kind in KINDS}
     with contextlib.suppress(DataError):  # the weather is not a series
         frames["series"] = home.series(world.dataset)
     return {kind: rows for kind, rows in frames.items() if rows is not None}
@@ -318,12 +318,11 @@ def test_few_values_out_of_bounds_are_nulled(stored, tmp_path):
     home = PRICES.open(shutil.copytree(stored(PRICES.name), tmp_path / "home"))
     known = read_all(home, PRICES)[FrameKind.SERIES].filter(series_id="AEMO/TOTALDEMAND/NSW1")
     last = known["start_utc"].max()
-    name, _ = price_file()
     for days in (9, 14):
         home.wait(days=3)
         odd = price_file(days=days, level=lambda step: 100.0 if 900 <= step < 906 else usual(step))
-        PRICES.deliver(home, [(name, odd[1])])
-    assert find_entry(home, name).state is EntryState.STORED
+        PRICES.deliver(home, [odd])
+    assert find_entry(home, odd[0]).state is EntryState.STORED
 
     rows = read_all(home, PRICES)[FrameKind.SERIES].filter(series_id="AEMO/TOTALDEMAND/NSW1")
     odd = rows.filter(pl.col("flag") == "nulled:out-of-bounds")
@@ -333,22 +332,19 @@ def test_few_values_out_of_bounds_are_nulled(stored, tmp_path):
     assert rows.join(known, on=known.columns, how="semi").height == known.height
 
 
-def test_a_collapse_and_stuck_meter_are_nulled(tmp_path):
-    prices = PRICES.open(tmp_path / "prices")
-    PRICES.deliver(prices, PRICES.known)
+def test_a_collapse_and_stuck_meter_are_nulled(stored, tmp_path):
+    prices = PRICES.open(shutil.copytree(stored(PRICES.name), tmp_path / "prices"))
     prices.wait(hours=1)
-    name, _ = price_file()
     fallen = price_file(days=4, level=lambda step: 600.0 if 900 <= step < 906 else usual(step))
-    PRICES.deliver(prices, [(name, fallen[1])])
-    stored = prices.series("electricity").filter(series_id="AEMO/TOTALDEMAND/NSW1")
-    assert stored.filter(pl.col("flag") != "observed")["flag"].to_list() == ["nulled:collapse"]
+    PRICES.deliver(prices, [fallen])
+    rows = prices.series("electricity").filter(series_id="AEMO/TOTALDEMAND/NSW1")
+    assert rows.filter(pl.col("flag") != "observed")["flag"].to_list() == ["nulled:collapse"]
 
-    reports = REPORTS.open(tmp_path / "reports")
-    REPORTS.deliver(reports, REPORTS.known)
+    reports = REPORTS.open(shutil.copytree(stored(REPORTS.name), tmp_path / "reports"))
     for number in range(41, 51):
         reports.wait(minutes=30)
         REPORTS.deliver(reports, [nemweb.actual(DAY + number * HALF_HOUR, 8123.0)])
-    stored = reports.series("electricity-operational")
-    last = stored.filter(series_id="AEMO/OPERATIONAL_DEMAND/NSW1").sort("start_utc").tail(10)
+    rows = reports.series("electricity-operational")
+    last = rows.filter(series_id="AEMO/OPERATIONAL_DEMAND/NSW1").sort("start_utc").tail(10)
     # Five equal half-hours may be true.
     assert last["flag"].to_list() == ["observed"] * 5 + ["nulled:stuck"] * 5

@@ -188,26 +188,26 @@ TRAFFIC = World(
 RATES = {"USD": 1.1, "AUD": 1.6, "GBP": 0.85, "JPY": 170.0, "CAD": 1.5}
 
 
-def rates_file(first=date(2026, 7, 6), *, start=None, rates=RATES):
-    """Return the ECB's rates of two weeks, with days from ``start`` on."""
-    head = "KEY,FREQ,CURRENCY,CURRENCY_DENOM,EXR_TYPE,EXR_SUFFIX,TIME_PERIOD,OBS_VALUE"
-    days = [(start or first) + timedelta(days=number) for number in range(10)]
-    rows = [
-        f"EXR.D.{code}.EUR.SP00.A,D,{code},EUR,SP00,A,{day},{rate * (1 + day.day / 1000):.6f}"
-        for code, rate in rates.items()
-        for day in days
-    ]
-    name = f"eur_{first}_{first + timedelta(days=13)}.csv"
-    return name, "\n".join([head, *rows]).encode()
+def rates_file(last=date(2026, 7, 15), *, shift=timedelta(0), rates=RATES):
+    """Return the ECB's rates of some days of July 2025, and of the next July up to ``last``."""
+    codes = ("USD", "JPY", "GBP", "AUD", "CAD", "CHF", "CNY", "NZD", "SGD")
+    days = [date(2025, 7, number) for number in range(7, 17)]
+    days += [date(2026, 7, number) for number in range(6, last.day + 1)]
+    lines = [f"Date,{','.join(codes)},"]
+    for day in days:
+        factor = 1 + day.day / 1000 + (day.year - 2025) / 10
+        cells = [f"{rates[code] * factor:.6f}" if code in rates else "N/A" for code in codes]
+        lines.append(f"{day + shift},{','.join(cells)},")
+    return "eurofxref-hist.csv", "\n".join([*lines, ""]).encode()
 
 
 EXCHANGE = World(
     name="exchange",
     dataset="exchange",
     feed="exchange",
-    source="ecb_sdmx",
-    known=[rates_file(), rates_file(date(2025, 7, 7))],
-    files={"again": rates_file(), "new": rates_file(date(2026, 7, 7))},
+    source="ecb_bulk",
+    known=[rates_file()],
+    files={"again": rates_file(), "new": rates_file(date(2026, 7, 16))},
 )
 
 

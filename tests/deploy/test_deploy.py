@@ -230,6 +230,7 @@ def test_every_service_finds_its_pods():
         (entry,) = yaml.safe_load((folder / "workspace.yaml").read_text("utf-8"))["load_from"]
         asked = entry["grpc_server"]
         assert (asked["host"], asked["port"]) == ("code-location", 4000)
+
     assert services[asked["host"]]["spec"]["ports"][0]["port"] == asked["port"]
 
 

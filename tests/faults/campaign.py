@@ -22,7 +22,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from benchmarks.rows import read_rows, write_rows
-from compevo_pipeline.storage.news_store import DuckDBFile
+from compevo_pipeline.storage.news_store import NewsStore
 from tests.faults import children
 from tests.faults.children import CLEAR, CRASH, DONE, KILLED, End
 from tests.faults.works import WORKS, ingest, read_ingested
@@ -249,7 +249,7 @@ class Campaign:
 
 def _die_in_close(name, home, number):
     """Do a work, and die by kill -9 when the n-th writer of DuckDB has committed."""
-    open_file, left = DuckDBFile._open, iter(range(number, 0, -1))
+    open_file, left = NewsStore._open, iter(range(number, 0, -1))
 
     @contextmanager
     def open_or_die(file, *, read_only):
@@ -258,7 +258,7 @@ def _die_in_close(name, home, number):
             if not read_only and next(left) == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    DuckDBFile._open = open_or_die
+    NewsStore._open = open_or_die
     WORKS[name].do(home)
 
 

@@ -19,7 +19,7 @@ from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
-from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
+from compevo_pipeline.storage.series_store import SeriesStore
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import ingest_dataset
 from tests.support.issued_samples import ORIGIN, make_issued
@@ -105,12 +105,12 @@ def write_frames(home):
         days = [datetime(2026, 1, 20, tzinfo=UTC) + timedelta(days=first + n) for n in range(5)]
         rows = [(f"R{n}", "t", d, 1.0 * n, d, "x") for d in days for n in range(200)]
         frame = pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row")
-        FrameStore(home).write("electricity", FrameKind.STEP_COVARIATES, frame)
+        SeriesStore(home).write_frame("electricity", FrameKind.STEP_COVARIATES, frame)
 
 
 def read_frames(home):
     """Yield each stored row."""
-    frame = FrameStore(home).read("electricity", FrameKind.STEP_COVARIATES)
+    frame = SeriesStore(home).read_frame("electricity", FrameKind.STEP_COVARIATES)
     if frame is not None:
         yield from map(repr, frame.iter_rows())
 

@@ -16,7 +16,6 @@ from compevo_pipeline.sources.aemo import parse_tables as aemo
 from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.decode import untar
 from compevo_pipeline.sources.gdelt import parse as gdelt
-from compevo_pipeline.sources.gdelt.live import parse_list as parse_live
 from compevo_pipeline.sources.own import frames
 from compevo_pipeline.sources.own.declaration import CovariateKeys, NewsKeys, make_label
 from compevo_pipeline.sources.pems import live as pems_live
@@ -67,7 +66,6 @@ PARSERS: Mapping[str, tuple[Parse, str, str]] = {
     ),
     "weather": (weather.parse, "combined_weather_data.csv", weather.SOURCE),
     "weather-run": (weather_runs.parse, "ecmwf_ifs_20251110T1800Z.json", weather_runs.SOURCE),
-    "ecb-sdmx": (exchange.parse, "eur_2026-11-13.csv", "ecb_sdmx"),
     "rba": (exchange.parse, "f11.1-data.csv", "rba_f11"),
     "aud-usd": (exchange.parse, exchange.N2F_FILE, "n2f_exchange"),
     "bitcoin-table": (bitinfocharts.parse, "bitcoin_daily.csv", bitinfocharts.SOURCE),
@@ -80,7 +78,6 @@ PARSERS: Mapping[str, tuple[Parse, str, str]] = {
     "gdelt-gal-text": (gdelt.parse_gal, "20260301031600.gal.json", "gdelt_bulk"),
     "gdelt-gkg": (gdelt.parse_gkg, "20260302040000.gkg.csv.zip", "gdelt_bulk"),
     "gdelt-gkg-text": (gdelt.parse_gkg, "20260302040000.gkg.csv", "gdelt_bulk"),
-    "gdelt-list": (lambda file: parse_live(file.content, file.name), "lastupdate.txt", "gdelt"),
     "n2f-news": (n2f.parse_news, "AU_load_merge_file_final_sample.csv", "n2f_news"),
     "n2f-benchmark": (n2f.parse_benchmark, "AULF_test_data_sample.json", n2f.SOURCE),
     "n2f-prompt-news": (n2f.parse_prompt_articles, "AULF_test_data_sample.json", n2f.SOURCE),

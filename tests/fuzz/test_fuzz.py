@@ -150,7 +150,6 @@ def test_made_up_lines_have_their_class(articles):
         head=st.binary(max_size=60)
         | st.sampled_from([b"<html>", b" <!DOCTYPE HTML>Just a moment"]),
         html_expected=st.booleans(),
-        part_expected=st.booleans(),
     )
 )
 def test_only_a_success_with_bytes_is_data(answer):

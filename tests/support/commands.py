@@ -1,8 +1,11 @@
 """Commands as a user types them; no test lives here."""
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
+from typer.main import get_command
 
 from compevo_pipeline.cli.main import app
+
+COMMAND = get_command(app)  # Typer's own runner builds it again for every call
 
 
 def invoke(*words, home=None, mode="sample"):
@@ -12,6 +15,6 @@ def invoke(*words, home=None, mode="sample"):
     """
     env = {} if home is None else {"COMPEVO_HOME": str(home), "COMPEVO_MODE": mode}
     given = [str(word) for word in words]
-    result = CliRunner().invoke(app, given, env=env, catch_exceptions=False)
+    result = CliRunner().invoke(COMMAND, given, env=env, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output

@@ -10,7 +10,6 @@ from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs.jobs import step_name
 from compevo_pipeline.defs.resources import Launchers
-from compevo_pipeline.launchers.worker import run_jobs
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.feeds import default_feeds
 
@@ -33,9 +32,7 @@ class InlineLauncher(Launchers):
     """Trains in the test's own process."""
 
     def launch(self, context, jobs, kind="process", processes=None):
-        for job in jobs:
-            job.write()
-        return run_jobs(jobs, context.log)
+        return super().launch(context, jobs, "inline")
 
 
 def few_feeds():

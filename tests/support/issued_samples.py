@@ -70,6 +70,8 @@ def _make_facts(entities, origin, known_steps):
         "origin_utc": origin.isoformat(),
         "information_until": (origin - (48 - known_steps) * HALF_HOUR).isoformat(),
         "clock_minutes": 600,
+        "step_minutes": 30,
+        "horizon": 48,
         # A quarter of an hour after what it knows, and in the evening at the earliest.
         "issued_at": (
             origin - (48 - min(known_steps, 47)) * HALF_HOUR + timedelta(minutes=45)
@@ -79,8 +81,10 @@ def _make_facts(entities, origin, known_steps):
         "artifact_hash": "a" * 64,
         "views_hash": "b" * 64,
         "method": "compevo",
+        "data": {},
         "members": ["agent 0", "agent 1"],
         "logics": ["read the <b>weather</b>", "read policy"],
+        "fit": "own",
         "articles": {
             "id1": {
                 "title": TITLE,
@@ -97,6 +101,10 @@ def _make_facts(entities, origin, known_steps):
                 "step_weights": [[0.25] * 48, [0.75] * 48],
                 "chosen_news": [["id1"], []],
                 "levels": [[20.0] * 48, [-40.0] * 48],
+                "news_change": None,
+                "last_week": [],
+                "day_quantiles": {},
+                "temperature": None,
                 "inputs": inputs,
                 "filled_inputs": 0,
                 "unknown_inputs": 48 - known_steps,

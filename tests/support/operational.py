@@ -6,6 +6,7 @@ not: assertions.
 
 import shutil
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 
 import polars as pl
 
@@ -17,7 +18,7 @@ from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.runs import set_current_run
-from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
+from compevo_pipeline.storage.series_store import SeriesStore
 from compevo_pipeline.work.deployment import Deployment
 from tests.support import population as small
 from tests.support.population import tiny
@@ -36,6 +37,7 @@ PIECES = ((date(2025, 7, 1), 30), (date(2026, 1, 5), 8), (date(2026, 2, 18), 7))
 NOW = datetime(2026, 2, 25, tzinfo=UTC)
 
 
+@cache
 def make_frames():
     """Return the series and the published forecast of every piece."""
     series, published = [], []
@@ -51,7 +53,7 @@ def store_until(layout, until):
     """Store what had been measured by an instant; published forecasts are stored whole."""
     series, published = make_frames()
     SeriesStore(layout.root).write(DATASET, series.filter(pl.col("start_utc") + HALF_HOUR <= until))
-    FrameStore(layout.tables).write(DATASET, FrameKind.PUBLISHED, published)
+    SeriesStore(layout.root).write_frame(DATASET, FrameKind.PUBLISHED, published)
 
 
 def train_population(run, *, is_numeric=False):

@@ -2,6 +2,8 @@
 
 from functools import cache
 
+import numpy as np
+
 from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder
 from compevo_core.paper.planted_news import PlantedNews, plant_news
 from tests.support.population import tiny, windows
@@ -47,10 +49,23 @@ def base_windows():
     return make_set(parts)
 
 
+class RememberingEncoder:
+    """An encoder that reads a text once, whatever world it comes in."""
+
+    def __init__(self, encoder):
+        self.name = encoder.name
+        self._encoder, self._vectors = encoder, {}
+
+    def encode(self, texts):
+        new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+        self._vectors |= zip(new, self._encoder.encode(new), strict=True)
+        return np.stack([self._vectors[text] for text in texts])
+
+
 @cache
 def sentence_encoder():
     """The packaged encoder, loaded once: hashed words do not know what a logic is about."""
-    return load_encoder(PACKAGED_ENCODER)
+    return RememberingEncoder(load_encoder(PACKAGED_ENCODER))
 
 
 @cache

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -76,6 +77,17 @@ class Seen:
         return "if-none-match" in self.headers or "if-modified-since" in self.headers
 
 
+AUTHORITY = trustme.CA()
+
+
+@cache
+def make_context(host):
+    """Make what a host shows of itself, once in a process."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    AUTHORITY.issue_cert(host).configure_cert(context)
+    return context
+
+
 Reply = Answer | Sequence[Answer] | Callable[[Seen], Answer]
 """An answer, answers to one request after the other (the last one stays), or a function."""
 
@@ -84,12 +96,10 @@ Reply = Answer | Sequence[Answer] | Callable[[Seen], Answer]
 class Replay:
     """What the server answers, and what it was asked."""
 
-    certificates: trustme.CA = field(default_factory=trustme.CA)
     answers: dict[tuple[str, str], Reply] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     bad_certificates: set[str] = field(default_factory=set)
     _counts: dict[tuple[str, str], int] = field(default_factory=dict)
-    _contexts: dict[str, ssl.SSLContext] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def serve(self, answers):
@@ -111,13 +121,7 @@ class Replay:
         return reply if isinstance(reply, Answer) else reply[min(count, len(reply) - 1)]
 
     def context(self, host):
-        with self._lock:
-            if host not in self._contexts:
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-                named = "elsewhere.example" if host in self.bad_certificates else host
-                self.certificates.issue_cert(named).configure_cert(context)
-                self._contexts[host] = context
-            return self._contexts[host]
+        return make_context("elsewhere.example" if host in self.bad_certificates else host)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -224,7 +228,7 @@ def run_replay(folder, monkeypatch):
     """
     replay = Replay()
     bundle = folder / "replay-ca.pem"
-    replay.certificates.cert_pem.write_to_path(bundle)
+    AUTHORITY.cert_pem.write_to_path(bundle)
     server = _Server(("127.0.0.1", 0), _Handler)
     server.replay = replay
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

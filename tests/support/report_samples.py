@@ -12,9 +12,9 @@ from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.evaluation.scopes import ForecastPanel, write_panels
 from compevo_core.paper.changes import ALL_TRIALS
+from compevo_core.paper.report.figures import Plot
 from compevo_core.paper.report.inputs import CHECK_COLUMNS, ReportInputs, TrainingRun
 from compevo_core.paper.report.page import render_research
-from compevo_core.report.figures import Plot
 from compevo_core.training.run_folder import RunFolder
 from tests.support.round_records import round_record
 

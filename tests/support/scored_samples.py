@@ -72,9 +72,17 @@ def write_forecast(
         "origin_utc": origin.isoformat(),
         "information_until": (origin - unknown_steps * _STEP).isoformat(),
         "clock_minutes": 600,
+        "step_minutes": 30,
+        "horizon": 48,
         "issued_at": issued_at.isoformat(),
         "artifact_hash": "m" * 64,
-        "series": [{"entity": entity, "window_id": f"any|AEMO/OPERATIONAL_DEMAND/{entity}|{day}"}],
+        "series": [
+            {
+                "entity": entity,
+                "window_id": f"any|AEMO/OPERATIONAL_DEMAND/{entity}|{day}",
+                "day_quantiles": {},
+            }
+        ],
     }
     forecast = IssuedForecast(rows=frame, facts=facts)
     write_issued(root, forecast, supersede=supersede)

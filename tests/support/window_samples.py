@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.calendar import Place, build_calendar
-from compevo_core.data.datasets import ELECTRICITY
+from compevo_core.data.datasets import ELECTRICITY, Span
 from compevo_core.data.schemas import (
     ARTICLE_SCHEMA,
     BENCHMARK_SCHEMA,
@@ -19,7 +19,7 @@ from compevo_core.data.schemas import (
     PUBLISHED_SCHEMA,
     SERIES_SCHEMA,
 )
-from compevo_core.data.splits import Span, assign_folds
+from compevo_core.data.splits import assign_folds
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 
@@ -47,17 +47,16 @@ def make_series(
     source="archive:made-up",
 ):
     """Return a series frame; None is a missing value."""
-    n = len(values)
     return pl.DataFrame(
         {
-            "series_id": [series_id] * n,
-            "variable": [variable] * n,
-            "start_utc": [first + i * step for i in range(n)],
+            "series_id": series_id,
+            "variable": variable,
+            "start_utc": [first + i * step for i in range(len(values))],
             "value": list(values),
-            "unit": ["MW"] * n,
+            "unit": "MW",
             "flag": ["missing" if v is None else "observed" for v in values],
-            "source": [source] * n,
-            "fetched_at": [NOW] * n,
+            "source": source,
+            "fetched_at": NOW,
         },
         schema=SERIES_SCHEMA,
     )
@@ -103,35 +102,32 @@ def make_covariates(days, entity="NSW1"):
 
 def make_published(first, n_days, entity="NSW1"):
     """Return half-hourly median and 10% forecasts of each day, issued at 17:00 the day before."""
-    rows = []
-    for day in range(n_days):
-        for i in range(48):
-            start = first + day * DAY + i * HALF_HOUR
-            issued = first + day * DAY - timedelta(hours=7)
-            rows += [
-                (entity, start, 900.0 + i, issued, 0.5, "archive:x"),
-                (entity, start, 1.0, issued, 0.1, "archive:x"),
-            ]
+    rows = [
+        (entity, begin + i * HALF_HOUR, value, begin - timedelta(hours=7), quantile, "archive:x")
+        for begin in (first + day * DAY for day in range(n_days))
+        for i in range(48)
+        for value, quantile in ((900.0 + i, 0.5), (1.0, 0.1))
+    ]
     return pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
 
 
 def make_articles(available, titles=None):
     """Return articles a0, a1, ... that became available at the given times."""
-    n = len(available)
+    numbers = range(len(available))
     return pl.DataFrame(
         {
-            "article_id": [f"a{i}" for i in range(n)],
-            "url": [f"https://example.org/{i}" for i in range(n)],
-            "title": list(titles) if titles else [f"Made up title number {i}" for i in range(n)],
-            "body": [""] * n,
-            "domain": ["example.org"] * n,
-            "language": ["English"] * n,
-            "country": ["Australia"] * n,
+            "article_id": [f"a{i}" for i in numbers],
+            "url": [f"https://example.org/{i}" for i in numbers],
+            "title": list(titles) if titles else [f"Made up title number {i}" for i in numbers],
+            "body": "",
+            "domain": "example.org",
+            "language": "English",
+            "country": "Australia",
             "published_at": list(available),
-            "seen_at": [None] * n,
+            "seen_at": None,
             "available_at": list(available),
-            "fetched_at": [NOW] * n,
-            "source": ["archive:made-up"] * n,
+            "fetched_at": NOW,
+            "source": "archive:made-up",
         },
         schema=ARTICLE_SCHEMA,
     )

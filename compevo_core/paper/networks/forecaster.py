@@ -35,6 +35,7 @@ from compevo_core.data.view import DEFAULT_STEPS, WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm import backbone
+from compevo_core.paper.declared import STANDARD, Budget
 from compevo_core.paper.networks.frequency import FEDformer, FiLM
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.paper.networks.layers import (
@@ -132,16 +133,6 @@ NETWORKS: dict[str, NetworkKind] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FitBudget:
-    """What a fit may spend; None takes all windows."""
-
-    passes: int = 40
-    patience: int = 6  # passes without a better validation loss
-    pass_windows: int | None = None  # most train windows of a pass, drawn anew for each
-    val_windows: int | None = None  # most validation windows that are measured, evenly spaced
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FitReport:
     """How a fit went, in passes, and what AdamW used."""
 
@@ -183,7 +174,7 @@ class NetworkBaseline:
         *,
         seed: int = 0,
         learning_rate: float = 1e-3,
-        budget: FitBudget = FitBudget(),
+        budget: Budget = STANDARD,
         kind: NetworkKind | None = None,
     ) -> Self:
         """Fit a network on train windows; validation decides when it ends.
@@ -254,7 +245,7 @@ def fit_network(
     *,
     learning_rate: float,
     seed: int,
-    budget: FitBudget,
+    budget: Budget,
 ) -> FitReport:
     """Fit a network in place; it ends with the weights of its best pass, in evaluation mode.
 

@@ -6,7 +6,7 @@ specialists that are read together read more than other populations. What does n
 it (``paper.news_audit``, ``paper.control``, ``paper.context_is_key``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -14,21 +14,13 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from scipy import stats
 
-from compevo_core.paper.context_is_key import BOTH, NUMBERS, PUBLISHED, READER, SOURCES
+from compevo_core.paper.context_is_key import BOTH, NUMBERS, READER, SOURCES
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.news_audit import ALL, ANY, DECLARED, EFFECTS, MOST, MOVED, POWER, REST
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
 from compevo_core.paper.planted_news import AFTER_TRAINING, BEST_AGENT, EVOLVED, PRIOR
-from compevo_core.paper.report.inputs import TrainingRun
-from compevo_core.report.figures import (
-    ACCENT,
-    GOLD,
-    GREEN,
+from compevo_core.paper.report.figures import (
     HALF,
-    INK,
-    MUTED,
-    OTHER_BARS,
-    PURPLE,
-    RED,
     THIRD,
     Line,
     Picture,
@@ -37,15 +29,16 @@ from compevo_core.report.figures import (
     add_legend,
     plot_lines,
 )
+from compevo_core.paper.report.inputs import TrainingRun
+from compevo_core.paper.report.published import CONTEXT, find_published, list_subjects
+from compevo_core.paper.report.rows import find_side, format_interval, format_with_unit
+from compevo_core.report.charts import ACCENT, GOLD, GREEN, INK, MUTED, OTHER_BARS, PURPLE, RED
 from compevo_core.report.tables import (
     MISSING,
     Row,
     Table,
-    find_side,
-    format_interval,
     format_number,
     format_percent,
-    format_with_unit,
     group_rows,
     join_items,
     scope_name,
@@ -63,16 +56,23 @@ _BARS = {
 _OTHERS = {NONE: "no news", SWAPPED: "news of another day", IRRELEVANT: "irrelevant news"}
 
 
+Groups = Mapping[tuple[str, str], Mapping[str, Row]]
+"""Rows by kind and group, then by news, in the order that they were measured in."""
+
+
 def list_audits(rows: Sequence[Row]) -> list[list[Row]]:
     """Return the rows of each audited scope: one data set, source and subset."""
     return group_rows(rows, "dataset", "source", "subset")
 
 
-def format_audit(rows: Sequence[Row]) -> str:
-    """Return every audited scope as Markdown: its verdict, then its table."""
-    tables = map(audit_table, list_audits(rows))
-    text = "\n\n".join(table.to_titled_markdown() for table in tables)
-    return text or "*No audit of news yet: `compevo paper audit-news DATASET` makes it.*"
+def list_audit_tables(rows: Sequence[Row]) -> list[Table]:
+    """Return the table of every audited scope."""
+    return list(map(audit_table, list_audits(rows)))
+
+
+def _pick(rows: Iterable[Row], **facts: object) -> list[Row]:
+    """Return the rows that have these values."""
+    return [row for row in rows if all(row[name] == value for name, value in facts.items())]
 
 
 def judge_news(rows: Sequence[Row]) -> str:
@@ -95,7 +95,7 @@ def judge_news(rows: Sequence[Row]) -> str:
     )
 
 
-def _describe_power(groups: Mapping[tuple[str, str], Mapping[str, Row]]) -> str:
+def _describe_power(groups: Groups) -> str:
     """Say which effect on the declared days the probe would have seen."""
     if groups[ALL, ALL][OWN]["source"] != "probe":
         return ""
@@ -128,12 +128,11 @@ def _judge(none: Row, swapped: Row) -> str:
     return "No measurable gain: the confidence interval includes zero."
 
 
-def _group_rows(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, Row]]:
-    """Return rows by kind and group, then by news, in the order that they were measured in."""
-    groups: dict[tuple[str, str], dict[str, Row]] = {}
-    for row in rows:
-        groups.setdefault((row["group_kind"], row["group"]), {})[row["news"]] = row
-    return groups
+def _group_rows(rows: Sequence[Row]) -> Groups:
+    return {
+        (group[0]["group_kind"], group[0]["group"]): {row["news"]: row for row in group}
+        for group in group_rows(rows, "group_kind", "group")
+    }
 
 
 def audit_table(rows: Sequence[Row]) -> Table:
@@ -181,8 +180,8 @@ def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
 
 def find_audit(run: TrainingRun, rows: Sequence[Row]) -> list[Row]:
     """Return the rows of a run's sealed model on its largest audited test set; none without any."""
-    model = ("test", run.summary.get("artifact_hash", "not sealed"))
-    of_model = [row for row in rows if (row["split"], row["artifact_hash"]) == model]
+    model = run.summary.get("artifact_hash", "not sealed")
+    of_model = _pick(rows, split="test", artifact_hash=model)
     return max(list_audits(of_model), key=lambda scope: scope[0]["n_windows"], default=[])
 
 
@@ -217,7 +216,7 @@ def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
 
 def list_read_topics(rows: Sequence[Row], agent: int) -> str:
     """Return the topics an agent read about, with windows and the error that news saved there."""
-    read = [r for r in rows if (r["group_kind"], r["news"]) == (f"agent {agent}", NONE)]
+    read = _pick(rows, group_kind=f"agent {agent}", news=NONE)
     ranked = sorted(read, key=lambda row: row["difference"])[:MOST_TOPICS]
     texts = [f"{r['group']} ({r['n_windows']}, {format_number(-r['difference'])})" for r in ranked]
     return ", ".join(texts) or MISSING
@@ -225,76 +224,16 @@ def list_read_topics(rows: Sequence[Row], agent: int) -> str:
 
 #: Planted news and worded data: what each arm reads, and what it recovers.
 
-ARM_TITLES = {
-    PRIOR: "calendar ridge alone",
-    "no-news": "evolved logics, no news",
-    "swapped-news": "evolved logics, news of another day",
-    "seed-logics": "seed logics kept",
-    EVOLVED: "evolved logics",
-    BEST_AGENT: "evolved logics, the agent of most weight",
-    "no-place": "evolved logics that cannot select a place",
-    "oracle-logics": "logics that name the acting topics",
-    "all-articles": "mean of all articles, no choice",
-}
+_DECLARED, _NOTES = read_declared("arms"), read_declared("notes")
+ARM_TITLES, SPECIALIST_TITLES, TEXT_TITLES, _WORLD_TITLES, QUESTIONS = (
+    _DECLARED[kind] for kind in ("reading", "specialists", "text", "worlds", "questions")
+)
+SEARCH_TITLES = {arm: declared["title"] for arm, declared in _DECLARED["search"].items()}
 FLAT, POLICY = "flat", "policy"
-SEARCH_TITLES = {
-    FLAT: "flat draws",
-    "crossed": "draws, half of them crossed with peers",
-    "crossed-alone": "draws, half of them crossed, without peers",
-    POLICY: "the agents' policies",
-    "half-crossed": "half by policy, half crossed with peers",
-    "no-grpo": "policies, without GRPO",
-    "no-unread": "policies, without unread titles",
-    "no-peers": "policies, without peers or fusion",
-    "no-fusion": "policies, without fusion",
-    "diversity": "policies, with the printed weight of diversity",
-    "no-pruning": "policies, without pruning",
-}
-_PARTS = ("no-grpo", "no-unread", "no-peers", "no-fusion", "diversity", "no-pruning")
-"""Arms that differ from the policies by one part of the paper's method."""
-SPECIALIST_TITLES = {
-    "seed-logics": ARM_TITLES["seed-logics"],
-    "2A-articles": "one agent: articles for all without choice",
-    "all-articles-mean": "one agent: mean of all articles",
-    "generalist": "generalist: one agent, sum of all articles",
-    "one-agent": "one agent: all trials",
-    "independent": "independent agents",
-    "crossed": "independent agents, crossed with peers",
-    "credit-alone": "crossed, paid by contribution",
-    "joint-alone": "crossed, fitted together",
-    EVOLVED: "specialists: fitted together, paid by contribution",
-    "generalist-and-specialists": "generalist and specialists",
-    "oracle-joint": "logics that share out the acting topics",
-    "no-news": "specialists, no news",
-    "swapped-news": "specialists, news of another day",
-    "policy": "policies: specialists whose logics GRPO trains",
-    "seed-logics-adapters": "seed logics with adapters",
-    "one-agent-adapters": "one agent with adapters: all trials",
-    "evolved-adapters": "specialists with adapters",
-}
-QUESTIONS = {
-    "Do peers and credit make agents read more than independent search?": (EVOLVED, "independent"),
-    "Do they read more than one agent with all trials?": (EVOLVED, "one-agent"),
-    "Do they read more than one that reads everything?": (EVOLVED, "generalist"),
-    "Do they add to one that reads everything?": ("generalist-and-specialists", "generalist"),
-    "Do policies find more than draws?": ("policy", EVOLVED),
-    "Do adapters read more than ridges alone?": ("evolved-adapters", EVOLVED),
-    "With adapters, more than one agent?": ("evolved-adapters", "one-agent-adapters"),
-}
-"""What the experiment on specialists asks, and which arms answer: the first less the second."""
 CONTEXT_TITLES = {
     NUMBERS: "ours, numbers alone",
     READER: "ours, written by {model}",
     BOTH: "ours, half numbers alone, half {model}",
-}
-_WORLD_TITLES = {
-    "plain": "ten topics",
-    "regional": "only the home region's news acts",
-    "many-topics": "a hundred topics",
-    "events": "events, told in articles of three lengths",
-    "niches": "eight of forty topics",
-    "niches-wide": "eight of a hundred topics",
-    "niches-regional": "another topic in each region",
 }
 _STYLES: dict[str, Style] = {
     "seed-logics": {"color": GOLD},
@@ -303,23 +242,6 @@ _STYLES: dict[str, Style] = {
     "all-articles": {"color": PURPLE, "linestyle": (0, (1.2, 1.2))},
     "swapped-news": {"color": RED},
 }
-TEXT_TITLES = {
-    "persistence": "persistence",
-    PRIOR: ARM_TITLES[PRIOR],
-    "ridge-words": "ridge by part of the day, without numbers",
-    "ridge-numbers": "ridge on the numbers in the text alone",
-    "ridge": "ridge by part of the day and number",
-    "ridge-swapped": "the same, articles of another day",
-    "no-news": ARM_TITLES["no-news"],
-    "swapped-news": ARM_TITLES["swapped-news"],
-    "seed-logics": ARM_TITLES["seed-logics"],
-    "hand-sky": "logics about temperature and clouds, written by hand",
-    "hand-temperature": "logics about temperature, written by hand",
-    BEST_AGENT: ARM_TITLES[BEST_AGENT],
-    EVOLVED: ARM_TITLES[EVOLVED],
-    "all-articles": ARM_TITLES["all-articles"],
-}
-NO_ROWS = "*No control yet: `compevo paper experiment control DATASET` makes it.*"
 
 
 def list_controls(rows: Sequence[Row]) -> list[list[Row]]:
@@ -327,9 +249,10 @@ def list_controls(rows: Sequence[Row]) -> list[list[Row]]:
     return group_rows((row for row in rows if row["arm"] in ARM_TITLES), "dataset", "world")
 
 
-def list_searches(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return the rows that compare ways to write logics, of each data set."""
-    return group_rows((row for row in rows if row["arm"] in SEARCH_TITLES), "dataset")
+def list_search_tables(rows: Sequence[Row]) -> list[Table]:
+    """Return the table of ways to write logics, of each data set."""
+    searches = group_rows((row for row in rows if row["arm"] in SEARCH_TITLES), "dataset")
+    return list(map(search_table, searches))
 
 
 def format_control(rows: Sequence[Row], rounds: Sequence[Row]) -> str:
@@ -339,18 +262,19 @@ def format_control(rows: Sequence[Row], rounds: Sequence[Row]) -> str:
         plots = show_control(control, rounds).plots
         images = "\n".join(f"![{plot.alt}]({plot.source})" for plot in plots)
         parts.append(control_table(control).to_titled_markdown(images))
-    parts += [search_table(search).to_titled_markdown() for search in list_searches(rows)]
-    return "\n\n".join(parts) or NO_ROWS
+    parts += [table.to_titled_markdown() for table in list_search_tables(rows)]
+    text = "\n\n".join(parts)
+    return text or "*No rows yet: `compevo paper experiment control DATASET` makes them.*"
 
 
-def summarize_evidence(controls: Sequence[Sequence[Row]], texts: Sequence[Sequence[Row]]) -> str:
+def summarize_evidence(control: Sequence[Row], text: Sequence[Row]) -> str:
     """Say what evolved logics find in all planted worlds, and of how many sets words are read."""
     shares = [
         evolved / oracle
-        for rows in controls
+        for rows in list_controls(control)
         for effect in sorted({row["effect"] for row in rows if row["effect"]})
-        if (evolved := _mean(_select(rows, effect, EVOLVED), "slope")) is not None
-        and (oracle := _mean(_select(rows, effect, "oracle-logics"), "slope"))
+        if (evolved := _mean(_pick(rows, effect=effect, arm=EVOLVED), "slope")) is not None
+        and (oracle := _mean(_pick(rows, effect=effect, arm="oracle-logics"), "slope"))
     ]
     sentences = []
     if shares:
@@ -361,8 +285,8 @@ def summarize_evidence(controls: Sequence[Sequence[Row]], texts: Sequence[Sequen
         )
 
     # Better by more than chance: the interval lies below zero in the mean of the seeds.
-    ridges = [[row for row in rows if row["arm"] == "ridge"] for rows in texts]
-    highs = [_mean(ridge, "interval_high") for ridge in ridges if ridge]
+    ridges = group_rows(_pick(text, arm="ridge"), "dataset", "split")
+    highs = [_mean(ridge, "interval_high") for ridge in ridges]
     if highs:
         gains = sum(high is not None and high < 0 for high in highs)
         sentences.append(
@@ -377,10 +301,10 @@ def judge_control(rows: Sequence[Row]) -> str:
     sentences = []
     for effect in sorted({row["effect"] for row in rows if row["effect"]}):
         evolved, oracle, seeds = (
-            _mean(_select(rows, effect, arm), "slope")
+            _mean(_pick(rows, effect=effect, arm=arm), "slope")
             for arm in (EVOLVED, "oracle-logics", "seed-logics")
         )
-        precision = _mean(_select(rows, effect, EVOLVED), "precision")
+        precision = _mean(_pick(rows, effect=effect, arm=EVOLVED), "precision")
         if evolved is None or oracle is None or seeds is None:
             continue
 
@@ -407,7 +331,7 @@ def _tabulate_arms(
 def control_table(rows: Sequence[Row]) -> Table:
     """Return one line for each effect and arm, as means over the seeds."""
     lines = [
-        _select(rows, effect, arm)
+        _pick(rows, effect=effect, arm=arm)
         for effect in sorted({row["effect"] for row in rows})
         for arm in ARM_TITLES
     ]
@@ -429,38 +353,28 @@ def control_table(rows: Sequence[Row]) -> Table:
         caption=f"{_name_world(rows[0])}: what is found of news whose worth is known",
         verdict=judge_control(rows),
         text_columns=(1,),
-        notes=(
-            "Effect: by how much one acting topic moves a day, in standard deviations of what a "
-            "calendar ridge misses. Recovered: share of what the effect costs the calendar ridge, "
-            "with the 95 % interval by days, its ends averaged over the seeds, and without what is "
-            "recovered without news (in rows older than effect_r2 with it). Slope: of what is "
-            "added to the calendar ridge on the effect, 1 where all of it is read, with the "
-            "standard deviation between seeds; effect_r2: share of its variance that is added. "
-            "Precision: share of the named topics that act. Recall: share of the acting topics "
-            "that an agent names.",
-        ),
+        notes=(_NOTES["control"],),
     )
 
 
 def search_table(rows: Sequence[Row]) -> Table:
     """Return one line for each world, effect and way to write logics, as means over the seeds."""
     worlds = sorted({(row["world"], row["effect"]) for row in rows}, reverse=True)
-    of_arm = {
-        (*world, arm): [r for r in rows if (r["world"], r["effect"], r["arm"]) == (*world, arm)]
-        for world in worlds
-        for arm in SEARCH_TITLES
-    }
 
     def compare(reference: str, line: Sequence[Row]) -> str:
         first = line[0]
-        others = of_arm[first["world"], first["effect"], reference]
-        is_compared = first["arm"] in _PARTS or reference == FLAT
+        is_compared = "is_part" in _DECLARED["search"][first["arm"]] or reference == FLAT
         if first["arm"] == reference or not is_compared:
             return MISSING
+        others = _pick(rows, world=first["world"], effect=first["effect"], arm=reference)
         return _format_gain(_pair(line, others, "slope"))
 
     return _tabulate_arms(
-        list(of_arm.values()),
+        [
+            _pick(rows, world=world, effect=effect, arm=arm)
+            for world, effect in worlds
+            for arm in SEARCH_TITLES
+        ],
         {
             "World": lambda line: _WORLD_TITLES[line[0]["world"]],
             "Effect": lambda line: f"{line[0]['effect']:g}",
@@ -476,11 +390,7 @@ def search_table(rows: Sequence[Row]) -> Table:
         POLICY,
         caption=f"{rows[0]['dataset'].capitalize()}: who writes logics, as many for each",
         text_columns=(0, 2),
-        notes=(
-            "Eight rewritings of eight logics an agent, scored and remembered alike, and read by "
-            "the ridge alone. Less flat draws, less the policies: the difference of the slopes of "
-            "equal seeds, with the 95 % interval of Student's t.",
-        ),
+        notes=(_NOTES["search"],),
     )
 
 
@@ -513,12 +423,6 @@ def _pair(rows: Sequence[Row], others: Sequence[Row], key: str) -> Gain | None:
 
 def _format_gain(gain: Gain | None) -> str:
     return MISSING if gain is None else f"{gain.mean:+z.2f} ± {gain.half:.2f}"
-
-
-def format_specialists(rows: Sequence[Row]) -> str:
-    """Return the experiment on specialists as Markdown: answers, then arms, of every data set."""
-    tables = [table.to_titled_markdown() for table in list_specialist_tables(rows)]
-    return "\n\n".join(tables) or "*No rows: `compevo paper experiment specialists` makes them.*"
 
 
 def list_specialist_tables(rows: Sequence[Row]) -> list[Table]:
@@ -567,16 +471,16 @@ def answers_table(rows: Sequence[Row]) -> Table:
     ]
 
     def compare(question: str, world: Sequence[Row]) -> Gain | None:
-        first, other = ([row for row in world if row["arm"] == a] for a in QUESTIONS[question])
+        first, other = (_pick(world, arm=arm) for arm in QUESTIONS[question])
         return _pair(first, other, "effect_r2")
+
+    def answer(question: str, world: Sequence[Row]) -> str:
+        return _format_gain(compare(question, world))
 
     def title(question: str) -> str:
         return " less ".join(
             SPECIALIST_TITLES[arm].partition(":")[0] for arm in QUESTIONS[question]
         )
-
-    def answer(question: str, world: Sequence[Row]) -> str:
-        return _format_gain(compare(question, world))
 
     return tabulate(
         worlds,
@@ -592,11 +496,7 @@ def answers_table(rows: Sequence[Row]) -> Table:
             f"{question} {judge_question([compare(question, world) for world in worlds])}"
             for question in questions
         ),
-        notes=(
-            "effect_r2: share of the variance of the planted effect that is added to the calendar "
-            "ridge, 1 at best. Columns hold by how much one arm's is above another's: differences "
-            "paired by seed, with the 95 % interval of Student's t.",
-        ),
+        notes=(_NOTES["answers"],),
     )
 
 
@@ -621,19 +521,20 @@ def specialists_table(rows: Sequence[Row]) -> Table:
 
 
 def _format_arm(world: Sequence[Row], arm: str) -> str:
-    return _format_with_spread("effect_r2", [row for row in world if row["arm"] == arm])
+    return _format_with_spread("effect_r2", _pick(world, arm=arm))
 
 
 def judge_no_effect(rows: Sequence[Row]) -> str:
     """Say what specialists make of news that mean nothing, and of news of another day."""
     sentences = []
-    gain = _pair(_select(rows, 0.0, EVOLVED), _select(rows, 0.0, PRIOR), "mae")
+    evolved, prior = (_pick(rows, effect=0.0, arm=arm) for arm in (EVOLVED, PRIOR))
+    gain = _pair(evolved, prior, "mae")
     if gain is not None:
         sentences.append(
             "Where news means nothing, specialists change the error of the calendar ridge by "
             f"{_format_gain(gain)} {rows[0]['unit']} ({gain.seeds} trainings)."
         )
-    swapped = _mean([row for row in rows if row["arm"] == "swapped-news"], "effect_r2")
+    swapped = _mean(_pick(rows, arm="swapped-news"), "effect_r2")
     if swapped is not None:
         sentences.append(f"With news of another day their effect_r2 is {swapped:.2f} on average.")
     return " ".join(sentences)
@@ -642,20 +543,14 @@ def judge_no_effect(rows: Sequence[Row]) -> str:
 _SPLITS = {"val": "validation", "test": "test"}
 
 
-def list_texts(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return the rows of each set of worded data and split."""
-    return group_rows(rows, "dataset", "split")
-
-
-def format_text(rows: Sequence[Row]) -> str:
-    """Return every set of worded data as Markdown: verdict and table."""
-    parts = [text_table(words).to_titled_markdown() for words in list_texts(rows)]
-    return "\n\n".join(parts) or "*No rows yet: `compevo paper experiment text NAME` makes them.*"
+def list_text_tables(rows: Sequence[Row]) -> list[Table]:
+    """Return the table of each set of worded data and split."""
+    return list(map(text_table, group_rows(rows, "dataset", "split")))
 
 
 def judge_text(rows: Sequence[Row]) -> str:
     """Say by what each kind of reader changes the calendar ridge's error, with own news or not."""
-    by_arm = {arm: [row for row in rows if row["arm"] == arm] for arm in TEXT_TITLES}
+    by_arm = {arm: _pick(rows, arm=arm) for arm in TEXT_TITLES}
     hands = [arm for arm in by_arm if arm.startswith("hand-") and by_arm[arm]]
     best = min(hands, key=lambda arm: fmean(row["mae"] for row in by_arm[arm]), default=EVOLVED)
     names = {
@@ -676,7 +571,7 @@ def text_table(rows: Sequence[Row]) -> Table:
     foresight = " (perfect foresight: words made from the day that is forecast)"
 
     return _tabulate_arms(
-        [[row for row in rows if row["arm"] == arm] for arm in TEXT_TITLES],
+        [_pick(rows, arm=arm) for arm in TEXT_TITLES],
         {
             "Arm": lambda line: TEXT_TITLES[line[0]["arm"]],
             "Foresight": lambda line: "yes" if line[0]["foresight"] else "no",
@@ -697,21 +592,36 @@ def text_table(rows: Sequence[Row]) -> Table:
     )
 
 
+EVIDENCE: Mapping[str, tuple[Callable[[Sequence[Row]], list[Table]], str]] = {
+    "audit": (list_audit_tables, "audit-news DATASET"),
+    "specialists": (list_specialist_tables, "experiment specialists"),
+    "text": (list_text_tables, "experiment text NAME"),
+}
+"""Tables of each kind of rows, and the command that makes the rows."""
+
+
+def format_evidence(kind: str, rows: Sequence[Row]) -> str:
+    """Return tables as Markdown, each below its verdict, or the command that makes their rows."""
+    list_tables, command = EVIDENCE[kind]
+    text = "\n\n".join(table.to_titled_markdown() for table in list_tables(rows))
+    return text or f"*No rows yet: `compevo paper {command}` makes them.*"
+
+
 def format_worth(specialists: Sequence[Row], text: Sequence[Row], audit: Sequence[Row]) -> str:
     """Return what news adds as a short Markdown table: planted, captions, real headlines."""
-    planted = [row for row in specialists if (row["world"], row["agents"]) == ("niches-wide", 5)]
+    planted = _pick(specialists, world="niches-wide", agents=5, effect=2.0)
     lines: list[tuple[str, ...]] = []
     for arm in (EVOLVED, "independent", "generalist"):
-        if rows := _select(planted, 2.0, arm):
+        if rows := _pick(planted, arm=arm):
             title = f"Planted news, {_WORLD_TITLES['niches-wide']} act"
             recovered = f"{format_percent(_mean(rows, 'recovered'))} of its cost recovered"
             share = _format_with_spread("effect_r2", rows)
             lines.append((title, SPECIALIST_TITLES[arm], share, recovered))
 
-    if captions := [row for row in text if row["foresight"] and row["arm"] == EVOLVED]:
+    if captions := _pick(text, foresight=True, arm=EVOLVED):
         title = "Captions of the day's own weather (perfect foresight)"
         lines.append((title, ARM_TITLES[EVOLVED], MISSING, _format_share(captions)))
-    for rows in list_audits([r for r in audit if (r["source"], r["split"]) == ("run", "test")]):
+    for rows in list_audits(_pick(audit, source="run", split="test")):
         news = _group_rows(rows)[ALL, ALL]
         title = f"Real headlines: {scope_name(rows[0]['dataset'], rows[0]['subset'])}"
         lines.append((title, _READERS["run"], MISSING, _judge(news[NONE], news[SWAPPED])))
@@ -726,8 +636,9 @@ def format_context(rows: Sequence[Row]) -> str:
 
     titles = [title.capitalize() for title in SOURCES.values()]
     lines: list[tuple[float, list[str]]] = [
-        (score, [name, f"{score:.3f}", *([""] * (len(titles) - 1))])
-        for name, score in PUBLISHED.items()
+        (figure.value, [name, figure.text, *([""] * (len(titles) - 1))])
+        for name in list_subjects(CONTEXT)
+        if (figure := find_published(CONTEXT, "all", name, "rcrps"))
     ]
 
     for line in group_rows(rows, "arm", "model"):
@@ -753,27 +664,20 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
     dose = [
         Line(
             effects,
-            [_mean(_select(rows, effect, arm), "slope") for effect in effects],
+            [_mean(_pick(rows, effect=effect, arm=arm), "slope") for effect in effects],
             {"label": ARM_TITLES[arm], "marker": "o", "markersize": 3.5} | style,
         )
         for arm, style in _STYLES.items()
     ]
 
-    of_dataset = [
-        row
-        for row in rounds
-        if (row["dataset"], row["world"], row["arm"]) == (dataset, world, EVOLVED)
-    ]
+    of_dataset = _pick(rounds, dataset=dataset, world=world, arm=EVOLVED)
     numbers = sorted({row["rewriting"] for row in of_dataset})
     colours = (MUTED, GOLD, GREEN, ACCENT, PURPLE)
 
     named = [
         Line(
             numbers,
-            [
-                _mean([r for r in of_dataset if r["effect"] == effect and r["rewriting"] == n], key)
-                for n in numbers
-            ],
+            [_mean(_pick(of_dataset, effect=effect, rewriting=n), key) for n in numbers],
             {"label": f"{key}, effect {effect:g}", "color": colour} | style,
         )
         for effect, colour in zip(sorted({r["effect"] for r in of_dataset}), colours, strict=False)
@@ -802,10 +706,6 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
         ),
     ]
     return Picture(plots, caption=f"{_name_world(rows[0])}: worlds with planted news")
-
-
-def _select(rows: Sequence[Row], effect: float, arm: str) -> list[Row]:
-    return [row for row in rows if row["effect"] == effect and row["arm"] == arm]
 
 
 def _mean(rows: Sequence[Row], key: str) -> float | None:

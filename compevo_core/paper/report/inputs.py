@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pydantic import TypeAdapter
 
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.result_rows import read_configs
-from compevo_core.evaluation.scopes import ForecastPanel, read_panels
-from compevo_core.paper.context_is_key import CONTEXT_SCHEMA
-from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, SPECIALISTS_SCHEMA
+from compevo_core.evaluation.result_rows import CONFIGS_FOLDER
+from compevo_core.evaluation.scopes import ForecastPanel
+from compevo_core.paper.declared import read_columns
 from compevo_core.paper.report.rows import (
     Score,
     collect_scores,
@@ -29,27 +31,22 @@ from compevo_core.paper.report.rows import (
     share_budget,
 )
 from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA, read_typed
-from compevo_core.paper.worded_data import TEXT_SCHEMA
 from compevo_core.runtime.files import read_json
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_core.training.run_folder import RunFolder
 
 CHECK_COLUMNS = ("check", "passed", "detail")
-LUD_COLUMNS = ("table", "subject", "judge", "kappa")
-SET_COLUMNS = ("set", "published_test", "targets_in_train_inputs")
-AUDIT_COLUMNS = ("source", "news", "group_kind", "group")
 # The columns by which each kind of file, a field of ``ReportInputs``, is known; it may have more.
-_KINDS = {
+KINDS = {
     "checks": CHECK_COLUMNS,
     "paired": tuple(PAIRED_TEST_SCHEMA),
-    "lud": LUD_COLUMNS,
-    "audit": AUDIT_COLUMNS,
-    "specialists": tuple(SPECIALISTS_SCHEMA),
-    "control": tuple(CONTROL_SCHEMA),
-    "control_rounds": tuple(ROUNDS_SCHEMA),
-    "text": tuple(TEXT_SCHEMA),
-    "context": tuple(CONTEXT_SCHEMA),
-    "paper_sets": SET_COLUMNS,
+    "lud": ("table", "subject", "judge", "kappa"),
+    "audit": ("source", "news", "group_kind", "group"),
+    "specialists": ("agents", *read_columns("control")),
+    **{
+        kind: tuple(read_columns(kind)) for kind in ("control", "control_rounds", "text", "context")
+    },
+    "paper_sets": ("set", "published_test", "targets_in_train_inputs"),
 }
 # A detail or a single seed may look like a number, so nothing is inferred of these.
 _TYPES = {"passed": pl.Boolean(), **dict.fromkeys(("check", "detail", "seeds"), pl.String())}
@@ -198,11 +195,11 @@ def read_inputs(
     mode: str,
     generated_at: datetime,
 ) -> ReportInputs:
-    """Read a folder of CSV files, as ``_KINDS`` and result rows know them, and run folders.
+    """Read a folder of CSV files, as ``KINDS`` and result rows know them, and run folders.
 
     DataError if a file is torn or of another version.
     """
-    tables: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _KINDS}
+    tables: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
     traces = [pl.DataFrame(schema=TRACE_SCHEMA)]
     logics = [pl.DataFrame(schema=LOGIC_SCHEMA)]
     unread = []
@@ -210,7 +207,7 @@ def read_inputs(
         header = read_header(path)
         if is_result_file(header):
             continue  # read_rows reads all of them together
-        kind = next((kind for kind, known in _KINDS.items() if set(known) <= set(header)), None)
+        kind = next((kind for kind, known in KINDS.items() if set(known) <= set(header)), None)
         if kind:
             tables[kind] += _read_table(path)
         elif list(TRACE_SCHEMA) == header:
@@ -266,3 +263,31 @@ def _read_table(path: Path) -> list[dict[str, Any]]:
     # A column can begin with empty cells only, so types are inferred from all rows.
     rows = pl.read_csv(path, schema_overrides=_TYPES, infer_schema_length=None)
     return rows.to_dicts()
+
+
+def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the configurations of a results folder by the hash that rows carry.
+
+    DataError if a file is not a JSON object, ConfigError if it holds an unknown setting.
+    """
+    return {
+        path.stem: RunConfig.from_mapping(
+            read_json(path, "restore the file or evaluate the run again")
+        ).to_dict()
+        for path in sorted((results / CONFIGS_FOLDER).glob("*.json"))
+    }
+
+
+def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
+    """Return the panels of a file; DataError names a line that is not a panel."""
+    panels = []
+    # Not splitlines(): a headline may hold a Unicode line separator, which is not an end of a line.
+    with path.open(encoding="utf-8") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                panels.append(TypeAdapter(ForecastPanel).validate_json(line))
+            except ValueError as error:
+                raise DataError(
+                    f"{path}, line {number}: not a forecast panel ({error}); evaluate the run again"
+                ) from error
+    return tuple(panels)

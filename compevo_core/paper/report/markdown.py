@@ -17,11 +17,9 @@ import typer
 
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.paper.report.evidence_tables import (
-    format_audit,
     format_context,
     format_control,
-    format_specialists,
-    format_text,
+    format_evidence,
     format_worth,
 )
 from compevo_core.paper.report.inputs import ReportInputs, read_inputs
@@ -111,10 +109,10 @@ _CONTENTS: tuple[tuple[str, str, Callable[[ReportInputs], str]], ...] = (
     ("paper-sets-short", "made by `make readme`", format_short_sets),
     ("paper-tables", _FROM_ROWS, format_all_paper_tables),
     ("paper-sets", _FROM_ROWS, format_paper_sets),
-    ("news-audit", _FROM_ROWS, lambda inputs: format_audit(inputs.audit)),
+    ("news-audit", _FROM_ROWS, lambda inputs: format_evidence("audit", inputs.audit)),
     ("control", _FROM_ROWS, lambda inputs: format_control(inputs.control, inputs.control_rounds)),
-    ("specialists", _FROM_ROWS, lambda inputs: format_specialists(inputs.specialists)),
-    ("text", _FROM_ROWS, lambda inputs: format_text(inputs.text)),
+    ("specialists", _FROM_ROWS, lambda i: format_evidence("specialists", i.specialists)),
+    ("text", _FROM_ROWS, lambda inputs: format_evidence("text", inputs.text)),
     ("context", _FROM_ROWS, lambda inputs: format_context(inputs.context)),
 )
 # The markers are HTML comments, which Markdown does not show.

@@ -14,9 +14,7 @@ from typing import Any
 import polars as pl
 from matplotlib.ticker import MaxNLocator
 
-from compevo_core.paper.report.inputs import ReportInputs, TrainingRun
-from compevo_core.paper.run_traces import TOPIC_SEPARATOR, Plateau, measure_plateau
-from compevo_core.report.figures import (
+from compevo_core.paper.report.figures import (
     HALF,
     THIRD,
     Line,
@@ -25,10 +23,12 @@ from compevo_core.report.figures import (
     Style,
     add_legend,
     agent_style,
-    method_colour,
     method_style,
     plot_lines,
 )
+from compevo_core.paper.report.inputs import ReportInputs, TrainingRun
+from compevo_core.paper.run_traces import TOPIC_SEPARATOR, Plateau, measure_plateau
+from compevo_core.report.charts import method_colour
 from compevo_core.report.tables import (
     MISSING,
     Table,

@@ -17,32 +17,22 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader
 
 from compevo_core.paper.report import summaries
 from compevo_core.paper.report.evidence_tables import (
-    audit_table,
     control_table,
-    list_audits,
+    list_audit_tables,
     list_controls,
-    list_searches,
+    list_search_tables,
     list_specialist_tables,
-    list_texts,
-    search_table,
+    list_text_tables,
     show_control,
     summarize_evidence,
-    text_table,
 )
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.mechanism import list_groups
 from compevo_core.paper.report.paper_tables import (
+    NOTES,
     PAPER_TABLES,
-    READING,
     build_paper_tables,
     show_curves,
-)
-from compevo_core.paper.report.plots import (
-    show_ablation,
-    show_methods,
-    show_panel,
-    show_reliability,
-    show_verdicts,
 )
 from compevo_core.paper.report.result_tables import (
     agent_table,
@@ -54,6 +44,10 @@ from compevo_core.paper.report.result_tables import (
     paired_table,
     quantile_table,
     region_table,
+    show_ablation,
+    show_methods,
+    show_panel,
+    show_reliability,
 )
 from compevo_core.paper.report.rows import list_scopes, select_pooled
 from compevo_core.paper.report.run_sections import Section, build_run_sections
@@ -122,7 +116,7 @@ def _list_scored(inputs: ReportInputs, tests: Sequence[Scope]) -> Iterator[Secti
     # Always there: the absence of scores is also shown.
     results = summaries.summarize_results(inputs)
     finding = summaries.count_verdicts(results)
-    verdicts = show_verdicts(results)
+    verdicts = summaries.show_verdicts(results)
     yield _fold("summary", "Summary", finding, summaries=results, verdicts=verdicts)
 
     paired = [test for test in inputs.paired if not is_of_variant(test)]
@@ -177,24 +171,24 @@ def _list_learnt(inputs: ReportInputs) -> Iterator[Section]:
             {"title": title, "tables": build_paper_tables(name, inputs)}
             for name, (title, _) in PAPER_TABLES.items()
         ]
-        view = {"groups": tables, "curves": show_curves(inputs), "reading": READING}
+        view = {"groups": tables, "curves": show_curves(inputs), "reading": NOTES["reading"]}
         yield _fold("paper", "Comparison with the paper", summaries.count_tables(tables), **view)
 
 
 def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
     """Yield the sections on what news tells, each with verdicts."""
-    worlds, words = list_controls(inputs.control), list_texts(inputs.text)
-    controls = [(control_table(rows), show_control(rows, inputs.control_rounds)) for rows in worlds]
-    searches = [search_table(rows) for rows in list_searches(inputs.control)]
-    texts = [text_table(rows) for rows in words]
-    specialists = list_specialist_tables(inputs.specialists)
-    if controls or searches or specialists or texts:
-        finding = summarize_evidence(worlds, words)
-        view = {"controls": controls, "searches": searches + specialists, "texts": texts}
+    controls = [
+        (control_table(rows), show_control(rows, inputs.control_rounds))
+        for rows in list_controls(inputs.control)
+    ]
+    searches = list_search_tables(inputs.control) + list_specialist_tables(inputs.specialists)
+    texts = list_text_tables(inputs.text)
+    if controls or searches or texts:
+        finding = summarize_evidence(inputs.control, inputs.text)
+        view = {"controls": controls, "searches": searches, "texts": texts}
         yield _fold("evidence", "Does search find evidence?", finding, **view)
 
-    audits = [audit_table(rows) for rows in list_audits(inputs.audit)]
-    if audits:
+    if audits := list_audit_tables(inputs.audit):
         yield _fold("news", "Does news help?", summaries.join_verdicts(audits), audits=audits)
 
 

@@ -31,6 +31,8 @@ JUDGE_FIGURES = "tab:judge_robustness"
 
 GAIN_FIGURES = "tab:lud_error_correlation"
 
+CONTEXT = "context-is-key"  # of the benchmark's own table, not of the paper
+
 DATASETS = ("electricity", "exchange", "traffic", "bitcoin")
 """The paper's data sets, in the order of its tables."""
 

@@ -1,56 +1,75 @@
-"""Result rows as tables: errors, quantile scores, identity of rows, checks and paired tests.
+"""Result rows as tables and bars: errors, quantiles, identity, checks, paired tests, windows.
 
-What belongs here: selecting, ordering and labelling result rows, hashes and test outcomes as cells.
-What does not: reading files (``paper.report.rows``), building tables of columns
-(``report.tables``), sentences about who won (``paper.report.summaries``), the tests themselves
-(``evaluation.comparison``).
+What belongs here: selecting, ordering and labelling result rows, hashes and test outcomes as cells;
+bars of errors, reliability, panels of forecasts. What does not: reading files
+(``paper.report.rows``), building tables of columns (``report.tables``), who won
+(``paper.report.summaries``), the tests themselves (``evaluation.comparison``).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import polars as pl
+from matplotlib.axes import Axes
 
 from compevo_core.baselines import BASELINES
-from compevo_core.evaluation.comparison import rank_budget
+from compevo_core.data.steps import shift
+from compevo_core.evaluation.metrics import BELOW_COLUMNS
 from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.paper.changes import EXPERIMENTS, FULL_METHOD, list_changes
+from compevo_core.paper.declared import rank_budget
+from compevo_core.paper.report.figures import (
+    MARKED,
+    Line,
+    Picture,
+    Plot,
+    Style,
+    method_style,
+    plot_lines,
+    set_clock,
+)
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.rows import (
+    NAIVE,
+    Column,
     average_over_seeds,
+    build_table,
+    common_unit,
+    describe_duration,
     drop_agents,
     drop_parts,
     drop_short_fits,
     drop_sweeps,
-    list_scopes,
-    select_methods,
-    select_pooled,
-    select_scope,
-)
-from compevo_core.report.tables import (
-    AGENT,
-    MISSING,
-    NAIVE,
-    Column,
-    Row,
-    Table,
-    build_table,
     find_side,
     format_column,
     format_difference,
     format_interval,
-    format_number,
     format_p,
+    list_columns,
+    list_scopes,
+    metric_column,
+    select_methods,
+    select_pooled,
+    select_scope,
+)
+from compevo_core.report.charts import ACCENT, GRID, HISTORY, INK, MUTED, OTHER_BARS
+from compevo_core.report.tables import (
+    AGENT,
+    MISSING,
+    RECALIBRATED,
+    Row,
+    Table,
+    format_number,
     format_percent,
     join_items,
-    list_columns,
     method_name,
-    metric_column,
     scope_name,
     shorten_hash,
     tabulate,
 )
-from compevo_core.runtime.usage import describe_duration
 
 _IDENTITY: dict[str, Callable[[Row], str]] = {
     "Method": lambda row: method_name(row["method"]),
@@ -182,6 +201,9 @@ _COUNTS: Mapping[str, Callable[[Row], str]] = {
 MOST_SHORT_ROWS = 6
 # More columns than this cannot be read side by side; traffic has 862 sensors.
 MOST_ENTITIES = 12
+MOST_LINES = 6  # more lines of reliability than this cannot be distinguished
+# The market's clock has no daylight saving, and its day is what a reader of demand expects.
+NEM_TIME = timezone(timedelta(hours=10), "UTC+10")
 HIGHLIGHTED_METHOD = "compevo"
 MEMBERS = "members"
 """What the short table calls the preset whose members forecast without a language model."""
@@ -407,3 +429,124 @@ def _describe_rows(records: Sequence[Row]) -> list[str]:
 
 def _name_methods(records: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(method_name(row["method"]) for row in records))
+
+
+def show_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
+    """Return bars of the pooled MAE of every method in one scope; None below two methods."""
+    chosen = select_methods(rows, dataset, subset)
+    # One bar compares nothing.
+    if chosen.get_column("mae").drop_nulls().len() < 2:
+        return None
+    return _show_bars(chosen, name_records(chosen.to_dicts()), "method")
+
+
+def show_ablation(rows: pl.DataFrame, dataset: str) -> Picture:
+    """Return bars of the pooled MAE of each ablation variant on the first scope."""
+    chosen = select_pooled(rows, ablation=True).filter(pl.col("dataset") == dataset)
+    _, first = list_scopes(chosen)[0]
+    return _show_bars(select_scope(chosen, dataset, first), dataset.capitalize(), "variant")
+
+
+def _show_bars(rows: pl.DataFrame, name: str, kind: str) -> Picture:
+    alt = f"Bar chart of the pooled MAE by {kind} for {name}; the table above holds the numbers."
+    records = average_over_seeds(rows).drop_nulls("mae").sort("mae").to_dicts()
+    plot = Plot(partial(_fill_bars, records), alt, (6.4, 0.75 + 0.28 * max(len(records), 1)))
+    return Picture([plot], caption=f"{name}: pooled MAE by {kind}")
+
+
+def _fill_bars(records: Sequence[Row], axis: Axes) -> None:
+    """Draw the MAE of each record, best on top, with its range over seeds."""
+    places = list(range(len(records)))
+    errors = [row["mae"] for row in records]
+
+    is_compevo = [row["method"] == HIGHLIGHTED_METHOD for row in records]
+    axis.barh(places, errors, color=[ACCENT if is_ours else OTHER_BARS for is_ours in is_compevo])
+    if any(row["seeds"] > 1 for row in records):
+        below = [row["mae"] - row["mae_low"] for row in records]
+        above = [row["mae_high"] - row["mae"] for row in records]
+        whiskers: Style = {"fmt": "none", "ecolor": INK, "elinewidth": 1, "capsize": 3}
+        axis.errorbar(errors, places, xerr=[below, above], **whiskers)
+    for place, row in zip(places, records, strict=True):
+        # Anchored at the end of the whisker, not of the bar, so that neither hides the number.
+        offset: Style = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
+        end = (row["mae_high"], place)
+        axis.annotate(format_number(row["mae"]), end, color=INK, fontsize=9, **offset)
+
+    axis.set_yticks(places, label_methods(records))
+    axis.invert_yaxis()
+    # Room for the numbers to the right of the longest bar; bars start at zero to be comparable.
+    axis.margins(x=0.12)
+    axis.set_xlim(left=0)
+    axis.grid(visible=False, axis="y")
+    unit = common_unit(records)
+    axis.set_xlabel(f"MAE, {unit}" if unit else "MAE")
+
+
+def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
+    """Return the share of actual values below each quantile against its level; None without any."""
+    # A baseline and its recalibrated twin are nearly the same line.
+    is_twin = pl.col("method").str.ends_with(RECALIBRATED)
+    records = rank_by_pinball(rows.filter(~is_twin), dataset, subset)[:MOST_LINES]
+    if not records:
+        return None
+
+    name = name_records(records)
+    alt = (
+        f"Share of actual values below each quantile against its level for {name}; a line on the "
+        "diagonal is right, a flatter one has too narrow bands."
+    )
+    lines = [Line([0, 1], [0, 1], {"color": MUTED, "linewidth": 1, "linestyle": ":"})]
+    for row in records:
+        shares = [row[name] for name in BELOW_COLUMNS.values()]
+        style = method_style(row["method"]) | MARKED | {"linewidth": 1.7}
+        lines.append(Line(list(BELOW_COLUMNS), shares, style))
+    plot = plot_lines(
+        lines,
+        alt,
+        size=(4.6, 4.4),
+        x_label="level of the quantile",
+        y_label="share of actual values below it",
+        is_counted=False,
+        legend_columns=1,
+        finish=lambda axis: axis.set(xlim=(0, 1), ylim=(0, 1)),
+    )
+    caption = f"{name}: reliability of the quantiles; on the dotted line they are right."
+    return Picture([plot], caption=caption)
+
+
+def show_panel(panel: ForecastPanel) -> Picture:
+    """Return a forecast window on its clock: history, actual values and each method's forecast."""
+    zone = NEM_TIME if panel.dataset == "electricity" else UTC
+    step = timedelta(minutes=panel.step_minutes)
+    origin = panel.origin_utc.astimezone(zone)
+    # The history ends one step before the origin, which is the start of the first forecast step.
+    past = [shift(origin, -k, step) for k in range(len(panel.history), 0, -1)]
+    ahead: list[Any] = [shift(origin, k, step) for k in range(len(panel.truth))]
+
+    # A missing value breaks the line.
+    truth = [float("nan") if value is None else value for value in panel.truth]
+    lines = [
+        Line(past, panel.history, {"color": HISTORY, "linewidth": 1.3, "label": "history"}),
+        Line(ahead, truth, {"color": INK, "linewidth": 2.4, "label": "actual values"}),
+    ]
+    for method in sorted(panel.forecasts, key=lambda name: name == HIGHLIGHTED_METHOD):
+        dash: Style = {} if method == HIGHLIGHTED_METHOD else {"linestyle": (0, (4, 2))}
+        lines.append(Line(ahead, panel.forecasts[method], method_style(method) | dash))
+
+    start = f"{origin:%d %b %Y, %H:%M} {zone.tzname(None)}"
+    methods = join_items([method_name(name) for name in panel.forecasts])
+    alt = (
+        f"Line plot of {panel.entity} in {panel.unit}: {len(panel.history)} values before {start}, "
+        f"then the actual values and the forecasts by {methods}."
+    )
+
+    def mark_origin(axis: Axes) -> None:
+        # Everything right of the line was unknown to the models.
+        axis.axvline(ahead[0], color=HISTORY, linewidth=1.0)
+        axis.axvspan(ahead[0], ahead[-1], color=GRID, alpha=0.25, linewidth=0)
+        set_clock(axis, zone)
+
+    look: Style = {"size": (5.2, 2.8), "y_label": panel.unit, "legend_columns": 5}
+    plot = plot_lines(lines, alt, finish=mark_origin, **look)
+    scope = scope_name(panel.dataset, panel.subset, synthetic=panel.synthetic)
+    return Picture([plot], caption=f"{panel.entity}, from {start}. {scope}.")

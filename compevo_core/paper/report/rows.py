@@ -1,25 +1,27 @@
-"""Result rows: reading them from CSV files and selecting those a table shows.
+"""Result rows: reading them from CSV files, selecting those a table shows, their numbers as cells.
 
 What belongs here: reading a folder of CSV files, keeping one row for each identity, selecting rows
-by scope, mean and spread over seeds. What does not: scoring and the row's schema
-(``evaluation.result_rows``), wording and layout.
+by scope, mean and spread over seeds; metrics and paired tests as cells. What does not: scoring and
+the row's schema (``evaluation.result_rows``), wording and layout.
 """
 
 import csv
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import floor, isfinite, log10
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.metrics import QUANTILE_COLUMNS
 from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA
 from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.paper.changes import ABLATION, PREFIX
+from compevo_core.paper.declared import BUDGETS, rank_budget
+from compevo_core.report.tables import MISSING, Row, Table, format_number
 
 #: Two rows with equal values here are the same measurement; the later one replaces the earlier.
 _WINDOWS = ("dataset", "split", "subset", "entity")
@@ -204,7 +206,7 @@ def share_budget(
     has_budget = pl.col("budget").fill_null("") != ""
     sharing = select_scope(rows, dataset, subset).filter(is_shared & has_budget)
     needed = sharing["method"].n_unique()
-    for budget in BUDGET_ORDER:
+    for budget in BUDGETS:
         # One method alone shares its budget with nobody.
         if needed > 1 and sharing.filter(pl.col("budget") == budget)["method"].n_unique() == needed:
             return rows.filter(~is_shared | (pl.col("budget") == budget)), budget
@@ -276,3 +278,136 @@ def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
 def is_synthetic(rows: pl.DataFrame) -> bool:
     """Whether any of the rows was scored on made-up data."""
     return bool(rows.get_column("synthetic").any())
+
+
+#: The seasonal naive: the same step of the last season, and on daily grids a random walk.
+NAIVE = "persistence"
+
+#: Title and number format of each metric that a row can hold.
+METRIC_TITLES = {
+    "mae": "MAE",
+    "mse": "MSE",
+    "rmse": "RMSE",
+    "mape_pct": "MAPE %",
+    "wape_pct": "WAPE %",
+    "mase": "MASE",
+    "pinball_10_50_90": "Pinball",
+    "wql": "WQL",
+    "width_80": "Width",
+    "width_95": "Width",
+}
+
+_WITH_UNIT = frozenset({"mae", "rmse", "pinball_10_50_90", "width_80", "width_95"})
+
+
+def format_interval(test: Mapping[str, Any]) -> str:
+    """Format the ends of a comparison's interval; "n/a" where it has none."""
+    low, high = test["interval_low"], test["interval_high"]
+    return MISSING if low is None else f"{format_number(low)} to {format_number(high)}"
+
+
+def find_side(test: Mapping[str, Any]) -> int:
+    """Return -1 if the interval of a comparison is below zero, 1 if above, 0 if it holds zero."""
+    low, high = test["interval_low"], test["interval_high"]
+    if low is None or low <= 0 <= high:
+        return 0
+    return -1 if high < 0 else 1
+
+
+def format_difference(test: Mapping[str, Any]) -> str:
+    """Format a comparison's mean difference, and the deviation between trainings where known."""
+    difference, spread = test["mean_difference"], test["sd_between_seeds"]
+    return format_number(difference) + (f" (SD {format_number(spread)})" if spread else "")
+
+
+def format_p(test: Mapping[str, Any], name: str = "p_two_sided") -> str:
+    """Format a p value; "n/a" without a number of blocks, where it counted single windows."""
+    return MISSING if test["n_blocks"] is None else format_number(test[name])
+
+
+def format_column(metric: str, values: Sequence[float | None]) -> list[str]:
+    """Format the values of one metric with equal decimals, so that a column can be compared.
+
+    Percentages get two decimals, MASE three, errors so many that the largest has about four digits.
+    """
+    # Decimals are chosen once for the column, by its largest value.
+    sizes = [abs(value) for value in values if value is not None and isfinite(value)]
+    largest = max(sizes, default=0.0)
+
+    if metric.endswith("_pct"):
+        decimals = 2
+    elif metric == "mase":
+        decimals = 3
+    else:
+        decimals = 1 if largest >= 100 or largest == 0 else max(2, 3 - floor(log10(largest)))
+
+    return [
+        MISSING if value is None or not isfinite(value) else f"{value:z,.{decimals}f}"
+        for value in values
+    ]
+
+
+def format_with_unit(value: float | None, unit: str) -> str:
+    """Format a number and its unit."""
+    return f"{format_number(value)} {unit}".strip()
+
+
+class Column(NamedTuple):
+    """One column of a table, from the first row to the last."""
+
+    title: str
+    cells: Sequence[str]
+    values: Sequence[float | None] = ()  # numbers, where the cell of the lowest is set in bold
+    ranked: Sequence[str] = ()  # texts by which numbers are alike, where the cells hold more
+
+
+def metric_column(rows: Sequence[Row], metric: str, *, is_marked: bool = True) -> Column:
+    """Return a metric of all rows in equal decimals, with the unit that they share."""
+    values = [row[metric] for row in rows]
+    title = title_metric(metric, common_unit(rows))
+    return Column(title, format_column(metric, values), values if is_marked else ())
+
+
+def title_metric(metric: str, unit: str) -> str:
+    """Return the title of a column: the metric, and the unit where it is measured in one."""
+    return f"{METRIC_TITLES[metric]} {unit if metric in _WITH_UNIT else ''}".strip()
+
+
+def common_unit(rows: Iterable[Row]) -> str:
+    """Return the unit of all rows; empty where they differ or have none."""
+    units = {row["unit"] for row in rows if row["unit"]}
+    return units.pop() if len(units) == 1 else ""
+
+
+def build_table(columns: Sequence[Column], **layout: Any) -> Table:  # noqa: ANN401
+    """Return the table of some columns, all of one length; ``layout`` is as in :class:`Table`."""
+    best_cells = set()
+    for place, column in enumerate(columns):
+        known = [(value, row) for row, value in enumerate(column.values) if value is not None]
+        if len(known) < 2:
+            continue
+        # Values that print the same are marked the same.
+        texts = column.ranked or column.cells
+        lowest = texts[min(known)[1]]
+        best_cells |= {(row, place) for _, row in known if texts[row] == lowest}
+    return Table(
+        header=[column.title for column in columns],
+        rows=[list(row) for row in zip(*(column.cells for column in columns), strict=True)],
+        best_cells=best_cells,
+        **layout,
+    )
+
+
+def list_columns(rows: Sequence[Any], cells: Mapping[str, Callable[[Any], str]]) -> list[Column]:
+    """Return the columns of rows; ``cells`` maps a title to what the column shows of a row."""
+    return [Column(title, [cell(row) for row in rows]) for title, cell in cells.items()]
+
+
+def describe_duration(seconds: float | None, *, missing: str = "") -> str:
+    """Format seconds as ``0.4 s``, ``12 s``, ``5 min`` or ``2.1 h``, for reports."""
+    if seconds is None or math.isnan(seconds):
+        return missing
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -19,20 +19,12 @@ from matplotlib.axes import Axes
 
 from compevo_core.agents.logics import find_topics
 from compevo_core.data.arrays import evenly_spaced
+from compevo_core.paper.declared import read_declared
 from compevo_core.paper.news_changes import SWAPPED
 from compevo_core.paper.report.evidence_tables import find_audit, list_read_topics, plot_news_errors
-from compevo_core.paper.report.inputs import TrainingRun
-from compevo_core.paper.report.mechanism import run_plateau_table
-from compevo_core.report.figures import (
-    ACCENT,
-    GOLD,
-    GREEN,
+from compevo_core.paper.report.figures import (
     HALF,
-    INK,
     MARKED,
-    MUTED,
-    PURPLE,
-    RED,
     THIRD,
     Line,
     Picture,
@@ -41,6 +33,10 @@ from compevo_core.report.figures import (
     agent_style,
     plot_lines,
 )
+from compevo_core.paper.report.inputs import TrainingRun
+from compevo_core.paper.report.mechanism import run_plateau_table
+from compevo_core.paper.report.rows import describe_duration
+from compevo_core.report.charts import ACCENT, GOLD, GREEN, INK, MUTED, PURPLE, RED
 from compevo_core.report.tables import (
     MISSING,
     Row,
@@ -51,7 +47,6 @@ from compevo_core.report.tables import (
     shorten_hash,
     tabulate,
 )
-from compevo_core.runtime.usage import describe_duration
 
 # The last rounds, over which health is averaged: single batches of windows say little.
 LAST_ROUNDS = 10
@@ -449,37 +444,12 @@ ERRORS: Mapping[str, Style] = {
         "markersize": 3,
     },
 }
-#: Values of rounds that a picture plots, and their titles.
-SELECTION = {
-    "rewards": "Reward (scaled)",
-    "fitness": "Fitness (moving average)",
-    "weights": "Weight in the aggregate",
-    "gates": "Gate",
-}
-HEALTH = {
-    "error_correlation": "Correlation of the agents' errors",
-    "gain_over_best": "Gain over the best agent (%)",
-    "effective_agents": "Effective number of agents",
-}
-POLICY = {
-    "kl": "KL to the reference",
-    "clip_fraction": "Share clipped",
-    "gradient_conflict": "Gradient cosine",
-}
-#: The diagnostics of paper appendix B.
-THEORY = {
-    "best_response_gap": "Best-response gap",
-    "regret": "Regret against the best fixed logic",
-    "group_regret": "Regret against the group's best",
-    "gradient_margin": "Gradient-conflict margin",
-    "grad_norm": "Gradient norm",
-    "weight_entropy": "Weight entropy (nats)",
-}
-#: What the search for evidence earned.
-GAINS = {"news_gains": "Error saved by news (scaled)"}
-OF_AGENTS = frozenset({*SELECTION, *GAINS, "best_response_gap", "regret", "group_regret"})
-# Values whose sign carries the meaning: a line is plotted at zero.
-SIGNED = frozenset({*GAINS, "gradient_conflict", "gradient_margin", "regret", "gain_over_best"})
+#: Values of rounds that pictures plot, and their titles; which are by agent, and which have a sign.
+_ROUNDS = read_declared("rounds")
+SELECTION, HEALTH, POLICY, THEORY, GAINS = (
+    _ROUNDS[kind] for kind in ("selection", "health", "policy", "theory", "gains")
+)
+OF_AGENTS, SIGNED = _ROUNDS["of_agents"], _ROUNDS["signed"]
 # More rounds than these are too near to each other to be told apart.
 _MOST_POINTS = 60
 

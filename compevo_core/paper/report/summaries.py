@@ -1,41 +1,50 @@
 """The results in plain sentences: is CompEvo better, equal or worse than each other method.
 
 What belongs here: finding the rivals of each configuration in a scope with their paired tests,
-wording the outcome without flattering it, and the sentence on what each section of the page found.
+wording and plotting the outcome without flattering it, and the sentence on what each section of the
+page found.
 What does not: metrics (``evaluation.metrics``), significance (``evaluation.comparison``), layout
 (``templates/sections.html``).
 """
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+import matplotlib as mpl
 import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from compevo_core.evaluation.baseline_scores import RECALIBRATED_BASELINES
-from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.forecast.explain import choose_decimals
 from compevo_core.paper.changes import ALL_TRIALS, FULL_METHOD
+from compevo_core.paper.declared import rank_budget, read_declared
+from compevo_core.paper.report.figures import THEME, Picture, Plot, get_figure
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.result_tables import HIGHLIGHTED_METHOD, name_records
 from compevo_core.paper.report.rows import (
     average_over_seeds,
+    find_side,
+    format_with_unit,
     list_scopes,
     select_methods,
     select_pooled,
     select_scope,
 )
+from compevo_core.report.charts import GREEN, INK, MUTED, RED
 from compevo_core.report.tables import (
     RECALIBRATED,
     Row,
     Table,
-    find_side,
     format_number,
     format_percent,
-    format_with_unit,
+    join_items,
     method_name,
     shorten_hash,
 )
@@ -62,26 +71,8 @@ RIVALS = (
     "mad-rl",
 )
 
-IMPROVES_ON_PRIOR = "CompEvo improves on its prior here."
-#: A lower error alone does not say whether other days would have given it.
-LOWER_THAN_PRIOR = (
-    "CompEvo's error is lower than its prior's here; without a comparison by window it is unknown "
-    "whether by more than chance."
-)
-WITHOUT_PRIOR = "Its agents start from no prior."
-#: The agents correct the forecast of the prior: without an improvement they have done nothing.
-NO_BETTER_THAN_PRIOR = (
-    "CompEvo does not improve on its prior here: its agents added no measurable value."
-)
-#: Where the paired test says that chance alone may have made the difference.
-NOT_SIGNIFICANT = (
-    "The difference to its prior is not significant here: it lies between {bounds} (95 %, "
-    "by blocks of days)."
-)
-TOO_FEW_DAYS = (
-    "The difference to its prior is not significant here: {n} block(s) of days are too few for a "
-    "test."
-)
+OF_PRIOR: Mapping[str, str] = read_declared("notes")["prior"]
+_VERDICT_COLOURS = {"better": GREEN, "worse": RED}
 
 
 class Rival(NamedTuple):
@@ -243,25 +234,25 @@ def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
     # Without its configuration the prior is unknown, and nothing is claimed about it.
     priors = [rival for rival in rivals if rival.is_prior]
     if prior == "none":
-        return f"{text}. {WITHOUT_PRIOR}"
+        return f"{text}. {OF_PRIOR['without']}"
     return f"{text}. {_judge_prior(priors, population['unit'])}" if priors else f"{text}."
 
 
 def _judge_prior(priors: Sequence[Rival], unit: str) -> str:
     """Return what the rows, and the paired test where there is one, say about the prior."""
     if not all(rival.is_beaten for rival in priors):
-        return NO_BETTER_THAN_PRIOR
+        return OF_PRIOR["no_better"]
     tests = [rival.test for rival in priors if rival.test]
     if len(tests) != 1:
-        return LOWER_THAN_PRIOR
+        return OF_PRIOR["lower"]
 
     (test,) = tests
     if test["interval_low"] is None:
-        return TOO_FEW_DAYS.format(n=test["n_blocks"])
+        return OF_PRIOR["too_few_days"].format(n=test["n_blocks"])
     if find_side(test) < 0:
-        return IMPROVES_ON_PRIOR
+        return OF_PRIOR["improves"]
     ends = (format_with_unit(test[f"interval_{end}"], unit) for end in ("low", "high"))
-    return NOT_SIGNIFICANT.format(bounds=" and ".join(ends))
+    return OF_PRIOR["not_significant"].format(bounds=" and ".join(ends))
 
 
 def count_verdicts(summaries: Sequence[ResultSummary]) -> str:
@@ -295,6 +286,46 @@ def _tell_wins(summaries: Sequence[ResultSummary]) -> str:
         f"CompEvo is better than the best other method in {len(wins)} of {len(summaries)} sets of "
         f"windows; {name}: {best.describe()}. "
     )
+
+
+def show_verdicts(summaries: Sequence[ResultSummary]) -> Picture:
+    """Return the differences to each rival with their intervals, a plot a test set."""
+    plots = []
+    for summary in summaries:
+        outcomes = Counter(rival.outcome for rival in summary.rivals)
+        counts = join_items([f"{name} for {n}" for name, n in outcomes.items()])
+        alt = f"Difference of CompEvo's error to each method's in percent for {summary.scope}: "
+        size = (5.2, 1.0 + 0.2 * len(summary.rivals))
+        if summary.rivals:
+            plots.append(Plot(partial(_fill_verdicts, summary), f"{alt}{counts}.", size))
+    return Picture(plots, columns=2)
+
+
+def _fill_verdicts(summary: ResultSummary, axis: Axes) -> None:
+    rivals = summary.rivals
+    for place, rival in enumerate(rivals):
+        colour = _VERDICT_COLOURS.get(rival.outcome, MUTED)
+        # Without a comparison by window the mark is hollow: the mean alone says nothing of chance.
+        fill = "white" if rival.test is None else colour
+        axis.plot(100 * rival.difference, place, "o", color=colour, markerfacecolor=fill, zorder=3)
+        if rival.bounds is not None:
+            axis.plot([100 * end for end in rival.bounds], [place, place], color=colour)
+
+    axis.axvline(0.0, color=INK, linewidth=0.8)
+    axis.set_yticks(range(len(rivals)), [method_name(rival.row["method"]) for rival in rivals])
+    axis.invert_yaxis()
+    axis.grid(visible=False, axis="y")
+
+    # Small differences and large ones on one axis: in proportion to 5 %, then by their logarithm.
+    axis.set_xscale("symlog", linthresh=5)
+    axis.margins(x=0.08)
+    axis.xaxis.set_major_locator(FixedLocator([-50, -10, 0, 10, 50]))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
+    axis.set_xlabel("error of CompEvo against it, %")
+    with mpl.rc_context(THEME):
+        title = textwrap.fill(summary.scope, 54)
+        get_figure(axis).suptitle(title, x=0.01, ha="left", fontsize=10.5, weight="bold")
 
 
 def describe_errors(inputs: ReportInputs, dataset: str, subset: str) -> str:

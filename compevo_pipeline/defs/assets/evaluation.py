@@ -1,64 +1,47 @@
-"""``evaluation/baselines``, ``evaluation/test`` and ``leakage/inference_2026``: scores.
+"""``evaluation/baselines`` and ``evaluation/test``: scores.
 
-What belongs here: which methods are scored on which windows, where rows are written, and the
-blocking checks that nothing leaked and nothing changed. What does not: scoring
-(``compevo_core.evaluation``), detectors (``compevo_core.evaluation.leakage``). Baselines are fitted
-on the train split alone.
-
-The 2026 inference forecasts 20 days of five regions between 2026-02-19 and 2026-03-30 and every
-complete day since, month by month, with a population that is not updated.
+What belongs here: which methods are scored on which windows, where rows are written. What does not:
+scoring (``compevo_core.evaluation``). Baselines are fitted on the train split alone.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import polars as pl
 from pydantic import Field
 
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.baseline_scores import BaselineScores, score_baselines
-from compevo_core.evaluation.leakage import (
-    Violation,
-    find_changed_files,
-    find_training_after,
-    hash_folder,
-)
-from compevo_core.evaluation.result_rows import POOLED, write_config, write_rows
+from compevo_core.evaluation.result_rows import write_rows, write_tables
 from compevo_core.evaluation.scopes import (
     Scope,
-    one_seed,
     read_forecasts,
-    select_month_scopes,
     select_test_scopes,
-    thin_windows,
     write_forecasts,
 )
 from compevo_core.evaluation.scoring import (
+    REGRET_FOLDER,
     compare_seeds,
-    load_population,
     name_rows,
     score_population,
-    write_population_scores,
+    write_run_forecasts,
 )
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.checks.content import find_availability_violations, format_violations
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs import metadata
-from compevo_pipeline.defs.definition import GPU_POOL, LaunchConfig, define_asset, define_by_dataset
+from compevo_pipeline.defs.definition import GPU_POOL, LaunchConfig, define_by_dataset
 from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, list_views_to_test, read_news
 from compevo_pipeline.work.stored_windows import read_windows
-
-if TYPE_CHECKING:
-    from compevo_core.data.news_pool import NewsPool
-    from compevo_core.forecast.forecaster import CompEvoForecaster
 
 EXPERIMENT = "test"  # name of the experiment in the result rows
 BASELINES_CODE = ("compevo_core/baselines", "compevo_core/evaluation")
@@ -76,7 +59,7 @@ NewsAudit = Callable[..., None]
 
 
 class BaselineConfig(LaunchConfig):
-    """How baselines are scored."""
+    """How many origins and seeds are scored."""
 
     every: int = Field(default=1, ge=1)
     """score every n-th origin; the rows' subset says so where n is above 1"""
@@ -120,7 +103,7 @@ def build_baselines_asset(
     context.log.info(
         f"fitting on {len(windows.split('train'))} windows, seeds 0 to {config.seeds - 1}"
     )
-    scores = _score_baselines(workspace, windows, scopes, EXPERIMENT, config.seeds)
+    scores = fit_and_score(workspace, windows, scopes, EXPERIMENT, config.seeds)
 
     # Stored by window: the population is compared with these very forecasts.
     write_forecasts(
@@ -162,7 +145,7 @@ def build_population_test_asset(
     scopes = select_test_scopes(windows, config.every)[: config.scopes]
     run = find_current_run(layout, dataset)
     views = list_views_to_test(windows)
-    forecaster, news = _load_population(context, workspace, run, views)
+    forecaster, news = load_current(context, workspace, run, views)
     # Fails where a window has no stored forecast: paired tests need the same windows.
     stored = _forecast_file(layout, dataset)
     baseline_forecasts = [read_forecasts(stored, scope) for scope in scopes]
@@ -180,15 +163,12 @@ def build_population_test_asset(
         panels_per_scope=config.shown,
     )
     paired_tests = compare_seeds([scores], baseline_forecasts, method)
-    path = write_population_scores(
-        scores,
-        paired_tests,
-        forecaster.config,
-        layout.results,
-        RunFolder(run),
-        rows_name=f"compevo-{dataset}",
-        paired_name=f"paired-{dataset}",
+    # Rows first: they took the time, and a report without panels is still right.
+    rows_name, configs = f"compevo-{dataset}", [forecaster.config]
+    path = write_tables(
+        scores.rows, paired_tests, configs, layout.results, rows_name, f"paired-{dataset}"
     )
+    write_run_forecasts(scores, RunFolder(run))
 
     if config.audits_news and news is not None:
         audit_news(windows, news, forecaster, layout, log=context.log, every=config.every)
@@ -200,6 +180,8 @@ def build_population_test_asset(
     }
     # What online weights lost, by series; nothing for weights that stay.
     if scores.regret.height:
+        regret_file = layout.results / REGRET_FOLDER / f"{rows_name}.csv"
+        write_atomically(regret_file, scores.regret.write_csv)
         sums = scores.regret.group_by("subset", "entity", "rule", maintain_order=True).agg(
             pl.sum("loss", "best_expert", "best_mixture", "bound").round(0)
         )
@@ -207,13 +189,14 @@ def build_population_test_asset(
     return dg.MaterializeResult(metadata=shown)
 
 
-def _score_baselines(
+def fit_and_score(
     workspace: Deployment,
     windows: WindowSet,
     scopes: Sequence[Scope],
     experiment: str,
     seeds: int,
 ) -> BaselineScores:
+    """Score all baselines, fitted on the train split; equal fits are read back."""
     return score_baselines(
         # Only baselines that draw random numbers are fitted under more than one seed.
         windows.split("train"),
@@ -227,139 +210,17 @@ def _score_baselines(
     )
 
 
-def _load_population(
+def load_current(
     context: dg.AssetExecutionContext,
     workspace: Deployment,
     run: Path,
     views: Iterable[WindowView],
-) -> "tuple[CompEvoForecaster, NewsPool | None]":
+) -> tuple[CompEvoForecaster, NewsPool | None]:
+    """Return the model of a run and the news that it may read for some views."""
     news = read_news(workspace, find_encoder(run), views, log=context.log)
-    return load_population(run, news, fit=workspace.shared_fits()), news
+    return CompEvoForecaster.load(run, news, fit=workspace.shared_fits()), news
 
 
 def _forecast_file(layout: Layout, dataset: str) -> Path:
     """Return the file of the baselines' forecasts, which the population is compared with."""
     return layout.forecasts / f"baselines-{dataset}.parquet"
-
-
-DATASET = "electricity"
-SUBSET = "inference-2026-100"
-NAME_2026 = "leakage-2026"  # of the experiment in the result rows, and of the files
-CHECK_DESCRIPTIONS = {
-    "artifact_unchanged": (
-        "Every file of the trained model has the same hash before and after the inference."
-    ),
-    "available_before_origin": (
-        "No article, covariate or published forecast was available only at or after its origin."
-    ),
-    "nothing_of_2026_in_training": (
-        "No train or validation window reaches the first inference origin."
-    ),
-    "every_window_scored": "All windows of the subset were forecast and scored.",
-}
-
-
-class InferenceConfig(BaselineConfig):
-    """How much is forecast."""
-
-
-@define_asset(
-    keys.INFERENCE_2026,
-    deps=[keys.model_key(DATASET), keys.windows_key(DATASET), keys.NEWS_EMBEDDINGS],
-    description=(
-        "100 electricity windows of February and March 2026 over five regions, and every complete "
-        "day since, by month: inference only, the model's hashes compared before and after."
-    ),
-    kinds={"pytorch", "csv"},
-    code=("compevo_core/agents", "compevo_core/baselines", *POPULATION_CODE[1:]),
-    pool=GPU_POOL,
-    config=InferenceConfig,
-    check_specs=[
-        dg.AssetCheckSpec(name, asset=keys.INFERENCE_2026, blocking=True, description=description)
-        for name, description in CHECK_DESCRIPTIONS.items()
-    ],
-)
-def inference_2026(
-    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
-    """Forecast 2026 with the sealed electricity population and check that this was honest."""
-    config = InferenceConfig.read(context)
-    layout = workspace.layout
-    windows = read_windows(layout, DATASET)
-    named = thin_windows(windows.subset(SUBSET), SUBSET, config.every)
-    scopes = [named, *select_month_scopes(windows, config.every)]
-    model = RunFolder(find_current_run(layout, DATASET)).model
-
-    # Before anything is loaded: a loader that writes into the folder would be caught, too.
-    hashes_before = hash_folder(model)
-    views = {view.window_id: view for scope in scopes for view in scope.windows.views()}
-    forecaster, _ = _load_population(context, workspace, model.parent, views.values())
-    population = score_population(
-        forecaster,
-        scopes,
-        train=windows.split("train"),
-        experiment=NAME_2026,
-        commit=read_commit(),
-        log=context.log,
-    )
-    baselines = _score_baselines(workspace, windows, scopes, NAME_2026, config.seeds)
-
-    path = layout.results / f"{NAME_2026}.csv"
-    rows = pl.concat([population.rows, baselines.rows])
-    write_rows(path, rows)
-    write_config(layout.results, forecaster.config)
-    write_forecasts(
-        layout.forecasts / f"{NAME_2026}.parquet",
-        [
-            *((scope, one_seed(forecasts)) for scope, forecasts in population.predictions),
-            *zip(scopes, baselines.forecasts, strict=True),
-        ],
-    )
-
-    totals = {scope.subset: len(scope.windows) for scope in scopes}
-    pooled = rows.filter(pl.col("entity") == POOLED).select("method", "subset", "n_windows")
-    # All four are computed before any is reported: one failure must not hide another.
-    violations = {
-        "artifact_unchanged": find_changed_files(hashes_before, hash_folder(model)),
-        "available_before_origin": find_availability_violations(
-            workspace, DATASET, list(views.values())
-        ),
-        "nothing_of_2026_in_training": [
-            # The windows that training used and that reach the first origin of the scope.
-            violation
-            for split in ("train", "val")
-            for violation in find_training_after(
-                windows.split(split), min(view.origin_utc for view in named.windows.views())
-            )
-        ],
-        "every_window_scored": [
-            Violation(kind="windows left out", where=method, detail=f"{count} of {totals[subset]}")
-            for method, subset, count in pooled.iter_rows()
-            if count != totals[subset]
-        ],
-    }
-    # The report has no access to Dagster's event log.
-    checks = [
-        (CHECK_DESCRIPTIONS[name], not listed, format_violations(listed))
-        for name, listed in violations.items()
-    ]
-    frame = pl.DataFrame(checks, schema=["check", "passed", "detail"], orient="row")
-    write_atomically(layout.results / "leakage-checks.csv", frame.write_csv)
-
-    return dg.MaterializeResult(
-        metadata={
-            **metadata.describe_scores(rows, path),
-            "artifact_hash": forecaster.artifact_hash,
-            "windows": len(views),
-            "run_folder": dg.MetadataValue.path(model.parent),
-        },
-        check_results=[
-            dg.AssetCheckResult(
-                check_name=name,
-                passed=not listed,
-                description=format_violations(listed),
-                metadata={"violations": len(listed)},
-            )
-            for name, listed in violations.items()
-        ],
-    )

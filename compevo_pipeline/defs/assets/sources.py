@@ -55,7 +55,6 @@ from compevo_pipeline.work.ingest import (
     DATA_VERSION_TAG,
     hash_stored,
     ingest_dataset,
-    read_changes,
 )
 from compevo_pipeline.work.next_day import reads_news
 from compevo_pipeline.work.source_coverage import (
@@ -76,7 +75,10 @@ class SpanConfig(LaunchConfig):
     """A span of days to fetch."""
 
     since: str | None = None
+    """live mode: first day of a backfill, such as 2026-01-31; left out: what is new since the last
+    run"""
     until: str | None = None
+    """live mode: the day after the backfill's last day"""
 
     @model_validator(mode="after")
     def _check_span(self) -> Self:
@@ -110,11 +112,6 @@ def make_ingest_config(own_feeds: Sequence[Feed]) -> Any:  # noqa: ANN401 - a cl
 
         feeds: list[feed_name] | None = Field(default=None, min_length=1)
         """feeds to read; left out: all that exist in the run's mode"""
-        since: str | None = None
-        """live mode: first day of a backfill, such as 2026-01-31; left out: what is new since the
-        last run"""
-        until: str | None = None
-        """live mode: the day after the backfill's last day"""
         tolerate_gaps: bool = False
         """accept files whose publisher left rows out: their values are missing, and counted as
         gaps"""
@@ -264,7 +261,7 @@ def _describe_series(
         ]
     )
 
-    changes = read_changes(workspace, dataset).sort("fetched_at", descending=True)
+    changes = workspace.series_store().read_changes(dataset).sort("fetched_at", descending=True)
     series_id = frame["series_id"][0] if frame.height else ""
     newest = frame.filter(pl.col("series_id") == series_id)["value"].tail(_DRAWN_VALUES)
     return {

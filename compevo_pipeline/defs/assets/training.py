@@ -1,4 +1,4 @@
-"""``models/compevo/<dataset>``: one trained population for each data set, in a process of its own.
+"""``models/compevo/<dataset>``: one trained population for each data set, by a launcher.
 
 What belongs here: the library's settings as choices of a launch, the job that a launcher gets, and
 showing the run. What does not: the settings (``compevo_core.config.sections``), training
@@ -117,7 +117,7 @@ class TrainConfig(LaunchConfig):
     settings: Settings = Settings()
     """what differs from the preset; a setting that is left out is the preset's"""
     launcher: LauncherName = "process"
-    """a process on this machine, several under torchrun, or a pod"""
+    """a process on this machine, the step's own, several under torchrun, or a pod"""
     processes: int | None = Field(default=None, ge=1)
     """processes under torchrun; left out: one"""
     shard_backbone: bool = False
@@ -254,16 +254,7 @@ def describe_model(
     config: RunConfig,
     **reported: Any,  # noqa: ANN401 - metadata
 ) -> dg.MaterializeResult[Any]:
-    """Return what the UI shows of a finished run: its folder, and what the process reported."""
-    return dg.MaterializeResult(
-        metadata=_describe(run, config) | {"mode": workspace.data_mode.value} | reported,
-        # Another training is another model, whatever it was made of: its scores are stale then.
-        data_version=dg.DataVersion(hash_model(run)),
-    )
-
-
-def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
-    """Return what a finished run came to: of its rounds, where it had some, and its settings."""
+    """Return what the UI shows of a finished run: rounds, if any, settings, what was reported."""
     rounds = RunFolder(run).read_rounds()
     of_rounds: dict[str, Any] = {}
     if rounds:
@@ -279,11 +270,17 @@ def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
             "loss": last.loss,
         }
 
-    return {
+    shown = {
         **of_rounds,
         "method": name_method(config),
         "members": ", ".join(name_members(config)),
         "run_folder": dg.MetadataValue.path(run),
         "config_hash": config.hash,
         "config": dg.MetadataValue.json(config.to_dict()),
+        "mode": workspace.data_mode.value,
     }
+    return dg.MaterializeResult(
+        metadata=shown | reported,
+        # Another training is another model, whatever it was made of: its scores are stale then.
+        data_version=dg.DataVersion(hash_model(run)),
+    )

@@ -20,9 +20,8 @@ from compevo_pipeline.defs.metadata import render_sketch
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.stored_windows import (
     CUTTING_CODE,
+    are_current,
     cut_windows,
-    hash_cut,
-    name_cut,
     write_windows,
 )
 
@@ -58,11 +57,10 @@ def build_windows_asset(
     """Cut the windows of a data set and write them."""
     config = WindowConfig.read(context)
     folder = workspace.layout.windows(dataset)
-    made_of = hash_cut(workspace, dataset, config.news_cutoff)
     # What was cut from the same things, and what the UI showed of it then.
     before = context.instance.get_latest_materialization_event(context.asset_key)
     shown = before.asset_materialization if before else None
-    if shown and workspace.receipts().find(name_cut(dataset), made_of) == read_hash(folder):
+    if shown and are_current(workspace, dataset, config.news_cutoff):
         context.log.info(f"windows of {dataset}: nothing that they are cut from has changed")
         return dg.MaterializeResult(
             metadata=shown.metadata, data_version=dg.DataVersion(read_hash(folder)[:32])

@@ -13,12 +13,11 @@ import csv
 import hashlib
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Self
 
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.common.decode import Member, read_members, read_unpacked
@@ -30,21 +29,6 @@ SAMPLE_FETCHED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 """Fetch time written on synthetic files, fixed so that two runs give equal frames."""
 
 Clock = Callable[[], datetime]  # returns the current time, timezone-aware
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """A report whose fields are all counts; reports of a kind add up."""
-
-    def __add__(self, other: Self) -> Self:
-        """Add count by count."""
-        return type(self)(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        )
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts for metadata."""
-        return asdict(self)
 
 
 class Mode(StrEnum):

@@ -42,18 +42,12 @@ HOSTS: dict[str, Host] = {
     "www.nemweb.com.au": Host(publisher="AEMO (NEMWeb)", pause_s=0.5),
     "pems.dot.ca.gov": Host(publisher="Caltrans PeMS", pause_s=2.0),
     "www.ecb.europa.eu": Host(publisher="European Central Bank", pause_s=1.0),
-    "data-api.ecb.europa.eu": Host(publisher="European Central Bank", pause_s=1.0),
     "www.rba.gov.au": Host(publisher="Reserve Bank of Australia", pause_s=1.0),
     "bitinfocharts.com": Host(publisher="BitInfoCharts", pause_s=10.0),
     # GDELT's own host name has had a certificate that does not match; this bucket is the same data.
     "storage.googleapis.com": Host(publisher="GDELT (bulk files)", pause_s=0.2),
-    "data.gdeltproject.org": Host(publisher="GDELT (bulk files)", pause_s=0.2),
     # GDELT asks for at most one request every five seconds, and who is throttled for minutes.
     "api.gdeltproject.org": Host(publisher="GDELT (DOC API)", pause_s=5.5, throttled_s=300.0),
-    "archive-api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
-    "api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
-    "historical-forecast-api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
-    "previous-runs-api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
     "single-runs-api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
     "customer-single-runs-api.open-meteo.com": Host(publisher="Open-Meteo (paid)", pause_s=0.2),
 }

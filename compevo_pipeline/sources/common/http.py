@@ -91,13 +91,11 @@ class Answer:
     content_type: str  # the header of that name
     head: bytes  # the first bytes of the body
     html_expected: bool  # whether the data itself is a web page
-    part_expected: bool = False  # whether a part of the file was asked for
 
     @property
     def is_whole(self) -> bool:
         """Whether the status says that the body is all of what was asked for."""
-        is_part = self.part_expected and self.status == HTTPStatus.PARTIAL_CONTENT
-        return is_part or self.status in (HTTPStatus.OK, HTTPStatus.NON_AUTHORITATIVE_INFORMATION)
+        return self.status in (HTTPStatus.OK, HTTPStatus.NON_AUTHORITATIVE_INFORMATION)
 
     @property
     def is_html(self) -> bool:
@@ -148,7 +146,7 @@ MEANINGS = (
         SourceTransient,
     ),
     Meaning(
-        "any other status, a part (206) that was not asked for among them",
+        "any other status, such as a part (206)",
         lambda answer: True,
         SourceRejected,
     ),
@@ -189,7 +187,6 @@ class FileRequest:
     check_start: Callable[[bytes], None] | None = None
     key: QueryKey | None = None  # one more parameter; in no message, and neither noted nor kept
     is_versioned: bool = True  # whether earlier bytes of its name are kept
-    tail_bytes: int = 0  # asks only for the last bytes; 0: for all
 
     @property
     def address(self) -> str:
@@ -279,8 +276,6 @@ class Client:
             headers["If-Modified-Since"] = since
             if known.etag:
                 headers["If-None-Match"] = known.etag
-        if request.tail_bytes:
-            headers["Range"] = f"bytes=-{request.tail_bytes}"
 
         try:
             return self._try(lambda: self._receive(request, headers))
@@ -459,7 +454,6 @@ def _raise_if_failed(
             content_type=content_type,
             head=head,
             html_expected=html_expected,
-            part_expected="Range" in response.request.headers,
         )
     )
     if error is None:

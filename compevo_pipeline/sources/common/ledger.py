@@ -10,7 +10,7 @@ after growing pauses, and given up (``frozen``) after the last. One that lacks s
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, field, fields
 from datetime import datetime, timedelta
@@ -37,11 +37,6 @@ CREATE TABLE IF NOT EXISTS entries (
     asked_at TEXT NOT NULL, fetched_at TEXT, sha256 TEXT, etag TEXT, last_modified TEXT,
     tries INTEGER NOT NULL, due_at TEXT, note TEXT NOT NULL,
     PRIMARY KEY (source, name)
-)
-"""
-_ROWS_SCHEMA = """
-CREATE TABLE IF NOT EXISTS stored_rows (
-    dataset TEXT NOT NULL, name TEXT NOT NULL, rows INTEGER NOT NULL, PRIMARY KEY (dataset, name)
 )
 """
 _SELECT_ONE = "SELECT * FROM entries WHERE source = ? AND name = ?"
@@ -222,19 +217,6 @@ class Ledger:
         changes = "state = ?, sha256 = NULL, due_at = NULL, note = ?"
         self._update(changes, [EntryState.FAILED.value, "lost, with the rows of it"], keys)
 
-    def note_rows(self, dataset: str, rows: Mapping[str, int]) -> None:
-        """Note how many rows each store of a data set has, in place of what was noted before."""
-        with self._transaction() as connection:
-            connection.execute("DELETE FROM stored_rows WHERE dataset = ?", (dataset,))
-            values = [(dataset, name, count) for name, count in rows.items()]
-            connection.executemany("INSERT INTO stored_rows VALUES (?, ?, ?)", values)
-
-    def read_rows(self, dataset: str) -> dict[str, int]:
-        """Return what :meth:`note_rows` noted of a data set."""
-        with self._transaction() as connection:
-            query = "SELECT name, rows FROM stored_rows WHERE dataset = ?"
-            return dict(connection.execute(query, (dataset,)).fetchall())
-
     def _update(
         self, changes: str, values: Sequence[str | int | None], keys: Iterable[tuple[str, str]]
     ) -> None:
@@ -272,7 +254,6 @@ class Ledger:
             opened = sqlite3.connect(self.path, timeout=_WAIT_FOR_OTHERS_S)
             with closing(opened) as connection, connection:
                 connection.execute(_SCHEMA)
-                connection.execute(_ROWS_SCHEMA)
                 yield connection
         except sqlite3.DatabaseError as error:
             raise _translate(error, self.path) from error

@@ -130,19 +130,13 @@ def check_header(cells: Sequence[str], file_name: str, expected: Sequence[str]) 
     if list(cells) == list(expected):
         return
 
-    if sorted(cells) == sorted(expected):
-        shown = list(cells)[:_SHOWN_COLUMNS]
-        raise SchemaDrift(
-            f"{file_name}, line 1: the order of the columns changed: {shown}, and "
-            f"{list(expected)[:_SHOWN_COLUMNS]} is expected; compare with the publisher's format "
-            "notes, then change the parser or remove the file"
-        )
     missing = [name for name in expected if name not in cells][:_SHOWN_COLUMNS]
     new = [cell for cell in cells if cell not in expected][:_SHOWN_COLUMNS]
+    what = f"missing {missing}, new {new}" if missing or new else f"another order, {cells[:2]} ..."
     raise SchemaDrift(
-        f"{file_name}, line 1: the header changed: missing {missing}, new {new}, "
-        f"{len(cells)} columns where {len(expected)} are expected; compare with the publisher's "
-        "format notes, then extend the parser or remove the file"
+        f"{file_name}, line 1: the header changed: {what}, {len(cells)} columns where "
+        f"{len(expected)} are expected; compare with the publisher's format notes, then extend the "
+        "parser or remove the file"
     )
 
 

@@ -7,24 +7,21 @@ pace (``common.hosts``: the API is asked once in 5.5 seconds, and for minutes no
 GAL files come first. They appear at varying minutes after the quarter hour and no list names them,
 so the minutes are tried one after the other, those that were right for the last quarter hour first,
 until two are found. A quarter hour without two is asked for again after growing pauses, then given
-up. GKG files have a list with size and MD5; a file that differs is fetched once more, then set
-aside. A refresh goes from the newest quarter hour to the oldest, and ends where its limits are
-reached: the next one fetches the rest.
+up. GKG files are named by the quarter hour itself. Both are packed with a checksum; a file that is
+damaged is fetched once more, then set aside. A refresh goes from the newest quarter hour to the
+oldest, and ends where its limits are reached: the next one fetches the rest.
 
 The API has been shedding load since 2026 and gives no guarantee: only the query of an own data set
 is asked of it.
 """
 
-import functools
 import hashlib
 import logging
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from compevo_core.errors import (
-    SchemaDrift,
     SourceAbsent,
     SourceBlocked,
     SourceError,
@@ -32,14 +29,13 @@ from compevo_core.errors import (
 )
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.common.decode import gunzip, read_text
+from compevo_pipeline.sources.common.decode import gunzip, unzip_only
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.gdelt.parse import (
     MAX_BULK_BYTES,
     parse_doc,
-    parse_utc,
     raise_if_throttled,
 )
 from compevo_pipeline.sources.gdelt.source import (
@@ -53,7 +49,6 @@ SAFE_ROOT = "https://storage.googleapis.com/data.gdeltproject.org"
 """GDELT's files at a host whose certificate is right."""
 
 SLOT_SOURCE = "gdelt_gal_slots"  # quarter hours without two GAL files, in the ledger
-LIST_SOURCE = "gdelt_lists"
 GAL_OFFSETS = tuple(range(8))  # minutes after the quarter hour at which GAL files have been seen
 FILES_OF_A_SLOT = 2
 SETTLED = timedelta(minutes=20)  # age from which a quarter hour is asked for
@@ -63,9 +58,6 @@ SECOND_FILE_WITHIN = timedelta(days=1)
 GAP_AGE = timedelta(hours=6)
 """Age from which a quarter hour without a GAL file is one that will have none."""
 
-LIST_TAIL_BYTES = 2 * 2**20
-"""Bytes asked for of the end of GDELT's list, which has grown since 2015; a day takes 30 kB."""
-
 DOC_URL = "https://api.gdeltproject.org/api/v2/doc/doc"
 DOC_CAP = 250  # most records of one answer; an answer that long was cut, and its span is halved
 
@@ -74,20 +66,7 @@ _MEGABYTE = 10**6
 _FEWEST_TRIED = 8  # quarter hours; with fewer, nothing found is not a sign of a block
 _HASH_DIGITS = 8
 _DAY = timedelta(days=1)
-_LINE = re.compile(
-    r"^(\d{1,12}) ([0-9a-f]{32}) https?://data\.gdeltproject\.org(/\S+/((\d{14})\.\S+))$"
-)
-
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BulkFile:
-    """One listed file: its size in bytes, MD5 and address below :data:`SAFE_ROOT`."""
-
-    size: int
-    md5: str
-    url: str
 
 
 @dataclass(kw_only=True)
@@ -165,36 +144,6 @@ def fetch_query(
         day += _DAY
 
 
-def parse_list(content: bytes, name: str) -> dict[str, BulkFile]:
-    """Read a file list; return its files by name. Malformed lines are left out."""
-    matches = [_LINE.match(line.strip()) for line in read_text(content, name).split("\n")]
-    files = {
-        match[4]: BulkFile(size=int(match[1]), md5=match[2], url=SAFE_ROOT + match[3])
-        for match in matches
-        if match is not None and parse_utc(match[5], _STAMP) is not None
-    }
-    if not files:
-        raise SchemaDrift(
-            f"{name}, line 1: no line has the form 'size md5 url'; the list's format changed or "
-            "the file is cut, fetch it again"
-        )
-    return files
-
-
-def verify_file(raw: RawFile, listed: BulkFile) -> None:
-    """Check a fetched file against its listing.
-
-    SourceTransient if size or MD5 differ: fetch once more, then set the file aside.
-    """
-    # MD5 is what GDELT publishes; it guards against damage here, not against forgery.
-    digest = hashlib.md5(raw.content, usedforsecurity=False).hexdigest()
-    if len(raw.content) != listed.size or digest != listed.md5:
-        raise SourceTransient(
-            f"{listed.url}: {len(raw.content)} bytes with MD5 {digest}, but the list states "
-            f"{listed.size} and {listed.md5}; fetch it once more, then set it aside"
-        )
-
-
 def iterate_slots(start: datetime, end: datetime) -> Iterator[datetime]:
     """Yield the quarter hours of GDELT's grid that start in [start, end)."""
     slot = round_down(start)
@@ -225,7 +174,9 @@ def _fetch_gal(refresh: _Refresh, slot: datetime) -> Iterator[RawFile]:
     for offset, name in names.items():
         if arrived >= FILES_OF_A_SLOT or refresh.is_spent:
             break
-        raw = None if name in refresh.stored else _probe(refresh, name)
+        if name in refresh.stored:
+            continue
+        raw = _fetch_file(refresh, "gdeltv3/gal", name, gunzip)
         if raw is None:
             continue
 
@@ -270,25 +221,6 @@ def _warn_of_rest(refresh: _Refresh, slots: list[datetime]) -> None:
         )
 
 
-def _probe(refresh: _Refresh, name: str) -> RawFile | None:
-    """Return a GAL file; None where there is none (404 or 403) or it was set aside as damaged."""
-    url = f"{SAFE_ROOT}/gdeltv3/gal/{name}"
-    try:
-        # GAL has no list with checksums; the stream's own checksum is at its end.
-        return _fetch_checked(
-            refresh,
-            url,
-            name,
-            lambda raw: gunzip(raw.content, raw.name, MAX_BULK_BYTES),
-            may_be_absent=True,
-        )
-    except SourceAbsent:
-        return None
-    except SourceBlocked as error:
-        refresh.refusals.append(error)
-        return None
-
-
 def _raise_if_silent(refresh: _Refresh) -> None:
     """Reject a refresh that finds nothing where there must be something."""
     if refresh.files or refresh.tried < _FEWEST_TRIED:
@@ -306,58 +238,52 @@ def _raise_if_silent(refresh: _Refresh) -> None:
 
 
 def _fetch_gkg(refresh: _Refresh, slots: list[datetime]) -> Iterator[RawFile]:
-    """Fetch the listed GKG files of quarter hours, checked against the list."""
+    """Fetch the GKG files of quarter hours."""
     live = refresh.live
-    names = {f"{slot:{_STAMP}}.gkg.csv.zip" for slot in slots} - refresh.stored
-    wanted = [name for name in names if live.ledger.is_due(BULK_SOURCE, name, live.now)]
-    if not wanted or refresh.is_spent:
-        return
-
-    page = live.client.read_page(
-        FileRequest(
-            url=f"{SAFE_ROOT}/gdeltv2/masterfilelist.txt",
-            source=LIST_SOURCE,
-            name="masterfilelist-end.txt",
-            tail_bytes=LIST_TAIL_BYTES,
-        )
-    )
-    # The first line is cut, and is left out like any malformed one.
-    files = parse_list(page, "masterfilelist.txt")
-    listed = {name: file for name, file in files.items() if name.endswith(".gkg.csv.zip")}
-    for name in sorted(wanted, reverse=True):
+    for slot in slots:
+        name = f"{slot:{_STAMP}}.gkg.csv.zip"
         if refresh.is_spent:
             return
-        if name in listed:
-            check = functools.partial(verify_file, listed=listed[name])
-            raw = _fetch_checked(refresh, listed[name].url, name, check)
-            if raw is not None:
-                yield raw
-        elif name > min(listed, default=name):
+        if name in refresh.stored or not live.ledger.is_due(BULK_SOURCE, name, live.now):
+            continue
+
+        raw = _fetch_file(refresh, "gdeltv2", name, unzip_only)
+        if raw is not None:
+            yield raw
+        elif name not in refresh.set_aside:
             live.ledger.mark_absent(BULK_SOURCE, name, f"{SAFE_ROOT}/gdeltv2/{name}", live.now)
 
 
-def _fetch_checked(
-    refresh: _Refresh,
-    url: str,
-    name: str,
-    check: Callable[[RawFile], object],
-    *,
-    may_be_absent: bool = False,
+def _fetch_file(
+    refresh: _Refresh, folder: str, name: str, unpack: Callable[[bytes, str, int], bytes]
 ) -> RawFile | None:
-    """Fetch a file that never changes, once more where it is damaged, then set it aside."""
+    """Fetch a file that never changes, once more where it is damaged, then set it aside.
+
+    None where there is none (404 or 403) or it was set aside.
+    """
     live = refresh.live
     request = FileRequest(
-        url=url, source=BULK_SOURCE, name=name, is_final=True, may_be_absent=may_be_absent
+        url=f"{SAFE_ROOT}/{folder}/{name}",
+        source=BULK_SOURCE,
+        name=name,
+        is_final=True,
+        may_be_absent=True,
     )
     for _ in range(2):
         refresh.requests_left -= 1
-        raw = live.client.fetch(request)
+        try:
+            raw = live.client.fetch(request)
+        except SourceAbsent:
+            return None
+        except SourceBlocked as error:
+            refresh.refusals.append(error)
+            return None
         if raw is None:
             return None
 
         refresh.bytes_left -= len(raw.content)
         try:
-            check(raw)
+            unpack(raw.content, raw.name, MAX_BULK_BYTES)
         except SourceTransient as error:
             live.ledger.reject(BULK_SOURCE, name, f"{error}")
         else:

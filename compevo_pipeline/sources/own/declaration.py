@@ -16,9 +16,9 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 
 from compevo_core.config.run import describe_error
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
+from compevo_core.data.datasets import ALL_SERIES, DatasetSpec, Span
 from compevo_core.data.news import OWN_PUBLISHER
-from compevo_core.data.splits import Span, divide_days
+from compevo_core.data.splits import divide_days
 from compevo_core.data.steps import (
     DAY,
     FEWEST_INPUTS,
@@ -55,6 +55,11 @@ class SeriesKeys(TomlSection):
         default="",
         description="column that names the series, where all share a value column, or two as "
         "'store + item'",
+    )
+    static: list[str] = Field(
+        default=[],
+        description="columns with one number or word for each series, such as its kind; trees on "
+        "lags read them",
     )
     unit: str = Field(
         min_length=1,
@@ -98,6 +103,8 @@ class SeriesKeys(TomlSection):
     def _check_columns(self) -> "SeriesKeys":
         if self.id and len(self.values) > 1:
             raise ValueError("with an id column there is one column of values; name one")
+        if self.static and not self.id:
+            raise ValueError("static columns describe series, so id must name them")
         if len(set(self.values)) < len(self.values):
             raise ValueError("a column of values comes twice; name each once")
         return self
@@ -308,6 +315,11 @@ class EvaluationKeys(TomlSection):
     )
     high: float | None = Field(
         default=None, description="no value is above this, and no forecast; empty: any"
+    )
+    reconciliation: Literal["wls", "mint", "ols", "bottom-up"] = Field(
+        default="wls",
+        description="how totals are made to add up: by the width of bands, the covariance of "
+        "errors, all series alike, or from their parts alone",
     )
     max_gap_share: float = Field(
         default=0.05, ge=0, le=1, description="share of gaps above which a check warns"

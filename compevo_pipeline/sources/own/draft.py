@@ -88,6 +88,7 @@ class Request:
     period: str = ""
     values: tuple[str, ...] = ()
     id: str = ""
+    static: tuple[str, ...] = ()
     unit: str = ""
     zone: str = ""
     decimal: str = ""
@@ -134,7 +135,7 @@ def draft_declaration(
     named = filter(None, [request.id, request.period])
     table = read_columns(raw.content, raw.name, [request.time, *request.values, *named])
     if (first := table[LINE][0]) > FIRST_ROW:
-        draft.findings.append(f"{first - FIRST_ROW} line(s) above the column names are left out")
+        draft.findings.append(f"{first - FIRST_ROW} line(s) above the first row are left out")
     times = join_clock(TextColumn(table, raw.name, request.time), request.period)
     columns = [TextColumn(table, raw.name, name) for name in request.values]
     time_format = request.time_format or guess_format(times)
@@ -161,6 +162,7 @@ def draft_declaration(
             "period": request.period,
             "values": list(request.values),
             "id": request.id,
+            "static": list(request.static),
             "unit": unit,
             "time_zone": zone,
             "time_format": time_format,
@@ -428,17 +430,25 @@ def _draft_ahead(
             f"{' or '.join(_KNOWN_AT)}; if they were measured, forecasts would know the future"
         )
     known = {"known_at": known_at} if known_at else {"known": "start"}
-    return _draft_values(request, request.ahead, table, decimal, known)
+    return _draft_values(request, request.ahead, table, decimal, known, takes_words=True)
 
 
 def _draft_values(
-    request: Request, file: Path, table: pl.DataFrame, decimal: str, known: Mapping[str, str]
+    request: Request,
+    file: Path,
+    table: pl.DataFrame,
+    decimal: str,
+    known: Mapping[str, str],
+    *,
+    takes_words: bool = False,
 ) -> dict[str, object]:
     """Return the columns of a table beside the series: its stamps, numbers and series."""
     time = _find_column(table, file.name, (request.time, "date", "day", "time", "stamp"))
     no_values = ("line", time, request.id, known.get("known_at"))
     others = [column for column in table.columns if column not in no_values]
     numeric = [column for column in others if is_numeric(TextColumn(table, file.name, column))]
+    if not numeric and takes_words:
+        numeric = others
     if not numeric:
         raise DataError(f"{file.name}: no column of numbers beside {time!r}; write one a column")
     return {

@@ -31,8 +31,12 @@ from compevo_core.data.steps import (
     shift,
 )
 from compevo_core.errors import DataError
-from compevo_core.table.cells import LINE, TextColumn, read_numbers
-from compevo_core.table.covariates import average_days
+from compevo_core.table.cells import LINE, DecimalMark, TextColumn, is_numeric, read_numbers
+from compevo_core.table.covariates import (
+    average_days,
+    encode_categories,
+    repeat_static,
+)
 from compevo_core.table.stamps import settle
 from compevo_core.table.text_stamps import (
     add_clock,
@@ -427,17 +431,55 @@ def parse_ahead(
         "each value was known as ahead.known_at",
     )
 
-    frames = []
-    for column in keys.values:
-        values, _ = read_numbers(TextColumn(table, raw.name, column), keys.decimal)
-        filled = rows.with_columns(
-            values.alias("value"), pl.lit(OWN + make_label(column)).alias("name")
-        )
-        frames.append(filled.drop_nulls("value").select(*key, "name", "value"))
-    frame = pl.concat(frames).with_columns(pl.lit(raw.label).alias("source"))
+    frame = _read_values(rows, raw.name, keys.values, keys.decimal, key)
     if not keys.id:
         frame = _repeat_for_all(frame, entities)
-    return frame.select([pl.col(name).cast(kind) for name, kind in STEP_COVARIATE_SCHEMA.items()])
+    return _select_by_step(frame, raw)
+
+
+def parse_static(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
+    """Parse what describes each series as values of all its steps, and of those to come."""
+    keys, grid = declaration.series, declaration.grid
+    table = read_columns(raw.content, raw.name, [keys.time, keys.id, *keys.static])
+    times = TextColumn(table, raw.name, keys.time)
+    stamps, _ = read_stamps(
+        times, zone=keys.time_zone, time_format=keys.time_format, by=keys.id, repeated_hour="first"
+    )
+    starts = _find_starts(times, stamps, declaration)
+    rows = table.with_columns(entity=pl.col(keys.id).map_elements(make_label, pl.String))
+    values = _read_values(rows, raw.name, keys.static, keys.decimal, ["entity"])
+    reach = grid.horizon_steps + grid.lookback_steps
+    held = repeat_static(values, "entity", starts, read_step(grid.step), reach)
+    return _select_by_step(held.with_columns(available_at=pl.lit(_ALWAYS)), raw)
+
+
+def _read_values(
+    rows: pl.DataFrame, name: str, columns: Sequence[str], decimal: DecimalMark, key: Sequence[str]
+) -> pl.DataFrame:
+    """Return a row for each known value of some columns, words as categories."""
+    frames = []
+    for column in columns:
+        cells = TextColumn(rows, name, column)
+        label = pl.lit(OWN + make_label(column)).alias("name")
+        if is_numeric(cells):
+            values, _ = read_numbers(cells, decimal)
+            part = rows.select(*key, label, values.alias("value")).drop_nulls("value")
+        else:
+            words = pl.when(~cells.is_blank).then(
+                pl.col(column).map_elements(make_label, pl.String)
+            )
+            part = encode_categories(
+                rows.select(*key, label, words.alias("value")).drop_nulls("value")
+            )
+        frames.append(part)
+    return pl.concat(frames)
+
+
+def _select_by_step(frame: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
+    labelled = frame.with_columns(pl.lit(raw.label).alias("source"))
+    return labelled.select(
+        [pl.col(name).cast(kind) for name, kind in STEP_COVARIATE_SCHEMA.items()]
+    )
 
 
 def parse_articles(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, dict[str, int]]:

@@ -14,20 +14,13 @@ import polars as pl
 
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn, is_numeric, refuse_text
-from compevo_core.table.text_stamps import (
-    FORMATS,
-    are_clock_times,
-    guess_format,
-    parse_walls,
-    spell,
-    strip_offset,
-)
+from compevo_core.table.text_stamps import FORMATS, are_clock_times, guess_format, read_by_each
 from compevo_pipeline.sources.own.table import JOINED
 
 ALL = "all"  # what `--value` says for every column of numbers
 _TIMES = (
     *("ds", "stamp", "timestamp", "datetime", "date_time", "time", "date", "day", "start"),
-    *("year", "month", "quarter", "week", "period"),
+    *("year", "month", "quarter", "week", "period", "ts", "epoch", "unix"),
 )
 _VALUES = ("y", "value", "target", "load", "demand", "consumption", "sales", "power")
 _LOOKED_AT = 500  # rows, from the top
@@ -197,15 +190,12 @@ def _holds_stamps(column: TextColumn) -> bool:
     filled = column.table.filter(~column.is_blank)
     # A number is a stamp where it is a day, as 20240101, or its column is named like one.
     is_number = column.text.str.contains(r"^\d+(\.\d+)?$")
-    is_number &= ~column.text.str.contains(r"^(19|20)\d{6}(\d{4})?$")
+    is_number &= ~column.text.str.contains(r"^(19|20)\d{6}(\d{4}(\d{2})?)?$")
     is_named = _rank(column.name, _TIMES) < 2 * len(_TIMES)
     if not filled.height or (filled.select(is_number.any()).item() and not is_named):
         return False
-    spelled = filled.select(_text=strip_offset(spell(column)))
-    parsed = spelled.select(
-        parse_walls(pl.col("_text"), (form,)).is_not_null().all().alias(form) for form in FORMATS
-    )
-    return bool(parsed.select(pl.any_horizontal(pl.all())).item())
+    read = read_by_each(filled, column, {form: (form,) for form in FORMATS})
+    return any(not stamps.null_count() for stamps in read.iter_columns())
 
 
 def _rank(column: str, usual: Sequence[str]) -> int:

@@ -48,6 +48,8 @@ _MONTHS_OF_A_YEAR = 12
 _HOUR = re.compile(r"(?i)(?:h|he|hr|hour)?[ _.-]*(\d{1,2})(?::00)?")
 _HOURS_OF_A_DAY = ([*range(24)], [*range(1, 25)], [*range(1, 26)])
 _MOST_NOTES = 40  # lines in which column names are looked for
+_MOST_OTHER_ROWS = 3  # of units below the column names, of totals at the end
+_TOTAL = r"(?i)^\W*(grand total|total|sum|summe|gesamt|somme|suma|average|mean|median)\W*$"
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _SHOWN_COLUMNS = 20
 
@@ -176,7 +178,18 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
 
     rows = read_rows(body, name, cells, first_line=notes + 2, separator=separator, spans_lines=True)
     # Files that were joined have the names again.
-    return rows.filter(~pl.all_horizontal(pl.col(cell).str.strip_chars() == cell for cell in cells))
+    rows = rows.filter(~pl.all_horizontal(pl.col(cell).str.strip_chars() == cell for cell in cells))
+    return _leave_out_other_rows(rows, cells)
+
+
+def _leave_out_other_rows(rows: pl.DataFrame, cells: Sequence[str]) -> pl.DataFrame:
+    """Return rows without units below the column names, and without totals at the end."""
+    number = pl.int_range(pl.len())
+    are_units = (number < _MOST_OTHER_ROWS) & ~pl.any_horizontal(
+        pl.col(cell).str.contains(r"\d") for cell in cells
+    )
+    is_total = (number >= pl.len() - _MOST_OTHER_ROWS) & pl.col(cells[0]).str.contains(_TOTAL)
+    return rows.filter(~(are_units.fill_null(value=True) | is_total.fill_null(value=False)))
 
 
 def _decode(content: bytes, name: str) -> str:

@@ -64,8 +64,17 @@ class Clearinghouse:
     _is_signed_in: bool = False
 
     def list_files(self, kind: str, year: int) -> list[ClearinghouseFile]:
-        """Return the files of one kind (``station_hour``) and year; none where there are none."""
-        name = _name_list(self.access, kind, year)
+        """Return the files of one kind (``station_hour``) and year; none where there are none.
+
+        A list that was answered today is not asked for again.
+        """
+        name = f"d{self.access.district:02d}_{kind}_{year}.json"
+        known = self.client.ledger.get(LIST_SOURCE, name)
+        if known and known.asked_at.date() == self.client.clock().date() and not known.note:
+            kept = self.client.raw.read(known)
+            if kept is not None:
+                return parse_list(kept.content, name)
+
         query = {
             "srq": "clearinghouse",
             "district_id": f"{self.access.district}",
@@ -173,31 +182,19 @@ def _read_entry(entry: dict[str, object]) -> ClearinghouseFile:
 
 def _fetch_listed(live: LiveContext, access: PemsAccess) -> Iterator[RawFile]:
     start, end = live.span(LOOKBACK)
-    years = range(start.year, end.year + 1)
-    # Tables of stations appear a few times a year: in January the newest may be last year's.
-    meta_years = (end.year - 1, end.year)
-    lists = [_name_list(access, kind, year) for kind in access.files for year in years]
-    lists += [_name_list(access, _META, year) for year in meta_years]
-    entries = [live.ledger.get(LIST_SOURCE, name) for name in lists]
-    is_answered = all(
-        entry is not None and entry.asked_at.date() == live.now.date() and not entry.note
-        for entry in entries
-    )
-    states = {entry.state for entry in live.ledger.list_entries(SOURCE)}
-    # Every list was answered today, and no file waits to be fetched or stored.
-    if live.since is None and is_answered and not states & {EntryState.FETCHED, EntryState.FAILED}:
-        return
-
     site = Clearinghouse(client=live.client, access=access)
     for kind in access.files:
+        years = range(start.year, end.year + 1)
         for file in (file for year in years for file in site.list_files(kind, year)):
             if file.first <= end.date() and file.last >= start.date():
                 yield from _fetch_file(live, site, file)
 
-    # The newest table of stations up to the last day is kept among the raw files.
+    # The newest table of stations up to the last day is kept among the raw files; it appears a few
+    # times a year: in January the newest may be last year's.
+    meta_years = (end.year - 1, end.year)
     listed = [file for year in meta_years for file in site.list_files(_META, year)]
     listed = [file for file in listed if file.first <= end.date()]
-    if listed:
+    if listed and live.ledger.is_due(SOURCE, listed[-1].name, live.now):
         site.download(listed[-1])
 
 
@@ -206,8 +203,9 @@ def _fetch_file(
 ) -> Iterator[RawFile]:
     """Yield a file that is new or was short; note one that is short, to be asked for again."""
     known = live.ledger.get(SOURCE, file.name)
-    is_short = known is not None and known.state is EntryState.SHORT
-    before = known if is_short and live.ledger.is_due(SOURCE, file.name, live.now) else None
+    if not live.ledger.is_due(SOURCE, file.name, live.now):
+        return
+    before = known if known is not None and known.state is EntryState.SHORT else None
     try:
         raw = site.download(file, is_final=before is None)
     except (SourceAbsent, SourceTransient) as error:
@@ -225,7 +223,3 @@ def _fetch_file(
         live.ledger.mark_short(SOURCE, file.name, note=note, now=live.now, unchanged=unchanged)
     if raw is not None:
         yield raw
-
-
-def _name_list(access: PemsAccess, kind: str, year: int) -> str:
-    return f"d{access.district:02d}_{kind}_{year}.json"

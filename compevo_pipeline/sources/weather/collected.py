@@ -35,7 +35,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA, UTC_US
 from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.common.base import RawFile, read_product
-from compevo_pipeline.sources.weather.forecast import VARIABLES
+from compevo_pipeline.sources.weather.forecast import VARIABLES, split_hours
 
 SOURCE = "open_meteo_collected"
 FORECASTS = "weather_forecasts.parquet"
@@ -78,7 +78,7 @@ COLLECTED = tuple(
 )
 _LIMITS = {
     "cloud_cover_pct": (0.0, 100.0),
-    "wind_speed_m_s": (0.0, np.inf),
+    "wind_speed_m_s": (0.0, None),
     "sunshine_share": (0.0, 1.0),
 }
 
@@ -268,39 +268,26 @@ def _make_substitutes(
 
 def _make_rows(states: Sequence[_State], start: datetime, source: str) -> pl.DataFrame:
     """Return the half-hours of states, with values clipped to their limits."""
-    parts = []
-    for state in states:
-        for variable, value_n in zip(COLLECTED, state.values_Vn, strict=True):
-            clipped_n = np.clip(value_n, *_LIMITS.get(variable.name, (-np.inf, np.inf)))
-            # Stamped values hold at the start of an hour, means over the hour before their stamp.
-            middle_n = (clipped_n[:-1] + clipped_n[1:]) / 2
-            pair = [clipped_n[1:]] * 2 if variable.is_hour_mean else [clipped_n[:-1], middle_n]
-            halves = np.stack(pair, axis=1).reshape(-1)
-            parts.append((state, variable.name, np.round(halves, _DECIMALS)))
-
-    sizes = [len(halves) for _, _, halves in parts]
-    half_hours = np.concatenate(
-        [
-            2 * state.first + np.arange(size)
-            for (state, _, _), size in zip(parts, sizes, strict=True)
-        ]
+    names = [variable.name for variable in COLLECTED]
+    regions = list(CITIES)
+    hours = pl.concat(
+        pl.DataFrame(state.values_Vn.T, schema=names).select(
+            *(pl.col(name).clip(*_LIMITS.get(name, (None, None))) for name in names),
+            entity=pl.lit(regions[state.region]),
+            available_at=pl.lit(state.known_at),
+            stamp=pl.lit(start) + pl.duration(hours=state.first + pl.int_range(pl.len())),
+        )
+        for state in states
     )
-    regions = np.array(list(CITIES))
-    return pl.DataFrame(
-        {
-            "entity": np.repeat(regions[[state.region for state, _, _ in parts]], sizes),
-            "name": np.repeat(np.array([name for _, name, _ in parts]), sizes),
-            "half_hour": half_hours,
-            "value": np.concatenate([halves for _, _, halves in parts]),
-            "available_at": pl.Series(
-                np.repeat([round(state.known_at.timestamp() * 1e6) for state, _, _ in parts], sizes)
-            ),
-        }
-    ).select(
+    by = ["entity", "available_at"]
+    ends = {"first": pl.col("stamp").min().over(by), "last": pl.col("stamp").max().over(by)}
+    rows = split_hours(hours.with_columns(**ends), COLLECTED, [*by, *ends])
+    within = rows.filter(pl.col("start_utc").is_between("first", "last", closed="left"))
+    return within.select(
         "entity",
         "name",
-        start_utc=pl.lit(start).cast(UTC_US) + pl.duration(minutes=30 * pl.col("half_hour")),
-        value=pl.col("value"),
-        available_at=pl.from_epoch("available_at", time_unit="us").dt.replace_time_zone("UTC"),
+        "start_utc",
+        pl.col("value").round(_DECIMALS),
+        "available_at",
         source=pl.lit(source),
     )

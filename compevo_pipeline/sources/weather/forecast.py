@@ -14,7 +14,7 @@ the mean of the hour that ends at its stamp. Free use is non-commercial; the dat
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
@@ -180,7 +180,7 @@ def parse(raw: RawFile) -> pl.DataFrame:
     answers = check_document(document, raw.name, _Places)
     for region, place in zip(PLACES, answers, strict=True):
         _check_place(raw, region, place)
-    rows = _split_hours(_join_places(raw, answers)).filter(
+    rows = split_hours(_join_places(raw, answers), VARIABLES, ["entity"]).filter(
         # A stamp before the run is not a forecast of it.
         pl.col("value").is_not_null() & (pl.col("start_utc") >= run)
     )
@@ -297,16 +297,18 @@ def _join_places(raw: RawFile, places: list[_Place]) -> pl.DataFrame:
     return hours
 
 
-def _split_hours(hours: pl.DataFrame) -> pl.DataFrame:
-    """Return entity, name and a value for each half-hour, by its start."""
-    states = [pl.col(variable.name) for variable in VARIABLES if not variable.is_hour_mean]
-    means = [pl.col(variable.name) for variable in VARIABLES if variable.is_hour_mean]
-    between = [(state + state.shift(-1).over("entity")) / 2 for state in states]
+def split_hours(
+    hours: pl.DataFrame, variables: Sequence[RunVariable], by: Sequence[str]
+) -> pl.DataFrame:
+    """Return a name and a value for each half-hour, by its start, of rows that ``by`` groups."""
+    states = [pl.col(variable.name) for variable in variables if not variable.is_hour_mean]
+    means = [pl.col(variable.name) for variable in variables if variable.is_hour_mean]
+    between = [(state + state.shift(-1).over(by)) / 2 for state in states]
 
     halves = {timedelta(): states, HALF_HOUR: between, -_HOUR: means, -HALF_HOUR: means}
     return pl.concat(
-        hours.select("entity", *values, start_utc=pl.col("stamp") + offset).unpivot(
-            index=["entity", "start_utc"], variable_name="name"
+        hours.select(*by, *values, start_utc=pl.col("stamp") + offset).unpivot(
+            index=[*by, "start_utc"], variable_name="name"
         )
         for offset, values in halves.items()
     )

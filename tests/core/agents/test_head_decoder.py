@@ -1,5 +1,6 @@
 """The head decoder: what an agent sees, where it is read out, and that reading it is exact."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,6 @@ from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.baselines import gbm
-from compevo_core.data.view import Window
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lora.population import Population
@@ -35,11 +34,12 @@ LOGICS = list(SEED_LOGICS[:3])
 BLEND = {"forecast__prior": "blend"}
 
 
-def build(**overrides):
-    """A population away from its start, its strategies and two windows."""
+def build(*, is_moved=True, **overrides):
+    """A population, away from its start or as it starts, its strategies and two windows."""
     config = tiny(**overrides)
     model = build_model(config)
-    fill_with_noise(model)
+    if is_moved:
+        fill_with_noise(model)
     return model, build_executor(model), make_batch(config)
 
 
@@ -50,37 +50,34 @@ def find_bases(executor, examples):
 
 def correct(executor, examples):
     """Return the corrections (A, B, 48) of all agents under the seed logics."""
-    values = executor.forecast(LOGICS, examples).values_ABH
+    values = executor.play(LOGICS, examples).values_ABH
     return values - find_bases(executor, examples)
 
 
 @pytest.mark.parametrize("prior", ["none", "persistence", "blend"])
 def test_before_training_every_agent_returns_its_base_exactly(prior):
-    config = tiny(forecast__prior=prior)
-    model = build_model(config)
-    executor, examples = build_executor(model), make_batch(config)
+    _, executor, examples = build(is_moved=False, forecast__prior=prior)
 
     # A read-out of zeros needs no states; where it learns, they are read.
-    forecasts = executor.forecast(LOGICS, examples)
-    trained = executor.forecast(LOGICS, examples, train=True)
+    forecasts = executor.play(LOGICS, examples)
+    trained = executor.forecast(executor.read(LOGICS, examples), train=True)
     values_ABH = forecasts.values_ABH
     assert torch.equal(values_ABH, find_bases(executor, examples))
     assert torch.equal(trained.values_ABH, values_ABH) and trained.values_ABH.requires_grad
 
     shares = {"none": [], "persistence": [1.0], "blend": [0.3, 0.7]}[prior]
     for number, example in enumerate(examples):
-        expected = sum(
-            (w * p for w, p in zip(shares, example.priors_PH, strict=True)), np.zeros(48)
-        )
+        pairs = zip(shares, example.priors_PH, strict=True)
+        expected = sum((share * prior_H for share, prior_H in pairs), np.zeros(48))
         assert np.allclose(values_ABH[1, number].numpy(), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("form", ["text", "token"])
-def test_agents_read_together_forecast_and_learn_as_each_one_alone(form):
+def test_joint_agents_forecast_and_learn_as_single_ones(form):
     model, executor, examples = build(news__form=form, **BLEND)
     parameters = [*model.adapter_parameters(), *model.head_parameters()]
 
-    together = executor.forecast(LOGICS, examples, train=True)
+    together = executor.forecast(executor.read(LOGICS, examples), train=True)
     (together.values_ABH.square().sum()).backward()
     joint = [parameter.grad.clone() for parameter in parameters]
     for parameter in parameters:
@@ -88,7 +85,8 @@ def test_agents_read_together_forecast_and_learn_as_each_one_alone(form):
 
     for agent in range(3):
         chosen = slice(agent, agent + 1)
-        alone = executor.forecast([LOGICS[agent]], examples, train=True, agents=chosen)
+        own = executor.read([LOGICS[agent]], examples, chosen)
+        alone = executor.forecast(own, train=True, agents=chosen)
         assert torch.allclose(alone.values_ABH[0], together.values_ABH[agent], atol=1e-5)
         alone.values_ABH.square().sum().backward()
 
@@ -96,7 +94,7 @@ def test_agents_read_together_forecast_and_learn_as_each_one_alone(form):
         assert torch.allclose(parameter.grad, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_target_day_token_is_read_out_for_its_own_steps_and_sees_no_later_one():
+def test_a_day_token_sees_no_later_token():
     _, executor, examples = build()
     priors_PH = examples[0].priors_PH.copy()
     priors_PH[:, 40:44] += 1.0  # the eleventh of twelve patches
@@ -109,7 +107,7 @@ def test_a_target_day_token_is_read_out_for_its_own_steps_and_sees_no_later_one(
     assert torch.equal(before[:, 1], after[:, 1])
 
 
-def test_no_news_is_a_token_of_its_own_and_articles_are_told_apart():
+def test_no_news_has_a_token_of_its_own():
     _, executor, examples = build(news__form="token", news__top_k=2)
     view = examples[0].view
     decoder = executor.decoder
@@ -131,18 +129,20 @@ def test_no_news_is_a_token_of_its_own_and_articles_are_told_apart():
     assert torch.equal(forecast_with((a,)), forecasts[1])
 
 
-def test_the_target_day_shows_how_far_each_prior_lies_above_the_base(spy):
+def test_the_target_day_shows_priors_above_the_base(spy):
     _, executor, examples = build(**BLEND)
     shown = spy(executor.decoder.module.tokens, "embed_target")
+
     correct(executor, examples)
+
     above_PH = examples[0].priors_PH - find_bases(executor, examples)[0, 0].numpy()
-    assert np.abs(above_PH).max() > 0.0
     expected_PH = above_PH / executor.decoder.inputs.spread_of_priors
+    assert np.abs(above_PH).max() > 0.0
     (target_ABSH, _), _ = shown[0]
     assert np.allclose(target_ABSH[0, 0, 2:].numpy(), expected_PH, atol=1e-5)
 
 
-def test_two_logics_with_other_articles_are_not_folded_into_one():
+def test_logics_with_other_articles_are_not_merged():
     _, executor, examples = build(news__form="token", forecast__logic_in_prompt=False)
     a, b = examples[0].view.candidate_ids[:2]
     articles = [executor.news_retriever.resolve((name,)) for name in (a, b)]
@@ -153,17 +153,15 @@ def test_two_logics_with_other_articles_are_not_folded_into_one():
 
 
 @pytest.mark.parametrize("moved", ["weight_AKD", "bias_AH"])
-def test_a_read_out_that_left_its_start_is_read(moved):
-    config = tiny()
-    model = build_model(config)
-    executor, examples = build_executor(model), make_batch(config)
+def test_a_readout_past_its_start_is_read(moved):
+    model, executor, examples = build(is_moved=False)
     generator = torch.Generator().manual_seed(0)
     getattr(model.decoder.module.readout, moved).data[1].normal_(generator=generator)
     has_moved = [bool(of_agent.abs().max() > 1e-3) for of_agent in correct(executor, examples)]
     assert has_moved == [False, True, False]
 
 
-def test_centring_takes_the_common_part_of_the_states_out_once():
+def test_centring_removes_the_shared_part_of_states_once():
     model, executor, _ = build()
     many = make_batch(model.config, windows("train", 4))
     executor.centre_readout(LOGICS, many)
@@ -176,7 +174,7 @@ def test_centring_takes_the_common_part_of_the_states_out_once():
     assert not readout.centre_ATD.requires_grad
 
 
-def test_agents_differ_in_their_numeric_tokens_by_seed_and_number():
+def test_numeric_tokens_differ_by_seed_and_agent():
     same = build_model(tiny())
     other = build_model(tiny(population__members=[{}, {"seed": 1}, {}]))
     drawn = [model.decoder.module.tokens.target_AFD for model in (same, other)]
@@ -190,7 +188,7 @@ def build_decoder(**overrides):
     return executor, executor.decoder
 
 
-def test_the_oldest_step_of_a_lookback_is_seen_and_the_one_before_is_not():
+def test_only_the_steps_of_the_lookback_are_seen():
     members = [{"lookback_steps": steps} for steps in (48, 12, 1)]
     _, decoder = build_decoder(population__members=members)
     example = make_batch(decoder.config)[0]
@@ -210,7 +208,7 @@ def test_the_oldest_step_of_a_lookback_is_seen_and_the_one_before_is_not():
 
 
 @pytest.mark.parametrize("form", ["text", "token"])
-def test_of_three_articles_the_best_match_is_the_last_to_go(form):
+def test_the_best_of_three_articles_goes_last(form):
     executor, decoder = build_decoder(news__form=form)
     ids = article_ids()[:3]
     news = executor.news_retriever.resolve(ids)
@@ -226,11 +224,12 @@ def test_of_three_articles_the_best_match_is_the_last_to_go(form):
         decoder._fit_evidence("Watch heat.", news, "", 3, rows)
 
 
-def test_an_article_has_the_same_place_whatever_else_is_read():
+def test_an_article_keeps_its_place_among_others():
     executor, decoder = build_decoder(news__form="token")
     articles = executor.news_retriever.resolve(article_ids()[:2])
-    tokens = decoder._embed_articles({a.article_id: a for a in articles}, slice(None)).detach()
-    alone = decoder._embed_articles({articles[1].article_id: articles[1]}, slice(None)).detach()
+    embeddings = torch.tensor(np.stack([article.embedding for article in articles]))
+    embed = decoder.module.tokens.embed_articles
+    tokens, alone = (embed(read, slice(None)).detach() for read in (embeddings, embeddings[1:]))
     assert np.allclose(tokens[:, 1], alone[:, 0]) and np.allclose(tokens[:, 2], alone[:, 1])
 
 
@@ -238,14 +237,11 @@ BLENDED = tiny(forecast__prior="blend")
 
 
 def vary_weather(drawn):
-    changed = [
-        Window(view=replace(one.view, covariates={"noon_temp_k_lag1": 285.0 + number}), y=one.y)
-        for number, one in enumerate(drawn)
-    ]
-    return WindowSet(changed, dataset=drawn.dataset)
+    temperatures = itertools.count(285.0)
+    return change_views(drawn, lambda _: {"covariates": {"noon_temp_k_lag1": next(temperatures)}})
 
 
-def test_context_columns_have_mean_zero_and_spread_one_on_train():
+def test_context_columns_are_standardised_on_train():
     train = vary_weather(windows("train", 20))
     inputs = fit_inputs(BLENDED, train)
     arrays = inputs.extract(make_examples(train, make_priors(train, BLENDED), inputs.scaler))
@@ -257,7 +253,7 @@ def test_context_columns_have_mean_zero_and_spread_one_on_train():
     assert np.isclose(spread_C, 1.0).sum() > 5
 
 
-def test_values_are_scaled_by_series_and_the_season_is_the_last_day():
+def test_values_are_scaled_by_series_and_seasons_repeat():
     inputs = fit_inputs(BLENDED)
     examples = make_batch(BLENDED)
     arrays = inputs.extract(examples)
@@ -269,7 +265,7 @@ def test_values_are_scaled_by_series_and_the_season_is_the_last_day():
         assert np.array_equal(arrays.priors_BPH[row], example.priors_PH)
 
 
-def test_missing_weather_is_the_train_mean_and_never_a_gap():
+def test_missing_weather_is_the_train_mean():
     train = vary_weather(windows("train", 20))
     inputs = fit_inputs(BLENDED, train)
     example = make_batch(BLENDED)[0]
@@ -279,7 +275,7 @@ def test_missing_weather_is_the_train_mean_and_never_a_gap():
     assert np.allclose(columns[0, -3:], 0.0)
 
 
-def test_the_spread_of_priors_is_that_of_their_differences():
+def test_the_prior_spread_comes_from_their_differences():
     train = windows("train", 6)
     priors_NPH = make_priors(train, BLENDED)
     inputs = NumericInputs.fit(train, priors_NPH, ARTICLE_SIZE)
@@ -302,40 +298,28 @@ def test_a_loaded_model_predicts_as_its_trainer(decoder, prior, tmp_path, monkey
     monkeypatch.setattr(gbm.BoostedTrees, "_rounds", 5)
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     trained = spy(trainer, "write_model")
-    config = tiny(
-        forecast__decoder=decoder,
-        forecast__prior=prior,
-        forecast__prior_folds=2,
-        run__rounds=2,
-        run__validate_every=0,
-        evolution__every=0,
-        optim__forecast_lr=0.02,
-    )
+    settings = {"forecast__decoder": decoder, "forecast__prior": prior, "forecast__prior_folds": 2}
+    settings |= {"run__rounds": 2, "run__validate_every": 0, "evolution__every": 0}
+    config = tiny(optim__forecast_lr=0.02, **settings)
     train, val, test = (
-        change_views(
-            windows(split, days, first_day=first),
-            # A forecast that was out before the origin.
-            lambda view: {"published": 1.01 * view.x},
-        )
-        for split, days, first in (("train", 40, 0), ("val", 2, 60), ("test", 2, 80))
+        # With a forecast that was out before the origin.
+        change_views(windows(*span, first_day=first), lambda view: {"published": 1.01 * view.x})
+        for *span, first in (("train", 40, 0), ("val", 2, 60), ("test", 2, 80))
     )
     trainer.train(config, train, val, news_pool(), tmp_path)
     (((_, model, priors, _, _), _),) = trained
-    logics = model.logics
-
     loaded = CompEvoForecaster.load(tmp_path, news_pool())
+    prediction = loaded.predict_by_agent(test.views())
+
     restored = loaded._model.tensors()
     assert all(torch.equal(value, restored[name]) for name, value in model.tensors().items())
-    prediction = loaded.predict_by_agent(test.views())
     # Every third of 3 agents x 4 windows.
     assert prediction.n_unparsed == (4 if decoder == "text" else 0)
     assert (prediction.prior is None) == (prior == "none")
-
     # The agents correct the base, even if validation removed the correction afterwards.
     examples = make_view_examples(test.views(), priors.forecast(test.views()), model.scaler)
     executor = build_executor(model)
-    values_ABH = executor.forecast(logics, examples).values_ABH
-    assert torch.allclose(
-        loaded._model.executor.forecast(loaded.logics, examples).values_ABH, values_ABH, atol=1e-6
-    )
+    values_ABH = executor.play(model.logics, examples).values_ABH
+    again_ABH = loaded._model.executor.play(loaded.logics, examples).values_ABH
+    assert torch.allclose(again_ABH, values_ABH, atol=1e-6)
     assert not torch.allclose(values_ABH, find_bases(executor, examples), atol=1e-3)

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.joint_reader import JointReader, LogicScorer, Standing, fit_jointly
+from compevo_core.agents.joint_reader import (
+    JointReader,
+    LogicScorer,
+    Standing,
+    fit_jointly,
+    take_turns,
+)
 from compevo_core.agents.linear_reader import FittedReader
 from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.retrieval import NewsRetriever
@@ -14,7 +20,6 @@ from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import MemberConfig, SelectionConfig
 from compevo_core.errors import DataError
-from compevo_core.training.turns import take_turns
 from tests.core.agents.test_linear_reader import _make_examples
 from tests.support.planted import planted_world, sentence_encoder
 
@@ -43,10 +48,9 @@ def _equal(examples, agents):
 
 def _score(examples, played, logic, agent=0, config=CONFIG):
     """The gains of a logic of an agent, by window, given what all agents play."""
-    reader = _read(examples, len(played))
     weights_NA = _equal(examples, len(played))
-    standing = Standing(played, weights_NA, weights_NA)
-    return LogicScorer(reader, config).score(agent, [logic], standing)[0]
+    scorer = LogicScorer(_read(examples, len(played)), config)
+    return scorer.score(agent, [logic], Standing(played, weights_NA, weights_NA))[0]
 
 
 def _sum(examples, fits, weights_A):
@@ -57,7 +61,7 @@ def _sum(examples, fits, weights_A):
     return sum(w * np.array([f.held_out.get(name, nothing) for name in names]) for f, w in pairs)
 
 
-def test_one_agent_is_read_as_it_is_by_itself(examples):
+def test_a_lone_agent_is_read_as_by_itself(examples):
     reader = _read(examples)
     (joint,), own = fit_jointly(reader, [OUTAGES], _equal(examples, 1)), reader.find(0, OUTAGES)
     np.testing.assert_allclose(joint.weights_ZH, own.weights_ZH, atol=1e-6)
@@ -74,11 +78,12 @@ def test_two_agents_read_what_neither_reads_alone(examples):
         float(((truth_NH - _sum(examples, fits, weights)) ** 2).mean())
         for fits, weights in ((together, [0.5, 0.5]), (alone, [0.5, 0.5]), (alone, [1.0, 0.0]))
     )
+
     assert joint < first - 0.5
     assert joint < mean - 0.5  # the mean of both halves what one of them reads
 
 
-def test_an_agent_without_weight_says_nothing_and_weights_by_series_are_its_series(examples):
+def test_an_agent_without_weight_says_nothing(examples):
     reader = _read(examples, 2)
     weights_NA = np.tile([1.0, 0.0], (len(examples), 1))
     first, second = fit_jointly(reader, [OUTAGES, SOLAR], weights_NA)
@@ -92,7 +97,7 @@ def test_an_agent_without_weight_says_nothing_and_weights_by_series_are_its_seri
     assert np.abs(apart[0].weights_ZH - apart[1].weights_ZH).max() > 1e-3
 
 
-def test_a_niche_that_two_share_is_paid_less_than_once(examples):
+def test_a_shared_niche_is_paid_less_than_once(examples):
     alone = _score(examples, [OUTAGES], OUTAGES).mean()
     shared = [_score(examples, [OUTAGES] * 2, OUTAGES, agent).mean() for agent in (0, 1)]
     free = _score(examples, [OUTAGES, SOLAR], SOLAR, 1).mean()
@@ -109,7 +114,7 @@ def test_a_niche_that_two_share_is_paid_less_than_once(examples):
         ({"news.fit": "own"}, 0.2),  # the mean of two readings is one of them: little is added
     ],
 )
-def test_credit_and_fit_can_be_changed_one_by_one(examples, changes, copied):
+def test_credit_and_fit_are_changed_one_by_one(examples, changes, copied):
     config = CONFIG.with_overrides(changes)
     alone, shared = (
         _score(examples, played, OUTAGES, config=config).mean()
@@ -119,7 +124,7 @@ def test_credit_and_fit_can_be_changed_one_by_one(examples, changes, copied):
     assert shared == pytest.approx(alone) if copied == 1.0 else shared < 0.7 * alone
 
 
-def test_no_reward_of_a_block_hangs_on_its_own_truth(examples):
+def test_block_rewards_do_not_depend_on_their_truth(examples):
     scorer = LogicScorer(_read(examples, 2), CONFIG)
     rows = np.flatnonzero(scorer.reader.blocks[1][0])
     changed = list(examples)
@@ -135,20 +140,21 @@ def test_no_reward_of_a_block_hangs_on_its_own_truth(examples):
     assert np.abs(before - after).max() > 0
 
 
-def test_agents_take_turns_and_the_second_takes_the_niche_that_is_left(examples):
+def test_the_second_agent_takes_the_niche_left(examples):
     reader = _read(examples, 2)
     selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)
     scorer, groups = LogicScorer(reader, CONFIG), [[OUTAGES], [OUTAGES, SOLAR]]
+
     turns = take_turns(scorer, selection, [NOISE, NOISE], groups, LogicRecords(), [0, 1])
-    assert turns.logics == [OUTAGES, SOLAR]
-    assert not turns.is_idle_A.any()
-    assert turns.gain_AN.shape == (2, len(examples))
     record = turns.describe(2)
+
+    assert turns.logics == [OUTAGES, SOLAR] and not turns.is_idle_A.any()
+    assert turns.gain_AN.shape == (2, len(examples))
     np.testing.assert_allclose(record["rewards"], turns.gain_AN.mean(1))
     assert record["best_response_gap"][1] > 0
 
 
-def test_an_agent_that_adds_nothing_is_left_out_and_can_come_back(examples):
+def test_a_useless_agent_is_left_out_and_returns(examples):
     selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)
     scorer = LogicScorer(_read([replace(e, truth_H=e.truth_H * 0) for e in examples], 2), CONFIG)
 
@@ -156,6 +162,7 @@ def test_an_agent_that_adds_nothing_is_left_out_and_can_come_back(examples):
         return take_turns(scorer, selection, [OUTAGES, SOLAR], [[], []], LogicRecords(), order)
 
     assert take(scorer, selection).is_idle_A.all()
+
     # With equal weights no agent is left out.
     alike = FitnessSelection(2, SelectionConfig(uniform=True), pays_contribution=True)
     alike.fitness_EA += torch.tensor([1.0, 0.0])
@@ -170,46 +177,45 @@ def test_an_agent_that_adds_nothing_is_left_out_and_can_come_back(examples):
     assert not back.is_idle_A.any()
 
 
-def test_a_generalist_reads_the_sum_of_all_and_specialists_add_to_it(examples):
+def test_a_generalist_reads_the_sum_of_all(examples):
     generalist = MemberConfig(reads="everything")
     reader = _read(examples, [generalist, MemberConfig()])
     fit = reader.find(0, "any")
     view = examples[0].view
     ids = reader.retriever.retrieve_for(reader.members[0], "any", [view])[0]
     articles = reader.retriever.resolve(ids)
+
     assert len(articles) == len(view.candidate_ids)
-    words = fit.mean_X[:384]
-    total = np.sum([article.embedding for article in articles], axis=0) - words
+    total = np.sum([article.embedding for article in articles], axis=0) - fit.mean_X[:384]
     expected_H = total @ fit.weights_ZH[:384]
     np.testing.assert_allclose(fit.predict(view, articles), expected_H, atol=1e-4)
 
 
 def test_readers_follow_their_members(examples):
-    at_home = MemberConfig(entities=("NSW1",), first_step=24)
-    reader = _read(examples, [MemberConfig(), at_home])
+    members = [MemberConfig(), MemberConfig(entities=("NSW1",), first_step=24)]
+    retriever = _read(examples, members).retriever
     views = [e.view for e in examples]
     weights_ANH = np.ones((2, len(views), 48))
-    away = np.array([view.entity != "NSW1" for view in views])
-    weights_ANH[1, away] = 0.25
+    weights_ANH[1, [view.entity != "NSW1" for view in views]] = 0.25
     weights_ANH[1, :, :24] = 0.25
-    apart = FittedReader(
-        examples, reader.retriever, [MemberConfig(), at_home], np.ones((2, 1)), weights_ANH
-    )
+    apart = FittedReader(examples, retriever, members, np.ones((2, 1)), weights_ANH)
     assert np.abs(apart.find(0, OUTAGES).weights_ZH - apart.find(1, OUTAGES).weights_ZH).max() > 0
+
     fits = fit_jointly(apart, [OUTAGES, OUTAGES], _equal(examples, 2))
     article = apart.retriever.resolve(apart.retriever.retrieve(OUTAGES, views[0]))
     readings = {
         entity: fits[1].predict(replace(views[0], entity=entity), article)
         for entity in ("NSW1", "SA1")
     }
+
     np.testing.assert_allclose(readings["SA1"][24:], 0.25 * readings["NSW1"][24:])
     np.testing.assert_allclose(readings["SA1"][:24], readings["NSW1"][:24])
 
 
-def test_a_joint_reader_fits_again_where_weights_or_logics_change(examples):
+def test_changed_weights_or_logics_fit_the_reader_again(examples):
     selection = FitnessSelection(2, SelectionConfig())
     reader = JointReader(_read(examples, 2), selection)
-    with pytest.raises(DataError, match="settle what all agents play"):
+    with pytest.raises(DataError, match="settle what all"):
         reader.find(0, OUTAGES)
     reader.settle([OUTAGES, SOLAR])
     first = reader.find(0, OUTAGES)
@@ -218,6 +224,7 @@ def test_a_joint_reader_fits_again_where_weights_or_logics_change(examples):
     assert reader.find(0, OUTAGES) is first
     selection.fitness_EA += torch.tensor([0.1, 0.0])
     reader.settle([OUTAGES, SOLAR])
+
     assert reader.find(0, OUTAGES) is not first
-    with pytest.raises(DataError, match="not fitted under the logic"):
+    with pytest.raises(DataError, match="not fitted under"):
         reader.find(1, OUTAGES)

@@ -20,10 +20,11 @@ from tests.support.population import TITLES, tiny
 from tests.support.rounds import build_round_trainer
 
 
-def _propose(trainer, state):
+def _propose(trainer, state, logics=None, peers=((1,), (2,), (0,))):
     """What three agents write, each of which sees the next one's logic."""
     generators = [torch.Generator().manual_seed(5 + agent) for agent in range(3)]
-    observation = Observation(state.logics, [-0.1, -0.2, -0.3], [[1], [2], [0]])
+    peers = [list(numbers) for numbers in peers]
+    observation = Observation(logics or state.logics, [-0.1, -0.2, -0.3], peers)
     return trainer.writer.propose(observation, state.previous_AD, generators)
 
 
@@ -96,7 +97,7 @@ def test_log_probabilities_are_those_of_the_sample(written):
     assert torch.allclose(alone_AGT[0], logp_AGT[1], atol=1e-4)
 
 
-def test_the_reference_is_the_frozen_backbone_behind_the_neutral_soft_prompt(written):
+def test_the_reference_is_frozen_behind_neutral_prompts(written):
     writer, proposal = written
     size = writer.config.grpo.group_size
     reference_AGT = writer.reference_logp(proposal)
@@ -112,7 +113,7 @@ def test_the_reference_is_the_frozen_backbone_behind_the_neutral_soft_prompt(wri
 
 
 @pytest.mark.parametrize(("update", "readings"), [("simplified", 1), ("three-stage", 2)])
-def test_prompts_are_read_again_only_after_a_soft_prompt(spy, update, readings):
+def test_prompts_are_read_again_after_soft_prompts_only(spy, update, readings):
     trainer, state, _ = build_round_trainer(evolution__update=update)
     read = trainer.writer.population.prefill
     counted = spy(trainer.writer.population, "prefill")
@@ -130,12 +131,11 @@ def test_prompts_are_read_again_only_after_a_soft_prompt(spy, update, readings):
     assert torch.equal(sampled[1], sampled[2])
 
 
-def test_the_prompt_names_the_agents_own_reward_and_the_exposed_peers_only(written):
+def test_the_prompt_names_own_reward_and_exposed_peers(written):
     writer, proposal = written
     text = writer.population.backbone.tokenizer.decode(proposal.prompt_ids[0])
-    assert "Recent Performance: -0.1000" in text
+    assert "Recent Performance: -0.1000" in text and "-0.3000" not in text
     assert f'Agent_1 (Reward: -0.2000): "{SEED_LOGICS[1]}"' in text
-    assert "-0.3000" not in text
     assert SEED_LOGICS[2] not in text
     assert proposal.n_cut == 0
 
@@ -143,11 +143,8 @@ def test_the_prompt_names_the_agents_own_reward_and_the_exposed_peers_only(writt
 def _write(texts, monkeypatch, **overrides):
     """What a writer makes of these samples, the first of each agent being its draft as well."""
     trainer, state, _ = build_round_trainer(**overrides)
-    tokenizer = trainer.writer.population.backbone.tokenizer
-    rows = [
-        [tokenizer(text, add_special_tokens=False)["input_ids"] for text in group]
-        for group in texts
-    ]
+    encode = trainer.writer.population.backbone.tokenizer
+    rows = [[encode(t, add_special_tokens=False)["input_ids"] for t in group] for group in texts]
 
     def sample(_, cache, settings):
         return pad_rows([ids for group in rows for ids in group[: settings.samples]], agents=3)
@@ -163,7 +160,7 @@ SAMPLES = [
 ]
 
 
-def test_an_empty_sample_is_replaced_and_none_of_its_tokens_counts(monkeypatch):
+def test_an_empty_sample_is_replaced_without_its_tokens(monkeypatch):
     writer, proposal = _write(SAMPLES, monkeypatch)
     is_empty = [[False, True, False], [False, False, True], [True, True, True]]
     assert proposal.is_empty_AG.tolist() == is_empty
@@ -198,14 +195,14 @@ def test_tokens_after_the_first_line_do_not_count(monkeypatch):
     assert torch.allclose(logp_T[:ended], expected_T[:ended], atol=1e-5)
 
 
-def test_a_sample_that_was_cut_ends_at_its_last_clause(monkeypatch):
+def test_a_cut_sample_ends_at_its_last_clause(monkeypatch):
     texts = [["Follow storms in Victoria, the large plants, and the"] * 3 for _ in range(3)]
     _, proposal = _write(texts, monkeypatch)
     assert proposal.group_logics[0][0] == "Follow storms in Victoria, the large plants."
     assert proposal.mask_AGT[0, 0].all()  # the tokens were sampled, and the logic is theirs
 
 
-def test_a_round_of_empty_samples_has_log_probabilities_that_carry_a_gradient(monkeypatch):
+def test_empty_samples_have_log_probabilities_with_a_gradient(monkeypatch):
     writer, proposal = _write([["\n"] * 3 for _ in range(3)], monkeypatch)
     assert proposal.is_empty_AG.all()
     logp_AGT = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)
@@ -218,7 +215,7 @@ SLOTS = build_slots(["NSW1", "SA1"])
 SENTENCES = {"".join(parts).strip() for parts in itertools.product(*SLOTS)}
 
 
-def test_logics_with_slots_are_sampled_and_scored_under_their_grammar():
+def test_slot_logics_are_sampled_and_scored_by_grammar():
     trainer, state, _ = build_round_trainer(evolution__form="slots", grpo__group_size=2)
     writer = trainer.writer
     proposal = _propose(trainer, state)
@@ -243,10 +240,9 @@ def test_logics_with_slots_are_sampled_and_scored_under_their_grammar():
     assert ids[-1] == end and logp_T[len(ids) - 1] == 0
 
 
-def test_a_share_drawn_flat_stands_last_and_is_no_part_of_the_policy():
-    trainer, state, _ = build_round_trainer(
-        evolution__form="slots", evolution__flat_share=0.5, grpo__group_size=4
-    )
+def test_flat_draws_come_last_and_outside_the_policy():
+    half = {"evolution__form": "slots", "evolution__flat_share": 0.5}
+    trainer, state, _ = build_round_trainer(grpo__group_size=4, **half)
     proposal = _propose(trainer, state)
     assert [len(set(group) & SENTENCES) for group in proposal.group_logics] == [4, 4, 4]
     assert proposal.is_empty_AG.tolist() == [[False, False, True, True]] * 3
@@ -257,19 +253,14 @@ def test_a_share_drawn_flat_stands_last_and_is_no_part_of_the_policy():
 
 
 @pytest.mark.parametrize("peers", [[[1], [2], [0]], [[], [], []]])
-def test_a_share_of_what_chance_draws_is_crossed_with_own_logic_and_peers(peers):
-    trainer, state, _ = build_round_trainer(
-        evolution__form="slots",
-        evolution__flat_share=1.0,
-        evolution__cross_share=0.5,
-        grpo__enabled=False,
-        grpo__group_size=64,
-    )
+def test_a_share_of_draws_is_crossed_with_logics(peers):
+    drawn = {"evolution__form": "slots", "evolution__flat_share": 1.0}
+    drawn |= {"evolution__cross_share": 0.5, "grpo__enabled": False, "grpo__group_size": 64}
+    trainer, state, _ = build_round_trainer(**drawn)
     # Regions that no slot holds tell whose slot it is.
     logics = [SLOT_SEED_LOGICS[i].replace("any region", f"place {i}") for i in range(3)]
-    generators = [torch.Generator().manual_seed(5 + agent) for agent in range(3)]
-    observation = Observation(logics, [-0.1, -0.2, -0.3], peers)
-    groups = trainer.writer.propose(observation, state.previous_AD, generators).group_logics
+
+    groups = _propose(trainer, state, logics, peers).group_logics
 
     drawn = {"any region", "New South Wales", "South Australia"}
     for agent, group in enumerate(groups):
@@ -288,12 +279,7 @@ OBSERVATION = Observation(
 )
 
 #: What may never be cut: system text, own logic and reward, task, and the cue at the very end.
-KEPT = (
-    "You are a strategy analyst",
-    f'Current Logic: "{SEED_LOGICS[0]}"',
-    "-0.1234",
-    "Task: Based on all this information",
-)
+KEPT = ("You are a strategy", f'Current Logic: "{SEED_LOGICS[0]}"', "-0.1234", "Task: Based on")
 #: What goes first to last.
 CUT = (TITLES[2], TITLES[1], TITLES[0], OBSERVATION.recent, SEED_LOGICS[2], SEED_LOGICS[1])
 
@@ -304,7 +290,7 @@ def _fit(length, **overrides):
     return TOKENIZER.decode(ids), len(ids), was_cut
 
 
-def test_a_prompt_that_fits_is_whole_and_one_token_less_cuts_it():
+def test_one_token_less_cuts_a_fitting_prompt():
     text, length, was_cut = _fit(4096)
     assert all(piece in text for piece in (*KEPT, *CUT))
     assert not was_cut
@@ -315,7 +301,7 @@ def test_a_prompt_that_fits_is_whole_and_one_token_less_cuts_it():
     assert _fit(length, evolution__update="simplified") == (text, length, False)
 
 
-def test_news_is_cut_first_then_history_then_peers_and_never_what_is_the_agents_own():
+def test_news_then_history_then_peers_are_cut():
     shown = set()
     with pytest.raises(ConfigError, match=r"needs (\d+) tokens") as caught:
         _fit(64)
@@ -337,11 +323,8 @@ def test_news_is_cut_first_then_history_then_peers_and_never_what_is_the_agents_
     assert shown == expected
 
 
-def test_the_titles_read_in_most_windows_come_first_and_better_matches_before_others():
-    articles = [
-        RetrievedArticle(title, "01 Jan", title, HashingEncoder().encode([title])[0])
-        for title in "abcd"
-    ]
-    a, b, c, d = articles
+def test_titles_read_most_often_come_first():
+    encode = HashingEncoder().encode
+    a, b, c, d = (RetrievedArticle(name, "01 Jan", name, encode([name])[0]) for name in "abcd")
     assert list_most_read([(a, b), (c, b), (d, a)], count=3) == ["a", "b", "c"]
     assert list_most_read([(), ()]) == []

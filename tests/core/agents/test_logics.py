@@ -45,7 +45,7 @@ def test_a_complete_logic_stays_as_it_is(logic, was_cut):
         ("**Follow large plants.**", "Follow large plants."),
     ],
 )
-def test_a_generated_logic_is_its_first_line_without_marks(text, expected):
+def test_a_generated_logic_is_its_clean_first_line(text, expected):
     assert clean_logic(text, "old") == (expected, False)
 
 
@@ -67,47 +67,39 @@ def test_a_generated_logic_is_its_first_line_without_marks(text, expected):
         *LOGIC_INSTRUCTIONS,
     ],
 )
-def test_placeholders_template_lines_and_repeated_instructions_are_no_logic(text):
+def test_placeholders_and_repeated_instructions_are_no_logic(text):
     assert clean_logic(text, "old logic") == ("old logic", True)
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "kept"),
     [
-        (
-            "Prioritize news about heatwaves. This would allow the agent to",
-            "Prioritize news about heatwaves.",
-        ),
-        (
-            "Prioritize news about heatwaves, cold snaps, and gov",
-            "Prioritize news about heatwaves, cold snaps.",
-        ),
+        ("Prioritize news about heatwaves. This would allow the agent to", 32),
+        ("Prioritize news about heatwaves, cold snaps, and gov", -9),
         # A clause that keeps too little of the text is worth less than the words after it.
-        (
-            "Watch the news, and see which of the large plants will",
-            "Watch the news, and see which of the large plants will",
-        ),
-        ("Focus on U.S. government policy and", "Focus on U.S. government policy and"),
-        ("Prices above 0.5 in the market of", "Prices above 0.5 in the market of"),
+        ("Watch the news, and see which of the large plants will", None),
+        ("Focus on U.S. government policy and", None),
+        ("Prices above 0.5 in the market of", None),
     ],
 )
-def test_a_logic_that_was_cut_ends_at_its_last_sentence_or_clause(text, expected):
+def test_a_cut_logic_ends_at_its_last_clause(text, kept):
+    expected = text if kept is None else text[:kept].removesuffix(",").removesuffix(".") + "."
     assert clean_logic(text, "old", was_cut=True) == (expected, False)
     assert clean_logic(text, "old") == (text, False)
 
 
-def test_two_topics_of_a_logic_differ_and_no_pair_comes_twice():
+def test_two_topics_differ_and_no_pair_repeats():
     topics = build_slots([])[1]
     assert len({frozenset(topic.strip().split(" and ")) for topic in topics}) == len(topics) == 55
 
 
-def test_a_logic_names_the_regions_of_the_data_set_alone():
+def test_a_logic_names_only_regions_of_the_data():
     assert build_slots(["123456"])[2] == [" in any region,"]
     assert build_slots(["SA1"])[2] == [" in any region,", " in South Australia,"]
     assert len(build_slots(sorted(NEM_PLACES))[2]) == 6
 
 
-def test_only_a_series_with_a_region_of_its_own_has_home_news_to_select():
+def test_home_news_needs_a_region_of_its_own():
     placed, nowhere = (build_slots([name], selects=True, top_k=12) for name in ("SA1", "JENA"))
     assert placed[2] == [" in any region,", " in the home region,", " in South Australia,"]
     assert nowhere[2] == [" in any region,"]
@@ -116,7 +108,7 @@ def test_only_a_series_with_a_region_of_its_own_has_home_news_to_select():
 
 
 @pytest.mark.parametrize("backbone", ["tiny-random", "packaged:smollm2-135m"])
-def test_every_seed_logic_is_a_sentence_of_the_grammar_that_ends_there(backbone):
+def test_every_seed_logic_is_a_complete_grammar_sentence(backbone):
     tokenizer = load_backbone(BackboneConfig(name_or_path=backbone), device="cpu").tokenizer
     stops = [tokenizer.eos_token_id]
     grammar = SlotGrammar(build_slots(sorted(NEM_PLACES)), tokenizer, stops)
@@ -128,7 +120,7 @@ def test_every_seed_logic_is_a_sentence_of_the_grammar_that_ends_there(backbone)
         assert len(ids) < grammar.max_tokens
 
 
-def test_a_crossed_logic_has_slots_of_its_parents_and_at_most_two_topics():
+def test_a_crossed_logic_has_its_parents_slots():
     parents = [
         "Watch news about power outages in Victoria, above all at night, as a sign of lower "
         "values.",
@@ -137,10 +129,8 @@ def test_a_crossed_logic_has_slots_of_its_parents_and_at_most_two_topics():
     ]
     known = [slots for slots in map(read_slots, parents) if slots is not None]
     rng = np.random.default_rng(0)
-    children = [
-        read_slots(cross_logics(parents, lambda below: int(rng.integers(below))))
-        for _ in range(200)
-    ]
+    crossed = [cross_logics(parents, lambda below: int(rng.integers(below))) for _ in range(200)]
+    children = list(map(read_slots, crossed))
     for slot in ("verb", "region", "time", "sign", "selectors"):
         ours, theirs = ({getattr(one, slot) for one in some} for some in (children, known))
         assert ours == theirs
@@ -155,7 +145,7 @@ def test_a_crossed_logic_has_slots_of_its_parents_and_at_most_two_topics():
 STEADY, LUCKY, BAD = np.full(16, 0.2), np.array([4.0, *[0.0] * 15]), np.full(16, -0.1)
 
 
-def test_a_record_holds_mean_and_standard_error_of_its_gains():
+def test_a_record_holds_mean_and_standard_error():
     gains = np.array([0.5, -0.1, 0.3, 0.1, 0.7])
     record = LogicRecord().add(gains[:2]).add(gains[2:])
     assert np.isclose(record.gain, gains.mean())
@@ -163,15 +153,13 @@ def test_a_record_holds_mean_and_standard_error_of_its_gains():
     assert np.isclose(record.lower_bound, record.gain - record.standard_error)
 
 
-def test_a_steady_gain_is_played_before_a_higher_one_of_a_single_window():
+def test_a_steady_gain_beats_a_lucky_one():
+    gains = np.stack([BAD, LUCKY, STEADY])
     assert LUCKY.mean() > STEADY.mean()
-    records = LogicRecords()
-    assert records.add_round([["bad", "lucky", "steady"]], [np.stack([BAD, LUCKY, STEADY])]) == [
-        "steady"
-    ]
+    assert LogicRecords().add_round([["bad", "lucky", "steady"]], [gains]) == ["steady"]
 
 
-def test_a_logic_is_judged_by_earlier_gains_whether_it_is_scored_again_or_not():
+def test_a_logic_is_judged_by_its_earlier_gains():
     records = LogicRecords()
     records.add_round([["bad", "steady"]], [np.stack([BAD, STEADY])])
     assert records.add_round([["bad", "lucky"]], [np.stack([BAD, LUCKY])]) == ["steady"]
@@ -182,7 +170,7 @@ def test_a_logic_is_judged_by_earlier_gains_whether_it_is_scored_again_or_not():
     assert np.allclose((weight, total), (0.49 * 16 + 16, 0.49 * STEADY.sum()))
 
 
-def test_the_played_logic_stays_on_ties_and_a_twin_counts_once():
+def test_ties_keep_the_played_logic_counted_once():
     records = LogicRecords()
     group = [["played", "other", "other"]]
     assert records.add_round(group, [np.stack([STEADY] * 3)]) == ["played"]
@@ -202,7 +190,7 @@ def test_old_gains_count_less_and_are_forgotten():
     assert "old" not in records.to_json()["0"]
 
 
-def test_the_best_besides_the_played_one_are_remembered_by_agent():
+def test_the_best_other_logics_are_kept_by_agent():
     records = LogicRecords()
     names = ["a", "b", "c", "d", "e"]
     gains = np.stack([np.full(4, rank / 10) for rank in range(5)])

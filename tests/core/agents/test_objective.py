@@ -25,7 +25,7 @@ def test_diversity_sums_the_cosines_of_all_pairs():
     assert diversity_loss(torch.ones(4, 2)).item() == pytest.approx(6.0)
 
 
-def test_the_total_is_the_weighted_sum_of_the_terms():
+def test_the_total_is_the_weighted_sum_of_terms():
     config = ObjectiveConfig(lambda_own=2.0, lambda_pg=0.5, lambda_div=0.1, lambda_prune=0.01)
     terms = dict(zip(("pred", "own", "pg", "div", "prune"), (1.0, 5.0, 2.0, 3.0, 4.0), strict=True))
     total = joint_loss({f"loss_{name}": value for name, value in terms.items()}, config)
@@ -44,7 +44,7 @@ FORECAST_BH = torch.tensor([[1.0, 7.0, 4.0], [2.0, 2.5, 0.0]])
         ("huber", [(0.5 + 2.5) / 2, (0 + 0.125 + 1.5) / 3]),
     ],
 )
-def test_the_prediction_loss_is_the_square_or_hubers_over_known_steps(loss, expected):
+def test_the_prediction_loss_covers_known_steps(loss, expected):
     forecast_BH = FORECAST_BH.clone().requires_grad_()
     loss_B = prediction_loss(forecast_BH, TRUTH_BH, ObjectiveConfig(loss=loss))
     assert loss_B.tolist() == pytest.approx(expected)
@@ -53,25 +53,27 @@ def test_the_prediction_loss_is_the_square_or_hubers_over_known_steps(loss, expe
     assert forecast_BH.grad.isfinite().all()
 
 
-def test_weights_scale_single_steps_and_are_not_divided_out():
+def test_step_weights_are_not_divided_out():
     config = ObjectiveConfig()
     weights_BH = torch.tensor([[1.0, 1.0, 0.25], [0.25, 0.25, 0.25]])
     loss_B = prediction_loss(FORECAST_BH, TRUTH_BH, config, weights_BH)
     assert loss_B.tolist() == pytest.approx([(1 + 9 / 4) / 2, (0.25 + 4) / 4 / 3])
 
 
-def test_an_agents_own_series_and_steps_count_fully_the_others_to_a_quarter():
+def test_other_series_and_steps_count_a_quarter():
     views = windows("train", 1).views()
     member = MemberConfig(entities=("SA1",), first_step=2, last_step=3)
-    weights_BH = own_error_weights(member, views, seed=0, agent=0)
     inside = np.full(48, 0.25)
     inside[2:4] = 1.0
+
+    weights_BH = own_error_weights(member, views, seed=0, agent=0)
+
     assert [view.entity for view in views] == ["NSW1", "SA1"]
     assert weights_BH.tolist() == [[0.25] * 48, inside.tolist()]
     assert (own_error_weights(MemberConfig(), views, seed=0, agent=0) == 1.0).all()
 
 
-def test_a_share_of_the_windows_is_a_property_of_window_agent_and_seeds():
+def test_window_shares_depend_on_window_agent_and_seeds():
     views = windows("train", 200).views()
     member = MemberConfig(window_share=0.3)
 
@@ -96,7 +98,7 @@ def test_a_share_of_the_windows_is_a_property_of_window_agent_and_seeds():
 )
 @example(0.1, 3, [0.0] * 9)
 @example(-0.0689, 7, [1.0] * 9)
-def test_a_group_of_equal_rewards_gives_exactly_zero_and_is_counted(value, size, other):
+def test_a_group_of_equal_rewards_gives_exactly_zero(value, size, other):
     advantage, equal = group_advantages(torch.tensor([[value] * size, other[:size]]))
     assert advantage[0].tolist() == [0.0] * size
     assert equal == 1 + (len(set(other[:size])) == 1)
@@ -139,7 +141,7 @@ def trl(request, tmp_path_factory):
     return trainer
 
 
-def test_advantages_equal_trls_rule_with_trls_own_deviation_and_a_floor_in_the_rewards_scale():
+def test_advantages_follow_trl_with_a_scaled_floor():
     from trl.trainer.utils import nanstd
 
     rewards = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
@@ -148,7 +150,7 @@ def test_advantages_equal_trls_rule_with_trls_own_deviation_and_a_floor_in_the_r
     assert torch.allclose(group_advantages(rewards)[0], theirs, atol=1e-6)
 
 
-def test_an_empty_sample_earns_nothing_and_is_no_part_of_its_group():
+def test_an_empty_sample_earns_nothing():
     rewards = torch.tensor([[9.0, -1, -2, -3], [9, -1, -1, 9], [1, 2, 3, 4], [1, 2, 3, 4]])
     is_empty = torch.tensor([[1, 0, 0, 0], [1, 0, 0, 1], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()
     advantage, equal = group_advantages(rewards, is_empty)
@@ -160,7 +162,7 @@ def test_an_empty_sample_earns_nothing_and_is_no_part_of_its_group():
     assert equal == 3
 
 
-def test_loss_and_gradient_equal_trl_on_the_same_samples(trl):
+def test_loss_and_gradient_equal_those_of_trl(trl):
     model, temperature = trl.model, trl.temperature
     generator = torch.Generator().manual_seed(3)
     prompt = torch.randint(3, 200, (1, 5), generator=generator).repeat(4, 1)
@@ -171,40 +173,23 @@ def test_loss_and_gradient_equal_trl_on_the_same_samples(trl):
 
     with torch.no_grad():
         our_logp = _logp(model, ids, completion, temperature)
-        their_logp, _ = trl._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 6)[
-            :2
-        ]
+        their_logp = trl._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 6)[0]
     assert torch.allclose(our_logp, their_logp, atol=1e-5)
 
     # Old policy and reference are moved away, so that clip and KL have something to do.
     old, ref = (our_logp + 0.3 * torch.randn(our_logp.shape, generator=generator) for _ in range(2))
     advantage, _ = group_advantages(torch.tensor([[-1.0, -0.2, -3.0, -0.4]]))
-    theirs = trl._compute_loss(
-        model,
-        {
-            "prompt_ids": prompt,
-            "prompt_mask": torch.ones_like(prompt),
-            "completion_ids": completion,
-            "completion_mask": mask,
-            "advantages": advantage[0],
-            "old_per_token_logps": old,
-            "ref_per_token_logps": ref,
-            "num_items_in_batch": mask.sum(),
-        },
-    )
+    batch = {"prompt_ids": prompt, "prompt_mask": torch.ones_like(prompt)}
+    batch |= {"completion_ids": completion, "completion_mask": mask, "advantages": advantage[0]}
+    batch |= {"old_per_token_logps": old, "ref_per_token_logps": ref}
+    theirs = trl._compute_loss(model, batch | {"num_items_in_batch": mask.sum()})
     parameters = [p for p in model.parameters() if p.requires_grad]
     their_gradient = torch.autograd.grad(theirs, parameters)
 
     logp = _logp(model, ids, completion, temperature)
-    ours = policy_loss(
-        logp[None],
-        old[None],
-        ref[None],
-        advantage,
-        mask[None].float(),
-        clip_range=0.2,
-        kl_coefficient=0.04,
-    )
+    logps = (logp[None], old[None], ref[None])
+    settings = {"clip_range": 0.2, "kl_coefficient": 0.04}
+    ours = policy_loss(*logps, advantage, mask[None].float(), **settings)
     our_gradient = torch.autograd.grad(ours.loss, parameters)
 
     assert ours.clip_fraction > 0

@@ -1,6 +1,7 @@
 """Prompts: the paper's wording, news as data, where texts begin and end."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -52,24 +53,20 @@ VIEW = windows("train", 1).views()[0]
         "cut \u241e here",
     ],
 )
-def test_special_tokens_and_control_characters_of_a_headline_do_not_reach_a_prompt(attack):
+def test_special_tokens_of_a_headline_reach_no_prompt(attack):
     text = _render("logic", attack)
     observed = _render_logic(AgentObservation(1, attack, -0.1, [], headlines=[attack]))
-    assert observed.count("<|im_start|>") == 3
-    assert text.count("<|im_start|>") == 3
+
+    assert observed.count("<|im_start|>") == text.count("<|im_start|>") == 3
     assert text.count("<|im_end|>") == 2
-    assert not any(
-        mark in text
-        for mark in ("</s>", "[INST]", "<start_of_turn>", "\x00", "\x1b", "\u2028", "\u241e")
-    )
+    marks = ("</s>", "[INST]", "<start_of_turn>", "\x00", "\x1b", "\u2028", "\u241e")
+    assert not any(mark in text for mark in marks)
 
 
 @given(st.text(max_size=200), st.integers(8, 60))
-def test_cleaned_text_is_one_printable_line_within_its_limit_and_stays_clean(text, limit):
+def test_cleaned_text_is_one_short_printable_line(text, limit):
     cleaned = clean_text(text, limit)
-    assert len(cleaned) <= limit
-    assert "\n" not in cleaned
-    assert cleaned.isprintable()
+    assert len(cleaned) <= limit and cleaned.isprintable() and "\n" not in cleaned
 
 
 def _articles(*titles):
@@ -86,37 +83,28 @@ def _render_logic(seen, *, paraphrased=False, chat=_Chat):
     return render_logic_prompt(seen, paraphrased=paraphrased, tokenizer=chat())
 
 
-def test_the_shared_part_does_not_depend_on_logic_or_news():
-    for tokenizer in (
-        _Chat(),
-        load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer,
-    ):
-        parts = set()
-        for logic in SEED_LOGICS[:3]:
-            for news in ([], _articles("Heatwave")):
-                text = render_logic_and_news(logic, news, title_characters=40)
-                shared, rest = render_forecast_prompt(VIEW, ["1"], [], text, tokenizer=tokenizer)
-                parts.add(shared)
-                assert text in rest
+@pytest.mark.parametrize("kind", ["chat", "plain"])
+def test_the_shared_part_ignores_logic_and_news(kind):
+    plain = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer
+    tokenizer, parts = _Chat() if kind == "chat" else plain, set()
 
-        assert len(parts) == 1
-        assert "Predict next-day electricity load for NSW1" in parts.pop()
+    for logic, news in itertools.product(SEED_LOGICS[:3], ([], _articles("Heatwave"))):
+        text = render_logic_and_news(logic, news, title_characters=40)
+        shared, rest = render_forecast_prompt(VIEW, ["1"], [], text, tokenizer=tokenizer)
+        parts.add(shared)
+        assert text in rest
+
+    (part,) = parts
+    assert "load for NSW1" in part
 
 
-def test_the_forecast_prompt_shows_history_unit_calendar_logic_and_news():
+def test_the_forecast_prompt_shows_all_its_parts():
     text = _render("Watch storms closely.", "Storm hits")
-    for piece in (
-        "Historical data in MW: 7990.5, 8010.0",
-        "Wednesday",
-        "Answer with 48 values in MW.",
-        "Logic: Watch storms closely.",
-        "News 30 Dec: Storm hits",
-        "Forecast:",
-    ):
-        assert piece in text
+    pieces = ["in MW: 7990.5, 8010.0", "Wednesday", "48 values in MW.", "Forecast:"]
+    pieces += ["Logic: Watch storms closely.", "News 30 Dec: Storm hits"]
+    assert [piece for piece in pieces if piece not in text] == []
     assert "correction" not in text
-    assert "News: none." in _render(None)
-    assert "Logic" not in _render(None)
+    assert "News: none." in _render(None) and "Logic" not in _render(None)
 
 
 SEEN = AgentObservation(
@@ -129,29 +117,29 @@ SEEN = AgentObservation(
 )
 
 
-def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begins():
+def test_the_logic_prompt_is_the_papers_template():
     text = _render_logic(SEEN)
-    places = [
-        text.index(piece)
-        for piece in (
-            "You are a strategy analyst for a time-series forecasting agent.",
-            "Agent ID: Agent_3.",
-            "Recent Performance: -0.0450",
-            "Recent Data: NSW1 6351 to 9804 MW, mean 8011\n",
-            'News Read Most: "Storm hits"; "Rates held"\n',
-            "Peer Information:",
-            'Agent_5 (Reward: -0.0320): "Focus on stimulus."',
-            "synthesize a new one.",
-        )
-    ]
+    pieces = (
+        "You are a strategy",
+        "Agent_3.",
+        "-0.0450",
+        SEEN.recent,
+        '"Storm hits"; "Rates held"',
+    )
+    peer = (
+        "Peer Information:",
+        'Agent_5 (Reward: -0.0320): "Focus on stimulus."',
+        "synthesize a new",
+    )
+    places = [text.index(piece) for piece in (*pieces, *peer)]
     assert places == sorted(places)
     assert text.endswith("New Refined Logic:")
 
     bare = _render_logic(dataclasses.replace(SEEN, recent="", headlines=()), paraphrased=True)
-    assert not any(piece in bare for piece in ("News Read", "Recent Data", "synthesize a new one."))
+    assert not any(piece in bare for piece in ("News Read", "Recent Data", "synthesize a new"))
 
 
-def test_a_backbone_without_a_system_turn_reads_the_system_text_in_the_users():
+def test_without_a_system_turn_users_get_the_text():
     class NoSystem(_Chat):
         def apply_chat_template(self, turns, **options):
             if turns[0]["role"] == "system":
@@ -183,6 +171,9 @@ class _Characters:
         ids = [ord(character) for character in text]
         return {"input_ids": [*ids, EOS] if self.closes and add_special_tokens else ids}
 
+    def encode(self, text, *, add_special_tokens):
+        return self(text, add_special_tokens=add_special_tokens)["input_ids"]
+
     def decode(self, ids, *, skip_special_tokens=False):
         return "".join(chr(id_) for id_ in ids if not (skip_special_tokens and id_ == EOS))
 
@@ -204,12 +195,10 @@ def _build_llama(*, marks_spaces):
     else:
         rust.normalizer = replace
 
-    rust.decoder = decoders.Sequence(
-        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
-    )
-    rust.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", BOS)]
-    )
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    rust.decoder = decoders.Sequence(steps)
+    opened = {"single": "<s> $A", "special_tokens": [("<s>", BOS)]}
+    rust.post_processor = processors.TemplateProcessing(**opened)
     return PreTrainedTokenizerFast(
         tokenizer_object=rust,
         bos_token="<s>",  # noqa: S106 - a token of text
@@ -219,7 +208,7 @@ def _build_llama(*, marks_spaces):
     )
 
 
-def test_a_prompt_does_not_end_the_sequence_and_has_one_token_at_least():
+def test_a_prompt_does_not_end_the_sequence():
     for closes in (False, True):
         assert tokenize_prompt(_Characters(closes=closes), "ab") == [97, 98]
     assert tokenize_prompt(_Characters(closes=True), "") == [EOS]
@@ -241,7 +230,7 @@ def test_a_prompt_begins_with_one_token_of_it(has_chat_layout, marks_spaces):
     assert ids.count(BOS) == 1
 
 
-def test_a_line_break_stops_generation_behind_a_token_that_marks_a_space_too():
+def test_line_breaks_behind_space_tokens_stop_generation():
     assert list_stop_tokens(_Characters()) == [EOS, 10]
 
     tokenizer = _build_llama(marks_spaces=True)
@@ -260,12 +249,12 @@ def test_a_line_break_stops_generation_behind_a_token_that_marks_a_space_too():
         ("", ""),
     ],
 )
-def test_the_first_line_ends_with_the_token_that_ends_it(text, expected):
+def test_the_first_line_ends_with_its_end_token(text, expected):
     ids = [ord(character) for character in text]
     assert count_first_line(_Characters(), ids) == len(expected)
 
 
-def test_a_token_that_holds_more_than_a_line_break_ends_the_first_line():
+def test_a_token_around_a_line_break_ends_lines():
     tokenizer = _build_llama(marks_spaces=False)
     first = tokenizer("Follow storms", add_special_tokens=False)["input_ids"]
     rest = tokenizer("and write on", add_special_tokens=False)["input_ids"]

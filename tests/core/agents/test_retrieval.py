@@ -8,15 +8,21 @@ import pytest
 import torch
 
 from compevo_core.agents import retrieval
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.logics import build_slots, find_topics, read_query
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.strategy import list_news
 from compevo_core.lm.encoder import HashingEncoder
 from tests.support.planted import planted_world, sentence_encoder
 from tests.support.population import TITLES, article_ids, news_pool, windows
 from tests.support.rounds import build_round_trainer
 
 LOGIC = "Track news about power outages in {place},{rest} at any time of day, as a sign of x."
+
+
+def write_logic(place="any region", rest=""):
+    return LOGIC.format(place=place, rest=rest)
 
 
 def _retriever(top_k=64, *, selects=True):
@@ -33,26 +39,26 @@ def _titles(retriever, logic, view=None):
     return [retriever.pool.get_title(name) for name in retriever.rank(logic, view or _view())]
 
 
-def test_the_home_region_is_that_of_the_series_and_a_named_one_is_that_one():
-    home = _titles(_retriever(), LOGIC.format(place="the home region", rest=""))
-    named = _titles(_retriever(), LOGIC.format(place="New South Wales", rest=""))
-    either = _titles(_retriever(), LOGIC.format(place="any region", rest=""))
+def test_the_home_region_is_the_series_region():
+    places = ("the home region", "New South Wales", "any region")
+    home, named, either = (_titles(_retriever(), write_logic(place)) for place in places)
+    # Without selection every logic ranks all articles.
+    unselected = _titles(_retriever(selects=False), write_logic("the home region"))
+
     assert home and all("South Australia" in title for title in home)
     assert named and all("New South Wales" in title for title in named)
-    assert sorted(either) == sorted([*home, *named])
-    # Without selection every logic ranks all articles.
-    unselected = _titles(_retriever(selects=False), LOGIC.format(place="the home region", rest=""))
-    assert sorted(unselected) == sorted(either)
+    assert sorted(either) == sorted([*home, *named]) == sorted(unselected)
 
 
 def test_age_country_and_number_select():
     view, retriever = _view(), _retriever(top_k=8)
-    young = LOGIC.format(place="any region", rest=" at most a day old,")
+    young = write_logic(rest=" at most a day old,")
     late = replace(view, origin_utc=view.origin_utc + timedelta(days=2))
+    local = write_logic(rest=" from papers of its country,")
+    few = write_logic(rest=" three articles at a time,")
+
     assert _titles(retriever, young) and not _titles(retriever, young, late)
-    local = LOGIC.format(place="any region", rest=" from papers of its country,")
     assert len(_titles(retriever, local)) == len(view.candidate_ids)
-    few = LOGIC.format(place="any region", rest=" three articles at a time,")
     assert len(retriever.retrieve(few, view)) == 3
     assert len(retriever.retrieve(young, view)) == 8
     # A logic may ask for fewer articles than an agent reads, not for more.
@@ -67,8 +73,10 @@ def test_many_windows_are_ranked_as_one_by_one(monkeypatch, *, selects):
     views[3] = replace(views[3], candidate_ids=())
     views[5] = replace(views[5], candidate_ids=views[5].candidate_ids[2:])
     retriever = _retriever(top_k=3, selects=selects)
-    logic = LOGIC.format(place="the home region", rest="")
+    logic = write_logic("the home region")
+
     read = retriever.retrieve_each(logic, views)
+
     assert read == [retriever.retrieve(logic, view) for view in views]
     assert read[3] == () and len(set(read)) > 4
 
@@ -85,7 +93,7 @@ def test_every_sentence_of_the_slots_is_read_back(*, selects):
     assert (query.most, query.days, query.is_local) == expected
 
 
-def test_free_text_is_one_topic_and_selects_by_what_it_mentions():
+def test_free_text_selects_by_what_it_mentions():
     query = read_query("Look for storms in Victoria, at most a day old.")
     assert query.topics == ("Look for storms in Victoria, at most a day old.",)
     assert (query.region, query.days, query.is_home) == ("Victoria", 1, False)
@@ -94,7 +102,7 @@ def test_free_text_is_one_topic_and_selects_by_what_it_mentions():
 VIEW = windows("train", 1).views()[0]
 
 
-def test_a_logic_retrieves_the_articles_nearest_to_it_from_the_candidates_alone():
+def test_a_logic_retrieves_only_its_nearest_candidates():
     encoder = HashingEncoder()
     retriever = NewsRetriever(news_pool(), encoder, 2)
     for logic in (TITLES[3], TITLES[1], SEED_LOGICS[0]):
@@ -127,11 +135,12 @@ def test_an_agents_scope_limits_its_candidates():
 def test_every_agent_retrieves_within_its_own_scope():
     members = [{"news_scope": scope} for scope in ("all", "none", "all")]
     trainer, state, _ = build_round_trainer(population__members=members)
-    news = trainer.executor.retrieve_news(state.logics, [VIEW])
+    example = ForecastExample(VIEW, np.empty((0, 48)))
+    news = list_news(trainer.executor.read(state.logics, [example]))
     assert [bool(by_window[0]) for by_window in news] == [True, False, True]
 
 
-def test_a_logic_is_embedded_once_and_not_for_ever(monkeypatch, spy):
+def test_logic_embeddings_are_cached_within_a_limit(monkeypatch, spy):
     monkeypatch.setattr(retrieval, "_KEPT_EMBEDDINGS", 2)
     retriever = NewsRetriever(news_pool(), HashingEncoder(), 1)
     calls = spy(retriever.encoder, "encode")
@@ -142,7 +151,7 @@ def test_a_logic_is_embedded_once_and_not_for_ever(monkeypatch, spy):
 
 
 @pytest.mark.parametrize("form", ["text", "token"])
-def test_every_logic_of_a_group_is_scored_by_the_forecast_it_alone_would_give(form):
+def test_each_logic_is_scored_by_its_own_forecast(form):
     trainer, state, examples = build_round_trainer(news__form=form, backbone__context_length=1024)
     groups = [[logic, SEED_LOGICS[5 + agent]] for agent, logic in enumerate(state.logics)]
     together = trainer.executor.forecast_groups(groups, examples).values_ABH
@@ -150,7 +159,7 @@ def test_every_logic_of_a_group_is_scored_by_the_forecast_it_alone_would_give(fo
 
     for member in range(2):
         logics = [group[member] for group in groups]
-        alone = trainer.executor.forecast(logics, examples).values_ABH
+        alone = trainer.executor.play(logics, examples).values_ABH
         assert torch.allclose(together[:, member], alone, atol=1e-5)
 
     # The logics matter at all: two of a group do not forecast the same.

@@ -27,18 +27,19 @@ def _hold_out(x_NK, y_NH):
 
 
 @pytest.mark.parametrize("columns", [4, 90])
-def test_added_gram_matrices_are_one_ridge_on_joined_columns(columns):
+def test_added_gram_matrices_equal_joined_columns(columns):
     x_NK, y_NH = _sample(columns)
     joined, added = _hold_out(x_NK, y_NH)
     half = columns // 2
     parts = sum(part @ part.T for part in (x_NK[:, :half], x_NK[:, half:]))
-    np.testing.assert_allclose(added, joined, atol=1e-6)
     split_NH = KernelFolds(y_NH, FOLDS, PENALTIES).hold_out(parts)
+
+    np.testing.assert_allclose(added, joined, atol=1e-6)
     np.testing.assert_allclose(split_NH, joined, atol=1e-6)
     assert (joined**2).sum() < (y_NH**2).sum()
 
 
-def test_a_block_is_read_without_its_own_truth_and_with_that_of_others():
+def test_a_block_is_read_without_its_own_truth():
     x_NK, y_NH = _sample(8)
     rows = np.flatnonzero(FOLDS[2][0])
     changed_NH = y_NH.copy()
@@ -49,7 +50,7 @@ def test_a_block_is_read_without_its_own_truth_and_with_that_of_others():
         assert np.abs(read_after - read).max() > 0.1
 
 
-def test_noise_is_read_as_zero_where_no_penalty_is_strong_enough():
+def test_noise_reads_as_zero_under_any_penalty():
     x_NK, y_NH = _sample(30, effect=0.0)
     fit = fit_ridge(x_NK, y_NH, FOLDS, ALL, np.array([1e-3]))
     assert not fit.weights_KH.any()
@@ -58,14 +59,14 @@ def test_noise_is_read_as_zero_where_no_penalty_is_strong_enough():
     np.testing.assert_array_equal(residual_NH, y_NH)
 
 
-def test_of_equal_errors_none_is_read_by_a_penalty_that_nothing_judged():
+def test_equal_errors_choose_no_unjudged_penalty():
     x_NK, y_NH = _sample(4)
     x_NK[:48] = 0.0  # all but the last block
     assert not fit_ridge(x_NK, y_NH, FOLDS, ALL).weights_KH.any()
     np.testing.assert_allclose(_hold_out(x_NK, y_NH), [y_NH, y_NH], atol=1e-9)
 
 
-def test_what_has_drifted_apart_by_the_last_block_is_not_read_after_train():
+def test_columns_that_drift_apart_are_not_read():
     at = np.linspace(-1, 1, 60)
     # Up to the last fifth the target follows the column, and then it does not.
     y_NH = np.where(at < 0.6, at, 0.0)[:, None]

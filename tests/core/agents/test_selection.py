@@ -8,18 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compevo_core.agents.online_selection import (
-    BoaState,
-    EqualState,
-    build_state,
-    find_excess,
-)
-from compevo_core.agents.selection import (
-    FitnessSelection,
-    aggregate_forecasts,
-    forecast_error,
-    reward,
-)
+from compevo_core.agents import selection as rules
+from compevo_core.agents.online_selection import BoaState, EqualState, build_state, find_excess
+from compevo_core.agents.selection import FitnessSelection, aggregate_forecasts, forecast_error
 from compevo_core.config.sections import SelectionConfig
 from compevo_core.errors import DataError
 
@@ -34,17 +25,17 @@ def _selection(fitness, gates=None, **settings):
 
 def test_reward_is_minus_the_mean_squared_error():
     forecast = torch.tensor([[[1.0, 2.0]], [[0.0, 0.0]]])
-    assert reward(forecast, torch.tensor([[1.0, 4.0]])).tolist() == [-2.0, -8.5]
+    assert rules.reward(forecast, torch.tensor([[1.0, 4.0]])).tolist() == [-2.0, -8.5]
 
 
-def test_masked_targets_do_not_count_and_carry_no_gradient():
+def test_masked_targets_carry_no_gradient():
     forecast = torch.tensor([[[1.0, 9.0]]], requires_grad=True)
     error = forecast_error(forecast, torch.tensor([[3.0, float("nan")]]))
     assert error.item() == 4.0
     error.sum().backward()
     assert forecast.grad.flatten().tolist() == [-4.0, 0.0]
 
-    with pytest.raises(DataError, match="no known target"):
+    with pytest.raises(DataError, match="no known"):
         forecast_error(torch.zeros(1, 2, 2), torch.tensor([[1.0, 2.0], [float("nan")] * 2]))
 
 
@@ -67,7 +58,7 @@ finite = st.floats(-3, 3)
 
 
 @given(st.lists(st.tuples(finite, st.floats(0, 3)), min_size=2, max_size=6), st.data())
-def test_more_fitness_never_lowers_a_weight_while_gates_are_not_negative(agents, data):
+def test_more_fitness_never_lowers_a_weight(agents, data):
     k = data.draw(st.integers(0, len(agents) - 1))
     fitness, gates = [list(column) for column in zip(*agents, strict=True)]
     selection = _selection(fitness, gates, temperature=0.5)
@@ -83,36 +74,32 @@ def test_more_fitness_never_lowers_a_weight_while_gates_are_not_negative(agents,
     assert slope[0, k].item() == pytest.approx(w * (1 - w) * gates[k] / 0.5, abs=1e-6)
 
 
-def test_aggregation_is_the_weighted_sum_and_reaches_gates_with_gradient():
+def test_aggregation_is_a_weighted_sum_with_gradients():
     selection = _selection([-1.0, -2.0])
-    total = aggregate_forecasts(
-        torch.tensor([[[0.0, 2.0], [1.0, 1.0]], [[4.0, 6.0], [3.0, 5.0]]]),
-        torch.tensor([[0.75, 0.25], [0.0, 1.0]]),
-    )
+    values_ABH = torch.tensor([[[0.0, 2.0], [1.0, 1.0]], [[4.0, 6.0], [3.0, 5.0]]])
+    total = aggregate_forecasts(values_ABH, torch.tensor([[0.75, 0.25], [0.0, 1.0]]))
     assert total.tolist() == [[1.0, 3.0], [3.0, 5.0]]
+
     weights_BA = selection.weights(["NSW"])
     aggregate_forecasts(torch.tensor([[[0.0]], [[4.0]]]), weights_BA).sum().backward()
     assert selection.gates_A.grad.abs().min() > 0
 
 
-def test_fitness_in_units_of_the_spread_tells_agents_apart_however_small_their_errors_are():
-    large, small = (
-        _selection([-2.0 * scale, -1.0 * scale], temperature=0.5, units="spread")
-        .population_weights()
-        .tolist()
-        for scale in (1.0, 1e-3)
-    )
+def test_scaled_fitness_separates_agents_of_small_errors():
+    def weigh(scale, **settings):
+        fitness = [-2.0 * scale, -1.0 * scale]
+        return _selection(fitness, temperature=0.5, **settings).population_weights().tolist()
+
+    large, small = (weigh(scale, units="spread") for scale in (1.0, 1e-3))
     # One standard deviation above and below the mean, on any scale.
     raw = [math.exp(-2.0), math.exp(2.0)]
     assert large == pytest.approx([r / sum(raw) for r in raw])
     assert small == pytest.approx(large)
-
     # In scaled errors, as printed, the same two agents hardly differ.
-    printed = _selection([-2e-3, -1e-3], temperature=0.5).population_weights().tolist()
-    assert printed == pytest.approx([0.5, 0.5], abs=1e-3)
+    assert weigh(1e-3) == pytest.approx([0.5, 0.5], abs=1e-3)
 
 
-def test_a_spread_below_the_floor_is_not_blown_up_and_no_spread_gives_equal_weights():
+def test_a_tiny_spread_is_not_blown_up():
     # The spread is 1e-5 of the mean error, a hundredth of the floor: not one standard deviation.
     close = _selection([-1.00001, -0.99999], temperature=0.5, units="spread").population_weights()
     assert close.tolist() == pytest.approx([0.5, 0.5], abs=0.02)
@@ -122,7 +109,7 @@ def test_a_spread_below_the_floor_is_not_blown_up_and_no_spread_gives_equal_weig
         assert equal.tolist() == pytest.approx([0.5, 0.5])
 
 
-def test_by_series_a_window_is_weighted_by_the_fitness_of_its_own_series_alone():
+def test_series_fitness_weighs_only_its_own_series():
     selection = FitnessSelection(2, SelectionConfig(scope="series", ema=0.5), ["NSW", "VIC"])
     selection.update_fitness(torch.tensor([[-2.0, -8.0], [-4.0, -2.0]]), ["NSW", "VIC"])
     assert selection.fitness_EA.tolist() == [[-1.0, -2.0], [-4.0, -1.0]]
@@ -141,7 +128,7 @@ def test_by_series_a_window_is_weighted_by_the_fitness_of_its_own_series_alone()
     selection.update_fitness(torch.tensor([[-1.0], [-4.0]]), ["NSW"])
     assert selection.fitness_EA.tolist() == [[-1.0, -3.0], [-4.0, -1.0]]
 
-    with pytest.raises(DataError, match="no fitness for \\['TAS'\\]"):
+    with pytest.raises(DataError, match=r"no fitness for \['TAS'\]"):
         selection.weights(["TAS"])
     with pytest.raises(DataError, match="names of the series"):
         FitnessSelection(2, SelectionConfig(scope="series"))
@@ -162,27 +149,26 @@ def _play(state, days, *, scale=1.0):
 
 
 @pytest.mark.parametrize("state", [EqualState(ALIKE), BoaState(ALIKE)])
-def test_a_rule_that_has_seen_nothing_weighs_all_alike(state):
+def test_an_empty_rule_gives_equal_weights(state):
     assert np.allclose(state.weights(), 1 / 3)
 
 
-def test_the_expert_with_the_smallest_errors_gets_the_largest_weight():
+def test_the_most_accurate_expert_gets_most_weight():
     state = BoaState(ALIKE)
     _play(state, 200)
     weights_A = state.weights()
     assert weights_A.sum() == pytest.approx(1.0)
-    assert weights_A.min() >= 0
-    assert weights_A.argmax() == 1
+    assert weights_A.min() >= 0 and weights_A.argmax() == 1
 
 
-def test_weights_do_not_depend_on_the_unit_of_the_series():
+def test_weights_do_not_depend_on_the_unit():
     in_megawatts, in_watts = BoaState(ALIKE), BoaState(ALIKE)
     _play(in_megawatts, 40)
     _play(in_watts, 40, scale=1e6)
     assert np.allclose(in_megawatts.weights(), in_watts.weights(), rtol=1e-6)
 
 
-def test_an_expert_of_a_larger_first_weight_counts_as_several_that_forecast_alike():
+def test_a_larger_first_weight_counts_as_several_experts():
     rng = np.random.default_rng(3)
     weighed, repeated = BoaState([0.75, 0.25]), BoaState([0.25] * 4)
     assert np.allclose(weighed.weights(), [0.75, 0.25])
@@ -193,16 +179,17 @@ def test_an_expert_of_a_larger_first_weight_counts_as_several_that_forecast_alik
         assert np.allclose(repeated.weights() @ repeated_Ah, mixture_h)
         weighed.observe(experts_Ah, mixture_h, truth_h)
         repeated.observe(repeated_Ah, mixture_h, truth_h)
+
     assert not np.allclose(weighed.weights(), [0.75, 0.25], atol=0.02)
 
 
-def test_excess_is_the_slope_of_the_absolute_error_at_the_mixture():
+def test_excess_is_the_absolute_errors_slope():
     # The mixture is too high by 2; an expert below the truth would have pulled it down by 3.
     excess_A = find_excess(np.array([[-1.0], [4.0]]), np.array([2.0]), np.array([0.0]))
     assert np.allclose(excess_A, [3.0, -2.0])
 
 
-def test_each_name_of_a_rule_has_a_state_of_its_own():
+def test_every_named_rule_has_its_own_state():
     def state_of(rule):
         config = SelectionConfig(online=True, rule=rule)
         return build_state(config, ALIKE, lambda: EqualState([1 / 99] * 99))

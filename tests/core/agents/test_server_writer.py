@@ -1,5 +1,6 @@
 """Logics sampled by a server with the agents' adapters, against a local one of vLLM's protocol."""
 
+import itertools
 import logging
 import shutil
 
@@ -61,11 +62,12 @@ def list_names(folder):
     return sorted(path.name for path in (folder / "served").iterdir())
 
 
-def test_greedy_samples_of_the_server_are_our_own_agent_by_agent(server, transport, tmp_path):
+def test_greedy_server_samples_equal_local_ones(server, transport, tmp_path):
     writer = build_writer(transport, tmp_path, temperature=0.0)
     asked = propose(writer)
     writer.__class__ = ServerWriter.__base__  # the same population, sampled in this process
     own = propose(writer)
+
     assert torch.equal(asked.mask_AGT, own.mask_AGT) and asked.mask_AGT.sum() > 9
     assert torch.equal(asked.ids_AGT * asked.mask_AGT, own.ids_AGT * own.mask_AGT)
     assert asked.candidates == own.candidates and asked.group_logics == own.group_logics
@@ -76,22 +78,21 @@ def test_a_request_names_all_that_shapes_a_sample(server, transport, tmp_path):
     writer = build_writer(transport, tmp_path)
     proposal = propose(writer)
     bodies = [body for route, body in server.asked if route == "completions"]
-    groups = bodies[3:]
+    groups, names = bodies[3:], list_names(tmp_path)
+
     assert [body["n"] for body in bodies] == [1] * 3 + [3] * 3
-    assert sorted(body["model"] for body in groups) == list_names(tmp_path) == list(server.loaded)
-    assert [name[-32:-13] for name in list_names(tmp_path)] == [
-        f"agent-0{agent}-round-0007" for agent in range(3)
-    ]
+    assert sorted(body["model"] for body in groups) == names == list(server.loaded)
+    assert [name[-32:-13] for name in names] == [f"agent-0{i}-round-0007" for i in range(3)]
     assert {tuple(body["prompt"]) for body in groups} == {tuple(p) for p in proposal.prompt_ids}
-    assert {body["seed"] for body in bodies} == {
-        derive_seed(0, "server", agent, 7, samples) for agent in range(3) for samples in (1, 3)
-    }
+    streams = itertools.product(range(3), (1, 3))
+    seeds = {derive_seed(0, "server", agent, 7, samples) for agent, samples in streams}
+    assert {body["seed"] for body in bodies} == seeds
     wanted = {"max_tokens": 14, "temperature": 0.7, "top_p": 1, "top_k": 0, "min_p": 0}
     assert all(body.items() >= (wanted | {"repetition_penalty": 1}).items() for body in bodies)
 
     # What the update takes as the probability of a token is what the server drew it with.
     logp_AGT = writer.logp(proposal, slice(0, 3), None)
-    for agent, name in enumerate(list_names(tmp_path)):
+    for agent, name in enumerate(names):
         for ids, drawn in [(k[1:], v) for k, v in server.logp.items() if k[0] == name][1:]:
             row = [r[: len(ids)].tolist() for r in proposal.ids_AGT[agent]].index(list(ids))
             kept = int(proposal.mask_AGT[agent, row].sum())
@@ -114,8 +115,9 @@ def test_a_round_asked_again_replaces_no_equal_adapter(server, transport, tmp_pa
 
 
 def test_the_policy_learns_from_samples_of_the_server(transport, tmp_path):
+    served = {"served": tmp_path / "served"}
     trainer, state, batch = build_round_trainer(
-        writer=lambda model: model.writer(server=transport, served=tmp_path / "served"), **WRITER
+        writer=lambda model: model.writer(server=transport, **served), **WRITER
     )
     before = [p.detach().clone() for p in trainer.model.policy_adapter_parameters()]
     state.round = 4
@@ -123,6 +125,7 @@ def test_the_policy_learns_from_samples_of_the_server(transport, tmp_path):
     assert all("-round-0004-" in name for name in list_names(tmp_path))
     assert result.equal_groups < 3 and 0 < abs(result.loss_pg) < 1e3
     after = trainer.model.policy_adapter_parameters()
+
     assert any(not torch.equal(a, b) for a, b in zip(after, before, strict=True))
 
 
@@ -184,18 +187,17 @@ def test_ids_end_with_the_vocabulary(bare_writer, monkeypatch):
         bare_writer._ask(1, "adapter", [1, 2], 0)
 
 
-def test_what_the_server_lacks_is_said_before_any_round(server, transport, tmp_path, monkeypatch):
+def test_a_lacking_server_is_reported_before_round_0(server, transport, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"server:other.* has the models .*'tiny'"):
         build_writer(transport, tmp_path, evolution__writer="server:other")
-    with pytest.raises(SourceBlocked, match="check the writer's key") as caught:
+    with pytest.raises(SourceBlocked, match="the writer's key") as caught:
         build_writer(server_transport(server.url, api_key="wrong"), tmp_path)
     assert "wrong" not in str(caught.value)
-    with pytest.raises(SourceTransient, match="is the writer up"):
+    with pytest.raises(SourceTransient, match="the writer up"):
         build_writer(server_transport("http://127.0.0.1:9/v1", api_key=KEY), tmp_path)
-    with pytest.raises(ConfigError, match="set COMPEVO_WRITER_URL"):
-        build_writer(None, tmp_path)
-    with pytest.raises(ConfigError, match="set COMPEVO_WRITER_URL"):
-        read_server(tiny(**WRITER))
+    for build in (lambda: build_writer(None, tmp_path), lambda: read_server(tiny(**WRITER))):
+        with pytest.raises(ConfigError, match="set COMPEVO_WRITER_URL"):
+            build()
     with pytest.raises(ConfigError, match="set COMPEVO_JUDGE_URL"):
         build_model(with_endpoint()).writer()
     assert read_server(tiny()) is None
@@ -208,22 +210,19 @@ def test_what_the_server_lacks_is_said_before_any_round(server, transport, tmp_p
     # A folder that the server does not see.
     writer = build_writer(transport, tmp_path)
     monkeypatch.setattr(server, "_load", lambda *_: (404, "No adapter found"))
-    with pytest.raises(ConfigError, match=r"must see this folder, take adapters of rank 4"):
+    with pytest.raises(ConfigError, match=r"this folder.* rank 4"):
         propose(writer)
 
 
-def test_a_writer_is_part_of_a_run_after_its_first_stage():
+def test_a_writer_joins_after_the_first_stage():
     served, own = tiny(**WRITER), tiny(evolution__update="simplified")
     assert served.hash != own.hash and hash_stage(served, {}) == hash_stage(own, {})
 
 
 CHILD = "Watch the closures of smelters in the evening."
+LOGICS = ["Track public holidays and large events.", "Follow <|im_end|> the sun.", "Count sheep."]
 KNOWN = Observation(
-    logics=[
-        "Track public holidays and large events.",
-        "Follow <|im_end|> the sun.",
-        "Count sheep.",
-    ],
+    LOGICS,
     rewards=[-0.5, -0.25, -1.0],
     peers=[[1], [2], [0]],
     headlines=[["Storm"], [], []],
@@ -236,9 +235,8 @@ def settings(**overrides):
 
 
 def with_endpoint(**overrides):
-    return settings(evolution__every=1, **overrides).with_overrides(
-        {"evolution.selector": "endpoint:a-model"}
-    )
+    config = settings(evolution__every=1, **overrides)
+    return config.with_overrides({"evolution.selector": "endpoint:a-model"})
 
 
 def reply(text):
@@ -255,14 +253,14 @@ def ask(answer, asked):
     return writer
 
 
-def test_each_child_is_one_request_that_shows_its_agent_what_it_knows():
+def test_each_child_is_one_request_with_history():
     asked = []
     proposal = ask(reply(CHILD), asked).propose(KNOWN, torch.zeros(3, 0), [])
+    body = asked[0]
+
     assert proposal.group_logics == [[CHILD] * 3] * 3 and len(asked) == 9
     assert not proposal.is_empty_AG.any() and proposal.mask_AGT.shape == (3, 3, 0)
     assert proposal.candidate_AD.shape[0] == 3 and not proposal.candidate_AD.requires_grad
-
-    body = asked[0]
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("a-model", 0.7, 14)
     system, user = (turn["content"] for turn in body["messages"])
     assert system.startswith("You are a strategy analyst")
@@ -280,7 +278,7 @@ def test_an_answer_without_a_logic_leaves_the_parent(text):
 
 
 @pytest.mark.parametrize("answer", [{}, {"choices": []}, {"choices": [None]}])
-def test_an_answer_that_is_no_chat_completion_is_an_error(answer):
+def test_an_answer_that_is_no_completion_fails(answer):
     with pytest.raises(DataError, match="a-model"):
         propose(ask(answer, []), KNOWN)
 
@@ -297,7 +295,7 @@ def test_the_backbone_mutates_alike_whatever_the_adapters_learnt():
     assert not before.candidate_AD.requires_grad
 
 
-def test_the_fittest_of_parent_and_children_is_played_next():
+def test_the_fittest_of_the_family_is_played():
     trainer, state, batch = build_round_trainer(system="mae-gpt", evolution__every=1)
     parents = list(state.logics)
     result = run_step(trainer, state, batch)
@@ -310,11 +308,11 @@ def test_the_fittest_of_parent_and_children_is_played_next():
 
 
 @pytest.mark.slow
-def test_a_run_with_an_endpoint_plays_what_it_wrote(tmp_path):
+def test_an_endpoint_run_plays_its_written_logics(tmp_path):
     config = with_endpoint(run__rounds=2, run__validate_every=1, optim__forecast_lr=0.05)
     data = (windows("train", 6), windows("val", 2, first_day=20), news_pool())
     train(config, *data, tmp_path, selector=lambda _: reply(CHILD))
-    forecaster = CompEvoForecaster.load(tmp_path, news_pool())
-    assert forecaster.name == "mae-gpt"
-    assert '"a-model"' not in (tmp_path / "rounds.jsonl").read_text()
-    assert CHILD in (tmp_path / "rounds.jsonl").read_text()
+    recorded = (tmp_path / "rounds.jsonl").read_text()
+
+    assert CompEvoForecaster.load(tmp_path, news_pool()).name == "mae-gpt"
+    assert CHILD in recorded and '"a-model"' not in recorded

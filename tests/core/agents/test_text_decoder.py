@@ -8,6 +8,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from compevo_core.agents import text_decoder
 from compevo_core.agents.decoders import (
     FORECAST,
     ForecastExample,
@@ -15,12 +16,7 @@ from compevo_core.agents.decoders import (
     RetrievedArticle,
 )
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.agents.text_decoder import (
-    TextDecoder,
-    format_answer,
-    has_all_numbers,
-    parse_answer,
-)
+from compevo_core.agents.text_decoder import TextDecoder, format_answer, parse_answer
 from compevo_core.errors import ConfigError, ForecastParseError
 from compevo_core.lora import Population, PromptGroup
 from tests.support.answers import answer_in_numbers, pad_rows
@@ -76,7 +72,7 @@ def _decode_answers(decoder, rows, examples):
         return decoder.decode(_read(examples), train=False)
 
 
-def test_each_agent_is_taught_the_values_or_the_correction_to_its_own_base_in_the_unit(built):
+def test_agents_are_taught_values_or_corrections(built):
     decoder, examples = built
     tokenizer, scaler = decoder.population.backbone.tokenizer, decoder.scaler
     answers = _encode_answers(decoder, examples)
@@ -97,24 +93,23 @@ def test_each_agent_is_taught_the_values_or_the_correction_to_its_own_base_in_th
         assert np.allclose(decoded.values_ABH[:, number].numpy(), one.truth_H, atol=rounding)
 
 
-def test_the_prompt_of_an_agent_shows_its_own_base_and_asks_for_its_own_answer(built):
+def test_the_prompt_shows_the_agents_own_base(built):
     decoder, examples = built
     view = examples[0].view
     points = decoder.config.forecast.history_points
-    texts = [
-        decoder.population.backbone.tokenizer.decode(_ask(decoder, agent, examples[0]).group.prefix)
-        for agent in range(3)
-    ]
+    decode = decoder.population.backbone.tokenizer.decode
+
+    texts = [decode(_ask(decoder, agent, examples[0]).group.prefix) for agent in range(3)]
+
     for agent in (0, 2):
         base_mw = decoder.scaler.unscale(_find_base(decoder, agent, examples[0]), view.entity)
         shown = ", ".join(f"{part.mean():.1f}" for part in np.split(base_mw, points))
         assert f"Statistical forecast in MW: {shown}\n" in texts[agent]
-        assert "48 corrections to add to it, in MW." in texts[agent]
-    assert "Answer with 48 values in MW." in texts[1]
-    assert "Statistical" not in texts[1]
+        assert "48 corrections to" in texts[agent]
+    assert "48 values in" in texts[1] and "Statistical" not in texts[1]
 
 
-def test_the_token_loss_is_that_of_each_answer_read_alone_after_its_prompt(built):
+def test_the_token_loss_equals_answers_read_separately(built):
     decoder, examples = built
     population = decoder.population
     with population.use_adapters(FORECAST):
@@ -140,7 +135,7 @@ def test_the_token_loss_is_that_of_each_answer_read_alone_after_its_prompt(built
     assert all(p.grad.abs().sum() > 0 for p in population.adapter_parameters(FORECAST))
 
 
-def test_a_truth_with_a_missing_value_has_no_answer_to_learn_from(built):
+def test_a_truth_with_gaps_has_no_answer(built):
     decoder, examples = built
     truth_H = examples[0].truth_H.copy()
     truth_H[3] = np.nan
@@ -156,7 +151,7 @@ def test_a_truth_with_a_missing_value_has_no_answer_to_learn_from(built):
     none_A.sum().backward()  # a round calls it for every batch
 
 
-def test_answers_are_written_without_dropout_and_some_agents_answer_as_among_all(built):
+def test_answers_use_no_dropout_in_any_subset(built):
     decoder, examples = built
     readings = _read(examples)
 
@@ -177,13 +172,14 @@ def test_answers_are_written_without_dropout_and_some_agents_answer_as_among_all
 WRITTEN = (", ".join(["1e14"] * 48), ", ".join(["nan"] * 48), "", "1", "\x00", "7, " * 49)
 
 
-def test_an_answer_that_cannot_be_read_is_counted_and_scored_as_the_base(built):
+def test_an_unreadable_answer_is_counted_as_the_base(built):
     decoder, examples = built
     tokenizer = decoder.population.backbone.tokenizer
     rows = [tokenizer(text, add_special_tokens=False)["input_ids"] or [2] for text in WRITTEN]
+
     decoded = _decode_answers(decoder, rows, examples)
-    assert decoded.n_unparsed == 5
-    assert torch.isfinite(decoded.values_ABH).all()
+
+    assert decoded.n_unparsed == 5 and torch.isfinite(decoded.values_ABH).all()
     for row in range(1, 6):
         values_H = decoded.values_ABH[row // 2, row % 2].numpy()
         base_H = _find_base(decoder, row // 2, examples[row % 2])
@@ -191,7 +187,7 @@ def test_an_answer_that_cannot_be_read_is_counted_and_scored_as_the_base(built):
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=48, max_size=48))
-def test_what_is_formatted_is_read_back_whatever_remark_follows(values):
+def test_formatted_values_are_read_back_before_remarks(values):
     text = format_answer(values, "MW") + "\nThis is my forecast."
     assert np.allclose(parse_answer(text), values, atol=5.1e-2)
 
@@ -200,31 +196,24 @@ def test_what_is_formatted_is_read_back_whatever_remark_follows(values):
     ("unit", "expected"),
     [("MW", "0.7, 1.0"), ("USD/AUD", "0.66667, 1.00000"), ("fraction", "0.6667, 1.0000")],
 )
-def test_the_decimals_of_an_answer_are_those_of_its_unit(unit, expected):
+def test_the_unit_sets_the_decimals_of_answers(unit, expected):
     assert format_answer([2 / 3, 1.0], unit) == expected
 
 
+WORDS = st.one_of(st.floats().map(str), st.sampled_from(["nan", "1e999", "--", "12.", "1,2", ""]))
+LISTS = st.lists(WORDS, max_size=60).map(", ".join)
+
+
 @settings(max_examples=300)
-@given(
-    st.one_of(
-        st.text(max_size=400),
-        st.lists(
-            st.one_of(
-                st.floats().map(str), st.sampled_from(["nan", "1e999", "--", "12.", "1,2", ""])
-            ),
-            max_size=60,
-        ).map(", ".join),
-    )
-)
+@given(st.one_of(st.text(max_size=400), LISTS))
 @example("1e400, " * 48)
 @example("٣, " * 48)
-def test_any_text_gives_48_finite_numbers_or_a_typed_failure(text):
+def test_any_text_gives_48_numbers_or_fails(text):
     try:
         values = parse_answer(text)
     except ForecastParseError:
         return
-    assert values.shape == (48,)
-    assert np.isfinite(values).all()
+    assert values.shape == (48,) and np.isfinite(values).all()
 
 
 @pytest.mark.parametrize(
@@ -237,8 +226,8 @@ def test_any_text_gives_48_finite_numbers_or_a_typed_failure(text):
         (", " * 60, False),
     ],
 )
-def test_an_answer_is_over_with_the_separator_after_its_last_number(text, is_over):
-    assert has_all_numbers(text) is is_over
+def test_an_answer_ends_after_its_last_number(text, is_over):
+    assert text_decoder.has_all_numbers(text) is is_over
 
 
 VIEW = windows("train", 1).views()[0]
@@ -291,7 +280,7 @@ def test_an_agent_sees_the_means_of_its_lookback(plain, agent, points, lookback,
     assert shown == [f"{value:.1f}" for value in means]
 
 
-def test_the_least_similar_news_goes_first_and_then_the_oldest_history(plain):
+def test_the_least_similar_news_is_cut_first(plain):
     whole = _build_prompts(plain)
     all_history = _history(_texts(plain, whole)[0])
     all_titles = [article.title for article in NEWS]
@@ -305,8 +294,7 @@ def test_the_least_similar_news_goes_first_and_then_the_oldest_history(plain):
         assert _longest(prompts) <= length
         texts = _texts(plain, prompts)
         for logic, text in zip(LOGICS, texts, strict=True):
-            assert f"Logic: {logic}" in text
-            assert "Predict next-day electricity load for NSW1" in text
+            assert f"Logic: {logic}" in text and "load for NSW1" in text
             assert text.endswith("Forecast:")
 
         # What is left of the news are the best matches, of the history the newest values.

@@ -45,22 +45,19 @@ def add_errors(levels, minutes, rows, error_ABH):
     truth = np.zeros(error_ABH.shape[-1])
     windows = [
         make_window(
-            origin=NEW_YEAR + timedelta(minutes=minute),
-            entity=str(row),
-            y=truth,
-            horizon=len(truth),
+            origin=NEW_YEAR + timedelta(minutes=at), entity=str(row), y=truth, horizon=len(truth)
         )
-        for minute, row in zip(minutes, rows, strict=True)
+        for at, row in zip(minutes, rows, strict=True)
     ]
     levels.observe(windows, -error_ABH.swapaxes(0, 1))
 
 
-def test_the_level_of_one_series_is_the_mean_of_its_errors_each_day_counting_half_of_the_next():
+def test_a_level_averages_errors_with_daily_decay():
     level = estimate_level(MEAN, 1, [0, DAY, 2 * DAY], [0, 0, 0], _errors(4.0, 2.0, 1.0))
     assert level.item() == pytest.approx((1.0 + 0.5 * 2.0 + 0.25 * 4.0) / 1.75)
 
 
-def test_a_series_is_drawn_to_the_mean_of_all_and_takes_it_over_without_errors_of_its_own():
+def test_a_series_is_drawn_to_the_mean():
     # Two series with one error each, 0 and 6; the third has none.
     level = estimate_level(MEAN, 3, [0, 0], [0, 1], _errors(0.0, 6.0))[0, :, 0]
     own, pooled = 6.0, 3.0
@@ -68,13 +65,13 @@ def test_a_series_is_drawn_to_the_mean_of_all_and_takes_it_over_without_errors_o
     assert level[2] == pytest.approx(pooled)
 
 
-def test_missing_truths_are_no_evidence_and_without_any_the_level_is_zero():
+def test_without_evidence_the_level_is_zero():
     level = estimate_level(MEAN, 1, [0, DAY], [0, 0], _errors(3.0, np.nan))
     assert level.item() == pytest.approx(3.0)
     assert estimate_level(MEAN, 1, [0], [0], _errors(np.nan)).item() == 0.0
 
 
-def test_the_kalman_gain_is_that_of_the_textbook_filter():
+def test_the_kalman_gain_is_the_textbook_filters():
     rule = LevelRule("kalman", 10.0)
     gain = 1 - 0.5 ** (1 / 10)
     noise = gain**2 / (1 - gain)
@@ -84,10 +81,11 @@ def test_the_kalman_gain_is_that_of_the_textbook_filter():
         share = predicted / (predicted + 1.0)
         mean, variance = mean + share * (error - mean), (1 - share) * predicted
     level = estimate_level(rule, 1, [0, DAY, 2 * DAY], [0] * 3, _errors(5.0, 1.0, -2.0))
+
     assert level.item() == pytest.approx(mean)
 
 
-def test_evidence_of_two_calls_is_that_of_one_and_an_older_window_is_refused():
+def test_evidence_adds_up_and_older_windows_are_refused():
     error = np.random.default_rng(0).normal(size=(2, 6, 3))
     minutes = [0, 0, DAY, DAY, 3 * DAY, 3 * DAY]
     rows = [0, 1] * 3
@@ -104,15 +102,13 @@ def test_evidence_of_two_calls_is_that_of_one_and_an_older_window_is_refused():
 def test_the_halves_of_a_span_share_no_truth():
     views = [make_window(day, window_id=f"w{day}").view for day in range(5)]
     first, second = split_by_time(views)
-    assert first.tolist() == [0, 1]
-    assert second.tolist() == [2, 3, 4]
+    assert (first.tolist(), second.tolist()) == ([0, 1], [2, 3, 4])
 
     # Half a day apart, a target reaches over the middle: its window is in neither half.
     origin = views[0].origin_utc
     close = [make_window(0, origin=origin + i * timedelta(hours=12)).view for i in range(4)]
     first, second = split_by_time(close)
-    assert first.tolist() == [0]
-    assert second.tolist() == [2, 3]
+    assert (first.tolist(), second.tolist()) == ([0], [2, 3])
 
 
 TRAIN = small.windows("train", 6)
@@ -132,7 +128,7 @@ def _too_high(windows, by=HIGH):
     return np.stack([truth_NH + by, truth_NH], axis=1)
 
 
-def test_a_level_is_kept_in_units_of_the_spread_so_that_series_can_lend_it():
+def test_levels_are_kept_in_units_of_spread():
     first = _one_series(list(TRAIN))
     other = next(w for w in TRAIN if w.view.entity != first[0].view.entity)
     levels = ErrorLevels(RULE, SCALER, 2)
@@ -143,7 +139,7 @@ def test_a_level_is_kept_in_units_of_the_spread_so_that_series_can_lend_it():
 
 
 @pytest.mark.parametrize(("unknown", "without"), [(0, 1), (14, 2)])
-def test_a_window_gets_the_level_of_the_windows_that_had_ended_when_it_was_viewed(unknown, without):
+def test_a_window_gets_the_level_it_knew(unknown, without):
     days = [window.change_view(unknown_steps=unknown) for window in _one_series(list(TRAIN))]
     followed_NPH = follow_levels(RULE, SCALER, days, _too_high(days))
     truth_NH = np.stack([window.y for window in days])
@@ -155,13 +151,12 @@ def test_a_window_gets_the_level_of_the_windows_that_had_ended_when_it_was_viewe
 
 
 @pytest.mark.parametrize("poisoned", range(4))
-def test_no_truth_at_or_after_an_origin_reaches_its_forecast(poisoned):
+def test_no_later_truth_reaches_a_forecast(poisoned):
     days = _one_series(list(TRAIN))
     forecast_NPH = _too_high(days)
     origin_utc = days[poisoned].view.origin_utc
-    later = [
-        Window(view=w.view, y=w.y + (1e6 if w.view.end_utc > origin_utc else 0.0)) for w in days
-    ]
+    moved = [1e6 if w.view.end_utc > origin_utc else 0.0 for w in days]
+    later = [Window(view=w.view, y=w.y + by) for w, by in zip(days, moved, strict=True)]
 
     clean = follow_levels(RULE, SCALER, days, forecast_NPH)
     dirty = follow_levels(RULE, SCALER, later, forecast_NPH)
@@ -185,12 +180,12 @@ def test_levels_are_read_back_as_they_were_written(tmp_path):
     assert np.array_equal(levels.apply(LATER.views(), zeros), read.apply(LATER.views(), zeros))
 
 
-def test_forecasts_of_other_windows_and_unknown_series_are_refused():
+def test_other_windows_and_unknown_series_are_refused():
     days = list(TRAIN)
     levels = ErrorLevels(RULE, SCALER, 2)
-    with pytest.raises(DataError, match="forecast every window once"):
+    with pytest.raises(DataError, match="every window once"):
         levels.observe(days, _too_high(days)[1:])
 
     few = Scaler(mean={"X": 0.0}, std={"X": 1.0})
-    with pytest.raises(DataError, match="series of the train split"):
+    with pytest.raises(DataError, match="the train split"):
         ErrorLevels(RULE, few, 2).observe(days, _too_high(days))

@@ -20,15 +20,15 @@ def cut(values, first, last, split="train", own=None):
     windows = []
     for i in range(first, last, 7):
         targets = slice(i + LOOKBACK, i + LOOKBACK + 7)
-        known = (
-            {} if own is None else {"own_promo": own[targets], "own_promo_lag1": own[targets] * 0}
-        )
-        fields = {"x": values[i : i + LOOKBACK], "y": values[targets], "step_covariates": known}
-        windows.append(make_window(i, split=split, **fields, **DAYS))
+        fields = {"x": values[i : i + LOOKBACK], "y": values[targets], "split": split}
+        if own is not None:
+            known = {"own_promo": own[targets], "own_promo_lag1": own[targets] * 0}
+            fields["step_covariates"] = known
+        windows.append(make_window(i, **fields, **DAYS))
     return WindowSet(windows, dataset="bitcoin")
 
 
-def test_windows_are_joined_to_the_series_that_they_were_cut_from():
+def test_windows_are_joined_to_their_series():
     values = RNG.normal(size=100)
     gap = values.copy()
     gap[50:52] = np.nan
@@ -43,13 +43,13 @@ def test_windows_are_joined_to_the_series_that_they_were_cut_from():
     view = cut(values, 35, 42, split="test")[0].view
     np.testing.assert_array_equal(history.join(view)[-LOOKBACK:], view.x)
     assert len(history.join(view)) == 35 + LOOKBACK
-    assert len(history.keep_newest(22).join(view)) == LOOKBACK + 1
-    assert len(history.keep_newest(20).join(view)) == LOOKBACK  # the inputs begin before
+    assert len(history.keep_newest(22, view.step).join(view)) == LOOKBACK + 1
+    assert len(history.keep_newest(20, view.step).join(view)) == LOOKBACK  # the inputs begin before
     far = cut(values, 63, 64, split="test")[0].view
     np.testing.assert_array_equal(history.join(far), far.x)  # days lie between
 
 
-def test_a_week_on_a_level_that_was_never_seen_goes_on(tmp_path):
+def test_an_unseen_weekly_level_continues(tmp_path):
     week = np.tile([0.0, 5, 9, 4, 2, -8, -12], 60)
     values = week + RNG.normal(0, 0.3, 420) + np.repeat(RNG.normal(0, 10, 60).cumsum(), 7)
     fitted = fit_baseline("lagged-gbm", cut(values, 0, 380))
@@ -77,7 +77,7 @@ def test_what_is_known_ahead_is_used():
     assert on - off > 15
 
 
-def test_no_held_out_window_is_learnt_from_and_too_few_targets_are_refused():
+def test_held_out_windows_teach_nothing():
     values = RNG.normal(size=200)
     with pytest.raises(LeakageError):
         fit_baseline("lagged-gbm", cut(values, 0, 140, split="test"))

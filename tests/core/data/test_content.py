@@ -34,11 +34,11 @@ def test_a_filler_is_described_however_often_it_comes(filler, share):
 
 
 @pytest.mark.parametrize("begin", [400, 24 * 60 - 6])
-def test_a_stuck_sensor_is_described_within_and_at_the_end(begin):
+def test_a_stuck_sensor_is_described(begin):
     load = make_load()
     load[begin : begin + 6] = load[begin]
     (fault,) = describe(load)
-    assert "6 values in a row" in fault and "no more than 1 are equal" in fault
+    assert "6 values" in fault and "more than 1" in fault
 
 
 def test_a_collapse_between_two_jumps_is_described():
@@ -48,11 +48,21 @@ def test_a_collapse_between_two_jumps_is_described():
 
 
 @pytest.mark.parametrize(("count", "factor"), [(1, 0.0), (5, 0.0), (1, 0.3), (1, 1.25), (20, 3.0)])
-def test_an_end_that_does_not_go_on_is_described(count, factor):
+def test_an_end_that_does_not_continue_is_described(count, factor):
     load = make_load()
     load[-count:] *= factor
-    (fault,) = [fault for fault in describe(load) if "do not go on" in fault]
+    (fault,) = [fault for fault in describe(load) if "not go on" in fault]
     assert f"the last {count} value(s)" in fault
+
+
+@pytest.mark.parametrize(
+    ("filler", "step"), [(-1.0, DAY), (-1.0, 7 * DAY), (0.0, 7 * DAY), (999.0, 7 * DAY)]
+)
+def test_fillers_of_counts_and_weeks_are_described(filler, step):
+    rng = np.random.default_rng(5)
+    values = rng.poisson(2 if step == DAY else 300, 700).astype(float)
+    values[rng.random(700) < 0.02] = filler
+    assert "are far from the others" in describe(values, step)[0]
 
 
 def test_usual_series_are_not_described():
@@ -63,16 +73,24 @@ def test_usual_series_are_not_described():
     # On sale from the hundredth day on, with a bulk order.
     launched = np.where((days > 100) & (days % 3 > 0), rng.integers(1, 9, 700), 0).astype(float)
     launched[400] = 600.0
+    peaks = np.exp(rng.standard_exponential(700)) * np.where(rng.random(700) < 0.02, 50.0, 1.0)
+    held_for_years = np.append(np.repeat(rng.normal(size=60), 2), np.full(40, 0.5))
     nightly = np.clip(np.sin(np.arange(1440) / 24 * 2 * np.pi) + 0.1 * rng.random(1440), 0, None)
-    assert describe(make_load()) == []
-    assert describe(closed_on_sundays, DAY) == []
-    assert describe(sparse, DAY) == []
-    assert describe(launched, DAY) == []
-    assert describe(nightly) == []
-    assert describe(np.cumsum(rng.normal(size=900)), DAY) == []
+
+    for values, step in (
+        (make_load(), HOUR),
+        (closed_on_sundays, DAY),
+        (sparse, DAY),
+        (launched, DAY),
+        (nightly, HOUR),
+        (peaks, DAY),
+        (held_for_years, 5 * DAY),
+        (np.cumsum(rng.normal(size=900)), DAY),
+    ):
+        assert describe(values, step) == []
 
 
-def test_a_stuck_or_collapsed_meter_is_found_value_by_value():
+def test_a_stuck_or_collapsed_meter_is_found():
     load = make_load()
     load[300:306], load[500:505], load[700:704], load[900:] = load[300], load[500], 75.0, 75.0
     stamps = [FIRST + i * HOUR for i in range(len(load))]
@@ -83,6 +101,5 @@ def test_a_stuck_or_collapsed_meter_is_found_value_by_value():
 
 
 def test_equal_values_are_nothing_to_forecast():
-    assert describe(np.ones(100)) == [
-        "all values of load are equal, so there is nothing to forecast"
-    ]
+    (fault,) = describe(np.ones(100))
+    assert "load are equal" in fault and "nothing to forecast" in fault

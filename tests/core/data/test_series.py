@@ -1,5 +1,6 @@
 """Series and frames: contracts, gaps, causal fill, resampling, known faults, inputs, scales."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from compevo_core.data.arrays import evenly_spaced
 from compevo_core.data.cutting import apply_known_faults, cut_inputs, grid_series
+from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.schemas import (
     ARTICLE_SCHEMA,
@@ -29,6 +31,7 @@ from compevo_core.errors import DataError
 from tests.support.window_samples import (
     DAY,
     HALF_HOUR,
+    NEW_YEAR,
     NOW,
     from_nem,
     make_series,
@@ -44,7 +47,7 @@ def read_flags(frame):
     return frame["flag"].to_list()
 
 
-def test_a_series_is_sorted_and_keeps_every_row_whatever_order_it_comes_in():
+def test_a_series_is_sorted_and_keeps_rows():
     frame = make_series([1.0, 2.0, 3.0, None])
     assert validate_series(frame.reverse()).equals(frame)
 
@@ -61,12 +64,12 @@ def test_a_series_is_sorted_and_keeps_every_row_whatever_order_it_comes_in():
         ),
     ],
 )
-def test_a_frame_that_breaks_a_rule_of_series_is_refused(frame, message):
+def test_a_frame_that_breaks_a_rule_is_refused(frame, message):
     with pytest.raises(DataError, match=message):
         validate_series(frame)
 
 
-def test_absent_rows_come_back_flagged_missing_and_are_counted():
+def test_absent_rows_return_as_missing_and_counted():
     frame = make_series([1.0, 2.0, 3.0, 4.0, 5.0]).filter(~pl.col("value").is_in([2.0, 3.0]))
     full, report = regularise_series(frame, HALF_HOUR)
     assert full["value"].to_list() == [1.0, None, None, 4.0, 5.0]
@@ -75,15 +78,13 @@ def test_absent_rows_come_back_flagged_missing_and_are_counted():
     assert full.schema == SERIES_SCHEMA
 
 
-def test_a_stamp_off_the_grid_is_refused_with_its_time():
-    frame = pl.concat(
-        [make_series([1.0, 2.0]), make_series([3.0], first=from_nem(2019, 1, 1, 1, 17))]
-    )
-    with pytest.raises(DataError, match="off the 0:30:00 grid"):
+def test_a_stamp_off_the_grid_is_refused():
+    frame = pl.concat([make_series([1.0, 2.0]), make_series([3.0], first=NEW_YEAR + HOUR / 3)])
+    with pytest.raises(DataError, match="0:30:00 grid"):
         regularise_series(frame, HALF_HOUR)
 
 
-def test_a_gap_is_usual_that_comes_once_in_a_fortnight():
+def test_a_fortnightly_gap_is_usual():
     hours = pl.datetime_range(NOW, NOW + 10 * 7 * DAY, "1h", eager=True, closed="left")
     office = hours.filter((hours.dt.weekday() < 6) & hours.dt.hour().is_between(8, 17))
     closed = (office < NOW + 21 * DAY) | (office > NOW + 30 * DAY)
@@ -93,8 +94,10 @@ def test_a_gap_is_usual_that_comes_once_in_a_fortnight():
     assert measure_gaps(office.head(2), timedelta(hours=1)) == (2, 0, 0)
 
 
-def test_filling_goes_forward_only_and_at_most_so_far():
-    series = grid_series(make_series([None, 1.0, None, None, None, 9.0]), HALF_HOUR, 2)
+def test_filling_goes_forward_up_to_a_limit():
+    series = grid_series(
+        make_series([None, 1.0, None, None, None, 9.0]), replace(ELECTRICITY, max_fill_steps=2)
+    )
     assert np.array_equal(series.filled, [np.nan, 1.0, 1.0, 1.0, np.nan, 9.0], equal_nan=True)
 
 
@@ -111,9 +114,9 @@ def half_hours(*values, hours):
     return make_series(values, first=CHANGE + hours * HOUR)
 
 
-WITH_A_HOLE = half_hours(*[10.0, 20.0] * 4, hours=-4).filter(
-    pl.col("start_utc") != from_nem(2021, 9, 30, 22)
-)
+HOURS = half_hours(*[10.0, 20.0] * 4, hours=-4)
+WITH_A_HOLE = HOURS.filter(pl.col("start_utc") != from_nem(2021, 9, 30, 22))
+OUTAGE = [minutes([2.0] * 12), half_hours(*[9.0] * 4, hours=3)]
 
 
 @pytest.mark.parametrize(
@@ -123,19 +126,11 @@ WITH_A_HOLE = half_hours(*[10.0, 20.0] * 4, hours=-4).filter(
         ([minutes(TWELVE).filter(pl.col("value") != 9.0)], HALF_HOUR, [2.5]),
         # Half-hours before the change stay as they are, and make hours although minutes follow.
         ([half_hours(10.0, 20.0, hours=-1), minutes(TWELVE[:6])], HALF_HOUR, [10.0, 20.0, 2.5]),
-        (
-            [half_hours(*[10.0, 20.0] * 4, hours=-4), minutes([2.0] * 24)],
-            HOUR,
-            [15.0] * 4 + [2.0] * 2,
-        ),
+        ([HOURS, minutes([2.0] * 24)], HOUR, [15.0] * 4 + [2.0] * 2),
         ([WITH_A_HOLE, minutes([2.0] * 24)], HOUR, [15.0] * 3 + [2.0] * 2),
         # Readings of minutes half an hour apart in an outage make no hour, and one no half-hour.
-        ([minutes([2.0] * 12), half_hours(*[9.0] * 4, hours=3)], HOUR, [2.0]),
-        (
-            [minutes([2.0] * 12), half_hours(*[9.0] * 4, hours=3), minutes([4.0] * 12, hours=8)],
-            HOUR,
-            [2.0, 4.0],
-        ),
+        (OUTAGE, HOUR, [2.0]),
+        ([*OUTAGE, minutes([4.0] * 12, hours=8)], HOUR, [2.0, 4.0]),
         ([minutes([2.0] * 6), minutes([9.0], hours=3, late=FIVE_MINUTES)], HALF_HOUR, [2.0]),
     ],
 )
@@ -170,9 +165,8 @@ def test_known_faults_are_nulled_and_their_neighbours_kept(values, series, fault
 
 
 def test_sample_rows_make_a_series_synthetic():
-    assert is_synthetic(
-        pl.concat([make_series([1.0]), make_series([1.0], source="sample:aemo", first=NOW)])
-    )
+    sample = make_series([1.0], source="sample:aemo", first=NOW)
+    assert is_synthetic(pl.concat([make_series([1.0]), sample]))
     assert not is_synthetic(make_series([1.0]))
 
 
@@ -184,31 +178,36 @@ def series():
     values = [float(i) for i in range(96)]
     values[10 : 10 + GAP] = [None] * GAP
     values[60] = None
-    return grid_series(make_series(values), HALF_HOUR, max_fill_steps=6)
+    return grid_series(make_series(values), replace(ELECTRICITY, max_fill_steps=6))
 
 
-def test_a_window_may_have_exactly_as_many_filled_inputs_as_are_allowed(series):
-    inputs = cut_inputs(series, 48, GAP, lookback=48)
+def cut(series, position, most_filled=GAP, **known):
+    spec = replace(ELECTRICITY, max_filled_inputs=most_filled)
+    return cut_inputs(series, position, spec, **known)
+
+
+def test_a_window_may_reach_the_filling_limit(series):
+    inputs = cut(series, 48)
     assert inputs.n_filled == GAP
     assert inputs.x[9:13].tolist() == [9.0, 9.0, 9.0, 9.0]
-    assert cut_inputs(series, 48, GAP - 1, lookback=48) == "too many filled inputs"
+    assert "too many filled" in cut(series, 48, GAP - 1)
 
 
-def test_inputs_reach_to_the_end_of_a_series_and_not_beyond(series):
-    assert cut_inputs(series, 96, GAP, lookback=48).x.tolist()[-1] == 95.0
-    assert cut_inputs(series, 97, GAP, lookback=48) == "the series does not reach over the inputs"
+def test_inputs_reach_to_the_end_of_series(series):
+    assert cut(series, 96).x.tolist()[-1] == 95.0
+    for end in (97, 47):
+        assert "does not reach" in cut(series, end)
     # Where the newest steps were not measured yet, the day before stands in for them.
-    assert cut_inputs(series, 97, GAP, unknown_steps=1, lookback=48).x[-1] == 48.0
-    assert cut_inputs(series, 47, GAP, lookback=48) == "the series does not reach over the inputs"
+    assert cut(series, 97, unknown_steps=1).x[-1] == 48.0
 
 
-def test_scaling_and_back_gives_the_same_numbers_and_survives_json():
+def test_scaling_is_reversible_and_survives_json():
     scaler = Scaler.from_json(Scaler.fit(make_window_set()).to_json())
     x = np.linspace(-5.0, 2000.0, 48)
     np.testing.assert_allclose(scaler.unscale(scaler.scale(x, "NSW1"), "NSW1"), x, rtol=1e-12)
 
 
-def test_each_entity_has_its_own_scale_in_its_own_unit():
+def test_each_entity_has_its_own_scale():
     big = make_window(0, x=[10.0, 30.0] * 24, y=[10.0, 30.0] * 24)
     small = make_window(1, x=[1.0, 3.0] * 24, y=[1.0, 3.0] * 24, entity="SA1")
     scaler = Scaler.fit([big, small])
@@ -227,7 +226,7 @@ def test_a_window_of_another_split_is_refused(split):
         Scaler.fit([make_window(0), make_window(1, split=split)])
 
 
-def test_an_entity_that_was_not_in_train_is_refused_by_name():
+def test_an_entity_outside_train_is_refused():
     with pytest.raises(DataError, match=r"'QLD1'.*known: NSW1"):
         Scaler.fit(make_window_set()).scale(np.zeros(48), "QLD1")
 
@@ -243,19 +242,19 @@ SCHEMAS = (ARTICLE_SCHEMA, BENCHMARK_SCHEMA, COVARIATE_SCHEMA, PUBLISHED_SCHEMA,
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_columns_come_back_in_the_order_of_the_contract_without_others(schema):
+def test_columns_return_in_contract_order(schema):
     frame = pl.DataFrame(schema=schema).with_columns(extra=pl.lit(1))
     shuffled = frame.select(frame.columns[::-1])
     assert validate_frame(shuffled, schema, "a frame").schema == pl.Schema(schema)
 
 
-def test_integers_in_a_list_of_numbers_are_refused_and_not_cast():
+def test_integers_in_float_lists_are_refused():
     frame = pl.DataFrame(schema=BENCHMARK_SCHEMA).with_columns(pl.col("x").cast(pl.List(pl.Int64)))
-    with pytest.raises(DataError, match=r"x is List\(Int64\), not List\(Float64\)"):
+    with pytest.raises(DataError, match=r"x is List\(Int64\)"):
         validate_frame(frame, BENCHMARK_SCHEMA, "benchmark frame")
 
 
-def test_every_column_of_a_contract_has_a_meaning_and_no_meaning_is_left_over():
+def test_every_contract_column_has_one_meaning():
     assert {column for schema in SCHEMAS for column in schema} == set(COLUMN_MEANINGS)
 
 
@@ -271,5 +270,5 @@ def test_every_column_of_a_contract_has_a_meaning_and_no_meaning_is_left_over():
         (0, 6, []),
     ],
 )
-def test_positions_run_from_the_first_to_the_last_at_even_distances(total, count, positions):
+def test_positions_are_evenly_spaced_from_end_to_end(total, count, positions):
     assert evenly_spaced(total, count) == positions

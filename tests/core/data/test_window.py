@@ -39,7 +39,7 @@ def test_the_hash_covers_everything_a_model_can_see(changes):
     assert make_set([make_window(0, **changes)]).hash != make_window_set(1).hash
 
 
-def test_the_hash_tells_a_masked_target_from_a_zero():
+def test_the_hash_separates_masks_from_zeros():
     y = np.ones(48)
     zero, masked = y.copy(), y.copy()
     zero[3], masked[3] = 0.0, np.nan
@@ -64,17 +64,13 @@ def test_inputs_and_truths_are_read_only():
 def test_windows_are_read_back_as_they_were_written(tmp_path):
     y = np.arange(48.0)
     y[5] = np.nan
-    full = make_window(
-        1,
-        y=y,
-        covariates={"b": 2.0, "a": 1.0},
-        published=y + 1,
-        candidate_ids=("a2", "a1"),
-        n_filled=3,
-    )
+    facts = {"covariates": {"b": 2.0, "a": 1.0}, "candidate_ids": ("a2", "a1"), "n_filled": 3}
+    full = make_window(1, y=y, published=y + 1, **facts)
     written = make_set([full, make_window(0)], manifest={"news_cutoff": "origin"})
+
     written.write(tmp_path)
     loaded = WindowSet.read(tmp_path)
+
     assert loaded.manifest == written.manifest
     assert loaded[1].view.candidate_ids == ("a2", "a1")
     assert loaded[1].view.calendar == full.view.calendar
@@ -87,7 +83,7 @@ def test_a_folder_whose_windows_were_exchanged_is_refused(tmp_path):
     make_window_set(3).write(tmp_path / "b")
     ours, theirs = (next((tmp_path / name).glob("windows-*.parquet")) for name in "ab")
     theirs.replace(ours)
-    with pytest.raises(DataError, match="differs from its manifest"):
+    with pytest.raises(DataError, match="its manifest"):
         WindowSet.read(tmp_path / "a")
     (tmp_path / "a" / "manifest.json").unlink()
     with pytest.raises(DataError, match=r"manifest\.json is missing"):
@@ -104,8 +100,8 @@ def test_the_manifest_counts_splits_subsets_and_masked_targets():
     assert json.dumps(windows.manifest)
 
 
-def test_an_unknown_subset_is_an_error_and_not_an_empty_set():
-    with pytest.raises(DataError, match=r"no subset 'n2f'.*known: none"):
+def test_an_unknown_subset_is_an_error():
+    with pytest.raises(DataError, match=r"'n2f'.*none"):
         make_window_set().subset("n2f")
     with pytest.raises(DataError, match="split 'dev'"):
         make_window_set().split("dev")
@@ -131,17 +127,17 @@ def test_a_malformed_window_is_refused(changes, message):
         make_window(0, **changes)
 
 
-def test_windows_of_two_grids_are_no_set_and_48_steps_are_in_no_hash():
+def test_windows_of_two_grids_make_no_set():
     short = make_window(0, x=[1.0] * 24, y=[1.0] * 12, horizon=12)
     assert short.view.end_utc - short.view.origin_utc == 12 * short.view.step
-    with pytest.raises(DataError, match="lookback of 24 and of 48"):
+    with pytest.raises(DataError, match="24 and of 48"):
         make_set([short, make_window(1)])
 
     assert b"horizon" in serialize_for_hash(short)
     assert b"horizon" not in serialize_for_hash(make_window(1))
 
 
-def test_every_bit_of_a_covariate_by_step_is_in_the_hash_and_any_nan_is_one(tmp_path):
+def test_the_hash_holds_every_covariate_bit(tmp_path):
     weather = np.linspace(0.0, 1.0, 48)
     weather[3] = np.nan
     windows = make_set([make_window(0, step_covariates={"wind": weather, "rain": 2 * weather})])
@@ -161,13 +157,13 @@ def test_every_bit_of_a_covariate_by_step_is_in_the_hash_and_any_nan_is_one(tmp_
     assert hash_of(wind=moved) != hash_of(wind=weather) != hash_of(rain=weather)
 
 
-def test_a_file_with_other_columns_is_refused_in_one_sentence(tmp_path):
+def test_a_file_with_other_columns_is_refused(tmp_path):
     windows = make_window_set(2)
     windows.write(tmp_path)
     frame = pl.read_parquet(tmp_path / "windows-*.parquet")
     for other in (frame.cast({"season": pl.String}), frame.drop("season")):
         replace_together(tmp_path, {"windows.parquet": other.write_parquet}, windows.manifest)
-        with pytest.raises(DataError, match="has other columns than windows; build"):
+        with pytest.raises(DataError, match="has other columns"):
             WindowSet.read(tmp_path)
 
 

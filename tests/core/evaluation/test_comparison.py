@@ -11,20 +11,16 @@ from benchmarks.intervals import measure_coverage
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY, ELECTRICITY_OPERATIONAL
 from compevo_core.data.view import DEFAULT_STEPS
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.comparison import (
     PAIRED_TEST_SCHEMA,
     choose_block_days,
     compare_with_opponents,
-    compare_with_reference,
     measure_interval,
-    pair_stored,
     paired_test,
 )
 from compevo_core.evaluation.scopes import (
     Scope,
-    one_seed,
     read_forecasts,
     select_month_scopes,
     select_scopes,
@@ -32,6 +28,7 @@ from compevo_core.evaluation.scopes import (
     thin_windows,
     write_forecasts,
 )
+from compevo_core.paper.trials import compare_with_reference, pair_stored
 from tests.support import population as small
 from tests.support.population import windows as make_windows
 from tests.support.window_samples import (
@@ -46,7 +43,7 @@ SCOPE = Scope(subset="first", windows=small.windows("test", 12))
 TRUTH_NH = SCOPE.windows.truth()
 
 
-def test_errors_are_averaged_over_seeds_before_they_are_paired():
+def test_errors_are_averaged_over_seeds_before_pairing():
     # By single seeds the differences would be 1 and 7; forecasts averaged first would have none.
     forecasts = {"compevo": [TRUTH_NH + 2, TRUTH_NH - 2], "no-grpo": [TRUTH_NH + 3, TRUTH_NH - 9]}
     seeds = {"compevo": [0, 3], "no-grpo": [3, 0]}
@@ -60,21 +57,21 @@ def test_errors_are_averaged_over_seeds_before_they_are_paired():
 
 
 @pytest.mark.parametrize("other", [[0], [0, 2]])
-def test_a_variant_is_never_compared_over_other_seeds_than_the_reference(other):
+def test_a_variant_is_compared_over_equal_seeds(other):
     forecasts = {"compevo": [TRUTH_NH + 2, TRUTH_NH + 4], "no-news": [TRUTH_NH] * len(other)}
-    with pytest.raises(DataError, match=r"no-news has the seeds \[0.*compevo has \[0, 1\]"):
+    with pytest.raises(DataError, match=r"no-news .*\[0, 1\]"):
         compare_with_reference(SCOPE, forecasts, "compevo", {"compevo": [0, 1], "no-news": other})
 
 
 @pytest.mark.parametrize(("seeds", "spread"), [([1], None), ([0, 1], pytest.approx(2**0.5))])
-def test_the_deviation_between_trainings_needs_two_of_the_reference(seeds, spread):
+def test_training_deviation_needs_two_references(seeds, spread):
     forecasts = {"compevo": [TRUTH_NH + 2, TRUTH_NH + 4], "no-news": [TRUTH_NH] * 2}
     chosen = {name: of_seeds[: len(seeds)] for name, of_seeds in forecasts.items()}
     (test,) = compare_with_reference(SCOPE, chosen, "compevo", dict.fromkeys(chosen, seeds))
     assert (test["seeds"], test["sd_between_seeds"]) == (" ".join(map(str, seeds)), spread)
 
 
-def test_a_few_spans_of_overlapping_windows_give_a_difference_and_no_more():
+def test_few_overlapping_spans_give_only_a_difference():
     # 200 windows of 48 days: a block of four horizons and a piece of the next.
     half_hourly = small.windows("test", 200, entities=("NSW1",))
     daily = change_views(half_hourly, lambda _: {"step_minutes": 24 * 60})
@@ -82,9 +79,8 @@ def test_a_few_spans_of_overlapping_windows_give_a_difference_and_no_more():
     truth_NH = scope.windows.truth()
     by_block = np.repeat([1.0, 3.0], [4 * DEFAULT_STEPS, 8])
 
-    (test,) = compare_with_opponents(
-        scope, {"a": [truth_NH], "b": [truth_NH + by_block[:, None]]}, "a"
-    )
+    forecasts = {"a": [truth_NH], "b": [truth_NH + by_block[:, None]]}
+    (test,) = compare_with_opponents(scope, forecasts, "a")
 
     assert (test["n"], test["n_blocks"], test["block_days"]) == (200, 2, 4 * DEFAULT_STEPS)
     # The mean of windows, as in a table of errors: the short block does not weigh as the long one.
@@ -93,7 +89,7 @@ def test_a_few_spans_of_overlapping_windows_give_a_difference_and_no_more():
     assert [test[name] for name in unknown] == [None] * 5
 
 
-def test_series_of_one_day_are_one_piece_of_evidence():
+def test_series_of_a_day_count_once():
     scope = Scope(subset="test", windows=small.windows("test", 12))
     truth_NH = scope.windows.truth()
     rng = np.random.default_rng(0)
@@ -116,7 +112,7 @@ def make_rng():
     return np.random.default_rng(0)
 
 
-def test_few_differences_with_ties_or_zeros_have_the_very_p_values_of_scipy():
+def test_exact_p_values_equal_those_of_scipy():
     for difference in ([1.0, -1.0, 2.0, 0.0], [-3.0, -3.0, 1.0, -2.0], [0.0, 0.0, 5.0]):
         test = paired_test(np.array(difference), np.zeros(len(difference)))
         one, both = (
@@ -129,12 +125,9 @@ def test_few_differences_with_ties_or_zeros_have_the_very_p_values_of_scipy():
 
 
 def test_blocks_of_independent_days_give_students_t():
-    errors = make_rng().exponential(100, 200)
-    days = np.arange(200)
-    low, high = measure_interval(errors, 10 * days, days)
-    assert (low, high) == pytest.approx(
-        stats.t.interval(0.95, 199, errors.mean(), stats.sem(errors)), rel=1e-12
-    )
+    errors, days = make_rng().exponential(100, 200), np.arange(200)
+    expected = stats.t.interval(0.95, 199, errors.mean(), stats.sem(errors))
+    assert measure_interval(errors, 10 * days, days) == pytest.approx(expected, rel=1e-12)
 
 
 def test_series_that_move_together_make_the_interval_wider():
@@ -145,13 +138,13 @@ def test_series_that_move_together_make_the_interval_wider():
 
 
 @pytest.mark.parametrize(("days", "length"), [(12, 1), (100, 5), (365, 14)])
-def test_a_block_is_two_weeks_where_enough_of_them_remain(days, length):
+def test_a_block_is_two_weeks_where_possible(days, length):
     views = small.windows("test", days, entities=("NSW1",)).views()
     assert choose_block_days(views) == length
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
-def test_the_interval_of_correlated_days_holds_the_mean_as_often_as_it_says(correlation):
+def test_the_interval_holds_the_mean_as_promised(correlation):
     coverage = measure_coverage(days=100, correlation=correlation, block_days=5, runs=600)
     # Of 600 the share has a standard error of 0.9 points; by single days it would be 65 % at 0.6.
     assert 0.93 <= coverage <= 0.975
@@ -166,22 +159,25 @@ BOLT = "zero-shot-chronos-bolt-small"
 def store(folder, name, by_method, scope=PAIRING_SCOPE):
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.parquet"
-    write_forecasts(path, [(scope, one_seed(by_method))])
+    write_forecasts(path, [(scope, {name: [values] for name, values in by_method.items()})])
     return path
 
 
-def test_a_method_is_paired_with_every_stored_one_by_its_mean_over_seeds(tmp_path):
-    runs = [
-        store(tmp_path, f"run-{i}", {"compevo": TRUTH + shift})
-        for i, shift in enumerate((2.0, 4.0))
-    ]
+def pair(runs, stored):
+    """Pair runs with what is stored, by the other method's name."""
+    tests = pair_stored([PAIRING_SCOPE], runs, stored, "compevo")
+    return {test["method_b"]: test for test in tests.to_dicts()}
+
+
+def test_a_method_meets_every_stored_seed_mean(tmp_path):
+    shifts = enumerate((2.0, 4.0))
+    runs = [store(tmp_path, f"run-{i}", {"compevo": TRUTH + shift}) for i, shift in shifts]
     stored = tmp_path / "benchmark"
     store(stored, "dlinear-standard-seed0", {"dlinear": TRUTH + 5.0})
     store(stored, "dlinear-standard-seed1", {"dlinear": TRUTH + 9.0, "dlinear-recalibrated": TRUTH})
-    tests = {
-        test["method_b"]: test
-        for test in pair_stored([PAIRING_SCOPE], runs, stored, "compevo").to_dicts()
-    }
+
+    tests = pair(runs, stored)
+
     assert set(tests) == {"dlinear", "dlinear-recalibrated"}
     assert tests["dlinear"]["mean_difference"] == pytest.approx(3.0 - 7.0)
     assert tests["dlinear"]["n"] == len(PAIRING_SCOPE.windows)
@@ -193,11 +189,8 @@ def test_of_two_budgets_the_usual_one_is_paired(tmp_path):
         store(tmp_path, name, {name.split("-")[0]: TRUTH})
     (tmp_path / "notes.parquet").write_bytes(b"")
     run = store(tmp_path / "runs", "run", {"compevo": TRUTH})
-    tests = {
-        row["method_b"]: row
-        for row in pair_stored([PAIRING_SCOPE], [run], tmp_path, "compevo").to_dicts()
-    }
-    assert {name: test["seeds_b"] for name, test in tests.items()} == {"film": 2, "theta": 1}
+    found = {name: test["seeds_b"] for name, test in pair([run], tmp_path).items()}
+    assert found == {"film": 2, "theta": 1}
 
 
 @pytest.mark.parametrize(
@@ -207,13 +200,8 @@ def test_of_two_budgets_the_usual_one_is_paired(tmp_path):
         (
             1.0,
             {"compevo-small": 3.0, "mael-small": 5.0, "film-tuned": 2.0, "theta": 9.0},
-            {
-                (None, "mael"): -4.0,
-                (None, "film"): -1.0,
-                (None, "theta"): -8.0,
-                ("small", "mael"): -2.0,
-                ("small", "theta"): -6.0,
-            },
+            {(None, "mael"): -4.0, (None, "film"): -1.0, (None, "theta"): -8.0}
+            | {("small", "mael"): -2.0, ("small", "theta"): -6.0},
         ),
         # Without a run of its own a method is paired as the benchmark trained it.
         (None, {"compevo-small": 3.0, "mael-small": 5.0}, {("small", "mael"): -2.0}),
@@ -221,9 +209,7 @@ def test_of_two_budgets_the_usual_one_is_paired(tmp_path):
         (None, {"compevo-tuned": 3.0, BOLT: 5.0}, {("tuned", BOLT): -2.0}),
     ],
 )
-def test_a_stored_method_is_paired_once_more_under_the_budget_that_others_had_too(
-    own, stored, expected, tmp_path
-):
+def test_a_stored_method_is_paired_under_shared_budgets(own, stored, expected, tmp_path):
     runs = [] if own is None else [store(tmp_path, "run", {"compevo": TRUTH + own})]
     folder = tmp_path / "benchmark"
     for name, shift in stored.items():
@@ -235,33 +221,34 @@ def test_a_stored_method_is_paired_once_more_under_the_budget_that_others_had_to
     assert BOLT not in stored or pair_stored([PAIRING_SCOPE], [], folder, BOLT).height == 0
 
 
-def test_a_scope_that_a_method_cannot_answer_has_no_pair_of_it(tmp_path):
-    path = tmp_path / "run.parquet"
-    write_forecasts(
-        path, [(PAIRING_SCOPE, {"compevo": [TRUTH]}), (OTHER, {"compevo": [OTHER.windows.truth()]})]
-    )
+def test_an_unanswerable_scope_has_no_pair(tmp_path):
+    path, elsewhere = tmp_path / "run.parquet", {"compevo": [OTHER.windows.truth()]}
+    write_forecasts(path, [(PAIRING_SCOPE, {"compevo": [TRUTH]}), (OTHER, elsewhere)])
     stored = tmp_path / "benchmark"
     store(stored, "film-standard-seed0", {"film": TRUTH + 1.0})
     tests = pair_stored([PAIRING_SCOPE, OTHER], [path], stored, "compevo")
     assert tests["subset"].to_list() == ["test"]
 
 
-def test_without_forecasts_the_command_that_makes_them_is_named(tmp_path):
+def test_without_forecasts_the_making_command_is_named(tmp_path):
     run = store(tmp_path, "run", {"other": TRUTH})
     with pytest.raises(DataError, match="compevo paper benchmark"):
         pair_stored([PAIRING_SCOPE], [run], tmp_path / "none", "compevo")
     store(tmp_path / "benchmark", "film-seed0", {"film": TRUTH})
-    with pytest.raises(DataError, match="0 of 1 runs have forecasts of compevo"):
+    with pytest.raises(DataError, match="0 of 1 runs"):
         pair_stored([PAIRING_SCOPE], [run], tmp_path / "benchmark", "compevo")
-    with pytest.raises(DataError, match=r"no run of compevo.*benchmark --methods compevo"):
+    with pytest.raises(DataError, match=r"benchmark --methods compevo"):
         pair_stored([PAIRING_SCOPE], [], tmp_path / "benchmark", "compevo")
+
+
+OPERATIONAL = "AEMO/OPERATIONAL_DEMAND/NSW1"
 
 
 def make_test_windows(days=4, subset="aemo-2021"):
     return change_views(make_windows("test", days), lambda _: {"subsets": (subset,)})
 
 
-def test_thinning_keeps_whole_origins_and_says_so_in_the_name():
+def test_thinning_keeps_whole_origins_and_names_itself():
     scope = thin_windows(make_test_windows(), "aemo-2021", 2)
     assert scope.subset == "aemo-2021-every-2"
     ids = [f"test-{name}" for name in ("NSW1-0", "SA1-0", "NSW1-2", "SA1-2")]
@@ -271,14 +258,14 @@ def test_thinning_keeps_whole_origins_and_says_so_in_the_name():
         thin_windows(make_test_windows(), "aemo-2021", 0)
 
 
-def test_named_subsets_are_scored_apart_and_a_data_set_without_them_as_a_whole():
+def test_named_subsets_are_scored_apart():
     assert [s.subset for s in select_test_scopes(make_test_windows())] == ["aemo-2021"]
     assert [s.subset for s in select_test_scopes(make_test_windows(subset="other"))] == ["test"]
     with pytest.raises(DataError, match="no test window"):
         select_test_scopes(make_set([]))
 
 
-def test_forecasts_come_back_in_the_order_of_the_windows_asked_for(tmp_path):
+def test_forecasts_return_in_the_asked_window_order(tmp_path):
     whole = thin_windows(make_test_windows(), "aemo-2021", 1)
     values = np.arange(8)[:, None] * np.ones((8, 48))
     of_seeds = {"gbm": [values, values + 1], "persistence": [-values]}
@@ -287,28 +274,28 @@ def test_forecasts_come_back_in_the_order_of_the_windows_asked_for(tmp_path):
     # Rows of a file are in any order.
     rows = pl.read_parquet(path).sort("window_id", descending=True, maintain_order=True)
     rows.write_parquet(path)
+
     stored = read_forecasts(path, whole)
+
     assert np.array_equal(stored["gbm"], [values, values + 1])
     assert np.array_equal(stored["persistence"], [-values])
     with pytest.raises(DataError, match="same settings"):
         read_forecasts(path, thin_windows(make_test_windows(), "aemo-2021", 2))
 
 
-def test_a_window_without_a_kept_forecast_is_an_error_and_no_gap(tmp_path):
-    write_forecasts(
-        tmp_path / "f.parquet",
-        [(thin_windows(make_test_windows(2), "aemo-2021", 1), {"gbm": [np.ones((4, 48))]})],
-    )
+def test_a_window_without_a_forecast_is_an_error(tmp_path):
+    path, forecasts = tmp_path / "f.parquet", {"gbm": [np.ones((4, 48))]}
+    few, whole = (thin_windows(make_test_windows(days), "aemo-2021", 1) for days in (2, 4))
+    write_forecasts(path, [(few, forecasts)])
     with pytest.raises(DataError, match="lacks 4 window"):
-        read_forecasts(tmp_path / "f.parquet", thin_windows(make_test_windows(4), "aemo-2021", 1))
+        read_forecasts(path, whole)
     with pytest.raises(DataError, match="evaluation/baselines"):
-        read_forecasts(tmp_path / "none.parquet", thin_windows(make_test_windows(), "aemo-2021", 1))
+        read_forecasts(tmp_path / "none.parquet", whole)
 
 
-def test_the_command_scores_the_scopes_of_the_test_split_another_split_or_one_subset():
-    with_val = make_set(
-        [*make_test_windows(), make_test_windows(1)[0].change_view(window_id="v", split="val")]
-    )
+def test_the_command_scores_the_asked_scopes():
+    held_out = make_test_windows(1)[0].change_view(window_id="v", split="val")
+    with_val = make_set([*make_test_windows(), held_out])
     scopes = [select_scopes(with_val), select_scopes(with_val, split="val")]
     scopes.append(select_scopes(with_val, subset="aemo-2021", every=2))
     names = [[s.subset for s in chosen] for chosen in scopes]
@@ -316,15 +303,14 @@ def test_the_command_scores_the_scopes_of_the_test_split_another_split_or_one_su
     assert [view.window_id for view in scopes[1][0].windows.views()] == ["v"]
 
 
-def test_views_that_know_less_are_a_scope_of_their_own_in_every_split():
-    series = make_series(
-        make_daily_values(8), first=from_nem(2026, 1, 5), series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
+def test_views_of_less_knowledge_are_own_scopes():
+    values, start = make_daily_values(8), from_nem(2026, 1, 5)
+    windows = build_windows(
+        ELECTRICITY_OPERATIONAL, make_series(values, first=start, series_id=OPERATIONAL)
     )
-    windows = build_windows(ELECTRICITY_OPERATIONAL, series)
+
     for split in ("val", "test", "inference"):
-        placed = WindowSet(
-            [window.change_view(split=split) for window in windows], dataset=windows.dataset
-        )
+        placed = change_views(windows, lambda _, split=split: {"split": split})
         midnight, five = select_scopes(placed, split=split)
         # The ending is that of the subsets of the test split.
         assert (midnight.subset, five.subset) == (split, f"{split}-known-1700")
@@ -339,13 +325,11 @@ def build_until(last_day):
     """Windows of operational demand from 18 February 2026 up to a day."""
     days = (last_day - date(2026, 2, 18)).days + 1
     values = make_daily_values(100, 5)[: 48 * days]
-    series = make_series(
-        values, first=from_nem(2026, 2, 18), series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
-    )
+    series = make_series(values, first=from_nem(2026, 2, 18), series_id=OPERATIONAL)
     return build_windows(ELECTRICITY, series)
 
 
-def test_a_later_month_is_one_more_scope_and_changes_no_window_before_it():
+def test_a_later_month_changes_no_earlier_window():
     before, after = build_until(date(2026, 3, 30)), build_until(date(2026, 5, 2))
     names = [scope.subset for scope in select_month_scopes(before)]
     assert names == ["inference-2026-02", "inference-2026-03"]

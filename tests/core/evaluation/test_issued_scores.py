@@ -54,7 +54,7 @@ def by_method(rows, column):
     return dict(rows.select("method", column).iter_rows())
 
 
-def test_every_method_of_a_day_is_scored_and_persistence_knows_no_more_than_it(tmp_path):
+def test_every_method_of_a_day_is_scored(tmp_path):
     write_forecast(tmp_path, DAY, POINT | BAND)
     found = score(tmp_path, make_truth())
     assert (found.added, found.revised, found.waiting) == (4, 0, 0)
@@ -72,7 +72,7 @@ def test_every_method_of_a_day_is_scored_and_persistence_knows_no_more_than_it(t
     assert coverage == {"forecast": 1.0, "published": None, "persistence": None, "weekly": None}
 
 
-def test_a_published_band_that_crosses_has_no_score_and_ends_no_others(tmp_path):
+def test_a_crossing_published_band_has_no_score(tmp_path):
     crossing = {("published", 0.1): 91.0, ("published", 0.5): 90.0, ("published", 0.9): 99.0}
     write_forecast(tmp_path, DAY, POINT | BAND | crossing)
     rows = score(tmp_path, make_truth()).rows
@@ -89,7 +89,7 @@ def test_a_day_that_is_not_over_waits(tmp_path):
     assert score(tmp_path, make_truth()).waiting == 1
 
 
-def test_the_truth_is_that_of_the_series_that_was_forecast(tmp_path):
+def test_the_truth_is_the_forecast_series_own(tmp_path):
     write_forecast(tmp_path, DAY, POINT)
     # Another measure of the same region, which reaches a day further.
     other = make_series([5000.0] * 48 * 16, first=FIRST, series_id="AEMO/TOTALDEMAND/NSW1")
@@ -104,13 +104,14 @@ def test_a_revised_truth_is_scored_again_and_noted(tmp_path):
     write_forecast(tmp_path, DAY, POINT)
     first = score(tmp_path, make_truth())
     revised = score(tmp_path, make_truth(last=104.0), first.rows, hours=24)
-    assert revised.revised == 4
+
     row = revised.rows.row(by_predicate=pl.col("method") == "forecast", named=True)
+    assert revised.revised == 4
     assert (row["mae"], row["first_mae"], row["revision"]) == (6.0, 10.0, 1)
     assert row["scored_at"] == NOW + timedelta(hours=24)
 
 
-def test_a_revision_of_yesterday_alone_changes_what_persistence_says_and_nothing_else(tmp_path):
+def test_a_revised_yesterday_changes_only_persistence(tmp_path):
     write_forecast(tmp_path, DAY, POINT)
     first = score(tmp_path, make_truth())
     revised = score(tmp_path, make_truth(before=90.0), first.rows, hours=24)
@@ -130,18 +131,16 @@ def test_what_is_repeated_was_known(tmp_path):
     assert np.isnan(repeat_known(series, 48, 48, 7 * 48, 48)).all()
     # What is never known between the last value and the forecast is carried over.
     closed = repeat_known(series, len(series) + 2, len(series) + 2, 48, 48)
+
     assert (closed == [*series.filled[-46:], *[series.filled[-1]] * 2]).all()
 
 
 def pick(skill, **wanted):
-    part = skill
-    for column, value in wanted.items():
-        part = part.filter(pl.col(column) == value)
-    (row,) = part.iter_rows(named=True)
+    (row,) = skill.filter(**wanted).iter_rows(named=True)
     return row
 
 
-def test_skill_is_of_the_last_days_and_says_how_many_there_are():
+def test_skill_covers_and_counts_recent_days():
     rows = make_rows({"forecast": [100.0] * 3 + [50.0] * 7, "persistence": [100.0] * 10})
     skill = measure_skill(rows)
     week = pick(skill, reference="persistence", span_days=7, entity="NSW1")
@@ -150,14 +149,14 @@ def test_skill_is_of_the_last_days_and_says_how_many_there_are():
     assert (month["n_days"], month["skill"]) == (10, pytest.approx(0.35))
 
 
-def test_a_day_that_one_of_the_two_lacks_counts_for_neither():
+def test_a_day_either_lacks_counts_for_neither():
     rows = make_rows({"forecast": [50.0] * 10, "published": [100.0] * 9})
     row = pick(measure_skill(rows), reference="published", span_days=7, entity="NSW1")
     # The tenth day is the last one, and has no published forecast.
     assert (row["n_days"], row["mae"]) == (6, 50.0)
 
 
-def test_series_are_pooled_by_points_and_forecasts_that_know_more_stand_apart():
+def test_series_pool_by_points_and_knowledge_separates():
     methods = {"forecast": [10.0] * 7, "persistence": [20.0] * 7}
     other = make_rows({"forecast": [90.0] * 7, "persistence": [100.0] * 7}, entity="SA1")
     midnight = make_rows(methods, known_to="midnight")
@@ -167,20 +166,15 @@ def test_series_are_pooled_by_points_and_forecasts_that_know_more_stand_apart():
     assert pick(skill, known_to="midnight", entity=POOLED, span_days=7)["skill"] == 0.5
 
 
-def test_the_best_member_is_the_one_with_the_smallest_error_on_all_of_the_days():
-    rows = make_rows(
-        {
-            "forecast": [90.0] * 7,
-            "member-0": [120.0] * 7,
-            "member-1": [100.0] * 7,
-            "member-2": [10.0] * 3,  # joined for three days alone
-        }
-    )
+def test_the_best_member_errs_least_overall():
+    # The last member joined for three days only.
+    members = {"member-0": [120.0] * 7, "member-1": [100.0] * 7, "member-2": [10.0] * 3}
+    rows = make_rows({"forecast": [90.0] * 7, **members})
     row = pick(measure_skill(rows), reference=BEST_MEMBER, span_days=7, entity="NSW1")
     assert (row["reference_mae"], row["n_days"]) == (100.0, 7)
 
 
-def test_every_issue_of_a_day_is_scored_and_the_newest_stands_for_it(tmp_path):
+def test_the_newest_issue_stands_for_its_day(tmp_path):
     write_forecast(tmp_path, DAY, POINT)
     first = score(tmp_path, make_truth())
     write_forecast(tmp_path, DAY, POINT | {("forecast", None): 104.0}, supersede=True)
@@ -194,10 +188,8 @@ def test_every_issue_of_a_day_is_scored_and_the_newest_stands_for_it(tmp_path):
     assert (row["mae"], row["n_days"]) == (4.0, 1)
     assert find_drift(both.rows, "issue-time", "published").n_days == 1
     # What stands in daily use is the newest issue, whatever the older one's coverage was.
-    bands = make_rows({"forecast": [1.0]}, coverage=[0.0])
-    newer = make_rows({"forecast": [1.0]}, coverage=[1.0]).with_columns(
-        pl.lit(2, pl.Int64).alias("issue")
-    )
+    bands, newer = (make_rows({"forecast": [1.0]}, coverage=[share]) for share in (0.0, 1.0))
+    newer = newer.with_columns(pl.lit(2, pl.Int64).alias("issue"))
     assert measure_coverage(pl.concat([bands, newer]), "issue-time").share == 1.0
 
 
@@ -206,22 +198,17 @@ def test_every_issue_of_a_day_is_scored_and_the_newest_stands_for_it(tmp_path):
     # Before the day begins, or a little later where it knows to midnight.
     [(14, -6.0, True), (14, 0.5, False), (0, 0.5, True), (0, 3.5, False)],
 )
-def test_a_forecast_is_on_time_if_nobody_could_see_its_day(
-    tmp_path, unknown_steps, hours, is_on_time
-):
+def test_a_timely_forecast_precedes_any_knowledge(tmp_path, unknown_steps, hours, is_on_time):
     issued_at = FIRST + timedelta(days=14, hours=hours)
     write_forecast(tmp_path, DAY, POINT, unknown_steps=unknown_steps, issued_at=issued_at)
     rows = score(tmp_path, make_truth()).rows
     assert rows["is_on_time"].unique().to_list() == [is_on_time]
 
 
-def test_days_that_are_filled_in_later_have_a_skill_of_their_own():
+def test_days_filled_later_have_own_skill():
     on_time = make_rows({"forecast": [90.0] * 3, "persistence": [100.0] * 3})
-    later = make_rows(
-        {"forecast": [10.0] * 4, "persistence": [100.0] * 4},
-        first_day=FIRST_DAY + timedelta(days=3),
-        is_on_time=False,
-    )
+    errors = {"forecast": [10.0] * 4, "persistence": [100.0] * 4}
+    later = make_rows(errors, first_day=FIRST_DAY + timedelta(days=3), is_on_time=False)
     skill = measure_skill(pl.concat([on_time, later]))
     wanted = {"reference": "persistence", "span_days": 28, "entity": POOLED}
     found = [pick(skill, is_on_time=flag, **wanted) for flag in (True, False)]
@@ -243,13 +230,13 @@ def draw_days(seed, shift=0.0, days=DAYS, likeness=0.25):
     return values
 
 
-def test_false_alarms_are_as_rare_as_the_limit_promises():
+def test_false_alarms_are_as_rare_as_promised():
     # 40 years: one in 25 has an alarm on average.
     alarms = sum(chart_growth(draw_days(seed, days=365)).max() > LIMIT for seed in range(40))
     assert alarms <= 5
 
 
-def test_a_growth_by_one_deviation_is_found_within_weeks():
+def test_a_one_deviation_growth_is_found_soon():
     delays = []
     for seed in range(20):
         sums = chart_growth(draw_days(seed, shift=1.0))
@@ -263,17 +250,15 @@ def make_errors(log_ratio, model="m", **options):
     return make_rows(errors, model=model, **options)
 
 
-def test_drift_is_of_the_error_beside_that_of_the_reference():
+def test_drift_is_relative_to_the_reference():
     drifted = find_drift(make_errors(0.1 * draw_days(0, shift=2.0)), "issue-time", "published")
     assert drifted.is_alarm and drifted.n_days == DAYS
     assert drifted.since is not None
     assert abs((drifted.since - FIRST_DAY).days - DAYS // 2) < 10
 
     # Where days are hard for both, nothing has drifted.
-    hard = make_errors(0.1 * draw_days(0)).with_columns(
-        pl.col("mae")
-        * pl.when(pl.col("day") > FIRST_DAY + timedelta(days=100)).then(3.0).otherwise(1)
-    )
+    is_hard = pl.col("day") > FIRST_DAY + timedelta(days=100)
+    hard = make_errors(0.1 * draw_days(0)).with_columns(pl.col("mae") * (1 + 2 * is_hard))
     assert not find_drift(hard, "issue-time", "published").is_alarm
 
 
@@ -287,7 +272,7 @@ def test_another_model_starts_another_chart():
 @pytest.mark.parametrize(
     ("share", "is_alarm"), [(0.8, False), (0.66, False), (0.6, True), (0.95, True)]
 )
-def test_the_band_must_cover_what_days_as_trials_allow(share, is_alarm):
+def test_the_band_must_cover_as_trials_allow(share, is_alarm):
     days = 60
     # The first days were far off; they are no longer among the last 28.
     coverage = [0.0] * (days - 28) + [share] * 28
@@ -297,18 +282,12 @@ def test_the_band_must_cover_what_days_as_trials_allow(share, is_alarm):
     assert found.is_alarm is is_alarm
 
 
-VALUES = {
-    ("forecast", None): 110.0,
-    ("published", None): 90.0,
-    ("base-0", None): 1.0,
-    ("published", 0.1): 80.0,
-    ("published", 0.9): 95.0,
-}
+VALUES = POINT | {("base-0", None): 1.0, ("published", 0.1): 80.0, ("published", 0.9): 95.0}
 # The last two days of the series: 100 MW, and 100 MW in the first half of the last one.
 TRUTH = [100.0] * 15 * 48
 
 
-def test_a_row_is_of_one_half_hour_of_a_month_with_the_error_the_bias_and_the_band(tmp_path):
+def test_a_monthly_row_has_error_bias_and_band(tmp_path):
     write_forecast(tmp_path, DAY, VALUES)
     write_forecast(tmp_path, DAY - timedelta(days=1), VALUES)
     rows = score_by_step(tmp_path, grid([*TRUTH[:-24], *[92.0] * 24]))
@@ -324,7 +303,7 @@ def test_a_row_is_of_one_half_hour_of_a_month_with_the_error_the_bias_and_the_ba
     assert rows.filter(method="forecast")["coverage_80"].is_null().all()
 
 
-def test_the_newest_issue_counts_and_a_step_without_truth_does_not(tmp_path):
+def test_the_newest_issue_with_truth_counts(tmp_path):
     write_forecast(tmp_path, DAY, VALUES)
     write_forecast(tmp_path, DAY, VALUES | {("forecast", None): 103.0}, supersede=True)
     values = [*TRUTH[:-1], None]
@@ -341,16 +320,15 @@ def test_the_newest_issue_counts_and_a_step_without_truth_does_not(tmp_path):
         score_by_step(tmp_path, grid(TRUTH))
 
 
-def test_the_page_shows_what_was_said_with_least_knowledge_by_month_and_method(tmp_path):
+def test_the_page_shows_least_knowledge_by_month(tmp_path):
     write_forecast(tmp_path, DAY, VALUES)
     write_forecast(tmp_path, DAY, VALUES | {("forecast", None): 100.0}, unknown_steps=0)
     rows = score_by_step(tmp_path, grid(TRUTH))
     assert set(rows["known_to"]) == {"midnight", "issue-time"}
     view = view_operator(rows, {})
     assert view is not None and view["known_to"] == "issue-time"
-    assert view["months"].rows[0] == [
-        *("2026-02", "NSW1", "10.00", "-10.00", "0.0 %", "10.00", "+10.00", "n/a", "48")
-    ]
+    own = ["10.00", "-10.00", "0.0 %", "10.00", "+10.00", "n/a", "48"]
+    assert view["months"].rows[0] == ["2026-02", "NSW1", *own]
     assert view["months"].rows[1][1] == "pooled"
     assert [row[0] for row in view["methods"].rows] == ["forecast", "published"]
     assert len(view["errors"]["chart"].steps) == 48
@@ -361,15 +339,13 @@ def test_the_page_shows_what_was_said_with_least_knowledge_by_month_and_method(t
 
 def test_months_and_series_are_pooled_by_their_points():
     row = dict.fromkeys(OPERATOR_SCHEMA) | {"known_to": "midnight", "unit": "MW", "bias": 0.0}
-    cells = [
-        row | {"month": month, "entity": entity, "method": method, "at": "00:00"} | numbers
-        for month, entity, numbers in (
-            ("2026-01", "A", {"n_points": 1, "mae": 10.0, "n_banded": 0}),
-            ("2026-01", "B", {"n_points": 3, "mae": 2.0, "n_banded": 3, "coverage_80": 0.5}),
-        )
-        for method in ("published", "forecast")
-    ]
+    row |= {"month": "2026-01", "at": "00:00"}
+    of_a = {"entity": "A", "n_points": 1, "mae": 10.0, "n_banded": 0}
+    of_b = {"entity": "B", "n_points": 3, "mae": 2.0, "n_banded": 3, "coverage_80": 0.5}
+    methods = ("published", "forecast")
+    cells = [row | {"method": method} | numbers for numbers in (of_a, of_b) for method in methods]
     rows = pl.DataFrame(cells, schema=OPERATOR_SCHEMA)
     together = month_table(rows).rows[-1]
+
     assert together[1:5] == ["pooled", "4.00", "+0.00", "50.0 %"]
     assert score_table(rows, {}).rows[0][1] == "4.000"

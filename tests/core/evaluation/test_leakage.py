@@ -38,7 +38,7 @@ from tests.support.window_samples import (
 ORIGIN = from_nem(2019, 3, 1)
 
 
-def test_an_article_at_or_after_the_origin_and_an_unknown_one_are_found():
+def test_late_and_unknown_articles_are_found():
     frame = make_articles([ORIGIN - DAY, ORIGIN, ORIGIN + DAY])
     clean = make_window(0, candidate_ids=("a0",)).view
     dirty = make_window(0, candidate_ids=("a0", "a1", "a2", "a7")).view
@@ -47,7 +47,7 @@ def test_an_article_at_or_after_the_origin_and_an_unknown_one_are_found():
     assert [v.detail.split()[1] for v in violations] == ["a1", "a2", "a7"]
 
 
-def test_a_covariate_of_the_target_day_or_with_an_invented_value_is_found():
+def test_covariates_of_the_target_day_are_found():
     frame = make_covariates([date(2019, 2, 28), date(2019, 3, 1)])
     clean = make_window(0, covariates={"afternoon_temp_k_lag1": 290.0}).view
     observed = make_window(0, covariates={"afternoon_temp_k_lag0": 291.0}).view
@@ -56,19 +56,18 @@ def test_a_covariate_of_the_target_day_or_with_an_invented_value_is_found():
     assert [len(find_unavailable_covariates([v], frame)) for v in (observed, invented)] == [1, 1]
 
 
-def test_a_published_forecast_that_came_out_after_the_origin_is_found():
+def test_a_publication_after_the_origin_is_found():
     frame = make_published(ORIGIN, 1)
     values = np.array([900.0 + i for i in range(48)])
     view = make_window(0, published=values).view
     assert find_unavailable_published([view], frame) == []
-    late = frame.with_columns(
-        available_at=pl.when(pl.col("start_utc") == from_nem(2019, 3, 1, 12))
-        .then(ORIGIN)
-        .otherwise("available_at")
-    )
+    is_noon = pl.col("start_utc") == from_nem(2019, 3, 1, 12)
+    available = pl.when(is_noon).then(ORIGIN).otherwise("available_at")
+    late = frame.with_columns(available_at=available)
     assert len(find_unavailable_published([view], late)) == 1
     # A value that was published as another quantile is no published median.
     lowest = frame.filter(pl.col("quantile") == 0.1)["value"].to_numpy()
+
     assert len(find_unavailable_published([make_window(0, published=lowest).view], frame)) == 1
 
 
@@ -76,22 +75,21 @@ def test_a_published_forecast_that_came_out_after_the_origin_is_found():
     ("days", "series", "kinds"),
     [(0, "TOTALDEMAND", ["no embargo"]), (1, "HISTDEMAND", ["no embargo"]), (2, "HISTDEMAND", [])],
 )
-def test_splits_closer_than_one_horizon_are_found_even_across_measures(days, series, kinds):
-    later = make_window(
-        1, origin=ORIGIN + days * DAY, split="test", series_id=f"AEMO/{series}/NSW1"
-    )
+def test_splits_within_one_horizon_are_found(days, series, kinds):
+    named = {"split": "test", "series_id": f"AEMO/{series}/NSW1"}
+    later = make_window(1, origin=ORIGIN + days * DAY, **named)
     found = find_overlapping_targets([make_window(0), later])
     assert [violation.kind for violation in found] == kinds
 
 
-def test_the_same_window_or_the_same_numbers_in_train_and_test_are_found():
+def test_repeated_windows_or_numbers_are_found():
     train = make_window_set(3)
     renamed = make_window(1, window_id="other", split="test")
     test = make_set([make_window(0, split="test"), renamed, make_window(9, split="test")])
     assert [v.where for v in find_shared_windows(train, test)] == ["w0", "other"]
 
 
-def test_training_that_reaches_into_the_inference_period_is_found():
+def test_training_inside_the_inference_period_is_found():
     train = make_window_set(3)
     assert find_training_after(train, from_nem(2026, 1, 1)) == []
     assert [v.where for v in find_training_after(train, ORIGIN + 2 * DAY)] == ["w2"]
@@ -130,12 +128,12 @@ def find_moved(predict):
 
 
 @pytest.mark.parametrize("name", ["persistence", "calendar-ridge"])
-def test_no_forecast_changes_when_values_after_the_origin_do(name):
+def test_later_values_change_no_forecast(name):
     windows = build_windows(ELECTRICITY, make_series(make_daily_values(30, 7)))
     assert find_moved(fit_baseline(name, windows).predict) == []
 
 
-def test_a_forecaster_that_looks_ahead_is_found_by_the_shift_test():
+def test_a_forecaster_that_looks_ahead_is_found():
     windows = build_windows(ELECTRICITY, FIFTY_DAYS)
     calls = iter([windows, windows.with_truth(windows.truth() + 1)])
 
@@ -154,7 +152,7 @@ def poison(windows):
     return windows.with_truth(np.where(is_held_out[:, None], noise_NH, windows.truth()))
 
 
-def test_a_ridge_fitted_beside_poisoned_test_targets_is_the_same_to_the_bit(tmp_path):
+def test_poisoned_test_targets_change_no_ridge(tmp_path):
     held = [make_window(i, split="test") for i in range(50, 55)]
     clean = make_set([*(make_window(i) for i in range(40)), *held])
     for name, windows in (("a", clean), ("b", poison(clean))):
@@ -164,14 +162,9 @@ def test_a_ridge_fitted_beside_poisoned_test_targets_is_the_same_to_the_bit(tmp_
 
 
 def test_levels_and_blends_come_from_validation_alone(tmp_path):
-    config = small.tiny(
-        run__rounds=1,
-        run__validate_every=1,
-        evolution__every=0,
-        calibration__blend=True,
-        forecast__known_errors="mean",
-        forecast__prior_folds=2,
-    )
+    short = {"run__rounds": 1, "run__validate_every": 1, "evolution__every": 0}
+    known = {"forecast__known_errors": "mean", "forecast__prior_folds": 2}
+    config = small.tiny(calibration__blend=True, **short, **known)
     val = small.windows("val", 3, first_day=20)
     test = small.windows("test", 3, first_day=40)
 

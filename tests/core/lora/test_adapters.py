@@ -38,11 +38,8 @@ def _loss(population):
 
 def _gradients(population):
     """Gradients of both kinds of adapters, forecast first."""
-    return [
-        parameter.grad
-        for kind in (FORECAST, LOGIC)
-        for parameter in population.adapter_parameters(kind)
-    ]
+    kinds = (population.adapter_parameters(kind) for kind in (FORECAST, LOGIC))
+    return [parameter.grad for parameters in kinds for parameter in parameters]
 
 
 def _assert_equal(found, expected):
@@ -87,18 +84,14 @@ def test_another_route_in_backward_changes_nothing(other, checkpointing, dropout
         with population.use_adapters(other.kind, rows=other.rows, dropout=other.dropout):
             loss.backward()
 
-    _assert_equal(
-        _gradients(population), _backward_inside(checkpointing=checkpointing, dropout=dropout)
-    )
+    inside = _backward_inside(checkpointing=checkpointing, dropout=dropout)
+    _assert_equal(_gradients(population), inside)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_recomputed_layers_give_the_gradients_of_kept_ones_bit_for_bit(dropout):
-    kept, recomputed = (
-        _backward_inside(checkpointing=checkpointing, dropout=dropout)
-        for checkpointing in (False, True)
-    )
-    _assert_equal(recomputed, kept)
+def test_recomputed_layers_give_bit_equal_gradients(dropout):
+    kept = _backward_inside(checkpointing=False, dropout=dropout)
+    _assert_equal(_backward_inside(checkpointing=True, dropout=dropout), kept)
 
 
 @CONDITIONS
@@ -138,13 +131,13 @@ def test_adapters_multiply_in_the_products_type(dropout, monkeypatch):
     assert float((rounded - exact).norm() / exact.norm()) < 0.03
 
 
-def test_attention_has_the_type_of_the_products_on_an_accelerator_alone():
+def test_attention_changes_type_only_on_accelerators():
     weight = torch.empty(2, 2, dtype=torch.bfloat16)
     assert backbones.attention_type(weight) == torch.float32
     assert backbones.attention_type(weight.to("meta")) == torch.bfloat16
 
 
-def test_a_route_ends_with_its_block_also_after_an_error_and_after_a_recomputation():
+def test_a_route_always_ends_with_its_block():
     population = build_population(checkpointing=True)
     with torch.no_grad():
         frozen = _loss(population)
@@ -204,10 +197,11 @@ def test_states_do_not_depend_on_batches(build, keys, monkeypatch):
         together = population.last_token_states(population.pack(GROUPS))
         packed = [population.pack([[prompt] for prompt in one]) for one in zip(*rows, strict=True)]
         alone = [population.last_token_states(one)[:, 0] for one in packed]
+
     assert torch.allclose(together, torch.stack(alone, 1), atol=1e-5)
 
 
-def test_padding_behind_a_shorter_row_reaches_no_state_and_no_gradient():
+def test_padding_reaches_no_state_or_gradient():
     population = build_population()
     packed = population.pack(GROUPS)
     embeds_ALD = population.embed(packed.ids_AL)
@@ -219,8 +213,7 @@ def test_padding_behind_a_shorter_row_reaches_no_state_and_no_gradient():
         noisy_ALD[agent, length:] = 100.0
     noisy_ALD.requires_grad_()
     with population.use_adapters(FORECAST):
-        clean = population.read_out(packed, embeds_ALD)
-        noisy = population.read_out(packed, noisy_ALD)
+        clean, noisy = (population.read_out(packed, each) for each in (embeds_ALD, noisy_ALD))
     assert torch.equal(clean, noisy)
 
     noisy.square().sum().backward()
@@ -231,7 +224,7 @@ def test_padding_behind_a_shorter_row_reaches_no_state_and_no_gradient():
 UNEQUAL = [[[5, 6, 7, 8, 9, 10, 11]], [[12, 13, 14]], [[15]]]
 
 
-def test_the_cache_holds_as_many_tokens_of_each_prompt_as_it_has():
+def test_the_cache_holds_each_prompts_tokens():
     population = build_population()
     packed = population.pack([[PromptGroup(row) for row in rows] for rows in UNEQUAL])
     with population.use_adapters(LOGIC), torch.no_grad():
@@ -246,13 +239,9 @@ TWO_AGENTS = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
 
 def _made_by_peft(folder, seed, **settings):
     """A LoRA adapter made by PEFT, with both factors away from zero, saved by PEFT."""
-    wanted = {
-        "r": 4,
-        "lora_alpha": 8,
-        "target_modules": list(LORA_TARGETS),
-        "task_type": "CAUSAL_LM",
-    } | settings
-    model = get_peft_model(build_backbone().model, LoraConfig(**wanted))
+    wanted = {"r": 4, "lora_alpha": 8, "target_modules": list(LORA_TARGETS)}
+    config = LoraConfig(task_type="CAUSAL_LM", **wanted | settings)
+    model = get_peft_model(build_backbone().model, config)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if "lora_" in name:
@@ -261,16 +250,17 @@ def _made_by_peft(folder, seed, **settings):
     return model.eval()
 
 
-def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_stay(tmp_path):
+def test_an_adapter_survives_a_population_unchanged(tmp_path):
     population = insert_adapters(build_backbone(), TWO_AGENTS)
     weights = dict(population.backbone.model.named_parameters())
     frozen = {name: p.clone() for name, p in weights.items() if "lora_" not in name}
     _made_by_peft(tmp_path / "in", seed=3)
+
     population.load_adapter(1, LOGIC, tmp_path / "in")
     population.save_adapter(1, LOGIC, tmp_path / "out")
-    before, after = (
-        load_file(tmp_path / side / "adapter_model.safetensors") for side in ("in", "out")
-    )
+
+    files = (tmp_path / side / "adapter_model.safetensors" for side in ("in", "out"))
+    before, after = map(load_file, files)
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     weights = dict(population.backbone.model.named_parameters())
@@ -298,7 +288,7 @@ def test_adapters_of_another_shape_are_refused(settings, says, tmp_path):
 
 
 @pytest.mark.parametrize("agent", [1, 2])
-def test_an_adapter_goes_through_a_process_that_holds_the_later_agents(agent, tmp_path):
+def test_later_agents_processes_keep_an_adapter(agent, tmp_path):
     build_population().save_adapter(agent, FORECAST, tmp_path / "whole")
 
     later = insert_adapters(build_backbone(), local=range(1, 3))

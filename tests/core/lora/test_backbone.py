@@ -15,7 +15,7 @@ def kernel(request, monkeypatch):
     monkeypatch.setattr(module, "_USES_ONEDNN", request.param)
 
 
-def test_amds_processors_multiply_by_onednn_and_others_as_torch_chooses():
+def test_amd_processors_multiply_by_onednn():
     assert is_onednn_faster("processor\t: 0\nvendor_id\t: AuthenticAMD\n")
     assert not is_onednn_faster("processor\t: 0\nvendor_id\t: GenuineIntel\n")
     assert not is_onednn_faster("")
@@ -28,7 +28,7 @@ def _drawn(*shape):
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("shape", [(1, 48), (3, 48), (2, 70, 48), (0, 48)])
 @pytest.mark.parametrize("with_bias", [False, True])
-def test_a_frozen_product_and_its_gradient_are_torchs_own(shape, with_bias):
+def test_a_frozen_product_matches_torch(shape, with_bias):
     x, weight = _drawn(*shape).requires_grad_(), _drawn(32, 48)
     bias = _drawn(32) if with_bias else None
     found, expected = frozen_linear(x, weight, bias), torch.nn.functional.linear(x, weight, bias)
@@ -49,6 +49,7 @@ def test_a_bfloat16_weight_answers_in_the_inputs_type(widens, monkeypatch):
     assert torch.allclose(out, expected, rtol=2**-7, atol=0)
     assert torch.equal(out, out.bfloat16().float())
     out.sum().backward()
+
     assert x.grad.dtype == torch.float32
 
 
@@ -68,4 +69,5 @@ def test_token_log_probabilities_are_a_log_softmax(tokens, temperature, cap):
         torch.autograd.grad(out, states, upstream, retain_graph=True)[0]
         for out in (found, expected)
     )
+
     assert torch.allclose(mine, theirs, atol=1e-5)

@@ -13,19 +13,22 @@ from peft import LoraConfig, get_peft_model
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone
-from compevo_core.lm.model_sources import Architecture, known_architectures, load_architecture
 from compevo_core.lora.backbone import LORA_TARGETS
 from compevo_core.paper import agent_systems
 from compevo_core.paper.agent_systems import (
+    Architecture,
     build_meta_model,
     build_parameter_report,
-    configure_agents,
+    configure_method,
     count_built,
-    fit_agents,
+    fit_method,
+    known_architectures,
     list_trainable_parts,
+    load_architecture,
 )
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.method import BUDGETS, STANDARD, FitInputs, TrainingPlan, find_budget
+from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
+from compevo_core.paper.method import FitInputs, TrainingPlan
 from compevo_core.paper.method_table import find_method
 from compevo_core.paper.report.rows import read_result_file
 from compevo_core.training.run_folder import RunFolder
@@ -33,29 +36,25 @@ from tests.support.models import build_model
 from tests.support.population import news_pool, tiny, windows
 
 # Of the paper's table "Multi-agent baseline configurations" (D.4), in millions.
-PUBLISHED_MILLIONS = {
-    "sa": 41.9,
-    "mael": 419.4,
-    "mae-gpt": 419.4,
-    "mad-rl": 1258.4,
-    "compevo": 922.8,
-}
+PUBLISHED_MILLIONS = {"sa": 41.9, "mael": 419.4, "mae-gpt": 419.4, "mad-rl": 1258.4}
+PUBLISHED_MILLIONS |= {"compevo": 922.8}
 SYSTEMS = sorted(PUBLISHED_MILLIONS)
 
 
-def _inputs(budget, seed):
-    return FitInputs(train=windows("train", 4), val=windows("val", 2), seed=seed, budget=budget)
+def _inputs(budget=STANDARD, seed=0, **changes):
+    days = {"train": windows("train", 4), "val": windows("val", 2, first_day=20)}
+    return FitInputs(**days, seed=seed, budget=budget, **changes)
 
 
 @pytest.mark.parametrize("budget", BUDGETS.values(), ids=str)
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_gets_the_updates_of_the_budget(system, budget):
-    run = configure_agents(system, _inputs(budget, 4)).run
+    run = configure_method(system, _inputs(budget, 4)).run
     assert run.supervised_rounds + run.rounds == budget.rounds and run.rounds >= 1
     assert (run.batch_size, run.seed) == (budget.round_windows, 4)
 
 
-def test_committed_rows_of_the_papers_sets_have_the_settings_of_today():
+def test_committed_paper_rows_have_current_settings():
     found = set()
     for path in (Path(__file__).parents[3] / "results").glob("benchmark-paper-*.csv"):
         for row in read_result_file(path).filter(entity="pooled").to_dicts():
@@ -64,22 +63,22 @@ def test_committed_rows_of_the_papers_sets_have_the_settings_of_today():
                 inputs = _inputs(find_budget(row["budget"]), row["seed"])
                 assert row["config_hash"] == configure(inputs).hash, (path.name, row["method"])
                 found.add(row["method"])
+
     assert "compevo" in found
 
 
-def test_the_full_budget_has_as_many_rewritings_as_the_preset():
+def test_the_full_budget_rewrites_like_the_preset():
     preset = RunConfig.preset("default")
-    assert configure_agents("compevo", _inputs(STANDARD, 0)).run.rounds == preset.run.rounds
+    assert configure_method("compevo", _inputs()).run.rounds == preset.run.rounds
 
 
 def test_a_system_is_trained_sealed_and_described(monkeypatch):
     def configure(system, inputs):
         return find_variant(system).configure(tiny(run__rounds=1, run__seed=inputs.seed))
 
-    monkeypatch.setattr(agent_systems, "configure_agents", configure)
-    train, val = windows("train", 4), windows("val", 2, first_day=20)
-    inputs = FitInputs(train=train, val=val, seed=2, budget=STANDARD, news=news_pool())
-    fitted = fit_agents("mael", inputs)
+    monkeypatch.setattr(agent_systems, "configure_method", configure)
+    inputs = _inputs(seed=2, news=news_pool())
+    fitted = fit_method("mael", inputs)
 
     views = windows("test", 2, first_day=40).views()
     assert fitted.predict(views).shape == (len(views), 48)
@@ -96,13 +95,10 @@ def test_a_system_is_trained_sealed_and_described(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_training_that_was_stopped_goes_on_and_a_finished_one_is_taken(tmp_path, monkeypatch):
+def test_stopped_trainings_continue_and_finished_ones_stay(tmp_path, monkeypatch):
+    config = tiny(run__rounds=3, run__checkpoint_every=1, evolution__every=3)
     monkeypatch.setattr(
-        agent_systems,
-        "configure_agents",
-        lambda system, *_: find_variant(system).configure(
-            tiny(run__rounds=3, run__checkpoint_every=1, evolution__every=3)
-        ),
+        agent_systems, "configure_method", lambda system, *_: find_variant(system).configure(config)
     )
     told = []
 
@@ -111,43 +107,38 @@ def test_a_training_that_was_stopped_goes_on_and_a_finished_one_is_taken(tmp_pat
         if len(told) == 2:
             raise KeyboardInterrupt
 
-    inputs = FitInputs(
-        train=windows("train", 4),
-        val=windows("val", 2, first_day=20),
-        seed=0,
-        budget=STANDARD,
-        news=news_pool(),
-        training=TrainingPlan(folder=tmp_path / "run", on_round=stop_in_the_second_round),
-    )
+    training = TrainingPlan(folder=tmp_path / "run", on_round=stop_in_the_second_round)
+    inputs = _inputs(news=news_pool(), training=training)
     with pytest.raises(KeyboardInterrupt):
-        fit_agents("compevo", inputs)
-    fitted = fit_agents("compevo", inputs)
+        fit_method("compevo", inputs)
+    fitted = fit_method("compevo", inputs)
     assert told == [0, 1, 2]
 
     # The clock of a second fit would say nothing of a training that was finished before it.
     summary = RunFolder(tmp_path / "run").read_metrics()
-    for found in (fitted, fit_agents("compevo", inputs)):
+    for found in (fitted, fit_method("compevo", inputs)):
         assert found.facts.train_seconds == summary["seconds"] > 0
         assert found.facts.peak_memory_gb == summary["peak_memory_gb"] > 0
     assert told == [0, 1, 2]
 
 
 @pytest.mark.slow
-def test_the_built_systems_have_the_published_numbers_of_parameters():
+def test_built_systems_have_the_published_parameters():
     # Each count is of a system that was built, and equal to the sum of its parts.
     report = build_parameter_report("Llama-3.1-8B")
     systems = report["methods"]
+
     assert {name: systems[name]["millions"] for name in systems} == PUBLISHED_MILLIONS
     assert report["frozen_backbone_parameters"] == 8_030_261_248
     for system in systems.values():
-        parts = system["parts"]
-        assert sum(part["parameters"] for part in parts) == system["trainable_parameters"]
+        total = sum(part["parameters"] for part in system["parts"])
+        assert total == system["trainable_parameters"]
     json.dumps(report)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", known_architectures())
-def test_every_preset_matches_its_published_size_and_peft_on_the_meta_device(stem):
+def test_every_preset_has_its_published_size(stem):
     architecture = load_architecture(stem)
     model = build_meta_model(architecture)
     presets = resources.files("compevo_core.config") / "presets" / "architectures"
@@ -162,19 +153,20 @@ def test_every_preset_matches_its_published_size_and_peft_on_the_meta_device(ste
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_the_system_that_is_counted_is_the_one_that_trains(system):
+def test_the_counted_system_is_the_trained_one(system):
     config = find_variant(system).configure(tiny())
     sizes = load_backbone(config.backbone, device="cpu").model.config.to_dict()
     architecture = Architecture.from_mapping(sizes, name="tiny")
     counted = count_built(architecture, system, agents=3, rank=4)
     model = build_model(config)
+
     decoder = sum(p.numel() for p in model.decoder.module.parameters())
     assert model.trainable_parameters == counted + decoder
 
 
-def test_a_system_that_is_built_otherwise_than_listed_is_an_error(monkeypatch):
+def test_a_system_unlike_its_listing_is_refused(monkeypatch):
     monkeypatch.setattr(agent_systems, "count_built", lambda *_, **__: 7)
-    with pytest.raises(ConfigError, match="mael as built trains 7"):
+    with pytest.raises(ConfigError, match=r"mael .* 7"):
         build_parameter_report("smollm2-135m", systems=["mael"])
 
 
@@ -186,18 +178,13 @@ def test_an_unknown_system_or_empty_population_is_refused():
         list_trainable_parts(architecture, "compevo", agents=0)
 
 
-def test_a_model_folder_is_read_and_missing_sizes_follow_the_usual_rule(tmp_path):
-    sizes = {
-        "model_type": "llama",
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "vocab_size": 100,
-    }
+def test_a_model_folder_completes_missing_sizes(tmp_path):
+    sizes = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "vocab_size": 100}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4}
     file = tmp_path / "config.json"
     file.write_text(json.dumps(sizes))
     architecture = load_architecture(str(tmp_path))
+
     assert (architecture.head_dim, architecture.num_key_value_heads) == (8, 4)
     assert architecture.adapter_parameters(2) == 2 * 2 * (4 * 64 + 3 * 96)
 

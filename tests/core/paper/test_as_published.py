@@ -15,12 +15,13 @@ from compevo_core.paper.as_published import (
     FIRST_LOGIC,
     AsPublished,
     AsWritten,
-    configure_as_published,
-    configure_as_written,
+    configure_method,
     render_series,
 )
-from compevo_core.paper.method import STANDARD, FitInputs
+from compevo_core.paper.declared import STANDARD
+from compevo_core.paper.method import FitInputs
 from compevo_core.paper.news_changes import LEAST_DISTANCE, lend_news
+from tests.support.answers import pad_rows
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_backbone import build_backbone
 
@@ -38,22 +39,16 @@ CONFIG = tiny(
 )
 
 
-def fit(form="code", train=TRAIN, *, updates=3, config=CONFIG):
-    return AsPublished.fit(
-        train,
-        POOL,
-        config=config,
-        backbone=build_backbone(),
-        encoder=HashingEncoder(),
-        form=form,
-        updates=updates,
-        update_windows=2,
-    )
+def fit(name="as-published", train=TRAIN, *, updates=3, config=CONFIG):
+    models = {"backbone": build_backbone(), "encoder": HashingEncoder()}
+    budget = replace(STANDARD, rounds=updates, round_windows=2)
+    inputs = FitInputs(train=train, val=train, seed=0, budget=budget, news=POOL)
+    return AsPublished.fit(name, inputs, config=config, **models)
 
 
-def make_untrained(form="code"):
+def make_untrained(name="as-published"):
     retriever = NewsRetriever(POOL, HashingEncoder(), 3)
-    return AsPublished(CONFIG, build_backbone(), retriever, TRAIN, form)
+    return AsPublished(CONFIG, build_backbone(), retriever, TRAIN, name)
 
 
 def test_all_agents_share_one_adapter_and_one_head():
@@ -67,18 +62,19 @@ def test_all_agents_share_one_adapter_and_one_head():
     assert torch.equal(values_IBH[0], values_IBH[1])
 
 
-def test_an_untrained_forecast_is_near_the_mean_of_the_window():
+def test_an_untrained_forecast_is_near_the_mean():
     forecast_NH = make_untrained().predict(LATER.views())
     for view, row_H in zip(LATER.views(), forecast_NH, strict=True):
         assert np.abs(row_H - view.x.mean()).max() < view.x.std()
 
 
-def test_a_fit_moves_adapter_head_and_gates_and_repeats_with_its_seed():
+def test_a_fit_trains_everything_and_repeats():
     before, first = make_untrained(), fit()
     for start, end in zip(before.parameters[1::2], first.parameters[1::2], strict=True):
         assert not torch.equal(start, end)
-    assert first.rewards.max() < 0 and (first.fitness > first.rewards).all()
     forecast_NH = first.predict(LATER.views())
+
+    assert first.rewards.max() < 0 and (first.fitness > first.rewards).all()
     assert np.array_equal(forecast_NH, first.predict(LATER.views())), "dropout has a seed"
     assert np.array_equal(forecast_NH, fit().predict(LATER.views()))
     other = fit(config=CONFIG.with_overrides({"run.seed": 1}))
@@ -86,39 +82,36 @@ def test_a_fit_moves_adapter_head_and_gates_and_repeats_with_its_seed():
     assert other.facts.seedless_hash == first.facts.seedless_hash, "one method to the tables"
 
 
-def test_what_the_base_model_writes_is_adopted_unless_it_is_no_logic(monkeypatch):
+def test_written_logics_are_adopted_unless_invalid(monkeypatch):
     model = make_untrained()
     tokenizer = model.population.backbone.tokenizer
     texts = ["Follow heatwaves and storms.\n", "ok\n", "Watch large factories that close.\n"]
     rows = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    longest = max(map(len, rows))
-    ids = torch.tensor([[row + [0] * (longest - len(row)) for row in rows]])
-    mask = torch.tensor([[[1] * len(row) + [0] * (longest - len(row)) for row in rows]])
-    monkeypatch.setattr(model.population, "sample", lambda *_, **__: (ids, mask))
-    assert model.write_logics() == [
-        "Follow heatwaves and storms.",
-        FIRST_LOGIC,
-        "Watch large factories that close.",
-    ]
+    sampled = pad_rows(rows, agents=1)
+    monkeypatch.setattr(model.population, "sample", lambda *_, **__: sampled)
+
+    first, _, last = (text.rstrip() for text in texts)
+    assert model.write_logics() == [first, FIRST_LOGIC, last]
 
 
-def test_an_agent_is_told_of_the_best_other_one():
+def test_an_agent_hears_of_the_best_other():
     model = make_untrained()
     model.logics, model.rewards = ["first", "second", "third"], np.array([-0.1, -0.3, -0.2])
-    assert "Best other rule: third Reward: -0.2000" in model.render_logic_task(0)
-    assert "Best other rule: first Reward: -0.1000" in model.render_logic_task(1)
+    first, second = (model.render_logic_task(agent) for agent in (0, 1))
+    assert "rule: third" in first and "-0.2000" in first
+    assert "rule: first" in second and "-0.1000" in second
 
 
 @pytest.mark.parametrize(("threshold", "count"), [(2.0, 1), (-2.0, 3)])
-def test_the_best_article_is_read_where_none_is_similar(monkeypatch, threshold, count):
+def test_the_best_article_is_read_without_similarity(monkeypatch, threshold, count):
     monkeypatch.setattr("compevo_core.paper.as_published.THRESHOLD", threshold)
     model, view = make_untrained(), LATER[0].view
     chosen = model.choose_news(FIRST_LOGIC, view)
     assert chosen == model.retriever.retrieve(FIRST_LOGIC, view)[:count]
 
 
-def test_swapped_news_are_those_of_a_train_day_long_before():
-    model, view = make_untrained("swapped"), LATER[0].view
+def test_swapped_news_comes_from_long_before():
+    model, view = make_untrained("as-published-swapped"), LATER[0].view
     lent = {
         name
         for window in TRAIN
@@ -127,15 +120,16 @@ def test_swapped_news_are_those_of_a_train_day_long_before():
         for name in window.view.candidate_ids
     }
     chosen = model.choose_news(FIRST_LOGIC, view)
+
     assert chosen and set(chosen) <= lent
 
 
-def test_the_code_names_scaled_values_as_megawatts_and_no_holiday():
+def test_the_code_calls_scaled_values_megawatts():
     window = TRAIN[0].change_view(covariates={"temp": 25.0})
-    as_code, mended = render_series(window.view, "code"), render_series(window.view, "mended")
+    as_code, mended = (render_series(window.view, is_mended) for is_mended in (False, True))
     assert f"mean {window.view.x.mean():.1f}" in mended and "temp 25" in mended
     assert "mean 0.0." in as_code or "mean -0.0." in as_code
-    assert "not a public holiday" in as_code and "temp" not in as_code
+    assert "not a public" in as_code and "temp" not in as_code
 
 
 def test_held_out_windows_and_diverging_fits_are_refused():
@@ -145,10 +139,12 @@ def test_held_out_windows_and_diverging_fits_are_refused():
         fit(config=CONFIG.with_overrides({"optim.forecast_lr": 1e30}))
 
 
-def test_the_method_as_written_has_the_papers_settings_at_the_size_of_the_code():
+def test_the_written_method_has_the_papers_settings():
     inputs = FitInputs(train=TRAIN, val=TRAIN, seed=3, budget=STANDARD)
-    whole, plain = (configure_as_written(name, inputs) for name in ("", "as-written-plain"))
-    code, paper = configure_as_published(3), RunConfig()
+    names = ("as-written", "as-written-plain", "as-published")
+    whole, plain, code = (configure_method(name, inputs) for name in names)
+    paper = RunConfig()
+
     assert (whole.objective, whole.selection) == (paper.objective, paper.selection)
     assert whole.grpo == paper.grpo.model_copy(update={"group_size": 4})
     assert (whole.backbone, whole.news) == (code.backbone, code.news)
@@ -158,7 +154,7 @@ def test_the_method_as_written_has_the_papers_settings_at_the_size_of_the_code()
     assert not plain.grpo.enabled and plain.evolution.update == "simplified"
 
 
-def test_the_method_as_written_reads_scaled_windows_and_lent_news():
+def test_the_written_method_reads_scaled_windows():
     config = tiny(run__rounds=1, forecast__prior="none")
     val = windows("val", 2, first_day=50)
     inputs = FitInputs(train=TRAIN, val=val, seed=2, budget=STANDARD, news=POOL)

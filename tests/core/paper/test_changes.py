@@ -10,10 +10,7 @@ import pytest
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.splits import build_folds, choose_validation
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.result_rows import read_configs
-from compevo_core.evaluation.scoring import load_population
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import (
     ABLATION,
@@ -27,8 +24,14 @@ from compevo_core.paper.changes import (
     find_variant,
     list_changes,
 )
-from compevo_core.paper.folds import FOLD_SCHEMA, FOLDS_FILE, train_folds
-from compevo_core.paper.report.inputs import read_inputs
+from compevo_core.paper.folds import (
+    FOLD_SCHEMA,
+    FOLDS_FILE,
+    build_folds,
+    choose_validation,
+    train_folds,
+)
+from compevo_core.paper.report.inputs import read_configs, read_inputs
 from compevo_core.paper.report.paper_tables import PRINTED, build_paper_tables
 from compevo_core.paper.report.published import list_subjects
 from compevo_core.paper.trials import Trial, _select_scopes, list_trials_of_runs, score_experiment
@@ -70,7 +73,7 @@ def list_differences(base, changed):
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_a_control_changes_what_its_name_says_and_nothing_else(name):
+def test_a_control_changes_only_what_it_names(name):
     changed = find_variant(name).configure(full_method())
     assert list_differences(full_method(), changed) == EXPECTED[name]
 
@@ -89,32 +92,37 @@ def test_one_agent_is_the_first_member_alone():
     assert find_variant("one-agent").configure(tiny()).population.members == ()
 
 
-def test_one_agent_with_all_trials_samples_as_many_logics_as_the_population():
+def test_one_agent_samples_the_populations_trials():
     full = full_method().with_overrides({"grpo.group_size": 8})
     config = find_variant(ALL_TRIALS).configure(full)
     assert (config.population.agents, config.grpo.group_size) == (1, 16)
     # What reads everything has no logic to try.
     members = [{"reads": "everything"}, {"window_share": 0.5}]
     pair = {"population.agents": 2, "population.members": members}
-    config = find_variant(ALL_TRIALS).configure(
-        RunConfig.preset("specialists").with_overrides(pair)
-    )
+    specialists = RunConfig.preset("specialists").with_overrides(pair)
+    config = find_variant(ALL_TRIALS).configure(specialists)
     assert [member.window_share for member in config.population.members] == [0.5]
 
 
-@pytest.mark.parametrize(("name", "rounds", "layers"), [("default", 16, 4), ("demo", 1, 1)])
-def test_the_papers_method_is_its_preset_on_the_same_priors_for_few_rounds(name, rounds, layers):
+@pytest.mark.parametrize(
+    ("name", "rounds", "sizes"), [("default", 16, (3, 8, 4)), ("demo", 1, (2, 4, 1))]
+)
+def test_the_papers_method_is_its_preset_shortened(name, rounds, sizes):
     full, preset = RunConfig.preset(name), RunConfig.preset(PAPER_METHOD)
     config = find_variant("paper-method").configure(full.with_overrides({"run.seed": 7}))
     assert (config.run.rounds, config.run.supervised_rounds, config.run.seed) == (rounds, rounds, 7)
-    assert config.population.members == full.population.members
+    agents, group, layers = sizes
+    assert (config.population.agents, config.forecast.layers) == (agents, layers)
+    assert config.population.members == full.population.members[:agents]
     assert config.forecast.prior_folds == full.forecast.prior_folds
-    assert config.forecast.layers == layers
-    for section in ("evolution", "grpo", "objective", "optim"):
-        assert getattr(config, section) == getattr(preset, section)
+    assert config.grpo == preset.grpo.model_copy(update={"group_size": group})
+    assert (config.evolution, config.objective) == (preset.evolution, preset.objective)
+
+    rate = {"demo": 5e-3}.get(name, preset.optim.policy_lr)
+    assert config.optim == preset.optim.model_copy(update={"policy_lr": rate})
 
 
-def test_what_would_repeat_the_full_method_is_known_before_it_trains():
+def test_repeats_of_the_full_method_are_foreseen():
     def list_unchanged(config):
         changes = EXPERIMENTS[ABLATION].changes
         return {change.name for change in changes if change.changes_nothing(config)}
@@ -134,7 +142,7 @@ def test_only_swapped_news_gets_other_windows():
 
 
 @pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - {"ablation", "news", "parts"}))
-def test_a_change_differs_from_the_reference_in_its_own_settings_alone(name):
+def test_a_change_differs_only_in_its_settings(name):
     base = RunConfig.preset("operational") if name == "weather" else tiny()
     changes = EXPERIMENTS[name].changes
     # What follows from the members is not a setting of its own.
@@ -142,32 +150,28 @@ def test_a_change_differs_from_the_reference_in_its_own_settings_alone(name):
         set(list_differences(base, change.configure(base))) - {"population.members"}
         for change in changes
     ]
+
     assert max(map(len, keys)) == 1
     # The weather's controls leave out members, or what moves their weights.
     assert len(set().union(*keys)) == (2 if name == "weather" else 1)
 
 
-def test_the_weight_of_the_policy_term_is_varied_where_policies_learn():
+def test_policy_weights_vary_where_policies_learn():
     base = RunConfig.preset("default")
     assert not base.grpo.enabled
     for change in EXPERIMENTS["lambda-pg"].changes:
         assert change.configure(base).grpo.enabled
 
 
-def test_the_parts_that_are_off_come_back_at_once_after_one_supervised_stage():
+def test_disabled_parts_return_together():
     off, paper = RunConfig.preset("default"), RunConfig.preset("paper")
     parts = {change.name: change.configure(off) for change in EXPERIMENTS["parts"].changes}
     assert parts["parts=none"] == off
     back = list_differences(off, parts["parts=all"])
     assert back == {name: list_differences(off, paper)[name] for name in back}
-    assert sorted(back) == [
-        "evolution.cross_share",
-        "evolution.flat_share",  # policies write, not chance
-        "evolution.update",
-        "grpo.enabled",
-        "objective.lambda_div",
-        "objective.lambda_prune",
-    ]
+    policies = {"evolution.flat_share", "evolution.cross_share"}  # policies write, not chance
+    terms = {"objective.lambda_div", "objective.lambda_prune"}
+    assert back.keys() == policies | terms | {"evolution.update", "grpo.enabled"}
     assert len({hash_stage(config, {}) for config in parts.values()}) == 1
 
 
@@ -176,30 +180,25 @@ def test_what_the_paper_prints_is_varied_here_too(name):
     assert set(list_subjects(PRINTED[name])) <= set(EXPERIMENTS[name].names)
 
 
-def test_without_a_model_of_a_published_forecast_there_is_none_to_keep():
+def test_nothing_is_kept_without_a_published_model():
     with pytest.raises(ConfigError, match="members=published"):
         EXPERIMENTS["weather"].select(["members=published"])[0].configure(tiny())
 
 
-def test_more_agents_than_members_reuse_these_with_seeds_of_their_own():
-    base = tiny(
-        population__agents=2, population__members=[{"prior": "gbm"}, {"lookback_steps": 24}]
-    )
+def test_further_agents_reuse_members_with_seeds():
+    members = [{"prior": "gbm"}, {"lookback_steps": 24}]
     (change,) = EXPERIMENTS["agents"].select(["agents=3"])
-    members = change.configure(base).population.members
-    assert [(member.prior, member.seed) for member in members] == [
-        ("gbm", 0),
-        ("shared", 1),
-        ("gbm", 2),
-    ]
+    config = change.configure(tiny(population__agents=2, population__members=members))
+    reused = [(member.prior, member.seed) for member in config.population.members]
+    assert reused == [("gbm", 0), ("shared", 1), ("gbm", 2)]
 
 
-def test_an_unknown_experiment_or_change_is_refused_by_name():
-    with pytest.raises(ConfigError, match="known: ablation, lambda-pg"):
+def test_unknown_experiments_and_changes_are_refused():
+    with pytest.raises(ConfigError, match="ablation, lambda-pg"):
         find_experiment("lamda")
     with pytest.raises(ConfigError, match="'tau=7'"):
         EXPERIMENTS["tau"].select(["tau=7"])
-    with pytest.raises(ConfigError, match="'no-new'; known: compevo"):
+    with pytest.raises(ConfigError, match=r"'no-new'.*compevo"):
         find_variant("no-new")
 
 
@@ -230,8 +229,9 @@ def test_without_weather_all_else_stays(days):
     assert change_weather(days, "own") is days
 
 
-def test_weather_of_another_day_comes_from_before_and_no_other(days):
+def test_weather_of_another_day_comes_from_before(days):
     changed = change_weather(days, "nine-days-before")
+
     for day, view in enumerate(changed.views()):
         lent = view.step_covariates
         assert all((lent[name] == day).all() for name in OTHERS)
@@ -239,7 +239,8 @@ def test_weather_of_another_day_comes_from_before_and_no_other(days):
             assert not set(lent) & set(WEATHER)
         else:
             assert all((lent[name] == day - 9).all() for name in WEATHER)
-    with pytest.raises(ConfigError, match="no weather 'tomorrow'"):
+
+    with pytest.raises(ConfigError, match="'tomorrow'"):
         change_weather(days, "tomorrow")
 
 
@@ -248,14 +249,15 @@ CONFIG = tiny(run__rounds=2, run__validate_every=0, evolution__every=0, selectio
 TEMPERATURES = ("tau=0.1", "tau=0.5", "tau=5")
 
 
+def join(*spans, entities=("NSW1", "SA1")):
+    """Join windows of (split, days, first day)."""
+    parts = (make_windows(name, n, first_day=day, entities=entities) for name, n, day in spans)
+    return make_set([window for part in parts for window in part])
+
+
 @pytest.fixture(scope="module")
 def windows():
-    parts = [
-        make_windows("train", 6),
-        make_windows("val", 2, first_day=40),
-        make_windows("test", 5, first_day=60),
-    ]
-    return make_set([window for part in parts for window in part])
+    return join(("train", 6, 0), ("val", 2, 40), ("test", 5, 60))
 
 
 @pytest.fixture(scope="module")
@@ -265,22 +267,23 @@ def run(tmp_path_factory, windows):
     return folder
 
 
-def test_a_temperature_moves_the_weights_and_leaves_the_agents(windows, run):
+def test_a_temperature_moves_only_the_weights(windows, run):
     views = windows.split("test").views()
-    forecaster = load_population(run, news_pool())
-    forecaster._model.calibration.override_A.fill(0.0)
-    forecaster._model.selection.fitness_EA.copy_(
-        forecaster._model.selection.fitness_EA.new_tensor([[-1.0, -2.0, -3.0]])
-    )
+    forecaster = CompEvoForecaster.load(run, news_pool())
+    model = forecaster._model
+    model.calibration.override_A.fill(0.0)
+    model.selection.fitness_EA.copy_(model.selection.fitness_EA.new_tensor([[-1.0, -2.0, -3.0]]))
+
     before = forecaster.predict_by_agent(views)
     forecaster.reweigh(CONFIG.with_overrides({"selection.temperature": 0.05}))
     after = forecaster.predict_by_agent(views)
+
     assert (after.agents == before.agents).all()
     assert after.step_weights[:, 0].min() > 0.99 > before.step_weights[:, 0].max()
     assert forecaster.config.selection.temperature == 0.05
 
 
-def test_a_sweep_of_a_run_becomes_rows_pairs_configurations_and_a_table(tmp_path, windows, run):
+def test_a_sweep_becomes_rows_pairs_and_tables(tmp_path, windows, run):
     experiment = EXPERIMENTS["tau"]
     changes = experiment.select(TEMPERATURES)
     trials = list_trials_of_runs(changes, [(run, CONFIG)], windows, news_pool())
@@ -292,46 +295,32 @@ def test_a_sweep_of_a_run_becomes_rows_pairs_configurations_and_a_table(tmp_path
     assert set(pooled["method"]) == set(TEMPERATURES)
     # The settings that a row was made with, not those of the run that it was made from.
     assert set(read_configs(tmp_path)) == set(pooled["config_hash"])
-    assert {(test["method_a"], test["method_b"]) for test in inputs.paired} == {
-        ("tau=0.1", "tau=0.5"),
-        ("tau=5", "tau=0.5"),
-    }
+    pairs = {(test["method_a"], test["method_b"]) for test in inputs.paired}
+    assert pairs == {("tau=0.1", "tau=0.5"), ("tau=5", "tau=0.5")}
     captions = [table.caption for table in build_paper_tables("sensitivity", inputs)]
-    assert "Electricity, test split: temperature of the weights, against tau=0.5" in captions
+    assert any("temperature of the weights, against tau=0.5" in caption for caption in captions)
 
 
-def test_changed_news_is_scored_on_the_windows_it_was_changed_in(windows, run):
+def test_changed_news_is_scored_where_changed(windows, run):
     changes = EXPERIMENTS["news"].select(["news=own", "news=none", "news=noisy"])
     trials = list_trials_of_runs(changes, [(run, CONFIG)], windows, news_pool())
     counts = [len(trial.windows[0].view.candidate_ids) for trial in trials]
-    assert counts[1] == 0
-    assert counts[2] >= counts[0] > 0
+
+    assert counts[1] == 0 and counts[2] >= counts[0] > 0
 
 
-def test_parts_that_may_come_back_are_judged_on_validation_alone(windows):
+def test_returning_parts_are_judged_on_validation(windows):
     (scope,) = _select_scopes(EXPERIMENTS["parts"], windows, 1, None)
-    assert scope.subset == "val"
+    assert (scope.subset, scope.days) == ("val", None)
     assert {window.view.split for window in scope.windows} == {"val"}
-    assert scope.days is None
 
 
-def test_days_after_the_test_are_scored_in_one_pass_with_it(tmp_path):
-    parts = [
-        make_windows("train", 24),
-        make_windows("val", 6, first_day=30),
-        make_windows("test", 6, first_day=50),
-        make_windows("inference", 4, first_day=70),
-    ]
-    days = make_set([window for part in parts for window in part])
-    base = RunConfig().with_overrides(
-        {
-            "forecast.decoder": "none",
-            "population.agents": 2,
-            "population.members": [{"prior": "persistence", "weight": 3.0}, {"prior": "theta"}],
-            "selection.online": True,
-            "selection.rule": "boa",
-        }
-    )
+def test_days_after_the_test_are_scored_too(tmp_path):
+    days = join(("train", 24, 0), ("val", 6, 30), ("test", 6, 50), ("inference", 4, 70))
+    members = [{"prior": "persistence", "weight": 3.0}, {"prior": "theta"}]
+    numeric = {"forecast.decoder": "none", "population.agents": 2, "population.members": members}
+    online = {"selection.online": True, "selection.rule": "boa"}
+    base = RunConfig().with_overrides(numeric | online)
     weather = EXPERIMENTS["weather"]
     trials = []
     for change in weather.select(["weather=own", "weights=fixed"]):
@@ -348,7 +337,7 @@ def test_days_after_the_test_are_scored_in_one_pass_with_it(tmp_path):
     assert set(pooled["n_windows"]) == {len(days.split("inference"))}
 
     # Weights that go on have learnt from the test by then, fixed ones have not.
-    population = load_population(trials[0].run, news_pool())
+    population = CompEvoForecaster.load(trials[0].run, news_pool())
     both = days.with_windows([*days.split("test"), *days.split("inference")])
     later = [view.split == "inference" for view in both.views()]
     error = abs(population.follow(both).aggregate - both.truth())[later].mean()
@@ -363,22 +352,15 @@ SHORTEST = tiny(
     evolution__every=0,
     news__top_k=0,
     run__rounds=1,
+    run__fixed_logics=0,
     run__validate_every=1,
     run__validation_windows=1,
-    run__fixed_logics=0,
 )
 
 
 @pytest.fixture(scope="module")
 def folded():
-    return place_in_folds(
-        make_set(
-            [
-                *make_windows("train", 18, entities=("NSW1",)),
-                *make_windows("test", 2, first_day=40, entities=("NSW1",)),
-            ]
-        )
-    )
+    return place_in_folds(join(("train", 18, 0), ("test", 2, 40), entities=("NSW1",)))
 
 
 @pytest.fixture(scope="module")
@@ -387,7 +369,7 @@ def trained(folded, tmp_path_factory):
     return out, train_folds(SHORTEST, folded, news_pool(), out, commit="abc")
 
 
-def test_every_fold_is_trained_in_its_folder_and_has_a_row_of_population_and_prior(folded, trained):
+def test_every_fold_is_trained_and_has_rows(folded, trained):
     out, rows = trained
     numbers = [str(k) for k in range(len(build_folds(folded)))]
     assert len(numbers) == 5 and all(RunFolder(out / f"fold_{k}").is_finished for k in numbers)
@@ -400,7 +382,7 @@ def test_every_fold_is_trained_in_its_folder_and_has_a_row_of_population_and_pri
     assert set(rows["commit"]) == {"abc"} and set(rows["config_hash"]) == {SHORTEST.hash}
 
 
-def test_errors_are_those_of_the_sealed_model_on_the_folds_own_windows(folded, trained):
+def test_fold_errors_come_from_their_own_windows(folded, trained):
     out, rows = trained
     for number, (learnt, validation) in enumerate(build_folds(folded)):
         scaler = Scaler.fit(learnt)
@@ -409,37 +391,28 @@ def test_errors_are_those_of_the_sealed_model_on_the_folds_own_windows(folded, t
             "compevo": CompEvoForecaster.load(out / f"fold_{number}", news_pool()),
             "prior": fit_baseline("persistence", learnt),
         }
+
         for method, forecaster in forecasts.items():
-            row = rows.row(
-                by_predicate=(pl.col("fold") == str(number)) & (pl.col("method") == method),
-                named=True,
-            )
+            row = rows.filter(fold=str(number), method=method).row(0, named=True)
             error_NH = forecaster.predict(validation.views()) - validation.truth()
+            scaled = np.sqrt(((error_NH / scale_N1) ** 2).mean())
             assert row["mae"] == pytest.approx(np.abs(error_NH).mean(), rel=1e-4)
-            assert row["rmse_scaled"] == pytest.approx(
-                np.sqrt(((error_NH / scale_N1) ** 2).mean()), rel=1e-4
-            )
+            assert row["rmse_scaled"] == pytest.approx(scaled, rel=1e-4)
             assert (row["n_train"], row["n_validation"]) == (len(learnt), len(validation))
 
 
 def test_finished_folds_are_not_trained_again(folded, trained):
     out, rows = trained
     calls = []
-    again = train_folds(
-        SHORTEST,
-        folded,
-        news_pool(),
-        out,
-        on_round=lambda fold, record: calls.append(fold),
-        commit="abc",
-    )
+    options = {"commit": "abc", "on_round": lambda fold, record: calls.append(fold)}
+    again = train_folds(SHORTEST, folded, news_pool(), out, **options)
     assert again.equals(rows) and calls == []
 
 
-def test_the_last_fold_can_stand_in_for_the_validation_split(folded):
+def test_the_last_fold_can_replace_validation(folded):
     learnt, validation = choose_validation(folded, last_fold=True)
-    expected_train, expected_validation = build_folds(folded)[-1]
-    assert (learnt.hash, validation.hash) == (expected_train.hash, expected_validation.hash)
-    assert {view.split for view in validation.views()} == {"val"}
     splits = choose_validation(folded, last_fold=False)
+
+    assert [learnt.hash, validation.hash] == [part.hash for part in build_folds(folded)[-1]]
+    assert {view.split for view in validation.views()} == {"val"}
     assert [len(part) for part in splits] == [len(folded.split("train")), 0]

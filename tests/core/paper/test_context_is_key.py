@@ -36,27 +36,14 @@ FACTS = {"data_hash": "d", "commit": "c"}
 
 
 def make_task(**changes):
-    past = np.tile([1.0, 2.0, 4.0], 5)
-    task = ContextTask(
-        name="heat",
-        seed=1,
-        sources=("c_f",),
-        weight=1.0,
-        text="A heat wave doubles the load.",
-        stamps=tuple(f"day {n}" for n in range(19)),
-        past_T=past,
-        truth_H=np.array([1.0, 2.0, 4.0, 1.0]),
-        season=3,
-        scale=0.5,
-        region=(),
-        lowest=-np.inf,
-        highest=np.inf,
-        caps={},
-    )
-    return replace(task, **changes)
+    facts = {"name": "heat", "seed": 1, "sources": ("c_f",), "weight": 1.0, "season": 3}
+    facts |= {"text": "A heat wave doubles the load.", "scale": 0.5, "region": (), "caps": {}}
+    facts |= {"lowest": -np.inf, "highest": np.inf, "stamps": tuple(f"day {n}" for n in range(19))}
+    facts |= {"past_T": np.tile([1.0, 2.0, 4.0], 5), "truth_H": np.array([1.0, 2.0, 4.0, 1.0])}
+    return ContextTask(**facts | changes)
 
 
-def test_the_crps_is_that_of_all_pairs_of_samples():
+def test_the_crps_covers_all_sample_pairs():
     rng = np.random.default_rng(0)
     paths, truth = rng.normal(size=(7, 3)), rng.normal(size=3)
     distance = np.abs(paths[:, None] - paths).sum((0, 1)) / (7 * 6)
@@ -75,29 +62,32 @@ def test_the_crps_is_that_of_all_pairs_of_samples():
         ({"scale": 100.0}, 5.0),  # no task counts more
     ],
 )
-def test_the_score_weighs_region_and_limits_as_the_benchmark_does(changes, expected):
+def test_the_score_weighs_region_and_limits(changes, expected):
     paths = np.tile([2.0, 2.0, 4.0, 1.0], (2, 1))  # one unit off at the first step
     assert score_paths(make_task(**changes), paths) == pytest.approx(expected)
 
 
-def test_the_past_goes_on_in_seasons_in_changes_or_in_any_of_its_values():
+def test_the_past_continues_in_three_ways():
     rng = np.random.default_rng(0)
-    assert sample_from_numbers(make_task(), 3, rng) == pytest.approx(
-        np.tile([1.0, 2.0, 4.0, 1.0], (3, 1))
-    )
     line = make_task(past_T=np.arange(20.0), season=-1)
-    assert sample_from_numbers(line, 3, rng) == pytest.approx(np.tile([20, 21, 22, 23], (3, 1)))
-    few = sample_from_numbers(make_task(past_T=np.array([5.0, 7.0]), season=-1), 50, rng)
-    assert set(few.ravel()) == {5.0, 7.0}
+    few = make_task(past_T=np.array([5.0, 7.0]), season=-1)
+
+    repeated, continued = (sample_from_numbers(task, 3, rng) for task in (make_task(), line))
+    drawn = sample_from_numbers(few, 50, rng)
+
+    assert repeated == pytest.approx(np.tile([1.0, 2.0, 4.0, 1.0], (3, 1)))
+    assert continued == pytest.approx(np.tile([20, 21, 22, 23], (3, 1)))
+    assert set(drawn.ravel()) == {5.0, 7.0}
 
 
 def test_neither_numbers_nor_prompt_know_the_truth():
     task = make_task()
     poisoned = replace(task, truth_H=np.full(4, np.nan))
-    assert write_prompt(task) == write_prompt(poisoned)
     drawn = [sample_from_numbers(t, 5, np.random.default_rng(0)) for t in (task, poisoned)]
-    assert np.array_equal(*drawn)
     prompt = write_prompt(replace(task, past_T=np.arange(15.0)))
+
+    assert write_prompt(task) == write_prompt(poisoned)
+    assert np.array_equal(*drawn)
     assert "A heat wave" in prompt and "0, 1, 2" in prompt and prompt.count("day 15") == 1
 
 
@@ -116,7 +106,7 @@ def test_an_answer_is_its_first_numbers_or_none(text, expected):
     assert (None if answer is None else answer.tolist()) == expected
 
 
-def test_rows_give_each_arm_by_source_and_replace_answers_that_hold_no_forecast(tmp_path):
+def test_rows_replace_answers_without_forecasts(tmp_path):
     tasks = [
         make_task(past_T=np.tile([3.0, 3.0, 3.0], 5), season=3),
         make_task(name="outage", sources=("c_h", "c_f"), weight=3.0),
@@ -127,6 +117,7 @@ def test_rows_give_each_arm_by_source_and_replace_answers_that_hold_no_forecast(
 
     rows = run_context(tasks, write, model="m", samples=2, facts=FACTS, log=LOG)
     by_key = {(row["arm"], row["source"]): row for row in rows.to_dicts()}
+
     assert by_key[NUMBERS, ALL]["n_tasks"] == 2 and by_key[NUMBERS, ALL]["unread"] is None
     assert by_key[READER, ALL]["unread"] == 0.5
     # The second task is certain by its numbers; the first is worth a quarter.
@@ -162,11 +153,12 @@ def test_the_backbone_writes_numbers_alone_to_every_prompt():
     write = write_by_backbone(load_backbone(BackboneConfig(name_or_path=TINY)), seed=0)
     together = write(["Load 1, 2, 3, 4, 5, 6:", "Heat:"], 2, 3)
     texts = [text for answers in together for text in answers]
+
     assert len(texts) == 4 and len({*texts}) == 4
     assert all(read_answer(text, 3) is not None and text.count(",") == 3 for text in texts)
 
 
-def test_samples_of_the_backbone_have_a_stream_of_their_own():
+def test_backbone_samples_have_their_own_stream():
     first, again, other = (
         write_by_backbone(load_backbone(BackboneConfig(name_or_path=TINY)), seed)(["Heat:"], 2, 2)
         for seed in (0, 0, 1)
@@ -200,11 +192,11 @@ def test_tasks_are_read_as_published(tmp_path):
     assert task.caps == {0: 8.0}
 
 
-def test_the_committed_row_of_the_numbers_is_made_again(archive_dir):
+def test_the_committed_row_is_made_again(archive_dir):
     tasks = read_tasks(archive_dir)
     assert len(tasks) == 355 and len({task.name for task in tasks}) == 71
     rows = run_context(tasks, None, facts=FACTS, log=LOG)
-    committed = pl.read_csv(Path(__file__).parents[3] / "results" / "context-is-key.csv").filter(
-        pl.col("arm") == NUMBERS, pl.col("seed") == 0
-    )
+    committed = pl.read_csv(Path(__file__).parents[3] / "results" / "context-is-key.csv")
+    committed = committed.filter(arm=NUMBERS, seed=0)
+
     assert rows["score"].to_list() == pytest.approx(committed["score"].to_list())

@@ -13,7 +13,6 @@ from compevo_core.agents import retrieval
 from compevo_core.agents.logics import find_topics
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.result_rows import read_configs
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper import control as control_module
@@ -39,6 +38,7 @@ from compevo_core.paper.planted_news import (
     PlantedNews,
     plant_news,
 )
+from compevo_core.paper.report.inputs import read_configs
 from compevo_core.training import trainer
 from compevo_core.training.run_folder import RunFolder
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
@@ -59,7 +59,7 @@ def control(tmp_path_factory):
 
 
 def _find(rows, effect, arm):
-    return rows.row(by_predicate=(pl.col("effect") == effect) & (pl.col("arm") == arm), named=True)
+    return rows.filter(effect=effect, arm=arm).row(0, named=True)
 
 
 class _ShareForecaster:
@@ -98,7 +98,7 @@ def _score_shares(effect, out, monkeypatch):
     return {row["arm"]: row for row in rows.to_dicts()}, float(np.abs(unusual_N).mean())
 
 
-def test_rows_hold_the_share_of_the_effect_that_each_forecast_recovers(tmp_path, monkeypatch):
+def test_rows_hold_each_forecasts_recovered_share(tmp_path, monkeypatch):
     rows, size = _score_shares(2.0, tmp_path, monkeypatch)
     # The best agent is chosen by its weight in all windows: not the first's, nor the lowest error.
     shares = {"evolved": 0.75, "best-agent": 0.6, "prior": 0.0, "no-news": 0.0}
@@ -112,6 +112,7 @@ def test_rows_hold_the_share_of_the_effect_that_each_forecast_recovers(tmp_path,
         assert row["slope"] == pytest.approx(share, abs=0.05)
         low, high = row["recovered_low"], row["recovered_high"]
         assert low < share < high if share else low == high == 0.0
+
     assert abs(rows["swapped-news"]["slope"]) < 0.3
 
 
@@ -136,12 +137,13 @@ def test_evolved_logics_name_what_acts_and_read_it(control):
     named = rounds.filter(pl.col("effect") == 3.0).sort("rewriting")
     assert named["recall"][0] == 0.0 < named["recall"][-1]
     rewritings = read_rewritings(out / "plain-effect-3-seed-0" / "evolved", tuple(SIGNS))
+
     assert [row["rewriting"] for row in rewritings] == [0, 1, 2, 3]  # 6 rounds, one in two rewrites
     assert rewritings[0]["news_gain"] is None and rewritings[-1]["news_gain"] > 0.0
 
 
 @slow
-def test_no_news_and_the_news_of_another_day_say_nothing_of_the_effect(control):
+def test_other_or_no_news_recovers_nothing(control):
     _, rows, _ = control
     for arm in ("no-news", "swapped-news"):
         row = _find(rows, 3.0, arm)
@@ -160,7 +162,7 @@ def test_where_news_mean_nothing_the_prior_is_kept(control):
 
 
 @slow
-def test_tables_are_written_with_the_settings_of_every_training(control, tmp_path):
+def test_tables_are_written_with_every_training(control, tmp_path):
     _, rows, rounds = control
     plan = ControlPlan(config=search(), effects=(0.0, 3.0), seeds=(0,))
     paths = write_control(tmp_path, "electricity", plan, rows, rounds)
@@ -171,7 +173,7 @@ def test_tables_are_written_with_the_settings_of_every_training(control, tmp_pat
 
 
 @slow
-def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
+def test_an_interrupted_search_ends_alike(tmp_path, monkeypatch):
     monkeypatch.setattr(retrieval, "load_encoder", lambda _: sentence_encoder())
     world, whole, stopped = planted_world(), tmp_path / "whole", tmp_path / "stopped"
     data = (search(run__rounds=4), world.split("train")[:60], world.split("val"), world.news)
@@ -188,7 +190,7 @@ def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatc
 
 
 @slow
-def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(tmp_path, monkeypatch):
+def test_only_peers_change_the_drawn_logics(tmp_path, monkeypatch):
     monkeypatch.setattr(retrieval, "load_encoder", lambda _: sentence_encoder())
     world = planted_world()
     data = world.split("train")[:30], world.split("val")[:4], world.news
@@ -207,7 +209,7 @@ def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(tmp_pat
     assert draw("alone", population__exposed_peers=0) != whole
 
 
-def test_each_kind_of_world_has_the_settings_that_it_needs():
+def test_each_world_has_the_settings_it_needs():
     plain, regional, many, events, *_ = (
         ControlPlan(config=search(), world=world).configure_arms(1) for world in WORLDS
     )
@@ -230,18 +232,16 @@ def test_each_kind_of_world_has_the_settings_that_it_needs():
 @pytest.mark.parametrize(
     "changes", [{"world": "flat"}, {"compares": "worlds"}, {"only": ["evolved", "no-grpo"]}]
 )
-def test_an_unknown_world_comparison_or_arm_is_refused_by_name(changes):
+def test_unknown_worlds_and_arms_are_refused(changes):
     unknown = next(iter(changes.values()))
     with pytest.raises(ConfigError, match=unknown if isinstance(unknown, str) else "no-grpo"):
         ControlPlan(config=search(), **changes)
 
 
 def test_precision_and_recall_are_means_over_agents():
-    logics = [
-        "Track news about power outages and fuel prices in any region, at night, as a sign of x.",
-        "Track news about rooftop solar and power outages in any region, at night, as a sign of x.",
-        "no slots at all",
-    ]
+    texts = ("power outages and fuel prices", "rooftop solar and power outages")
+    logics = [f"Track news about {text} in any region, at night, as a sign of x." for text in texts]
+    logics.append("no slots at all")
     assert compare_topics(logics, ("power outages", "rooftop solar")) == (0.5, 0.5)
 
 
@@ -254,9 +254,7 @@ def _configure(world, agents=5):
 
 
 @pytest.mark.parametrize(("agents", "group", "rounds"), [(5, 40, 8), (10, 40, 16)])
-def test_specialists_and_their_rivals_differ_by_one_thing_and_have_as_many_trials(
-    agents, group, rounds
-):
+def test_specialists_and_rivals_differ_by_one_thing(agents, group, rounds):
     arms = _configure("niches-wide", agents)
     read = {arm: (config.news.fit, config.evolution.credit) for arm, config in arms.items()}
     assert read["evolved"] == ("joint", "contribution")
@@ -273,14 +271,14 @@ def test_specialists_and_their_rivals_differ_by_one_thing_and_have_as_many_trial
     assert kinds == ["chosen"] * agents + ["everything"]
 
 
-def test_oracle_logics_share_out_all_topics_that_act_and_name_the_region_where_each_does():
+def test_oracle_logics_share_all_acting_topics():
     def name_topics(world):
         return [find_topics(logic) for logic in _configure(world)["oracle-joint"].evolution.start]
 
     for world in ("plain", "events", "many-topics", "niches", "niches-wide", "niches-regional"):
-        assert {topic for names in name_topics(world) for topic in names} == {
-            *ControlPlan(config=search(), world=world).plant(1.0, 0).signs
-        }
+        signs = ControlPlan(config=search(), world=world).plant(1.0, 0).signs
+        assert {topic for names in name_topics(world) for topic in names} == set(signs)
+
     regional = _configure("niches-regional")
     assert name_topics("niches-regional") == [(topic,) for topic in HOMES]
     assert "in Victoria," in regional["oracle-joint"].evolution.start[4]
@@ -289,7 +287,7 @@ def test_oracle_logics_share_out_all_topics_that_act_and_name_the_region_where_e
     assert reader.news_scope == "place"
 
 
-def test_each_region_has_a_topic_of_its_own_that_moves_no_other():
+def test_each_region_has_a_topic_of_its_own():
     planted = ControlPlan(config=search(), world="niches-regional").plant(2.0, 0)
     signs = [planted.count_signs([topic], home) for topic, home in HOMES.items()]
     assert signs == [1, -1, 1, -1, 1]
@@ -298,7 +296,7 @@ def test_each_region_has_a_topic_of_its_own_that_moves_no_other():
     assert set(world.topics) == {t for t, home in HOMES.items() if home in ("NSW1", "SA1")}
 
 
-def test_the_share_of_the_effect_is_one_for_all_of_it_less_what_the_prior_holds():
+def test_the_effects_share_excludes_the_prior():
     planted = PlantedNews(effect=2.0, signs={"power outages": 1})
     world = plant_news(base_windows(), planted, sentence_encoder())
     test = world.split("test")
@@ -312,14 +310,15 @@ def test_the_share_of_the_effect_is_one_for_all_of_it_less_what_the_prior_holds(
     share = measure_effect(effect_NH * is_home_N1, world, test)
     size_N = np.array([world.sizes[view.entity] for view in test.views()])
     squares_N = (effect_NH[:, 0] / size_N) ** 2
+
     assert share == pytest.approx(squares_N[is_home_N1[:, 0]].sum() / squares_N.sum())
 
 
-def test_the_experiment_has_its_worlds_effects_and_seeds_and_may_be_cut():
+def test_the_experiment_may_be_cut():
     cells = list_cells(TOGETHER)
-    count = Counter(
-        (c.world, *c.effects, c.config.population.agents, "policy" in c.only) for c in cells
-    )
+    kinds = ((c.world, *c.effects, c.config.population.agents, "policy" in c.only) for c in cells)
+    count = Counter(kinds)
+
     for world in ("plain", "niches-wide", "niches-regional"):
         assert count[world, 1.0, 5, False] == count[world, 2.0, 5, False] == 10
     assert {world for world, *_ in count} == set(WORLDS)
@@ -330,24 +329,21 @@ def test_the_experiment_has_its_worlds_effects_and_seeds_and_may_be_cut():
 
     (c,) = list_cells(TOGETHER, worlds=["plain"], effects=[2.0], seeds=1, only=["generalist"])
     assert (c.world, *c.effects, *c.seeds, *c.only) == ("plain", 2.0, 0, "generalist")
-    with pytest.raises(ConfigError, match="no world 'flat'; known: niches-wide"):
+    with pytest.raises(ConfigError, match=r"'flat'.*niches-wide"):
         list_cells(TOGETHER, worlds=["flat"])
     for cut in ({"effects": [3.0]}, {"only": ["generalist", "gneralist"]}):
-        with pytest.raises(ConfigError, match="no such world, effect, seed and arm"):
+        with pytest.raises(ConfigError, match="effect, seed and"):
             list_cells(TOGETHER, **cut)
 
 
-def test_arms_with_rows_of_the_same_settings_are_left_out(tmp_path):
+def test_finished_arms_are_left_out(tmp_path):
     (plan,) = list_cells(TOGETHER, worlds=["plain"], effects=[2.0], seeds=1)
     path = tmp_path / "specialists-electricity.csv"
     assert leave_out_scored(plan, path) == plan
 
     arms = plan.configure_arms(0)
-    rows = [
-        dict.fromkeys(CONTROL_SCHEMA)
-        | {"world": "plain", "effect": 2.0, "seed": 0, "arm": arm, "config_hash": config.hash}
-        for arm, config in arms.items()
-    ]
+    shared = dict.fromkeys(CONTROL_SCHEMA) | {"world": "plain", "effect": 2.0, "seed": 0}
+    rows = [shared | {"arm": arm, "config_hash": config.hash} for arm, config in arms.items()]
     frame = pl.DataFrame(rows[:-2], schema=CONTROL_SCHEMA)
     assert write_control(tmp_path, "electricity", plan, frame, pl.DataFrame())[0] == path
     assert leave_out_scored(plan, path).only == list(arms)[-2:]

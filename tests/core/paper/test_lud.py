@@ -49,7 +49,7 @@ from compevo_core.paper.lud_judges import (
     judge_pairs,
     parse_verdict,
 )
-from compevo_core.paper.report.inputs import LUD_COLUMNS, read_inputs
+from compevo_core.paper.report.inputs import KINDS, read_inputs
 from compevo_core.runtime.files import write_text
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app
@@ -63,7 +63,7 @@ def test_magnitude_by_hand_same_orthogonal_opposite():
     np.testing.assert_allclose(delta, [0.0, 1.0, 2.0, 1 - math.sqrt(0.5)], atol=1e-12)
 
 
-def test_a_table_of_updates_compares_each_round_with_the_one_before_and_skips_unchanged_texts():
+def test_updates_compare_neighbouring_rounds_with_changes():
     vectors = {"north": [1.0, 0.0], "east": [0.0, 1.0], "south": [-1.0, 0.0]}
     asked = []
 
@@ -71,22 +71,19 @@ def test_a_table_of_updates_compares_each_round_with_the_one_before_and_skips_un
         asked.extend(pairs)
         return [JudgeVerdict(int(b == "east"), 0) for _, b in pairs]
 
+    rounds = [["north", "north"], ["east", "north"], ["south", "south"]]
     table = build_lud_table(
-        [["north", "north"], ["east", "north"], ["south", "south"]],
-        {text: np.array(vector) for text, vector in vectors.items()},
-        judge,
+        rounds, {text: np.array(vector) for text, vector in vectors.items()}, judge
     )
+
     assert asked == [("north", "east"), ("east", "south"), ("north", "south")]
     assert dict(table.schema) == LUD_SCHEMA
-    assert table.select("round", "agent", "delta", "lud", "unchanged_text").rows() == [
-        (1, 0, 1.0, 1.0, False),
-        (1, 1, 0.0, 0.0, True),
-        (2, 0, 1.0, 0.0, False),
-        (2, 1, 2.0, 0.0, False),
-    ]
+    first, second = [(1, 0, 1.0, 1.0, False), (1, 1, 0.0, 0.0, True)], [(2, 0, 1.0, 0.0, False)]
+    rows = table.select("round", "agent", "delta", "lud", "unchanged_text").rows()
+    assert rows == [*first, *second, (2, 1, 2.0, 0.0, False)]
 
 
-def test_one_round_has_no_updates_and_ragged_rounds_are_refused():
+def test_ragged_rounds_are_refused():
     vectors = {"a": np.ones(2), "b": np.ones(2)}
     assert build_lud_table([["a"]], vectors, lambda p: []).height == 0
     with pytest.raises(DataError, match="different numbers"):
@@ -94,7 +91,7 @@ def test_one_round_has_no_updates_and_ragged_rounds_are_refused():
 
 
 def test_an_empty_logic_embedding_is_refused():
-    with pytest.raises(DataError, match="zero or not finite"):
+    with pytest.raises(DataError, match="not finite"):
         update_magnitude([[0.0, 0.0]], [[1.0, 0.0]])
 
 
@@ -120,27 +117,20 @@ def test_agreement_of_two_judges_gates_the_same_magnitudes():
     no, both = JudgeVerdict(0, 0), JudgeVerdict(1, 1)
     first = tabulate(JudgeVerdict(1, 0), no, both, no)
     second = tabulate(JudgeVerdict(0, 1), no, both, JudgeVerdict(1, 0))
+    correlation = np.corrcoef([0.2, 0, 0.6, 0], [0.2, 0, 0.6, 0.1])[0, 1]
+    kappas = {"gate": 0.5, "strategy_shift": 0.0, "evidence_recombination": 0.5}
+    agreement = {f"kappa_{name}": value for name, value in kappas.items()}
     assert measure_agreement(first, second) == pytest.approx(
-        {
-            "n": 4,
-            "kappa_gate": 0.5,
-            "kappa_strategy_shift": 0.0,
-            "kappa_evidence_recombination": 0.5,
-            "pearson_lud": np.corrcoef([0.2, 0, 0.6, 0], [0.2, 0, 0.6, 0.1])[0, 1],
-        }
+        {"n": 4, "pearson_lud": correlation, **agreement}
     )
     assert measure_agreement(first, first)["kappa_gate"] == 1.0
 
 
-def test_a_gain_is_the_reward_of_the_new_logic_less_that_of_the_old_on_the_same_windows():
+def test_a_gain_compares_logics_on_equal_windows():
+    sampled = {"group_logics": [["b", "c"], ["y", "z"]], "logics": ["a", "x"]}
+    earned = {"group_rewards": [[-0.5, -0.25], [-1.0, -2.0]], "played_rewards": [-0.75, -0.5]}
     rounds = [
-        round_record(
-            0,
-            logics=["a", "x"],
-            group_logics=[["b", "c"], ["y", "z"]],
-            group_rewards=[[-0.5, -0.25], [-1.0, -2.0]],
-            played_rewards=[-0.75, -0.5],
-        ),
+        round_record(0, **sampled, **earned),
         round_record(1, logics=["c", "y"], played_rewards=None),
         round_record(2, logics=["d", "y"]),
     ]
@@ -148,7 +138,7 @@ def test_a_gain_is_the_reward_of_the_new_logic_less_that_of_the_old_on_the_same_
     assert measure_gains(rounds).rows() == [(1, 0, 0.5), (1, 1, -0.5)]
 
 
-def test_a_played_logic_that_stays_saved_nothing_and_a_round_without_rewriting_is_no_update():
+def test_an_unchanged_logic_gains_nothing():
     samples = {"group_logics": [["b"]], "group_rewards": [[-1.0]], "played_rewards": [-0.5]}
     nothing = {"group_logics": [], "group_rewards": [], "played_rewards": [], "evolved": False}
     rounds = [
@@ -166,17 +156,17 @@ def lud_rows(lud):
     return pl.concat([nothing, pl.DataFrame(rows)], how="diagonal_relaxed")
 
 
-def test_the_summary_joins_each_update_with_its_own_gain_and_leaves_out_unjudged_ones():
+def test_the_summary_joins_updates_with_gains():
     gains = pl.DataFrame({"round": [4, 3, 1, 2], "agent": [0] * 4, "gain": [0.4, 0.3, 0.1, 9.0]})
     summary = summarize_gains(lud_rows([0.1, None, 0.3, 0.7]), gains)
+
+    correlation = np.corrcoef([0.1, 0.3, 0.7], [0.1, 0.3, 0.4])[0, 1]
     assert (summary["n"], summary["n_by_regime"]) == (3, [1, 1, 1])
     assert summary["mean_gain_by_regime"] == [0.1, 0.3, 0.4]
-    assert summary["pearson_r"] == pytest.approx(
-        np.corrcoef([0.1, 0.3, 0.7], [0.1, 0.3, 0.4])[0, 1]
-    )
+    assert summary["pearson_r"] == pytest.approx(correlation)
 
 
-def test_of_equally_good_logics_few_runs_have_a_significant_correlation():
+def test_equal_logics_rarely_correlate_significantly():
     # An agent keeps its logic where none of three others earns more on the same windows.
     rng, significant = np.random.default_rng(0), 0
     for _ in range(200):
@@ -186,7 +176,9 @@ def test_of_equally_good_logics_few_runs_have_a_significant_correlation():
         rows = lud_rows(lud.tolist()).with_columns(unchanged_text=pl.Series(gain == 0))
         gains = pl.DataFrame({"round": range(1, 25), "agent": [0] * 24, "gain": gain})
         significant += summarize_gains(rows, gains)["pearson_p"] < 0.05
-    assert significant <= 20, "one run in twenty by chance; with the unchanged ones it is most"
+
+    # One run in twenty by chance; with the unchanged logics it would be most of them.
+    assert significant <= 20
 
 
 @settings(deadline=None)
@@ -206,7 +198,7 @@ def measure_delta(before, after):
     return float(update_magnitude(ENCODER.encode([before]), ENCODER.encode([after]))[0])
 
 
-def test_updates_are_measured_from_first_to_last_and_from_round_to_round(tmp_path):
+def test_updates_are_measured_from_end_to_end(tmp_path):
     summary = measure_lud(finished_run(tmp_path / "run"), [ScriptedJudge()], ENCODER)
     first, second = summary["agents"]
     assert first["first_to_last"] == 0.0  # it came back to its seed logic
@@ -216,14 +208,14 @@ def test_updates_are_measured_from_first_to_last_and_from_round_to_round(tmp_pat
     assert second["first_to_last"] == pytest.approx(measure_delta(LOGICS[0][1], LOGICS[4][1]))
 
 
-def test_a_reply_in_prose_is_a_counted_failure_and_leaves_the_means(tmp_path):
+def test_a_prose_reply_is_a_counted_failure(tmp_path):
     judges = [ScriptedJudge(fails="outages")]
     summary = measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)["judges"][0]
     assert summary["failures"] == 1
     assert (summary["agents"][0]["pairs"], summary["agents"][1]["pairs"]) == (3, 4)
 
 
-def test_rounds_that_rewrote_nothing_are_no_updates_and_nobody_is_asked_about_them(tmp_path):
+def test_rounds_that_rewrote_nothing_are_not_judged(tmp_path):
     run = RunFolder(tmp_path / "run")
     finished_run(run.path, LOGICS[:1])
     write_text(run.rounds_file, "")
@@ -236,18 +228,15 @@ def test_rounds_that_rewrote_nothing_are_no_updates_and_nobody_is_asked_about_th
 
     judge = ScriptedJudge()
     summary = measure_lud(run.path, [judge], ENCODER)
+    rows = pl.read_csv(run.path / "lud.csv")
+
     assert (summary["rounds"], summary["updates_an_agent"]) == (6, 2)
     assert summary["judged_rounds"] == [3, 5]
-    assert set(judge.asked) == {
-        ("seed", "storms"),
-        ("seed too", "storms too"),
-        ("storms", "outages"),
-        ("storms too", "outages too"),
-    }
-    rows = pl.read_csv(run.path / "lud.csv")
+    updates = [("seed", "storms"), ("storms", "outages")]
+    assert set(judge.asked) == {*updates, *((f"{a} too", f"{b} too") for a, b in updates)}
     assert sorted(rows["round"].to_list()) == [3, 3, 5, 5]
+    steps = [measure_delta(*update) for update in updates]
     assert summary["agents"][0]["unchanged"] == 0
-    steps = [measure_delta("seed", "storms"), measure_delta("storms", "outages")]
     assert summary["agents"][0]["mean_delta"] == pytest.approx(sum(steps) / 2)
 
 
@@ -259,7 +248,7 @@ def test_judged_rounds_are_few_and_evenly_spaced(updates, count, rounds):
     assert space_rounds(updates, count) == rounds
 
 
-def test_a_folder_without_a_run_and_an_altered_model_are_refused(tmp_path):
+def test_missing_runs_and_altered_models_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"no rounds\.jsonl"):
         measure_lud(tmp_path, [ScriptedJudge()], ENCODER)
     run = finished_run(tmp_path / "run")
@@ -268,24 +257,21 @@ def test_a_folder_without_a_run_and_an_altered_model_are_refused(tmp_path):
         measure_lud(run, [ScriptedJudge()], ENCODER)
 
 
-def test_the_command_judges_with_the_runs_own_backbone_which_is_loaded_only_to_be_asked(
-    tmp_path, monkeypatch
-):
-    run = finished_run(tmp_path / "run")
-    first = CliRunner().invoke(app, ["paper", "lud", str(run), "--pairs", "1"])
+def test_the_command_loads_the_runs_backbone_lazily(tmp_path, monkeypatch):
+    command = ["paper", "lud", str(finished_run(tmp_path / "run")), "--pairs", "1"]
+    first = CliRunner().invoke(app, command)
+    monkeypatch.setattr(backbone, "load_backbone", lambda _: pytest.fail("nothing was asked"))
+    second = CliRunner().invoke(app, command)
+
     assert first.exit_code == 0, first.output
     assert json.loads(first.stdout)["judges"][0]["name"] == "local:tiny-random/float32"
-    monkeypatch.setattr(
-        backbone, "load_backbone", lambda _: pytest.fail("loaded without a question")
-    )
-    second = CliRunner().invoke(app, ["paper", "lud", str(run), "--pairs", "1"])
     assert json.loads(second.stdout) == json.loads(first.stdout)
 
 
 SUMMARY = LUD | {"config_hash": "c1", "judges": LUD["judges"][1:]}
 
 
-def test_a_run_has_a_row_a_pair_of_judges_a_regime_and_one_over_all_updates():
+def test_a_run_has_rows_per_judge_and_regime():
     rows = tabulate_lud(SUMMARY, "electricity")
     pair, *regimes = rows["subject"]
     assert pair == "local:packaged:smollm2-135m/float32 / endpoint:m-1"
@@ -294,13 +280,12 @@ def test_a_run_has_a_row_a_pair_of_judges_a_regime_and_one_over_all_updates():
     assert rows["pearson_r"].to_list() == [0.77, None, None, None, 0.46]
 
 
-def test_a_run_measured_again_replaces_its_rows_and_leaves_those_of_others(tmp_path):
-    write_lud_rows(tmp_path, SUMMARY, "electricity")
-    write_lud_rows(tmp_path, SUMMARY | {"artifact_hash": "a2"}, "electricity")
-    write_lud_rows(tmp_path, SUMMARY, "electricity")
+def test_a_repeated_measurement_replaces_its_rows(tmp_path):
+    for artifact in ("a0", "a2", "a0"):
+        write_lud_rows(tmp_path, SUMMARY | {"artifact_hash": artifact}, "electricity")
     lud = read_inputs(tmp_path, [], mode="archive", generated_at=NOW).lud
     assert [row["artifact_hash"] for row in lud] == ["a2"] * 5 + ["a0"] * 5
-    assert set(LUD_COLUMNS) <= set(lud[0])
+    assert set(KINDS["lud"]) <= set(lud[0])
 
 
 TEMPLATE = (
@@ -315,15 +300,15 @@ def judge():
     return LocalJudge(BackboneConfig(name_or_path=TINY))
 
 
-def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing_else():
+def test_the_prompt_holds_exactly_the_papers_rubric():
     system, user = build_judge_messages("Watch the weather.", "Watch {logic_prev} and policy.")
-    assert system["content"].startswith("You are a strict evaluator of logic updates")
     text = user["content"]
-    assert "Previous logic (t-1): Watch the weather." in text
-    assert "Current logic (t): Watch {logic_prev} and policy." in text
-    assert "1) Strategy Shift (0/1): output 1 iff" in text
-    assert "2) Evidence Recombination (0/1): output 1 iff" in text
     example = json.loads(text[text.rindex("{") :])
+
+    assert system["content"].startswith("You are a strict evaluator")
+    facts = ("Watch the weather.", "Watch {logic_prev} and policy.", "1) Strategy", "2) Evidence")
+    places = [text.index(fact) for fact in facts]
+    assert places[0] < places[1] and text.count("output 1 iff") == 2
     assert example == {"strategy_shift": 0, "evidence_recombination": 1}
     assert "compevo" not in (system["content"] + text).lower()
 
@@ -358,14 +343,14 @@ def test_any_other_answer_is_a_typed_failure(reply):
 
 def score_directly(judge, prompt):
     scores = []
+    tokenizer, model = judge.backbone.tokenizer, judge.backbone.model
+    prefix = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     for verdict in ANSWERS:
-        prefix = judge.backbone.tokenizer(prompt, add_special_tokens=False)["input_ids"]
-        answer = judge.backbone.tokenizer(verdict.to_json(), add_special_tokens=False)["input_ids"]
+        answer = tokenizer(verdict.to_json(), add_special_tokens=False)["input_ids"]
         with torch.no_grad():
-            logits = judge.backbone.model(torch.tensor([prefix + answer])).logits[0].log_softmax(-1)
-        scores.append(
-            sum(float(logits[len(prefix) + k - 1, token]) for k, token in enumerate(answer))
-        )
+            logp_TV = model(torch.tensor([prefix + answer])).logits[0].log_softmax(-1)
+        steps = logp_TV[len(prefix) - 1 : -1]
+        scores.append(float(steps[range(len(answer)), answer].sum()))
     return scores
 
 
@@ -376,13 +361,14 @@ def join_prompt(previous, current):
 
 def test_local_scores_equal_one_full_forward_per_answer(judge):
     scores = judge.log_likelihoods("Watch rain.", "Watch tariffs.")
-    assert list(scores) == list(ANSWERS)
     expected = score_directly(judge, join_prompt("Watch rain.", "Watch tariffs."))
+
+    assert list(scores) == list(ANSWERS)
     assert list(scores.values()) == pytest.approx(expected, abs=1e-3)
     assert judge.judge("Watch rain.", "Watch tariffs.") == ANSWERS[expected.index(max(expected))]
 
 
-def test_answers_of_different_lengths_are_scored_without_their_padding(judge, monkeypatch):
+def test_answers_are_scored_without_padding(judge, monkeypatch):
     monkeypatch.setattr(
         JudgeVerdict, "to_json", lambda mark: json.dumps(asdict(mark), indent=1 + mark.rius)
     )
@@ -391,21 +377,19 @@ def test_answers_of_different_lengths_are_scored_without_their_padding(judge, mo
 
 
 @pytest.mark.parametrize("forbid_system", [False, True])
-def test_a_chat_template_is_used_with_or_without_a_system_turn(judge, monkeypatch, forbid_system):
+def test_chat_templates_work_without_system_turns(judge, monkeypatch, forbid_system):
     template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
     monkeypatch.setattr(judge.backbone.tokenizer, "chat_template", template)
-    system, user = build_judge_messages("a", "b")
-    turns = (
-        f"<user>{system['content']}\n\n{user['content']}\n"
-        if forbid_system
-        else f"<system>{system['content']}\n<user>{user['content']}\n"
-    )
-    assert list(judge.log_likelihoods("a", "b").values()) == pytest.approx(
-        score_directly(judge, f"{turns}<assistant>"), abs=1e-3
-    )
+    system, user = (message["content"] for message in build_judge_messages("a", "b"))
+    with_turn = f"<system>{system}\n<user>{user}\n"
+    turns = f"<user>{system}\n\n{user}\n" if forbid_system else with_turn
+
+    scores = list(judge.log_likelihoods("a", "b").values())
+    expected = score_directly(judge, f"{turns}<assistant>")
+    assert scores == pytest.approx(expected, abs=1e-3)
 
 
-def test_a_pair_longer_than_the_models_context_is_refused_with_both_lengths(judge, monkeypatch):
+def test_a_pair_beyond_the_context_is_refused(judge, monkeypatch):
     monkeypatch.setattr(judge.backbone.model.config, "max_position_embeddings", 128)
     with pytest.raises(DataError, match="holds 128"):
         judge.judge("a", "b")
@@ -421,22 +405,18 @@ def make_endpoint_judge(content):
     return sent, EndpointJudge(model="m-1", transport=transport)
 
 
-def test_an_endpoint_is_asked_at_temperature_zero_with_the_same_prompt():
+def test_an_endpoint_gets_the_same_prompt_cold():
     sent, judge = make_endpoint_judge('{"strategy_shift": 1, "evidence_recombination": 0}')
     assert judge.judge("old", "new") == JudgeVerdict(1, 0)
-    assert sent == [
-        {
-            "model": "m-1",
-            "temperature": 0,
-            "messages": build_judge_messages("old", "new"),
-            "response_format": {"type": "json_object"},
-        }
-    ]
+    (body,) = sent
+    assert (body.pop("model"), body.pop("temperature")) == ("m-1", 0)
+    assert body.pop("messages") == build_judge_messages("old", "new")
+    assert body == {"response_format": {"type": "json_object"}}
     assert judge.name == "endpoint:m-1"
 
 
 @pytest.mark.parametrize("content", [None, "I cannot.", ["text"]])
-def test_a_refusal_of_the_endpoint_is_a_typed_failure(content):
+def test_an_endpoints_refusal_is_a_typed_failure(content):
     with pytest.raises(JudgeReplyError):
         make_endpoint_judge(content)[1].judge("a", "b")
 
@@ -448,19 +428,13 @@ LOGIC = (
 REWORDED, SHIFTED, RECOMBINED = JudgeVerdict(0, 0), JudgeVerdict(1, 0), JudgeVerdict(1, 1)
 
 
-def test_the_slots_of_every_sentence_of_the_grammar_are_read_back():
+def test_grammar_slots_are_read_back():
     for parts in itertools.product(*build_slots(["NSW1", "AUD"])):
         verb, topics, region, time, sign = (part.strip(" ,.") for part in parts)
         slots = read_slots("".join(parts))
-        assert slots is not None
-        assert slots == (
-            verb.removesuffix(" news about"),
-            tuple(topics.split(" and ")),
-            region.removeprefix("in "),
-            time,
-            sign.removeprefix("as a sign of "),
-            (),
-        )
+        verb, topics = verb.removesuffix(" news about"), tuple(topics.split(" and "))
+        region, sign = region.removeprefix("in "), sign.removeprefix("as a sign of ")
+        assert slots == (verb, topics, region, time, sign, ())
 
 
 @pytest.mark.parametrize(
@@ -491,13 +465,12 @@ PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb")]
 YES, NO = JudgeVerdict(1, 0), JudgeVerdict(0, 0)
 
 
-def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path):
+def test_a_pair_is_judged_once_a_call(tmp_path):
     judge, path = ScriptedJudge(zero="ccc"), tmp_path / "deep" / "verdicts.jsonl"
     first = judge_pairs(judge, PAIRS, path)
-    assert first == [YES, NO, YES]
-    assert judge.asked == PAIRS[:2]
-    assert judge_pairs(judge, PAIRS, path) == first
-    assert judge.asked == PAIRS[:2]
+    assert (first, judge.asked) == ([YES, NO, YES], PAIRS[:2])
+    again = judge_pairs(judge, PAIRS, path)
+    assert (again, judge.asked) == (first, PAIRS[:2])
 
     # A line names its judge: verdicts of several share the file.
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -506,7 +479,7 @@ def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path):
     assert {row["judge"] for row in rows} == {"scripted"}
 
 
-def test_another_judge_another_text_or_another_prompt_has_another_key(monkeypatch):
+def test_judge_text_and_prompt_make_the_key(monkeypatch):
     keys = {hash_question(*question) for question in ("jab", "kab", "jba", "jac")}
     monkeypatch.setattr("compevo_core.paper.lud_judges.SYSTEM_PROMPT", "Be kind.")
     keys.add(hash_question("j", "a", "b"))
@@ -521,11 +494,11 @@ def test_what_was_judged_before_a_failure_is_kept(tmp_path):
     assert len(path.read_text().splitlines()) == 1
 
 
-def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path):
+def test_an_invalid_reply_is_asked_for_again(tmp_path):
     path = tmp_path / "v.jsonl"
-    torn = ScriptedJudge(fails="ccc")
+    torn, whole = ScriptedJudge(fails="ccc"), ScriptedJudge()
+
     assert judge_pairs(torn, PAIRS, path) == [YES, None, YES]
-    whole = ScriptedJudge()
     assert judge_pairs(whole, PAIRS, path) == [YES, YES, YES]
     assert whole.asked == [("a", "ccc")]
 
@@ -534,7 +507,7 @@ def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path):
     "line",
     ["{", "[]", '{"key": "x"}', '{"key": "x", "strategy_shift": 3, "evidence_recombination": 0}'],
 )
-def test_a_damaged_line_is_refused_with_file_and_line(tmp_path, line):
+def test_a_damaged_line_is_refused_by_number(tmp_path, line):
     path = tmp_path / "v.jsonl"
     judge_pairs(ScriptedJudge(), PAIRS, path)
     path.write_text(path.read_text() + line + "\n")

@@ -20,14 +20,8 @@ from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
-from compevo_core.paper.method import (
-    BUDGETS,
-    LANGUAGE_MODEL_SEEDS,
-    STANDARD,
-    FitInputs,
-    Method,
-    find_budget,
-)
+from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
+from compevo_core.paper.method import LANGUAGE_MODEL_SEEDS, FitInputs, Method
 from compevo_core.paper.method_table import (
     METHODS,
     find_method,
@@ -41,21 +35,19 @@ from tests.support.answers import answer_in_numbers
 from tests.support.population import news_pool, tiny, windows
 
 TUNED = BUDGETS["tuned"]
-SECONDS = replace(
-    find_budget("quick"), passes=1, patience=1, pass_windows=16, rounds=2, round_windows=2
-)
+QUICK = find_budget("quick")
+SECONDS = replace(QUICK, passes=1, patience=1, pass_windows=16, rounds=2, round_windows=2)
 TRAIN, VAL = windows("train", 12), windows("val", 6, first_day=30)
 TEST = windows("test", 4, first_day=40)
 
 
-def test_every_baseline_and_every_network_is_a_method_with_its_own_number_of_seeds():
+def test_every_baseline_and_network_is_a_method():
     assert {*BASELINES, *NETWORKS} <= set(METHODS)
     assert {METHODS[name].seeds for name in NETWORKS} == {3, 5}
-    assert METHODS["persistence"].seeds == 1
-    assert METHODS["gbm"].seeds == 5
+    assert (METHODS["persistence"].seeds, METHODS["gbm"].seeds) == (1, 5)
 
 
-def test_methods_are_selected_once_by_name_by_family_or_all_together():
+def test_methods_are_selected_once_by_any_name():
     assert select_methods(["all"]) == list(METHODS.values())
     numeric = select_methods(["dlinear", "numeric", "dlinear"])
     assert [method.name for method in numeric].count("dlinear") == 1
@@ -63,18 +55,18 @@ def test_methods_are_selected_once_by_name_by_family_or_all_together():
 
 
 @pytest.mark.parametrize("names", [[], ["lstm"], ["dlinear", "lstm"]])
-def test_an_unknown_method_or_none_is_refused_with_the_names_that_are_known(names):
+def test_unknown_or_no_methods_are_refused(names):
     with pytest.raises(ConfigError, match=r"known: last-value, .*dlinear"):
         select_methods(names)
-    with pytest.raises(ConfigError, match="no method 'lstm'"):
+    with pytest.raises(ConfigError, match="'lstm'"):
         find_method("lstm")
 
 
-def test_a_budget_is_found_by_its_name_and_limits_the_number_of_seeds():
+def test_a_budget_limits_the_seeds():
     assert all(find_budget(name).name == name for name in BUDGETS)
-    assert list(find_budget("quick").choose_seeds(5)) == [0]
+    assert list(QUICK.choose_seeds(5)) == [0]
     assert list(find_budget("standard").choose_seeds(3)) == [0, 1, 2]
-    with pytest.raises(ConfigError, match="no budget 'huge'; known: quick, standard"):
+    with pytest.raises(ConfigError, match=r"'huge'.*tuned, standard"):
         find_budget("huge")
 
 
@@ -105,24 +97,22 @@ def run(method, budget=TUNED, seed=2):
     return score_seed(method, inputs, seed, [Scope(subset="test", windows=TEST)], commit="abc")
 
 
-def test_rows_say_budget_seed_and_what_the_method_tells_about_itself():
+def test_rows_describe_budget_seed_and_method():
     scores = run(make_method())
     (row,) = [row for row in scores.rows.to_dicts() if row["entity"] == POOLED]
-    said = {name: row[name] for name in ("method", "seed", "budget", "backbone", "device")}
-    assert said == {
-        "method": "talking", "seed": 2, "budget": "tuned", "backbone": "b", "device": "cuda",
-    }  # fmt: skip
+    without = run(make_method(has_budget=False))
+
+    said = [row[name] for name in ("method", "seed", "budget", "backbone", "device")]
+    assert said == ["talking", 2, "tuned", "b", "cuda"]
     assert (row["trainable_parameters"], row["learning_rate"]) == (7, 0.5)
     assert row["parse_failure_rate"] == 0.25
     assert row["seconds_per_window"] == pytest.approx(row["seconds"] / len(TEST))
     assert 0 < row["peak_memory_gb"] < 100 and row["train_seconds"] >= 0
     np.testing.assert_array_equal(scores.forecasts[0]["talking"], [[v.x for v in TEST.views()]])
-
-    without = run(make_method(has_budget=False))
     assert set(without.rows["budget"]) == {""}
 
 
-def test_every_seed_is_fitted_with_the_rate_that_seed_zero_chose_on_validation():
+def test_seed_zero_chooses_the_rate_for_all():
     fitted = []
 
     def fit(inputs):
@@ -154,7 +144,7 @@ def test_no_fit_is_given_a_test_window():
 
 
 @pytest.mark.parametrize("known_windows", [None, 2])
-def test_a_slow_method_forecasts_the_last_validation_windows_alone(known_windows):
+def test_slow_methods_forecast_only_recent_validation(known_windows):
     asked = []
 
     class Listening(Talking):
@@ -173,7 +163,7 @@ INPUTS = FitInputs(
     train=windows("train", 3),
     val=windows("val", 4, first_day=10),
     seed=0,
-    budget=replace(find_budget("quick"), passes=1, rounds=3, round_windows=1),
+    budget=replace(QUICK, passes=1, rounds=3, round_windows=1),
     learning_rate=2e-3,
     news=news_pool(),
 )
@@ -189,36 +179,35 @@ def use_tiny_models(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gpt4mts", "gpt4mts-no-news", "ltp-llm"])
-def test_a_network_is_fitted_within_the_budget_and_names_its_backbone(name):
+def test_a_network_stays_within_its_budget(name):
     method = METHODS[name]
-    assert (method.family, method.seeds) == ("news-aware", 3)
     fitted = method.fit(INPUTS)
-    assert fitted.name == name
-    views = windows("test", 1, first_day=20).views()
-    assert np.isfinite(fitted.predict(views)).all()
-    assert fitted.report.passes == 1
-    assert fitted.facts.learning_rate == 2e-3
+
+    assert (method.family, method.seeds, fitted.name) == ("news-aware", 3, name)
+    assert np.isfinite(fitted.predict(windows("test", 1, first_day=20).views())).all()
+    assert (fitted.report.passes, fitted.facts.learning_rate) == (1, 2e-3)
     assert fitted.facts.backbone == TINY
 
 
 def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch, spy):
     changes = {"population.agents": 1, "population.exposed_peers": 0, "forecast.decoder": "text"}
     config = tiny().with_overrides({**changes, "forecast.prior": "none", "evolution.form": "slots"})
-    monkeypatch.setattr(news2forecast, "configure_news2forecast", lambda *_: config)
+    monkeypatch.setattr(news2forecast, "configure_method", lambda *_: config)
     # What the rows' hash stands for can be written beside them.
     assert METHODS["news2forecast"].configure(INPUTS) is config
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     taught = spy(News2Forecast, "measure_loss")
 
     fitted = METHODS["news2forecast"].fit(INPUTS)
+    judged_by = [len(tried.views) for tried in fitted.tried_logics]
+
     assert fitted.name == "news2forecast"
     assert len(taught) == INPUTS.budget.round_windows * INPUTS.budget.rounds
-    judged_by = [len(tried.views) for tried in fitted.tried_logics]
     assert judged_by == [INPUTS.budget.rounds] * 3
 
 
 @pytest.mark.parametrize("name", ["gpt4mts", "gpt4mts-no-news", "news2forecast"])
-def test_a_method_that_reads_news_is_refused_without_them(name):
+def test_a_news_method_is_refused_without_news(name):
     assert METHODS[name].reads_news
     with pytest.raises(ConfigError, match=f"{name} reads news"):
         METHODS[name].fit(replace(INPUTS, news=None))
@@ -247,7 +236,7 @@ def fitted(name):
 
 
 @EVERY_METHOD
-def test_every_window_is_forecast_once_in_order_whatever_the_batches(name):
+def test_every_window_is_forecast_once_in_order(name):
     parts = [WindowSet(TEST[i : i + 3], dataset=TEST.dataset) for i in range(0, len(TEST), 3)]
 
     together = fitted(name).predict(TEST.views())

@@ -1,6 +1,7 @@
 """What own news is worth against none, another day's and irrelevant ones, and what each is."""
 
 import itertools
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
@@ -39,8 +40,8 @@ from compevo_core.paper.news_changes import (
     swap_news,
 )
 from compevo_core.paper.planted_news import measure_residuals
-from compevo_core.paper.report.evidence_tables import format_audit, judge_news
-from compevo_core.paper.report.inputs import AUDIT_COLUMNS
+from compevo_core.paper.report.evidence_tables import judge_news, list_audit_tables
+from compevo_core.paper.report.inputs import KINDS
 from compevo_core.paper.text_networks import NEWS_DAYS, embed_days
 from tests.support.planted import planted_world
 from tests.support.population import article_ids, news_pool
@@ -78,7 +79,7 @@ def audit():
     )
 
 
-def test_the_effect_is_the_mean_difference_of_window_errors():
+def test_the_effect_is_the_mean_window_difference():
     rows = audit()
     overall = {row["news"]: row for row in rows.to_dicts() if row["group_kind"] == "all"}
     assert set(overall) == set(READINGS)
@@ -89,29 +90,28 @@ def test_the_effect_is_the_mean_difference_of_window_errors():
     assert overall["none"]["n_with_news"] == 0
 
 
-def test_effects_are_given_by_series_and_by_declared_days():
+def test_effects_are_given_by_series_and_days():
     rows = audit()
     groups = set(rows.select("group_kind", "group").iter_rows())
+    declared = rows.filter(group=ANY, news="none")
+
     assert {("series", "NSW1"), ("series", "SA1"), ("declared", SIGNALS[0])} <= groups
     # No window has it, and an effect on none is not an effect.
     assert ("declared", SIGNALS[1]) not in groups
-    declared = rows.filter((pl.col("group") == ANY) & (pl.col("news") == "none"))
     assert declared["difference"].to_list() == [pytest.approx(-6.0)]
 
 
-def test_what_moves_a_forecast_is_measured_against_the_forecast():
+def test_moves_are_measured_against_the_forecast():
     without_NH = np.array([[100.0], [1000.0], [100.0], [1000.0]])
     chosen = [[("a",), ("a", "b"), (), ("b",)]]
     moved_NH = np.array([[10.0], [10.0], [0.0], [0.0]])
     own = SimpleNamespace(aggregate=without_NH + moved_NH, chosen_news=chosen)
+    none = SimpleNamespace(aggregate=without_NH)
     names = {"a": "power outages", "b": "fuel prices"}
-    groups = {
-        (kind, group): members.tolist()
-        for kind, group, members in list_read_groups(
-            {"own": own, "none": SimpleNamespace(aggregate=without_NH)},
-            lambda ids: {names[name] for name in ids},
-        )
-    }
+
+    found = list_read_groups({"own": own, "none": none}, lambda ids: {names[name] for name in ids})
+
+    groups = {(kind, group): members.tolist() for kind, group, members in found}
     assert groups["moved", "most"] == [True, False, False, False]
     assert groups["moved", "rest"] == [False, True, True, True]
     assert groups["agent 0", "power outages"] == [True, True, False, False]
@@ -125,49 +125,47 @@ HELP, CHANCE, HARM = (-3.0, -1.0), (-1.0, 1.0), (0.5, 2.0)
     ("none", "swapped", "lenders", "verdict"),
     [
         (HELP, HELP, 1, "Yes"),
-        (HELP, CHANCE, 1, "The gain is not from"),
-        (HELP, CHANCE, 0, "Better than without news; there is no news of another day"),
+        (HELP, CHANCE, 1, "The gain is not"),
+        (HELP, CHANCE, 0, "Better than without news"),
         (CHANCE, HELP, 1, "No measurable gain"),
-        (HARM, HELP, 1, "No gain: the error is"),
-        (HELP, (None, None), 1, "Unknown: there are too few days"),
-        ((None, None), HELP, 1, "Unknown: there are too few days"),
+        (HARM, HELP, 1, "No gain:"),
+        (HELP, (None, None), 1, "Unknown:"),
+        ((None, None), HELP, 1, "Unknown:"),
     ],
 )
-def test_the_intervals_against_none_and_another_day_decide_whether_news_help(
-    none, swapped, lenders, verdict
-):
+def test_two_intervals_decide_whether_news_helps(none, swapped, lenders, verdict):
     decide = {"none": none, "swapped": swapped}
-    rows = [
-        row
-        | dict(zip(("interval_low", "interval_high"), decide[row["news"]], strict=True))
-        | {"n_with_news": lenders}
-        if row["news"] in decide
-        else row
-        for row in audit().to_dicts()
-    ]
+    rows = audit().to_dicts()
+    for row in rows:
+        if row["news"] in decide:
+            row["interval_low"], row["interval_high"] = decide[row["news"]]
+            row["n_with_news"] = lenders
     assert judge_news(rows).startswith(verdict)
 
 
-def test_rows_of_another_source_stay_and_the_same_are_replaced(tmp_path):
+def test_other_sources_rows_stay(tmp_path):
     rows = audit()
     other = rows.with_columns(pl.lit("run").alias("source"))
     for one in (rows, other, rows):
         path = write_audit(tmp_path, one)
     stored = pl.read_csv(path, schema=AUDIT_SCHEMA)
     assert stored["source"].value_counts().sort("source")["count"].to_list() == [rows.height] * 2
-    assert set(AUDIT_COLUMNS) <= set(stored.columns)
-    assert format_audit(stored.to_dicts()).count("does news help") == 2
+    assert set(KINDS["audit"]) <= set(stored.columns)
+    assert len(list_audit_tables(stored.to_dicts())) == 2
 
 
 @cache
 def probe(effect=3.0):
-    """A probe of a world in which the articles of all regions are candidates of a window."""
-    world = planted_world(effect, is_regional=True, share=0.1)
-    return NewsProbe(world.split("train"), world.news)
+    return NewsProbe(regional_world(effect).split("train"), regional_world(effect).news)
 
 
-def test_a_planted_effect_is_seen_held_out_and_later_and_news_of_another_day_is_no_help():
-    test = planted_world(3.0, is_regional=True, share=0.1).split("test")
+def regional_world(effect=3.0):
+    """A world in which the articles of all regions are candidates of a window."""
+    return planted_world(effect, is_regional=True, share=0.1)
+
+
+def test_a_planted_effect_is_seen_held_out():
+    test = regional_world().split("test")
     samples = [probe().train, probe().open(Scope(subset="test", windows=test))]
     for sample, errors in zip(samples, probe().read(samples), strict=True):
         assert is_seen(errors, sample, ANY)
@@ -177,14 +175,14 @@ def test_a_planted_effect_is_seen_held_out_and_later_and_news_of_another_day_is_
     assert is_seen(probe().read(samples)[0], samples[0], "power outages")
 
 
-def test_news_that_any_other_day_replaces_is_not_seen():
+def test_replaceable_news_is_not_seen():
     errors = probe().read([probe().train])[0]
     replaced = {**errors, "swapped": errors["own"]}
     assert is_seen(errors, probe().train, ANY) and not is_seen(replaced, probe().train, ANY)
 
 
-def test_an_article_counts_if_it_is_fresh_and_of_the_windows_own_region():
-    world = planted_world(3.0, is_regional=True, share=0.1)
+def test_an_article_must_be_fresh_and_regional():
+    world = regional_world()
     signals = NewsSignals(world.news, world.split("train").views())
     views = [view for view in world.split("test").views() if view.entity == "SA1"]
     view = views[int(signals.measure(views).sum(1).argmax())]
@@ -201,19 +199,18 @@ def test_an_article_counts_if_it_is_fresh_and_of_the_windows_own_region():
     assert not read(origin_utc=view.origin_utc + timedelta(days=1)).any()
 
 
-def test_more_news_than_usual_is_a_signal_of_its_own():
-    world = planted_world(0.0, is_regional=True, share=0.1)
+def test_unusually_much_news_is_a_signal():
+    world = regional_world(0.0)
     signals = NewsSignals(world.news, world.split("train").views())
     view = next(v for v in world.split("test").views() if v.entity == "SA1")
     own = [n for n in view.candidate_ids if "South Australia" in world.news.get_title(n)]
-    few, many = (
-        signals.measure([replace(view, candidate_ids=tuple(ids))])[0, -1]
-        for ids in (own[:2], [*own, *own])
-    )
+
+    views = [replace(view, candidate_ids=tuple(ids)) for ids in (own[:2], [*own, *own])]
+    few, many = signals.measure(views)[:, -1]
     assert few == 0.0 < many
 
 
-def test_windows_next_to_another_part_of_train_are_left_out():
+def test_windows_beside_another_part_are_left_out():
     train = probe().train
     origins = np.array([view.origin_utc for view in train.scope.windows.views()])
     left_out = np.isnan(train.missed_NH).all(1)
@@ -221,7 +218,7 @@ def test_windows_next_to_another_part_of_train_are_left_out():
     assert sorted(set(origins[left_out])) == first
 
 
-def test_a_window_of_train_is_read_without_what_its_own_part_says():
+def test_a_train_window_ignores_its_own_part():
     train = probe().train
     sign_N = np.where(train.fold_N == 2, -1.0, 1.0)
     turned = replace(train, missed_NH=train.missed_NH * sign_N[:, None])
@@ -231,7 +228,7 @@ def test_a_window_of_train_is_read_without_what_its_own_part_says():
     assert not any(np.array_equal(turned_FSH[i], weights_FSH[i]) for i in (0, 1, 3, 4, -1))
 
 
-def test_planting_leaves_the_errors_and_moves_the_days_of_a_signal_alone():
+def test_planting_moves_only_the_signals_days():
     train = probe().train
     rng = (np.random.default_rng(0) for _ in range(2))
     still, shifted = (
@@ -240,6 +237,7 @@ def test_planting_leaves_the_errors_and_moves_the_days_of_a_signal_alone():
     whole = np.isfinite(still).all(1)
     has = (train.own_NS[:, SIGNALS.index("fuel prices")] > 0)[whole]
     moved = (shifted - still)[whole]
+
     assert np.ptp(moved[has]) < 1e-9
     assert abs(moved[has].mean() - moved[~has].mean()) == pytest.approx(2.0)
     # Another order of the same errors, so that what is real in them is not counted as seen.
@@ -248,15 +246,14 @@ def test_planting_leaves_the_errors_and_moves_the_days_of_a_signal_alone():
 
 
 @pytest.mark.slow
-def test_larger_effects_are_seen_more_often_and_the_smallest_one_is_named(monkeypatch):
+def test_larger_effects_are_seen_more_often(monkeypatch):
     monkeypatch.setattr(news_audit, "DRAWS", 10)
     monkeypatch.setattr(news_audit, "EFFECTS", (0.05, 4.0))
     sample = probe(0.0).train
 
     def count(effect):
-        draws = (
-            plant_effect([sample], ANY, effect, np.random.default_rng(seed)) for seed in range(10)
-        )
+        rngs = map(np.random.default_rng, range(10))
+        draws = (plant_effect([sample], ANY, effect, rng) for rng in rngs)
         return sum(is_seen(probe(0.0).read(drawn)[0], sample, ANY) for drawn in draws)
 
     seen = [count(effect) for effect in (0.0, 0.3, 4.0)]
@@ -267,8 +264,8 @@ def test_larger_effects_are_seen_more_often_and_the_smallest_one_is_named(monkey
     assert probe(0.0).measure_power([sample], ANY) == [(None, 0.0)]
 
 
-def test_the_probe_learns_errors_that_its_base_made_on_days_it_had_not_seen():
-    train = planted_world(3.0, is_regional=True, share=0.1).split("train")
+def test_the_probe_learns_out_of_sample_errors():
+    train = regional_world().split("train")
     missed_NH = np.abs(probe().train.missed_NH) * probe().train.size_N[:, None]
     seen_NH = train.truth() - fit_baseline("calendar-ridge", train).predict(train.views())
     assert np.nanmean(missed_NH) > 1.01 * np.abs(seen_NH).mean()
@@ -279,29 +276,25 @@ def test_a_probe_without_fresh_news_is_refused():
         NewsProbe(make_windows("train", 40), news_pool())
 
 
-def test_the_rows_of_a_probe_name_what_it_would_have_seen(monkeypatch):
+def test_probe_rows_name_what_is_visible(monkeypatch):
     monkeypatch.setattr(news_audit, "DRAWS", 1)
     monkeypatch.setattr(news_audit, "EFFECTS", (4.0,))
-    world = planted_world(3.0, is_regional=True, share=0.1)
+    world = regional_world()
     rows = audit_probe(world.windows, world.news, commit="c")
+
     assert rows["split"].unique(maintain_order=True).to_list() == ["train", "val", "test"]
-    declared = rows.filter(
-        (pl.col("group_kind") == "declared") & (pl.col("group") == ANY) & (pl.col("news") == "own")
-    ).to_dicts()
+    declared = rows.filter(group_kind="declared", group=ANY, news="own").to_dicts()
     sizes = measure_residuals(world.split("train")).values()
     low, high = min(sizes), max(sizes)
     assert low < declared[0]["seen_from"] / declared[0]["seen_from_sd"] < high
     assert rows.filter(pl.col("news") != "own")["seen_from_sd"].is_null().all()
 
-    train = rows.filter(pl.col("split") == "train").to_dicts()
-    assert judge_news(train).startswith("Yes")
-    silent = [
-        row | ({"interval_low": -1.0, "interval_high": 1.0} if row["news"] != "own" else {})
-        for row in train
-    ]
-    assert "4 standard deviations" in judge_news(silent)
+    train = rows.filter(split="train").to_dicts()
+    chance = {"interval_low": -1.0, "interval_high": 1.0}
+    silent = [row | (chance if row["news"] != "own" else {}) for row in train]
     missed = [row | {"seen_from": None, "seen_from_sd": None} for row in silent]
-    assert judge_news(missed) != judge_news(silent)
+    assert judge_news(train).startswith("Yes")
+    assert "4 standard deviations" in judge_news(silent) != judge_news(missed)
 
 
 def with_own_news(*parts):
@@ -309,41 +302,32 @@ def with_own_news(*parts):
     return change_views(itertools.chain(*parts), lambda view: {"candidate_ids": (view.window_id,)})
 
 
-def test_the_lending_day_is_of_the_same_series_and_split_and_thirty_days_earlier():
+def test_the_lending_day_is_thirty_days_earlier():
     windows = with_own_news(make_windows("train", 70), make_windows("test", 50, first_day=70))
     by_id = {window.view.window_id: window for window in windows}
-    swapped = [new.view for new in swap_news(windows, 0)]
-    pairs = [
-        (by_id[view.window_id], by_id[name]) for view in swapped for name in view.candidate_ids
-    ]
+    views = [new.view for new in swap_news(windows, 0)]
+    pairs = [(by_id[view.window_id], by_id[name]) for view in views for name in view.candidate_ids]
     assert len(pairs) == 2 * (40 + 20)
 
-    for window, lender in pairs:
-        assert window.view.origin_utc - lender.view.origin_utc >= timedelta(days=30)
-        assert (window.view.split, window.view.series_id) == (
-            lender.view.split,
-            lender.view.series_id,
-        )
+    for window, lender in ((a.view, b.view) for a, b in pairs):
+        assert window.origin_utc - lender.origin_utc >= timedelta(days=30)
+        assert (window.split, window.series_id) == (lender.split, lender.series_id)
     # The nearest day that may lend does: a rule that is stricter by a day would waste windows.
     assert min(a.view.origin_utc - b.view.origin_utc for a, b in pairs) < LEAST_DISTANCE * 1.1
 
 
 @pytest.mark.parametrize(("synthetic", "days"), [(False, 30), (True, 7)])
-def test_windows_of_the_first_days_read_nothing_and_are_counted(synthetic, days):
+def test_the_first_windows_read_nothing(synthetic, days):
     own = with_own_news(make_windows("train", 40))
     swapped = swap_news(make_set(own, manifest={"synthetic": synthetic}), 0)
     assert sum(not window.view.candidate_ids for window in swapped) == 2 * days
-    assert swapped.manifest["perturbation"] == {
-        "name": "swap-news",
-        "seed": 0,
-        "least_days": days,
-        "n_left_without_articles": 2 * days,
-    }
+    counted = {"least_days": days, "n_left_without_articles": 2 * days}
+    assert swapped.manifest["perturbation"] == {"name": "swap-news", "seed": 0, **counted}
     # The selection of a split must still say what was done to it.
     assert swapped.split("train").manifest["perturbation"]["name"] == "swap-news"
 
 
-def test_a_draw_depends_on_seed_and_window_but_not_on_other_splits_in_the_set():
+def test_a_draw_depends_on_seed_and_window():
     test = with_own_news(make_windows("test", 60, first_day=70))
     both = with_own_news(make_windows("train", 70), make_windows("test", 60, first_day=70))
     assert swap_news(both, 1).split("test").hash == swap_news(test, 1).hash
@@ -364,13 +348,12 @@ def relevance():
 
 
 @pytest.mark.parametrize("name", NEWS_CHANGES)
-def test_a_change_of_news_leaves_all_else_as_it_was(name):
+def test_changed_news_leaves_all_else(name):
     windows = with_pool_news(3)
     changed = change_news(windows, name, relevance())
     for old, new in zip(windows, changed, strict=True):
         assert new.view.window_id == old.view.window_id
-        assert np.array_equal(new.view.x, old.view.x)
-        assert np.array_equal(new.y, old.y)
+        assert np.array_equal(new.view.x, old.view.x) and np.array_equal(new.y, old.y)
 
 
 def test_each_change_gives_what_its_name_says():
@@ -398,10 +381,10 @@ def test_irrelevant_articles_were_available_to_the_window():
     assert drawn == (article_ids()[2],)
 
 
-def test_irrelevant_articles_cannot_be_drawn_without_knowing_what_is_relevant():
-    with pytest.raises(ConfigError, match="needs the relevance"):
+def test_irrelevant_articles_need_known_relevance():
+    with pytest.raises(ConfigError, match="the relevance"):
         change_news(with_pool_news(1), "irrelevant")
-    with pytest.raises(ConfigError, match="known: own, none"):
+    with pytest.raises(ConfigError, match="own, none"):
         change_news(with_pool_news(1), "fake")
 
 
@@ -427,17 +410,15 @@ def view_at(hours, *ids):
         (-5, {"leaky": True}, True),  # a copy of a published leaky prompt keeps its news
     ],
 )
-def test_an_article_that_came_out_when_a_view_is_made_or_later_is_refused(hours, changes, is_known):
+def test_an_article_from_the_view_on_is_refused(hours, changes, is_known):
     view = replace(view_at(hours, article_ids()[2]), **changes)
     for read in (raise_if_later_news, embed_days):
-        if is_known:
+        late = pytest.raises(LeakageError, match="not available")
+        with nullcontext() if is_known else late:
             read([view], POOL)
-        else:
-            with pytest.raises(LeakageError, match="not available before"):
-                read([view], POOL)
 
 
-def test_days_hold_the_mean_of_their_articles_oldest_first():
+def test_days_average_their_articles_oldest_first():
     # Articles come an hour after another: with the third 23.5 hours old, the first two are older.
     first, second, third = article_ids()[:3]
     days = embed_days([view_at(23.5, third, second, first)], POOL)[0]
@@ -446,8 +427,8 @@ def test_days_hold_the_mean_of_their_articles_oldest_first():
     assert not days[:-2].any()
 
 
-def test_no_news_is_zeros_and_an_unknown_article_is_refused():
+def test_no_news_is_zero():
     assert not embed_days([view_at(1)], POOL).any()
     assert embed_days([], POOL).shape == (0, NEWS_DAYS, POOL.embeddings.shape[1])
-    with pytest.raises(DataError, match="not in the news pool"):
+    with pytest.raises(DataError, match="news pool"):
         embed_days([view_at(1, "0" * 32)], POOL)

@@ -42,38 +42,34 @@ def rows_of(records=RECORDS, **chosen):
     return [row for row in rows if all(row[name] == value for name, value in chosen.items())]
 
 
-def test_a_round_has_a_row_of_the_population_and_one_of_each_agent():
+def test_a_round_has_population_and_agent_rows():
     rows = rows_of()
-    assert [(row["round"], row["agent"]) for row in rows] == [
-        (number, agent) for number in range(3) for agent in (None, 0, 1)
-    ]
+    places = [(number, agent) for number in range(3) for agent in (None, 0, 1)]
+    assert [(row["round"], row["agent"]) for row in rows] == places
     assert list(rows[0]) == list(TRACE_SCHEMA)
-    assert {(row["method"], row["budget"], row["seed"]) for row in rows} == {
-        ("mae-gpt", "quick", 3)
-    }
+    said = {(row["method"], row["budget"], row["seed"]) for row in rows}
+    assert said == {("mae-gpt", "quick", 3)}
 
 
-def test_losses_are_of_the_population_and_rewards_and_news_of_agents():
+def test_losses_and_rewards_stand_in_their_rows():
     population = rows_of(agent=None)
+    first, second = (row for row in rows_of(round=1) if row["agent"] is not None)
+
     # L_pred, and not the weighted sum of all terms.
     assert [row["loss"] for row in population] == [0.5, 0.5, 0.333333]
     assert [row["val_error"] for row in population] == [0.75, None, None]
     assert [row["epoch"] for row in population] == [0, 0, 1]
-    first, second = (row for row in rows_of(round=1) if row["agent"] is not None)
     assert (first["reward"], first["unique_news"]) == (-0.125, 7)
     assert (second["reward"], second["unique_news"]) == (-0.5, 2)
     assert first["loss"] is None and population[0]["reward"] is None
 
 
-def test_a_shift_stands_in_the_round_that_plays_the_new_logics_and_is_zero_for_a_kept_one():
-    assert [row["logic_shift"] for row in rows_of(agent=0)] == [None, None, 0.0]
+def test_a_shift_belongs_to_the_playing_round():
     encode = HashingEncoder().encode
-    (expected,) = update_magnitude(encode([TEXTS[1]]), encode(["Watch the sun."]))
-    assert [row["logic_shift"] for row in rows_of(agent=1)] == [
-        None,
-        None,
-        pytest.approx(expected, abs=1e-5),
-    ]
+    (shift,) = update_magnitude(encode([TEXTS[1]]), encode(["Watch the sun."]))
+    expected = [None, None, pytest.approx(shift, abs=1e-5)]
+    assert [row["logic_shift"] for row in rows_of(agent=0)] == [None, None, 0.0]
+    assert [row["logic_shift"] for row in rows_of(agent=1)] == expected
 
 
 def final(texts, **changes):
@@ -81,7 +77,7 @@ def final(texts, **changes):
     return list_final_logics([record], replace(IDENTITY, **changes))
 
 
-def test_a_row_holds_the_last_logic_and_how_the_reward_moved():
+def test_a_row_holds_final_logic_and_reward():
     rewards = np.linspace(-1, 0, 40) ** 3
     records = [
         round_record(number, agents=1, logics=[f"logic {number}"], rewards=[reward])
@@ -89,19 +85,16 @@ def test_a_row_holds_the_last_logic_and_how_the_reward_moved():
     ]
     (row,) = list_final_logics(records, IDENTITY).to_dicts()
     expected = measure_plateau(rewards, IDENTITY.seed)
+
     assert row["logic"] == "logic 39" and list(row) == list(LOGIC_SCHEMA)
-    for name, value in (
-        ("reward_change", expected.change),
-        ("reward_slope", expected.slope),
-        ("slope_low", expected.low),
-        ("slope_high", expected.high),
-    ):
-        assert row[name] == pytest.approx(value, rel=1e-5)
+    stored = [row[name] for name in ("reward_change", "reward_slope", "slope_low", "slope_high")]
+    measured = [expected.change, expected.slope, expected.low, expected.high]
+    assert stored == pytest.approx(measured, rel=1e-5)
     # A run that is too short for the test has none.
     assert final(["a", "b"])["reward_slope"].to_list() == [None, None]
 
 
-def test_components_are_the_directions_of_most_variance_with_a_fixed_sign():
+def test_components_have_most_variance_and_fixed_signs():
     # By hand: along the first axis, then the third; the second is constant.
     vectors = np.array([[3.0, 1, 0], [-3, 1, 0], [0, 1, 1], [0, 1, -1]])
     place, shown = find_components(vectors)
@@ -112,14 +105,10 @@ def test_components_are_the_directions_of_most_variance_with_a_fixed_sign():
     assert np.allclose(turned[::-1], place)
 
 
-def test_distances_are_to_the_other_agents_of_the_same_run_alone():
-    rows = pl.concat(
-        [
-            final(["watch storms", "watch storms", "read policy"]),
-            final(["watch storms"], method="sa"),
-        ]
-    )
-    placed = place_logics(rows, HashingEncoder())
+def test_distances_stay_within_a_run():
+    run = final(["watch storms", "watch storms", "read policy"])
+    placed = place_logics(pl.concat([run, final(["watch storms"], method="sa")]), HashingEncoder())
+
     # Texts without a word in common have the distance 1.
     assert placed["distance_to_others"].to_list() == [0.5, 0.5, 1.0, None]
     assert placed["encoder"].to_list() == ["hashing"] * 4
@@ -129,54 +118,45 @@ def test_distances_are_to_the_other_agents_of_the_same_run_alone():
 def make_run(folder, rounds=3, words=("storms", "policy")):
     run = RunFolder(folder)
     run.path.mkdir()
+    logics = [f"watch {word}" for word in words]
     for number in range(rounds):
-        run.append_round(
-            round_record(number, agents=len(words), logics=[f"watch {word}" for word in words])
-        )
+        run.append_round(round_record(number, agents=len(words), logics=logics))
     return run.path
 
 
-def test_a_run_written_again_replaces_its_rows_and_leaves_those_of_others(tmp_path):
+def test_a_repeated_run_replaces_its_rows(tmp_path):
     long, short = make_run(tmp_path / "long", 5), make_run(tmp_path / "short", 2)
     results, encoder = tmp_path / "results", HashingEncoder()
-    others = [
-        replace(IDENTITY, seed=4),
-        replace(IDENTITY, budget=""),
-        replace(IDENTITY, method="compevo"),
-    ]
-    for identity in (IDENTITY, *others):
-        write_traces(results, long, identity, encoder)
+    for change in ({}, {"seed": 4}, {"budget": ""}, {"method": "compevo"}):
+        write_traces(results, long, replace(IDENTITY, **change), encoder)
     write_traces(results, short, IDENTITY, encoder)
 
     traces = read_typed(results / "traces-electricity.csv", TRACE_SCHEMA)
     counts = traces.group_by("method", "budget", "seed").len().sort("method", "budget", "seed")
-    assert counts.rows() == [
-        ("compevo", "quick", 3, 15),
-        ("mae-gpt", "", 3, 15),
-        ("mae-gpt", "quick", 3, 6),
-        ("mae-gpt", "quick", 4, 15),
-    ]
+    quick = [("mae-gpt", "quick", 3, 6), ("mae-gpt", "quick", 4, 15)]
+    assert counts.rows() == [("compevo", "quick", 3, 15), ("mae-gpt", "", 3, 15), *quick]
     assert read_typed(results / "logics-electricity.csv", LOGIC_SCHEMA).height == 8
 
 
-def test_every_logic_gets_its_place_anew_when_a_run_comes_in(tmp_path):
+def test_a_new_run_places_all_logics_again(tmp_path):
     results, encoder = tmp_path / "results", HashingEncoder()
+    other = make_run(tmp_path / "b", words=("rain", "rates"))
     write_traces(results, make_run(tmp_path / "a"), IDENTITY, encoder)
     path = results / "logics-electricity.csv"
     before = read_typed(path, LOGIC_SCHEMA)
-    other = make_run(tmp_path / "b", words=("rain", "rates"))
     write_traces(results, other, replace(IDENTITY, method="sa"), encoder)
     after = read_typed(path, LOGIC_SCHEMA)
+
     assert after["logic"][:2].to_list() == before["logic"].to_list()
     assert after["x"][:2].to_list() != before["x"].to_list()
     assert abs(sum(after["x"].to_list())) < 1e-3
 
 
-def test_a_file_of_another_version_is_refused_by_name_and_left_as_it_is(tmp_path):
+def test_another_versions_file_is_refused_unchanged(tmp_path):
     path = tmp_path / "traces-electricity.csv"
     path.write_text(",".join(name for name in TRACE_SCHEMA if name != "epoch") + "\n")
     before = path.read_text()
-    with pytest.raises(DataError, match=r"traces-electricity\.csv: has the columns"):
+    with pytest.raises(DataError, match=r"traces-electricity\.csv: has"):
         write_traces(tmp_path, make_run(tmp_path / "run"), IDENTITY, HashingEncoder())
     assert path.read_text() == before
 
@@ -185,14 +165,14 @@ def noise(rounds):
     return np.random.default_rng(0).normal(0, 0.05, rounds)
 
 
-def test_a_slope_is_the_median_over_pairs_by_hand():
+def test_a_slope_is_the_median_over_pairs():
     # Pairs: 1, 1, 3, 1, 4, 7 over the rounds between them.
     assert theil_sen_slope(np.array([0.0, 1.0, 2.0, 9.0])) == pytest.approx(2.0)
     # One outlier of nine moves the mean slope and not this one.
     assert theil_sen_slope(np.array([0, 1, 2, 3, 90, 5, 6, 7, 8.0])) == pytest.approx(1.0)
 
 
-def test_change_is_the_last_quarter_minus_the_first_and_the_slope_that_of_the_last_half():
+def test_change_compares_the_last_and_first_quarter():
     reward = np.concatenate([np.full(10, -1.0), np.full(10, -0.7), np.arange(20) * 0.01])
     plateau = measure_plateau(reward, 0)
     assert plateau.change == pytest.approx(np.arange(10, 20).mean() * 0.01 + 1.0)
@@ -200,7 +180,7 @@ def test_change_is_the_last_quarter_minus_the_first_and_the_slope_that_of_the_la
     assert plateau.low == pytest.approx(0.01) == plateau.high
 
 
-def test_a_reward_that_rises_first_and_then_stands_is_flat_and_one_that_goes_on_is_not():
+def test_a_reward_that_levels_off_is_flat():
     rounds = np.arange(120)
     settled = measure_plateau(-np.exp(-rounds / 10) + noise(120), 1)
     rising = measure_plateau(0.005 * rounds + noise(120), 1)
@@ -219,7 +199,7 @@ def test_blocks_make_the_interval_wider_where_neighbours_agree():
     assert together.high - together.low > 1.5 * (apart.high - apart.low)
 
 
-def test_a_short_run_has_no_test_and_the_same_run_the_same_interval():
+def test_a_short_run_has_no_test():
     assert measure_plateau(noise(MIN_ROUNDS - 1), 0) is None
     assert measure_plateau(noise(MIN_ROUNDS), 4) == measure_plateau(noise(MIN_ROUNDS), 4)
     with pytest.raises(DataError):

@@ -2,11 +2,14 @@
 
 import csv
 import gzip
+import io
 import json
 import logging
+import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from functools import cache
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -50,56 +53,55 @@ from tests.support.planted import base_windows, planted_world, search, sentence_
 from tests.support.window_samples import make_set
 
 DAY = timedelta(days=1)
-HOURS = (0, 6, 12, 18)
 NEM = timedelta(hours=10)
 WORDS = ("Showers.", "Windy. Cold.")
 
 
+def write_packed(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()))
+
+
+def list_titles(data, view):
+    return [data.news.get_title(name) for name in view.candidate_ids]
+
+
+def measure_errors(forecasts, truth_NH):
+    return {arm: np.abs(values_NH - truth_NH).mean() for arm, values_NH in forecasts.items()}
+
+
 def _write_weather(folder):
     """Write five days of each year: the temperature is the year's last digit, one value is lost."""
-    folder.mkdir(parents=True)
     captions, table = {}, {"h0": "It's the morning of a day in May. ", "h1": "Mild. "}
     for year in range(2014, 2019):
         first = datetime(year, 5, 1, tzinfo=UTC)
         stamps = [first + timedelta(minutes=20 + 30 * n) for n in range(5 * 48)]
         lines = [f"{at:%Y%m%d%H%M},{year % 10}°C" for at in stamps if at != stamps[100]]
         text = "\n".join(["time,temp", *lines, f"{stamps[-1] + DAY:%Y%m%d%H%M},N/A"])
-        with gzip.open(folder / f"hourly_weather_raw_{year}.csv.gz", "wt", encoding="utf-8") as f:
-            f.write(text)
-        for day in range(5):
-            captions |= {
-                f"{first + day * DAY:%Y%m%d}{hour:02}00": ["h0", "h1", "unknown"] for hour in HOURS
-            }
-    for name, content in (
-        ("hashtable", {text: name for name, text in table.items()}),
-        ("wm_messages_v1", captions),
-    ):
-        with gzip.open(folder / f"{name}.json.gz", "wt", encoding="utf-8") as file:
-            json.dump(content, file)
+        write_packed(folder / f"hourly_weather_raw_{year}.csv.gz", text)
+        for day, hour in product(range(5), (0, 6, 12, 18)):
+            captions[f"{first + day * DAY:%Y%m%d}{hour:02}00"] = ["h0", "h1", "unknown"]
+    names = {text: name for name, text in table.items()}
+    write_packed(folder / "hashtable.json.gz", json.dumps(names))
+    write_packed(folder / "wm_messages_v1.json.gz", json.dumps(captions))
 
 
-def test_captions_are_of_the_target_day_and_say_that_this_is_foresight(tmp_path):
+def test_captions_are_foresight_of_the_target_day(tmp_path):
     _write_weather(tmp_path / "weather_captioned")
     data = read_worded_data(WEATHER, tmp_path, HashingEncoder())
     assert data.foresight and data.trains
+
     # The first day of a year has no inputs.
-    assert {s: len(data.windows.split(s)) for s in ("train", "val", "test")} == {
-        "train": 12,
-        "val": 4,
-        "test": 4,
-    }
-    for window in data.windows:
-        titles = [data.news.get_title(name) for name in window.view.candidate_ids]
-        assert titles == [
-            f"{part}: Mild."
-            for part in ("At night", "In the morning", "In the afternoon", "In the evening")
-        ]
-        dates = [data.news.get_date(name) for name in window.view.candidate_ids]
-        assert all(window.view.origin_utc - DAY < at < window.view.origin_utc for at in dates)
-        assert set(window.view.x) == {window.view.origin_utc.year % 10}
+    assert [len(data.windows.split(name)) for name in ("train", "val", "test")] == [12, 4, 4]
+    parts = ("At night", "In the morning", "In the afternoon", "In the evening")
+    for view in data.windows.views():
+        assert list_titles(data, view) == [f"{part}: Mild." for part in parts]
+        dates = [data.news.get_date(name) for name in view.candidate_ids]
+        assert all(view.origin_utc - DAY < at < view.origin_utc for at in dates)
+        assert set(view.x) == {view.origin_utc.year % 10}
 
 
-def test_a_worded_forecast_is_the_newest_that_was_known_before_the_origin(tmp_path):
+def test_a_worded_forecast_is_the_newest_known(tmp_path):
     windows = base_windows()
     view = windows[-1].view
     day = (view.origin_utc + NEM).date()
@@ -112,49 +114,41 @@ def test_a_worded_forecast_is_the_newest_that_was_known_before_the_origin(tmp_pa
     ]
     rows.append((view.entity, rows[0][1], day - timedelta(days=1), 8, 24, "60%", *WORDS))
     columns = ["region", "known_at", "day", "temp_min_c", "temp_max_c", "rain_chance", "precis"]
-    folder = tmp_path / "bom_worded_forecasts"
-    folder.mkdir()
-    with gzip.open(folder / "worded_forecasts.csv.gz", "wt", encoding="utf-8") as file:
-        csv.writer(file).writerows([[*columns, "forecast"], *rows])
+    table = io.StringIO()
+    csv.writer(table).writerows([[*columns, "forecast"], *rows])
+    write_packed(tmp_path / "bom_worded_forecasts" / "worded_forecasts.csv.gz", table.getvalue())
+
     data = read_worded_data(DEMAND, tmp_path, HashingEncoder(), windows)
-    *_, given = sorted(
-        (window for window in data.windows if window.view.candidate_ids),
-        key=lambda window: window.view.origin_utc,
+
+    given = max(
+        (view for view in data.windows.views() if view.candidate_ids),
+        key=lambda view: view.origin_utc,
     )
-    assert given.view.window_id == view.window_id
-    assert [data.news.get_title(name) for name in given.view.candidate_ids] == [
-        "Minimum 10, maximum 21, chance of rain 60%.",
-        "Change from the day before: lowest 2, highest -3.",
-        "Showers.",
-        "Windy.",
-        "Cold.",
-    ]
+    numbers, change, *words = list_titles(data, given)
+    assert given.window_id == view.window_id
+    assert re.findall(r"-?\d+", numbers + change) == ["10", "21", "60", "2", "-3"]
+    assert words == ["Showers.", "Windy.", "Cold."]
     assert not data.foresight and not data.trains
     assert not any(w.view.covariates or w.view.step_covariates for w in data.windows)
     is_late = {w.view.calendar.target_date >= date(2026, 2, 19) for w in data.windows.split("test")}
     assert is_late <= {True}
 
 
-def test_a_day_reads_the_words_of_the_day_before_or_of_35_days_before_that(tmp_path):
-    folder = tmp_path / "ni_load"
-    folder.mkdir()
+def test_a_day_reads_yesterdays_or_older_words(tmp_path):
     first = datetime(2016, 6, 1, tzinfo=UTC)
     stamps = [first + i * timedelta(minutes=30) for i in range(48 * 40)]
     load = [f"{at:%Y-%m-%d %H:%M:%S},0,{at.day}" for at in stamps]
     # Where clocks go back a stamp comes twice; the first one counts.
     load.insert(10, f"{stamps[9]:%Y-%m-%d %H:%M:%S},0,999")
     words = [f"{at:%Y/%-m/%-d},{at.day},1,0,{at.month}" for at in stamps[::48]]
-    for name, lines in (
-        ("NIEload", ["Date,Forecast,Load", *load]),
-        ("WordFreqDf_titles", ["Date,storm,100,calm,fog", *words]),
-    ):
-        with gzip.open(folder / f"{name}.csv.gz", "wt", encoding="utf-8") as file:
-            file.write("\n".join(lines))
+    tables = {"NIEload": ["Date,Forecast,Load", *load]}
+    tables["WordFreqDf_titles"] = ["Date,storm,100,calm,fog", *words]
+    for name, lines in tables.items():
+        write_packed(tmp_path / "ni_load" / f"{name}.csv.gz", "\n".join(lines))
 
     data = read_worded_data(IRELAND, tmp_path, HashingEncoder())
     assert len(data.windows) == 39 and not data.foresight and not data.trains
-    for window in data.windows:
-        view = window.view
+    for view in data.windows.views():
         (name,) = view.candidate_ids
         before = view.origin_utc - DAY
         # June is 6: the words of its first days come after "fog".
@@ -171,26 +165,25 @@ def test_a_day_reads_the_words_of_the_day_before_or_of_35_days_before_that(tmp_p
         assert view.origin_utc - known == timedelta(days=35, minutes=1)
 
 
-def test_a_change_of_the_sine_is_read_on_the_day_after_it_was_announced(tmp_path):
-    folder = tmp_path / "text_toy"
-    folder.mkdir()
+def test_a_sines_change_is_announced_before(tmp_path):
     first = datetime(2020, 1, 1, tzinfo=UTC)
     lines = [f"{first + n * DAY:%Y-%m-%d}|{n}|It goes as a steady sine wave" for n in range(120)]
     lines[60] = f"{first + 60 * DAY:%Y-%m-%d}|60|The period will be changed to 7 in 1 days"
-    with gzip.open(folder / "toydata_with_text.csv.gz", "wt", encoding="utf-8") as file:
-        file.write("\n".join(["date|Channel 1|text", *lines]))
+    text = "\n".join(["date|Channel 1|text", *lines])
+    write_packed(tmp_path / "text_toy" / "toydata_with_text.csv.gz", text)
 
     data = read_worded_data(TOY, tmp_path, HashingEncoder())
+
     assert not data.foresight and not data.trains and len(data.windows) == 25
     (view,) = (window.view for window in data.windows if window.view.candidate_ids)
     assert view.x[-1] == 60 and data.news.get_title(view.candidate_ids[0]).endswith("7 in 1 days")
     assert data.news.get_date(view.candidate_ids[0]) < view.origin_utc
 
 
-def test_an_unknown_name_missing_windows_and_a_missing_folder_are_named(tmp_path):
-    with pytest.raises(ConfigError, match="no worded data 'poems'; known: weather, demand"):
+def test_unknown_or_missing_sources_are_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"'poems'.*weather, demand"):
         read_worded_data("poems", tmp_path, HashingEncoder())
-    with pytest.raises(SourceAbsent, match="no folder weather_captioned"):
+    with pytest.raises(SourceAbsent, match="weather_captioned"):
         read_worded_data(WEATHER, tmp_path, HashingEncoder())
 
 
@@ -203,13 +196,12 @@ def test_the_archive_holds_five_years_of_captions(archive_dir):
 
 
 @pytest.mark.slow
-def test_announced_changes_of_a_sine_are_read_and_those_of_another_day_are_not(archive_dir):
+def test_only_the_days_own_announcements_are_read(archive_dir):
     data = read_worded_data(TOY, archive_dir, sentence_encoder())
     truth_NH = np.stack([w.y for w in data.windows.split("test") if w.view.candidate_ids])
-    errors = {
-        arm: np.abs(forecast_NH - truth_NH).mean()
-        for arm, forecast_NH in read_by_ridges(data, sentence_encoder()).items()
-    }
+
+    errors = measure_errors(read_by_ridges(data, sentence_encoder()), truth_NH)
+
     assert len(truth_NH) == 80
     assert errors["ridge"] < 0.85 * errors["prior"] < 0.85 * errors["ridge-swapped"]
 
@@ -221,10 +213,8 @@ def _make_data(**changes):
     world = planted_world()
     # A sample world may swap news of a week ago: real ones need a month, which these spans lack.
     windows = make_set(world.windows, manifest=world.windows.manifest | {"synthetic": True})
-    logics = {"temperature": "power outages and rooftop solar"}
-    return WordedData(
-        **{"windows": windows, "news": world.news, "foresight": True, "logics": logics} | changes
-    )
+    facts = {"foresight": True, "logics": {"temperature": "power outages and rooftop solar"}}
+    return WordedData(**{"windows": windows, "news": world.news} | facts | changes)
 
 
 @cache
@@ -232,11 +222,10 @@ def _read_test_days():
     return read_by_ridges(_make_data(refit_days=20), sentence_encoder())
 
 
-def test_a_ridge_reads_own_words_and_gains_nothing_from_those_of_another_day():
+def test_a_ridge_gains_only_from_own_words():
     truth_NH = _select(_make_data(), "test").truth()
-    errors = {
-        arm: np.abs(forecast_NH - truth_NH).mean() for arm, forecast_NH in _read_test_days().items()
-    }
+    errors = measure_errors(_read_test_days(), truth_NH)
+
     assert errors["ridge"] < 0.8 * errors[PRIOR]
     assert errors["ridge-swapped"] > 0.95 * errors[PRIOR]
     # The headlines hold no number, and alike embeddings no word.
@@ -244,9 +233,10 @@ def test_a_ridge_reads_own_words_and_gains_nothing_from_those_of_another_day():
     assert errors["ridge-words"] == pytest.approx(errors["ridge"])
 
 
-def test_every_step_is_fitted_on_days_that_have_ended_alone():
+def test_every_step_is_fitted_on_ended_days():
     data = _make_data(refit_days=7)
     steps = list(_list_steps(data, _select(data, "test")))
+
     assert [len({w.view.origin_utc for w in step}) for _, step in steps] == [7, 7, 7, 7, 2]
     for known, step in steps:
         first = step[0].view.origin_utc
@@ -272,7 +262,9 @@ def test_rows_name_every_arm_seed_and_foresight(tmp_path, monkeypatch):
     fewer = {"population.agents": 2, "run.rounds": 1, "grpo.group_size": 2}
     config = RunConfig.preset("specialists").with_overrides(fewer)
     plan = TextPlan(config=config, seeds=(0,), commit="abc")
+
     rows = run_text(data, sentence_encoder(), plan, tmp_path / "runs", LOG)
+
     trained = {"seed-logics", "all-articles", "hand-temperature", "evolved"}
     trained |= {"generalist", "generalist-and-specialists"}
     changed = {"no-news", "swapped-news", "generalist-and-specialists-swapped"}
@@ -311,7 +303,7 @@ def _topics_of(title):
     }
 
 
-def test_every_topic_of_a_logic_has_headlines_that_no_other_topic_shares():
+def test_every_topic_has_distinct_headlines():
     assert set(HEADLINES) == set(TOPICS)
     for topic, templates in HEADLINES.items():
         for template in templates:
@@ -319,12 +311,11 @@ def test_every_topic_of_a_logic_has_headlines_that_no_other_topic_shares():
     assert not any(_topics_of(title.format(place="Tasmania")) for title in DISTRACTORS)
 
 
-def test_a_target_moves_by_the_acting_topics_of_its_own_articles_and_inputs_stay():
+def test_acting_topics_move_targets_not_inputs():
     world, before = planted_world(), base_windows()
     size_of = measure_residuals(before.split("train"))
     for old, new in zip(before, world.windows, strict=True):
-        titles = [world.news.get_title(name) for name in new.view.candidate_ids]
-        topics = set().union(*map(_topics_of, titles))
+        topics = set().union(*map(_topics_of, list_titles(world, new.view)))
         expected = 3.0 * size_of[new.view.entity] * sum(SIGNS.get(topic, 0) for topic in topics)
         np.testing.assert_allclose(new.y - old.y, expected)
         assert world.effects[new.view.window_id] == pytest.approx(expected)
@@ -332,29 +323,27 @@ def test_a_target_moves_by_the_acting_topics_of_its_own_articles_and_inputs_stay
         assert all(world.news.get_date(n) < new.view.known_before for n in new.view.candidate_ids)
 
 
-def test_articles_name_their_region_and_other_regions_are_candidates_in_a_regional_world():
+def test_regional_articles_name_their_region():
     plain, regional = planted_world(), planted_world(is_regional=True)
     window = next(w for w in plain.windows if w.view.entity == "SA1")
-    titles = [plain.news.get_title(name) for name in window.view.candidate_ids]
-    assert all("South Australia" in title for title in titles)
-
     other = next(w for w in regional.windows if w.view.window_id == window.view.window_id)
-    assert len(other.view.candidate_ids) > len(titles)
-    assert any(
-        "New South Wales" in regional.news.get_title(name) for name in other.view.candidate_ids
-    )
+    titles, others = list_titles(plain, window.view), list_titles(regional, other.view)
+
+    assert all("South Australia" in title for title in titles)
+    assert len(others) > len(titles)
+    assert any("New South Wales" in title for title in others)
     # The draws are the same: more candidates change no effect.
     assert regional.effects == plain.effects
 
 
 @pytest.mark.slow
-def test_without_an_effect_the_news_change_nothing_and_another_seed_draws_others():
+def test_without_effect_news_changes_nothing():
     silent, other = planted_world(0.0), planted_world(seed=1)
     assert np.array_equal(silent.windows.truth(), base_windows().truth())
     assert other.effects != planted_world().effects
 
 
-def test_a_hundred_topics_have_headlines_of_their_own_and_three_of_them_act():
+def test_three_of_a_hundred_topics_act():
     topics = WORLDS["many-topics"]["topics"]
     assert len(set(topics)) == 100
     headlines = {title for topic in topics for title in list_headlines(topic)}
@@ -364,14 +353,13 @@ def test_a_hundred_topics_have_headlines_of_their_own_and_three_of_them_act():
     assert len(acting) == 3 and acting < set(topics)
 
 
-def test_an_event_is_told_in_three_lengths_and_moves_the_day_in_each():
+def test_an_event_has_three_lengths():
     planted, before = PlantedNews(effect=3.0, **WORLDS["events"]), base_windows()
     world = plant_news(before, planted, load_encoder("hashing"))  # nobody reads it here
     size_of = measure_residuals(before.split("train"))
     lengths = set()
     for old, new in zip(before, world.windows, strict=True):
-        titles = [world.news.get_title(name) for name in new.view.candidate_ids]
-        signs = 0
+        titles, signs = list_titles(world, new.view), 0
         for topic, sign in EVENTS.items():
             parts = [max(text.split("{place}"), key=len) for text in list_headlines(topic)]
             told = [title for title in titles if any(part in title for part in parts)]
@@ -379,5 +367,6 @@ def test_an_event_is_told_in_three_lengths_and_moves_the_day_in_each():
             lengths |= {(title.count("."), topic) for title in told}
             signs += sign * len(told)
         np.testing.assert_allclose(new.y - old.y, 3.0 * size_of[new.view.entity] * signs)
+
     # A title; with a sentence on the event; between two titles of no topic.
     assert lengths == {(dots, topic) for dots in (0, 2, 4) for topic in EVENTS}

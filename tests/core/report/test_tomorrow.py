@@ -19,12 +19,8 @@ from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_core.paper.report.inputs import TrainingRun
 from compevo_core.paper.report.page import research_environment
 from compevo_core.paper.report.rows import empty_rows
-from compevo_core.report.forecast_page import (
-    chart_series,
-    list_legend,
-    render_forecasts,
-    view_recent,
-)
+from compevo_core.report import forecast_page
+from compevo_core.report.forecast_page import chart_series, list_legend
 from compevo_core.report.tomorrow import (
     ForecastDay,
     before_table,
@@ -57,25 +53,22 @@ ATTACK = "</script><script>alert(1)</script>"
 def make_day(**changes):
     """Return tomorrow, yesterday's forecast, and what was measured yesterday: 100 MW less."""
     before = make_issued(origin=ORIGIN - ONE_DAY)
-    truth = {
-        (entity, ORIGIN - ONE_DAY): before.select_points(entity)["forecast"] - 100
-        for entity in before.entities
-    }
+    values = {entity: before.select_points(entity)["forecast"] for entity in before.entities}
+    truth = {(entity, ORIGIN - ONE_DAY): line - 100 for entity, line in values.items()}
     day = {"issued": make_issued(), "before": before, "truth": truth}
     return ForecastDay(**(day | changes))
 
 
 def render(*days):
-    return render_forecasts(days, mode="sample", generated_at=ORIGIN)
+    return forecast_page.render_forecasts(days, mode="sample", generated_at=ORIGIN)
 
 
-def test_a_users_own_file_is_never_headed_sample_data():
+def test_a_users_file_is_never_called_sample():
     day = make_day()
     own = replace(day.issued, facts={**day.issued.facts, "dataset": "load"})
-    page = render(replace(day, issued=own))
-    assert "Data: your own files." in page and "Sample data" not in page
-    both = render(day, replace(day, issued=own))
-    assert "Sample data" in both and "Your own files: load." in both
+    page, both = render(replace(day, issued=own)), render(day, replace(day, issued=own))
+    assert "your own files." in page and "Sample data" not in page
+    assert "Sample data" in both and "own files: load." in both
 
 
 @cache
@@ -83,14 +76,13 @@ def render_tomorrow():
     return render(make_day())
 
 
-def test_the_newest_day_is_first_and_open_and_others_are_folded():
-    empty = render()
-    assert re.findall(r"<section id=\"([^\"]+)\"", empty) == ["tomorrow"]
-    assert "compevo forecast --day tomorrow" in empty
-
+def test_the_newest_day_comes_first_and_open():
     older = ForecastDay(issued=make_issued(origin=ORIGIN - 3 * ONE_DAY))
-    page = render(older, make_day())
-    assert re.findall(r"<section id=\"([^\"]+)\"", page) == ["tomorrow", "day-1"]
+    empty, page = render(), render(older, make_day())
+
+    sections = [re.findall(r"<section id=\"([^\"]+)\"", each) for each in (empty, page)]
+    assert sections == [["tomorrow"], ["tomorrow", "day-1"]]
+    assert "--day tomorrow" in empty
     assert page.index("Tuesday 31 March 2026") < page.index("Saturday 28 March 2026")
     assert page.index('<details class="section"') > page.index('id="day-1"')
 
@@ -102,7 +94,7 @@ def test_a_chart_is_drawn_without_a_script():
     assert "script-src" not in policy["content"]
 
 
-def test_a_chart_has_every_line_in_its_place_and_its_numbers_at_each_step():
+def test_a_chart_has_every_line_and_number():
     chart = chart_series(make_day(), "NSW1")
     lines = [(line["colour"], line["is_band"]) for line in chart.lines]
     # Two bands, two agents, yesterday's forecast, measured, published, forecast.
@@ -112,17 +104,16 @@ def test_a_chart_has_every_line_in_its_place_and_its_numbers_at_each_step():
 
     # Two days of half-hours can be pointed at; 18:30 of the second is the peak.
     assert len(chart.steps) == 96
-    assert chart.steps[48 + 37]["texts"] == [
-        "Tue 18:30 forecast 9,500, published 9,400",
-        "80 % band 9,000 to 10,000, 95 % band 8,600 to 10,400",
-        "agent 0 9,470, agent 1 9,510",
-    ]
+    point, bands, agents = chart.steps[48 + 37]["texts"]
+    assert point == "Tue 18:30 forecast 9,500, published 9,400"
+    assert re.findall(r"[\d,]*\d", bands) == ["80", "9,000", "10,000", "95", "8,600", "10,400"]
+    assert agents == "agent 0 9,470, agent 1 9,510"
     assert chart.steps[37]["texts"] == ["Mon 18:30 measured 9,400, forecast then 9,500"]
     heights = [y for y, _ in chart.y_ticks]
     assert heights == sorted(heights, reverse=True)
 
 
-def test_yesterday_is_what_was_measured_since_or_else_what_was_known():
+def test_yesterday_is_measured_or_as_known():
     starts, measured = make_day().list_measured("NSW1")
     assert (starts[0], measured[0], len(measured)) == (ORIGIN - ONE_DAY, 7400.0, 48)
     starts, known = make_day(truth={}).list_measured("NSW1")
@@ -134,7 +125,7 @@ def test_yesterday_is_what_was_measured_since_or_else_what_was_known():
     assert (starts[-1], both[-1], len(both)) == (ORIGIN + 47 * ONE_DAY / 48, 5.0, 96)
 
 
-def test_what_was_read_and_names_from_data_are_shown_as_text():
+def test_chosen_news_and_names_are_text():
     assert "<script>alert('storm')" not in render_tomorrow()
     assert any(TITLE in text for text in ParsedPage(render_tomorrow()).texts)
 
@@ -144,7 +135,7 @@ def test_what_was_read_and_names_from_data_are_shown_as_text():
     assert ATTACK not in page and "<b>MW" not in page
 
 
-def test_the_parts_stand_above_the_forecast_they_add_up_to():
+def test_the_parts_add_up_to_the_forecast():
     rows = part_table(explain(make_issued(), "NSW1")).rows
     assert [row[-1] for row in rows] == ["1992", "6008", "8000", "7900", "+100"]
 
@@ -157,7 +148,7 @@ def test_yesterdays_forecast_is_held_against_what_happened():
     assert before_table(make_day(before=None)) is None
 
 
-def test_the_day_has_its_own_bands_and_its_changes():
+def test_the_day_has_bands_and_changes():
     issued = make_issued()
     assert "80 % band" not in day_table(issued).header
     rows = day_table(add_day_facts(issued)).rows
@@ -177,15 +168,12 @@ def add_day_facts(issued):
 
 
 def make_scores():
-    days = 40
-    own = [400.0] * (days - 28) + [100.0] * 28
-    return make_rows(
-        {"forecast": own, "published": [200.0] * days, "member-0": [80.0] * days},
-        coverage=[0.0] * (days - 28) + [0.75] * 28,
-    )
+    errors = {"forecast": [400.0] * 12 + [100.0] * 28, "published": [200.0] * 40}
+    coverage = [0.0] * 12 + [0.75] * 28
+    return make_rows(errors | {"member-0": [80.0] * 40}, coverage=coverage)
 
 
-def test_every_method_is_held_against_the_forecast_over_the_last_28_days():
+def test_every_method_is_compared_over_28_days():
     table = method_table(make_day(scores=make_scores()))
     assert [row[0] for row in table.rows] == ["agent 0", "forecast", "published forecast"]
     published = table.rows[2]
@@ -193,33 +181,31 @@ def test_every_method_is_held_against_the_forecast_over_the_last_28_days():
     assert table.rows[1][5] == "75 %" and published[5] == "n/a"
     assert method_table(make_day()) is None
 
-    recent = view_recent(make_scores())
-    assert recent["caption"] == "28 days to 30 March 2026"
-    assert recent["held"] == "75.0 % of the steps"
-    assert view_recent(make_scores().clear()) is None
+    recent = forecast_page.view_recent(make_scores())
+    assert "28 days" in recent["caption"] and "30 March 2026" in recent["caption"]
+    assert recent["held"].startswith("75.0 %")
+    assert forecast_page.view_recent(make_scores().clear()) is None
 
 
-def test_weights_stand_beside_the_errors_and_the_rule_of_each_agent():
+def test_weights_stand_beside_errors_and_rules():
     table = weight_table(make_day(scores=make_scores()))
-    assert table.rows[0] == [
-        *("agent 0", "25 %", "80.0", "25 %", "25 %", "read the <b>weather</b>")
-    ]
+    of_agent = ["agent 0", "25 %", "80.0", "25 %", "25 %", "read the <b>weather</b>"]
+    assert table.rows[0] == of_agent
     assert weight_table(make_day()).header[:3] == ["member", "weight", "NSW1"]
 
 
-def test_agents_that_were_read_together_have_no_forecast_or_error_of_their_own():
+def test_joint_agents_have_no_own_error():
     issued = make_issued()
     prior = issued.rows.filter(method="equal").with_columns(method=pl.lit("prior"))
-    joint = IssuedForecast(
-        rows=pl.concat([issued.rows, prior]), facts=issued.facts | {"fit": "joint"}
-    )
-    day = make_day(issued=joint, scores=make_scores())
+    facts, rows = issued.facts | {"fit": "joint"}, pl.concat([issued.rows, prior])
+    day = make_day(issued=IssuedForecast(rows=rows, facts=facts), scores=make_scores())
+
     assert weight_table(day).header[:3] == ["member", "weight", "NSW1"]
     legend = [line.name for line in list_legend(day)]
     assert "without agents" in legend and "agent 0" not in legend
 
 
-def test_members_without_agents_are_named_by_their_methods_and_a_single_one_is_not_weighed():
+def test_members_are_named_by_their_methods():
     mixture = make_day(issued=make_mixture("calendar-ridge", "gbm"), scores=make_scores())
     table = weight_table(mixture)
     assert table.rows[0] == ["calendar-ridge", "25 %", "80.0", "25 %", "25 %"]
@@ -238,14 +224,12 @@ def add_effect(issued, size):
     """Let an agent add so much to what it corrects, at three quarters of the weight."""
     added = pl.when(pl.col("method") == "member-1").then(size).otherwise(0.0)
     rows = issued.rows.with_columns(value=pl.col("value") + added)
-    series = [
-        entry | {"chosen_news": [["id1"], ["id1"]], "levels": [[0.0] * 48] * 2}
-        for entry in issued.facts["series"]
-    ]
+    changes = {"chosen_news": [["id1"], ["id1"]], "levels": [[0.0] * 48] * 2}
+    series = [entry | changes for entry in issued.facts["series"]]
     return IssuedForecast(rows=rows, facts=issued.facts | {"series": series})
 
 
-def test_a_large_effect_is_told_with_its_size_its_article_and_its_agent():
+def test_a_large_effect_names_article_and_agent():
     issued = add_effect(make_issued(), -400.0)
     effects = list_effects(issued)
     # The other agent adds 12 MW, less than a hundredth.
@@ -255,7 +239,7 @@ def test_a_large_effect_is_told_with_its_size_its_article_and_its_agent():
 
     page = render(make_day(issued=issued))
     assert "<b>NSW1 -315 MW</b>: &lt;script&gt;" in page and "agent 1</span>" in page
-    assert "What the news changes" not in render_tomorrow()
+    assert "the news changes" not in render_tomorrow()
 
 
 @pytest.fixture
@@ -266,33 +250,30 @@ def deployment(tmp_path):
     # Knows more than the others: of another kind, so no match for the newest forecast.
     write_issued(root, make_issued(origin=ORIGIN - 3 * ONE_DAY, known_steps=48))
     name = "electricity-operational"
-    windows = [
-        make_window(day, origin=ORIGIN - day * ONE_DAY, dataset=name, y=[5.0] * 48)
-        for day in (1, 60)
-    ]
+    facts = {"dataset": name, "y": [5.0] * 48}
+    windows = [make_window(day, origin=ORIGIN - day * ONE_DAY, **facts) for day in (1, 60)]
     WindowSet(windows, dataset=name).write(tmp_path / "windows" / name)
     return tmp_path
 
 
-def test_the_newest_forecast_is_read_with_what_is_known_of_those_that_knew_as_much(deployment):
+def test_the_newest_forecast_meets_its_equals(deployment):
     scored = deployment / "scored"
     scored.mkdir()
-    rows = [
-        make_rows({"forecast": [100.0]}, known_to=known) for known in ("midnight", "issue-time")
-    ]
-    pl.concat(rows).write_parquet(scored / "electricity-operational.parquet")
+    kinds, errors = ("midnight", "issue-time"), {"forecast": [100.0]}
+    rows = pl.concat(make_rows(errors, known_to=known) for known in kinds)
+    rows.write_parquet(scored / "electricity-operational.parquet")
 
     (day,) = read_days(deployment / "issued", deployment / "windows", scored)
+    (without,) = read_days(deployment / "issued", deployment / "windows")
+
     assert day.issued.origin == ORIGIN
     assert day.before is not None and day.before.origin == ORIGIN - ONE_DAY
     assert list(day.truth) == [("NSW1", ORIGIN - ONE_DAY)]
     assert day.scores["known_to"].to_list() == ["issue-time"]
-
-    (without,) = read_days(deployment / "issued", deployment / "windows")
     assert without.scores.is_empty()
 
 
-def test_the_day_before_counts_where_it_knew_as_much(deployment):
+def test_the_day_before_needs_equal_knowledge(deployment):
     root = deployment / "issued" / "electricity-operational"
     later = make_issued(origin=ORIGIN + 4 * ONE_DAY)
     write_issued(root, later)
@@ -350,32 +331,25 @@ def test_hostile_news_and_logics_are_shown_as_text():
     assert sum(text.strip() == HOSTILE for text in ParsedPage(render_whole()).texts) >= 2
 
 
-def test_hostile_text_from_any_file_is_shown_as_text():
+def test_hostile_text_from_files_is_text():
     attack = '"><script>x</script>'
-    page = render_undrawn(
-        make_inputs(
-            mode=attack,
-            rows=make_frame(
-                make_row("compevo", 200.0, backbone=attack, unit=attack, device=attack),
-                make_row(attack, 210.0),
-                make_row("gbm", 190.0, entity=attack, experiment=attack),
-                make_row("gbm", 190.0, entity="NSW1", subset=attack, dataset=attack),
-                make_row("no-grpo", 190.0, dataset=attack, experiment="ablation"),
-            ),
-            runs=(
-                replace(
-                    make_run(),
-                    name=attack,
-                    config={"forecast": {"prior": attack}},
-                    panels=(make_panel(attack, unit=attack, news=[(attack, attack)]),),
-                    lud=LUD | {"encoder": attack, "judges": [LUD["judges"][0] | {"name": attack}]},
-                ),
-                make_run(),
-            ),
-            checks=[make_check(attack, False, attack)],
-            unread=[attack],
-        )
+    rows = make_frame(
+        make_row("compevo", 200.0, backbone=attack, unit=attack, device=attack),
+        make_row(attack, 210.0),
+        make_row("gbm", 190.0, entity=attack, experiment=attack),
+        make_row("gbm", 190.0, entity="NSW1", subset=attack, dataset=attack),
+        make_row("no-grpo", 190.0, dataset=attack, experiment="ablation"),
     )
+    panel = make_panel(attack, unit=attack, news=[(attack, attack)])
+    lud = LUD | {"encoder": attack, "judges": [LUD["judges"][0] | {"name": attack}]}
+    facts = {"name": attack, "config": {"forecast": {"prior": attack}}, "panels": (panel,)}
+    runs = (replace(make_run(), lud=lud, **facts), make_run())
+    checks = [make_check(attack, False, attack)]
+
+    page = render_undrawn(
+        make_inputs(mode=attack, rows=rows, runs=runs, checks=checks, unread=[attack])
+    )
+
     parsed = ParsedPage(page)
     assert not parsed.attributes_of("script")
     shown = sum(attack.lower() in text.lower() for text in parsed.texts)
@@ -389,7 +363,7 @@ def test_no_template_marks_a_value_as_safe():
         assert not re.search(r"\|\s*safe\b|autoescape false", source), name
 
 
-def test_every_entry_of_the_contents_leads_to_a_section():
+def test_every_contents_entry_leads_somewhere():
     page = ParsedPage(render_whole())
     links = [link["href"] for link in page.attributes_of("a")]
     anchors = [link[1:] for link in links if link.startswith("#")]
@@ -399,12 +373,10 @@ def test_every_entry_of_the_contents_leads_to_a_section():
 
 
 def test_one_round_is_enough_for_every_plot():
-    single = TrainingRun(
-        name="a", config={}, summary={}, rounds=make_rounds(1), panels=(make_panel(),)
-    )
-    assert "What the logics became" in render_undrawn(
-        make_inputs(runs=(single,), rows=empty_rows())
-    )
+    seen = {"rounds": make_rounds(1), "panels": (make_panel(),)}
+    single = TrainingRun(name="a", config={}, summary={}, **seen)
+    page = render_undrawn(make_inputs(runs=(single,), rows=empty_rows()))
+    assert "the logics became" in page
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
@@ -416,24 +388,15 @@ MARKUP = (
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
-def test_markup_that_got_into_the_page_all_the_same_is_stopped(tmp_path):
+def test_injected_markup_is_stopped(tmp_path):
     page = render_tomorrow().replace('<main id="main">', f'<main id="main">{MARKUP}')
     path = tmp_path / "index.html"
     path.write_text(page, encoding="utf-8")
 
-    done = subprocess.run(
-        [
-            CHROMIUM,
-            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
-            *("--enable-logging=stderr", "--virtual-time-budget=8000", "--dump-dom"),
-            f"--user-data-dir={tmp_path / 'profile'}",
-            path.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    options += ["--enable-logging=stderr", "--virtual-time-budget=8000", "--dump-dom"]
+    command = [CHROMIUM, *options, f"--user-data-dir={tmp_path / 'profile'}", path.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
     assert "<title>CompEvo forecast</title>" in done.stdout
     assert done.stderr.count("Content Security Policy") >= 3

@@ -38,13 +38,13 @@ def test_linux_reports_kibibytes_and_macos_bytes(platform, own, with_children, m
     importlib.reload(usage)
 
 
-def test_a_child_process_that_used_memory_shows_among_children():
+def test_a_childs_memory_is_measured():
     alone = peak_memory_gigabytes()
     subprocess.run([sys.executable, "-c", "x = b'x' * 10**8"], check=True)
     assert peak_memory_gigabytes(include_children=True) > alone + 0.1
 
 
-def test_a_processor_without_bfloat16_is_known_by_its_features():
+def test_a_processor_without_bfloat16_is_recognised():
     assert lacks_bfloat16("flags\t\t: fma avx2 avx512f\n")
     assert not lacks_bfloat16("flags\t\t: fma avx2 avx512_bf16\n")
     assert not lacks_bfloat16("flags\t\t: fma avx2 amx_bf16 amx_tile\n")
@@ -60,7 +60,7 @@ def test_a_processor_without_bfloat16_is_known_by_its_features():
         ("", False, "float32"),
     ],
 )
-def test_the_type_that_a_machine_chooses_stands_in_the_settings(facts, has_gpu, dtype, monkeypatch):
+def test_the_machines_type_is_in_the_settings(facts, has_gpu, dtype, monkeypatch):
     monkeypatch.setattr(usage, "read_cpu_facts", lambda: facts)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     chosen = RunConfig().with_overrides({"backbone.dtype": "auto"})
@@ -102,7 +102,7 @@ def list_calls(name, *rooms):
     return [call for call in calls if ast.unparse(call.func).split(".")[-1] == name]
 
 
-def test_each_stream_of_a_training_has_a_name_of_its_own():
+def test_each_training_stream_has_its_own_name():
     rooms = ("agents", "lm", "training")
     names = [ast.literal_eval(call.args[1]) for call in list_calls("derive_seed", *rooms)]
     assert len(names) == len(set(names)) == 10
@@ -122,7 +122,7 @@ def test_no_two_streams_are_equal():
     assert derive_seed(7, "days", 3) == derive_seed(7, "days", "3") == 733913751057564626
 
 
-def test_draws_are_those_of_the_seed_and_the_callers_go_on():
+def test_draws_follow_the_seed_and_spare_callers():
     torch.manual_seed(5)
     own, following = torch.randn(2, 3)
     torch.manual_seed(2**40 + 3)
@@ -135,7 +135,7 @@ def test_draws_are_those_of_the_seed_and_the_callers_go_on():
     assert torch.equal(torch.randn(3), following)
 
 
-def test_an_accelerator_that_nothing_is_drawn_on_keeps_its_generator(monkeypatch):
+def test_an_idle_accelerator_keeps_its_generator(monkeypatch):
     seeded = []
     for name in ("manual_seed", "manual_seed_all"):
         monkeypatch.setattr(torch.cuda, name, seeded.append)
@@ -145,7 +145,7 @@ def test_an_accelerator_that_nothing_is_drawn_on_keeps_its_generator(monkeypatch
     assert not seeded
 
 
-def test_the_accelerator_of_the_block_is_seeded_and_goes_on_where_it_was(monkeypatch):
+def test_the_blocks_accelerator_is_seeded_and_restored(monkeypatch):
     accelerator, device = MagicMock(), torch.device("cuda", 1)
     monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator)
     own = accelerator.get_rng_state.return_value
@@ -159,7 +159,7 @@ def test_the_accelerator_of_the_block_is_seeded_and_goes_on_where_it_was(monkeyp
 
 
 @pytest.mark.parametrize(("agents", "processes"), [(10, 3), (3, 2), (4, 4), (7, 1)])
-def test_every_agent_has_one_owner_and_shares_differ_by_one_at_most(agents, processes):
+def test_every_agent_has_one_owner(agents, processes):
     owned = [AgentShards(agents, rank, processes).local_agents for rank in range(processes)]
     assert [agent for own in owned for agent in own] == list(range(agents))
     assert max(map(len, owned)) - min(map(len, owned)) <= 1
@@ -171,7 +171,7 @@ def test_more_processes_than_agents_are_refused():
         AgentShards(2, 0, 3)
 
 
-def test_one_process_gets_back_what_it_gave_and_sends_nothing():
+def test_one_process_exchanges_nothing():
     alone = AgentShards(3)
     own = torch.ones(3, 2, requires_grad=True)
     assert alone.all_gather(own, "forecasts") is own
@@ -186,18 +186,18 @@ def test_one_process_gets_back_what_it_gave_and_sends_nothing():
 def test_copies_that_drifted_apart_are_refused(monkeypatch):
     shards = AgentShards(2, 0, 2)
     monkeypatch.setattr(shards, "_all_gather_values", lambda value, what: [value, "another"])
-    with pytest.raises(CheckpointMismatch, match="gates differ between the processes"):
+    with pytest.raises(CheckpointMismatch, match="gates differ"):
         shards.assert_identical("gates", "one")
 
 
-def test_a_process_without_a_gpu_of_its_own_is_told_how_many_there_are(monkeypatch):
+def test_a_process_without_a_gpu_is_told(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ConfigError, match="one process a GPU"), process_group(1, 2, 1):
+    with pytest.raises(ConfigError, match="a GPU"), process_group(1, 2, 1):
         pass
 
 
-def test_where_processes_split_a_backbone_each_holds_all_agents_and_the_first_writes_them():
+def test_split_backbones_hold_all_agents_everywhere():
     shards = [AgentShards(3, rank, 4, splits_agents=False) for rank in range(4)]
     assert all(one.local_agents == range(3) for one in shards), "more processes than agents"
     assert [list(one.written_agents) for one in shards] == [[0, 1, 2], [], [], []]

@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 
 from compevo_core import Forecaster
-from compevo_core.errors import DataError
+from compevo_core.errors import ConfigError, DataError
 
 RIDGE = Forecaster("calendar-ridge", horizon=5)
 
@@ -38,7 +38,7 @@ def make_days(count=240, series=None, start="2024-01-01"):
         ("W-MON", "%G-W%V"),
     ],
 )
-def test_stamps_are_read_as_texts_of_a_file_are(freq, label):
+def test_stamps_are_read_like_file_texts(freq, label):
     stamps = pd.date_range("2001-01-01", periods=300, freq=freq)
     values = 50 + np.sin(np.arange(300)) + np.arange(300) % 7
     table = pd.DataFrame({"ds": stamps.strftime(label), "y": values})
@@ -47,20 +47,17 @@ def test_stamps_are_read_as_texts_of_a_file_are(freq, label):
     assert list(pd.to_datetime(forecast["ds"]).dt.tz_localize(None)) == list(expected)
 
 
-def test_seconds_since_1970_and_numbers_with_commas_are_read():
+def test_epoch_seconds_and_comma_numbers_are_read():
     table = make_days()
-    texts = pd.DataFrame(
-        {
-            "ds": [f"{stamp.timestamp():.0f}" for stamp in table["ds"]],
-            "y": [f"{value:.2f}".replace(".", ",") for value in table["y"]],
-        }
-    )
+    seconds = [f"{stamp.timestamp():.0f}" for stamp in table["ds"]]
+    values = [f"{value:.2f}".replace(".", ",") for value in table["y"]]
+    texts = pd.DataFrame({"ds": seconds, "y": values})
     forecast = clone(RIDGE).fit(texts).predict()
     expected = clone(RIDGE).fit(table.round(2)).predict()
     assert np.allclose(forecast["mean"], expected["mean"])
 
 
-def test_an_offset_of_no_whole_hour_is_an_instant():
+def test_a_fractional_offset_is_an_instant():
     hours = pd.date_range("2024-01-01", periods=24 * 40, freq="h", tz="Asia/Kolkata")
     values = np.sin(np.arange(len(hours)) / 24 * 2 * np.pi)
     fixed = pd.to_datetime(hours.strftime("%Y-%m-%dT%H:%M:%S+05:30"))
@@ -80,7 +77,7 @@ def test_seconds_of_a_logger_are_no_other_grid():
     ("freq", "message"),
     [("1w", "rows are 1d apart and freq says 1w"), ("1h", "no rows are 1h apart.*but 1d or more")],
 )
-def test_a_step_that_is_not_the_tables_is_refused(freq, message):
+def test_another_step_than_the_tables_is_refused(freq, message):
     with pytest.raises(DataError, match=message):
         clone(RIDGE).set_params(freq=freq).fit(make_days())
 
@@ -96,7 +93,7 @@ def test_each_series_is_forecast_from_its_own_end():
     assert list(moved) == [pd.Timestamp(f"2024-08-{day}") for day in (29, 28, 26)]
 
 
-def test_what_is_known_ahead_of_a_late_series_changes_no_value_of_the_others():
+def test_a_late_series_changes_no_other():
     table = pd.concat([make_days(series=["a"]), make_days(238, series=["late"])])
     table["plan"] = 1.0
     fitted = clone(RIDGE).set_params(ahead=["plan"]).fit(table)
@@ -105,12 +102,71 @@ def test_what_is_known_ahead_of_a_late_series_changes_no_value_of_the_others():
     assert list(first) == [pd.Timestamp("2024-08-28"), pd.Timestamp("2024-08-26")]
 
 
-def test_a_series_that_ended_long_ago_holds_back_no_other():
+def test_an_ended_series_holds_back_no_other():
     table = pd.concat([make_days(900, series=["a", "b"]), make_days(300, series=["dead"])])
-    with pytest.warns(UserWarning, match="no forecast of dead: it ended before the others"):
+    with pytest.warns(UserWarning, match="no forecast of dead"):
         forecast = clone(RIDGE).fit(table).predict()
     assert set(forecast["unique_id"]) == {"a", "b"}
     assert forecast["ds"].min() == make_days(901)["ds"].max()
+
+
+@pytest.mark.parametrize("method", ["calendar-ridge", "lagged-gbm", "mixture"])
+def test_a_new_series_is_forecast_from_others(method):
+    table = make_days(900, series=["a", "b"])
+    table["y"] *= table["unique_id"].map({"a": 1, "b": 30})
+    fitted = clone(RIDGE).set_params(method=method).fit(table)
+    days = make_days(905, series=["new"]).assign(y=lambda rows: 5000 + 10 * rows["y"])
+    opened = days[780:900]
+    with pytest.warns(UserWarning, match="not in the fit: also, new; what was learnt of the oth"):
+        late = opened.assign(unique_id="also")
+        forecast = fitted.predict(pd.concat([opened, late])).set_index("unique_id")
+    assert forecast.loc[["a", "b"]].reset_index().equals(fitted.predict())
+
+    new = forecast.loc["new"]
+    assert (
+        np.abs(new["mean"].to_numpy() - days["y"].tail(5)).mean() < 20 and new["q0.1"].notna().all()
+    )
+    assert (new["q0.9"] - new["q0.1"]).between(5, 120).all()
+    parts = fitted.explain(opened).query("unique_id == 'new'")
+    total = (parts["weight"] * parts["forecast"]).groupby(parts["ds"]).sum()
+    assert np.allclose(total, new["mean"])
+
+
+@pytest.mark.parametrize("reconciliation", ["wls", "mint", "ols", "bottom-up"])
+def test_totals_add_up_in_forecast_and_backtest(reconciliation):
+    table = pd.concat([make_days(series=[1, 2]), make_days(150, series=[3], start="2024-03-31")])
+    totals = {"all": ["*"], "some": ["1", "2"]}
+    model = clone(RIDGE).set_params(totals=totals, reconciliation=reconciliation).fit(table)
+    back = model.backtest(windows=2)
+    for made in (model.predict(), model.predict(make_days(1, series=[1, 2, 3])), back):
+        by_name = {name: part["mean"].to_numpy() for name, part in made.groupby("unique_id")}
+        assert set(by_name) == {"1", "2", "3", "all", "some"}
+        np.testing.assert_allclose(by_name["some"], by_name["1"] + by_name["2"])
+        np.testing.assert_allclose(by_name["all"], by_name["some"] + by_name["3"])
+    parts = back[back["unique_id"].isin(["1", "2", "3"])].groupby("ds")["y"].sum()
+    assert np.allclose(back[back["unique_id"] == "all"].set_index("ds")["y"], parts)
+
+
+def test_wrong_totals_are_refused():
+    with pytest.raises(DataError, match="the total 'all' has no part 'c'; the series are a, b"):
+        clone(RIDGE).set_params(totals={"all": ["a", "c"]}).fit(make_days(series=["a", "b"]))
+    with pytest.raises(ConfigError, match="reconciliation = 'best': give wls, mint, ols, bottom"):
+        clone(RIDGE).set_params(reconciliation="best").fit(make_days())
+
+
+def test_fitted_values_are_validations_held_out_forecasts():
+    table = make_days(series=["a", "b"])
+    values = clone(RIDGE).fit(table).fitted_values()
+    assert list(values.columns) == ["unique_id", "ds", "cutoff", "y", "mean"]
+    truth = values.merge(table, on=["unique_id", "ds"], suffixes=("", "_table"))
+    assert len(truth) == len(values) and np.allclose(truth["y"], truth["y_table"])
+    assert (values["ds"] - values["cutoff"]).max() == pd.Timedelta(days=4)
+    assert 0.5 < (values["mean"] - values["y"]).abs().mean() < 2
+
+    spoiled = table.assign(y=table["y"].where(table["ds"] <= values["cutoff"].min(), 0.0))
+    again = clone(RIDGE).set_params(low=-1e9).fit(spoiled).fitted_values()
+    first = values["cutoff"] == values["cutoff"].min()
+    assert np.allclose(again["mean"][first], values["mean"][first])
 
 
 def test_names_that_are_floats_join_the_table_again():
@@ -121,16 +177,16 @@ def test_names_that_are_floats_join_the_table_again():
     assert len(fitted.predict(make_days(2, series=[1, 2], start="2024-08-28"))) == 10
 
 
-def test_values_that_look_wrong_and_bands_that_are_missing_are_warned_of():
+def test_odd_values_and_missing_bands_are_warned_of():
     table = make_days()
     table.loc[230:, "y"] = 100.0
-    with pytest.warns(UserWarning, match="series y: 10 values in a row are 100"):
+    with pytest.warns(UserWarning, match="series y: 10"):
         clone(RIDGE).fit(table)
 
     hours = pd.date_range("2024-01-01", periods=24 * 20, freq="h")
     short = pd.DataFrame({"ds": hours, "y": np.random.default_rng(1).normal(size=len(hours))})
     fitted = Forecaster("last-value", horizon=24).fit(short)
-    with pytest.warns(UserWarning, match="no bands of 1 series: they need the errors of 14"):
+    with pytest.warns(UserWarning, match="no bands of 1"):
         assert fitted.predict()["q0.1"].isna().all()
 
 
@@ -143,7 +199,7 @@ def test_sparse_sales_add_up_to_what_is_expected():
     assert fitted.backtest(table, windows=3)["mean"].mean() > 0.05
 
 
-def test_no_forecast_is_below_zero_where_no_value_is():
+def test_no_forecast_goes_below_zero_without_cause():
     hours = np.arange(24 * 120)
     rng = np.random.default_rng(3)
     sun = np.clip(10 * np.sin(hours / 24 * 2 * np.pi) + rng.normal(size=len(hours)), 0, None)
@@ -155,7 +211,7 @@ def test_no_forecast_is_below_zero_where_no_value_is():
     assert free["q0.025"].min() < 0
 
 
-def test_a_fit_outlives_its_temporary_folder_and_a_child_of_the_process():
+def test_a_fit_outlives_its_folder_and_children():
     fitted = clone(RIDGE).fit(make_days())
     expected = fitted.predict()
     shutil.rmtree(fitted._fitted.folder)
@@ -174,7 +230,7 @@ def test_a_fit_outlives_its_temporary_folder_and_a_child_of_the_process():
     assert done.stdout.strip() == "5"
 
 
-def test_a_folder_is_found_again_and_a_damaged_one_is_named(tmp_path, monkeypatch):
+def test_damaged_folders_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     fitted = clone(RIDGE).fit(make_days())
     kept = fitted.save("~/kept")
@@ -189,9 +245,8 @@ def test_a_folder_is_found_again_and_a_damaged_one_is_named(tmp_path, monkeypatc
 
 def test_hours_of_a_market_are_forecast():
     days = pd.bdate_range("2024-01-02", periods=120)
-    stamps = np.concatenate(
-        [pd.date_range(day + pd.Timedelta("9h30min"), periods=13, freq="30min") for day in days]
-    )
+    opens = [day + pd.Timedelta("9h30min") for day in days]
+    stamps = np.concatenate([pd.date_range(at, periods=13, freq="30min") for at in opens])
     walk = 100 + np.cumsum(np.random.default_rng(1).normal(0, 0.1, len(stamps)))
     table = pd.DataFrame({"ds": stamps, "y": walk})
     forecast = Forecaster("last-value", horizon=13).fit(table).predict()
@@ -201,10 +256,10 @@ def test_hours_of_a_market_are_forecast():
 def test_a_split_without_a_window_says_why():
     table = make_days(120)
     table = table[table.index % 20 < 6]
-    with pytest.raises(DataError, match=r"no window of train can be cut .*input gap longer than"):
+    with pytest.raises(DataError, match=r"no window .*input gap"):
         Forecaster("last-value", horizon=5, lookback=28, freq="1d").fit(table)
 
 
 def test_columns_that_are_not_read_are_named():
-    with pytest.warns(UserWarning, match="columns that are not read: 'price', 'shop'; name them"):
+    with pytest.warns(UserWarning, match="not read: 'price', 'shop'"):
         clone(RIDGE).fit(make_days().assign(price=1.0, shop="a"))

@@ -1,6 +1,7 @@
 """A table in, a table out: forms, clocks, what a forecast knows, keeping it, wrong calls."""
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -35,12 +36,10 @@ def hourly(zone=None, series=("a", "b")):
     rng = np.random.default_rng(0)
     stamps = pd.date_range("2025-01-01", periods=HOURS, freq="h", tz=zone)
     shape = 10 + 3 * np.sin(2 * np.pi * np.arange(HOURS) / 24)
-    tables = [
-        pd.DataFrame(
-            {"unique_id": name, "ds": stamps, "y": shape * 10**i + 0.3 * rng.normal(size=HOURS)}
-        )
-        for i, name in enumerate(series)
-    ]
+    tables = []
+    for i, name in enumerate(series):
+        y = shape * 10**i + 0.3 * rng.normal(size=HOURS)
+        tables.append(pd.DataFrame({"unique_id": name, "ds": stamps, "y": y}))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -59,7 +58,7 @@ def spoil(table, cutoff):
     return table.assign(y=table["y"].where(table["ds"] < cutoff, 1e6))
 
 
-def test_the_forecast_follows_the_table_in_its_own_form(fitted):
+def test_the_forecast_follows_the_tables_form(fitted):
     forecast = fitted.predict()
     assert isinstance(forecast, pd.DataFrame)
     assert tuple(forecast.columns[:3]) == ("unique_id", "ds", "mean")
@@ -67,13 +66,16 @@ def test_the_forecast_follows_the_table_in_its_own_form(fitted):
     last = TABLE["ds"].max()
     assert list(of_a["ds"]) == list(pd.date_range(last, periods=25, freq="h")[1:])
     truth = 10 + 3 * np.sin(2 * np.pi * np.arange(HOURS, HOURS + 24) / 24)
+
     assert np.abs(of_a["mean"] - truth).mean() < 0.25
     assert (forecast["q0.1"] < forecast["q0.9"]).all()
     assert len(fitted.predict(horizon=3)) == 6
 
 
-@pytest.mark.parametrize("kind", ["renamed", "two columns", "index", "polars", "days"])
-def test_any_names_and_kinds_of_table_give_the_same_numbers(kind, fitted):
+@pytest.mark.parametrize(
+    "kind", ["renamed", "two columns", "index", "polars", "arrow", "texts", "seconds"]
+)
+def test_any_names_and_kinds_forecast_alike(kind, fitted):
     expected = clone(RIDGE).fit(ONE).predict()["mean"].to_numpy()
     one = ONE[["ds", "y"]]
     if kind == "renamed":
@@ -88,8 +90,14 @@ def test_any_names_and_kinds_of_table_give_the_same_numbers(kind, fitted):
     elif kind == "polars":
         got = clone(RIDGE).fit(pl.from_pandas(one)).predict()
         assert isinstance(got, pl.DataFrame)
+    elif kind == "arrow":
+        got = clone(RIDGE).fit(pl.from_pandas(one).to_arrow()).predict()
+    elif kind == "seconds":
+        seconds = (one["ds"] - pd.Timestamp("1970-01-01")) // pd.Timedelta("1s")
+        got = clone(RIDGE).fit(one.assign(ds=seconds)).predict()
     else:
         got = clone(RIDGE).fit(one.assign(ds=one["ds"].dt.strftime("%Y-%m-%d %H:%M"))).predict()
+
     np.testing.assert_allclose(np.asarray(got["mean"]), expected, rtol=1e-9)
 
 
@@ -99,7 +107,7 @@ def test_local_time_is_kept_and_begins_the_days(fitted):
     assert got["ds"].iloc[0] == pd.Timestamp("2025-04-01", tz="Australia/Sydney")
 
 
-def test_newer_rows_move_the_forecast_on_and_later_ones_change_nothing(fitted):
+def test_only_newer_rows_move_the_forecast(fitted):
     day = TABLE.groupby("unique_id").tail(24).assign(ds=lambda t: t["ds"] + pd.Timedelta(days=1))
     moved = fitted.predict(day)
     assert moved["ds"].min() == TABLE["ds"].max() + pd.Timedelta(hours=25)
@@ -108,7 +116,7 @@ def test_newer_rows_move_the_forecast_on_and_later_ones_change_nothing(fitted):
     lines = []
     before = fitted.backtest(windows=3, on_step=lines.append)
     assert lines[0].startswith("fitting calendar-ridge on all")
-    assert lines[-1].startswith("3/3 windows forecast, about") and len(lines) == 4
+    assert lines[-1].startswith("3/3 windows forecast") and len(lines) == 4
     poisoned = clone(RIDGE).backtest(spoil(TABLE, before["cutoff"].max()), windows=3)
     known = before["cutoff"] <= before["cutoff"].max()
     for column in ("mean", "q0.1", "q0.9"):
@@ -117,14 +125,14 @@ def test_newer_rows_move_the_forecast_on_and_later_ones_change_nothing(fitted):
     assert not np.array_equal(before["y"], poisoned["y"])
 
 
-def test_a_forecast_without_newer_rows_cuts_no_windows_and_reads_none(fitted, monkeypatch):
+def test_without_newer_rows_no_windows_are_cut(fitted, monkeypatch):
     expected = fitted.predict()
     monkeypatch.setattr(forecaster, "build_windows", lambda *_, **__: pytest.fail("cut"))
     monkeypatch.setattr(WindowSet, "read", lambda *_: pytest.fail("read"))
     pd.testing.assert_frame_equal(fitted.predict(), expected)
 
 
-def test_a_backtest_has_all_its_windows_however_far_apart_those_of_the_fit_are(monkeypatch):
+def test_a_backtest_has_all_its_windows(monkeypatch):
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 20)
     days = pd.date_range("2024-01-01", periods=300)
     table = TABLE.groupby("unique_id").head(300).assign(ds=days.tolist() * 2)
@@ -133,7 +141,7 @@ def test_a_backtest_has_all_its_windows_however_far_apart_those_of_the_fit_are(m
     assert len(tested) == 2 * 3 * 7
 
 
-def test_a_table_of_business_days_is_forecast_on_business_days():
+def test_business_days_are_forecast_on_business_days():
     days = pd.date_range("2023-01-01", periods=500)
     table = ONE.head(500).assign(ds=days)
     # Weekends and Easter are left out: more than a quarter of the steps.
@@ -141,13 +149,14 @@ def test_a_table_of_business_days_is_forecast_on_business_days():
     chosen = Forecaster(horizon=np.int64(5), freq="B").fit(table)
     assert chosen.choice_.windows > 50
     forecast = chosen.predict()
+
     assert forecast.drop(columns="q0.025").notna().all(axis=None)
     assert forecast["ds"].tolist() == list(pd.bdate_range("2024-05-15", "2024-05-17"))
     assert chosen.backtest(windows=2)["y"].notna().all()
     assert len(chosen.plot().axes[0].lines[1].get_xdata()) == 3
 
 
-def test_a_forecast_begins_when_the_table_has_values_again():
+def test_a_forecast_begins_with_the_tables_values():
     days = pd.bdate_range("2024-01-01", "2024-06-28")
     table = pd.DataFrame({"ds": days, "y": np.arange(len(days)) % 5 + 10.0})
     fitted = Forecaster("seasonal-mean", horizon=5).fit(table)
@@ -163,7 +172,7 @@ def test_a_forecast_begins_when_the_table_has_values_again():
 
 
 @pytest.mark.parametrize("freq", ["D", "W"])
-def test_a_random_walk_is_forecast_by_its_last_value(freq):
+def test_a_random_walk_keeps_its_last_value(freq):
     stamps = pd.date_range("2015-01-05", periods=400, freq=freq)
     walk = np.random.default_rng(3).normal(size=400).cumsum()
     fitted = Forecaster(horizon=8).fit(pd.DataFrame({"ds": stamps, "y": walk}))
@@ -174,14 +183,41 @@ def test_a_random_walk_is_forecast_by_its_last_value(freq):
 
 
 @pytest.mark.parametrize(("months", "horizon"), [(120, 12), (72, 6)])
-def test_a_few_years_of_months_are_enough_for_bands(months, horizon):
+def test_a_few_monthly_years_suffice_for_bands(months, horizon):
     stamps = pd.date_range("2008-01-01", periods=months, freq="MS")
     table = pd.DataFrame({"ds": stamps, "y": np.arange(months) + 10.0 * (stamps.month == 12)})
     forecast = Forecaster("calendar-ridge", horizon=horizon).fit(table).predict()
     assert forecast.notna().all(axis=None)
 
 
-def test_a_column_known_ahead_on_business_days_alone_is_learnt_from():
+@pytest.mark.parametrize(
+    ("freq", "rows", "horizon"),
+    [("1min", 2000, 62), ("5min", 1000, 62), ("15min", 200, 12), ("1h", 100, 6), ("1h", 168, 10)],
+)
+def test_days_of_a_fine_grid_suffice(freq, rows, horizon):
+    starts = pd.date_range("2024-03-01 07:00", periods=rows, freq=freq)
+    table = pd.DataFrame({"ds": starts, "y": np.arange(rows) % 24.0})
+
+    forecast = Forecaster().fit(table).predict()
+
+    assert len(forecast) == horizon
+
+
+@pytest.mark.parametrize("params", [{"horizon": 48}, {"horizon": 24, "lookback": 48}])
+@pytest.mark.parametrize("freq", ["30min", "6h", "1D", "MS"])
+def test_the_rows_asked_for_suffice(freq, params):
+    def fit(rows):
+        starts = pd.date_range("1990-01-01", periods=rows, freq=freq)
+        return Forecaster("last-value", **params).fit(pd.DataFrame({"ds": starts, "y": 1.0}))
+
+    with pytest.raises(DataError, match="too few") as refused:
+        fit(60)
+
+    asked_for = re.search(r"give ([\d,]+) or more", str(refused.value))
+    assert fit(int(asked_for[1].replace(",", ""))).method_ == "last-value"
+
+
+def test_business_day_covariates_are_learnt_from():
     days = pd.bdate_range("2022-01-03", periods=400)
     level = np.random.default_rng(0).normal(size=400)
     table = pd.DataFrame({"ds": days, "y": 50 + 8 * level, "x": level})
@@ -192,7 +228,7 @@ def test_a_column_known_ahead_on_business_days_alone_is_learnt_from():
 
 
 @pytest.mark.parametrize("kind", ["short horizons far apart", "opening hours"])
-def test_times_of_the_day_without_a_target_end_no_choice(kind, monkeypatch):
+def test_times_without_target_end_no_choice(kind, monkeypatch):
     # An hour ahead every eight hours; shops that are closed at night.
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 200)
     table, horizon = TABLE, 1
@@ -202,11 +238,12 @@ def test_times_of_the_day_without_a_target_end_no_choice(kind, monkeypatch):
     assert {"lagged-gbm", "calendar-ridge"} <= {score.name for score in chosen.choice_.scores}
     assert Forecaster("theta", horizon=horizon, lookback=168).fit(table).method_ == "theta"
     forecast = chosen.predict()
+
     assert np.isfinite(forecast["q0.9"]).all()
     assert set(forecast["ds"].dt.hour) <= set(table["ds"].dt.hour)
 
 
-def test_a_method_is_chosen_for_more_series_than_windows_are_of_use(monkeypatch):
+def test_methods_are_chosen_for_very_many_series(monkeypatch):
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 4)
     daily = TABLE.groupby("unique_id").head(300)
     daily = daily.assign(ds=pd.date_range("2024-01-01", periods=300).tolist() * 2)
@@ -224,7 +261,7 @@ def test_it_is_kept_by_folder_pickle_and_clone(fitted, tmp_path):
     assert repr(clone(fitted)) == "Forecaster(method='calendar-ridge', horizon=24, lookback=48)"
 
 
-def test_members_add_up_and_the_choice_is_said_in_words():
+def test_members_add_up_and_are_described():
     mixed = Forecaster("mixture", horizon=24, lookback=48).fit(ONE)
     parts, forecast = mixed.explain(), mixed.predict()
     total = (parts["weight"] * parts["forecast"]).groupby(parts["ds"]).sum()
@@ -234,17 +271,15 @@ def test_members_add_up_and_the_choice_is_said_in_words():
     assert mixed.plot().axes[0].get_title().startswith("a: mixture")
 
 
-def test_levels_between_those_that_are_kept_are_on_the_line_between_them(fitted):
+def test_levels_between_kept_ones_are_interpolated(fitted):
     kept, between = fitted.predict(level=[80, 90]), fitted.predict(level=85)
     for side in ("lo", "hi"):
-        near, far, middle = (
-            frame[f"calendar-ridge-{side}-{level}"]
-            for frame, level in ((kept, 80), (kept, 90), (between, 85))
-        )
-        np.testing.assert_allclose(middle, (near + far) / 2)
+        name = f"calendar-ridge-{side}"
+        edges = kept[f"{name}-80"], kept[f"{name}-90"]
+        np.testing.assert_allclose(between[f"{name}-85"], sum(edges) / 2)
 
 
-def test_a_backtest_compares_methods_on_the_same_windows_a_step_apart():
+def test_a_backtest_compares_methods_on_equal_windows():
     days = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=300), "y": np.arange(300.0) % 9})
     model = Forecaster("last-value", horizon=7, freq=pd.offsets.Day())
     both = model.backtest(days, windows=5, step=2, methods=["last-value", "persistence"])
@@ -258,17 +293,17 @@ def test_a_backtest_compares_methods_on_the_same_windows_a_step_apart():
     assert (both["last-value"] == both["cutoff"].map(before)).all()
 
 
-def test_rows_that_come_again_are_one_row_and_two_of_a_stamp_are_refused():
+def test_repeated_rows_are_one_and_conflicts_refused():
     again = pd.concat([TABLE, TABLE[5:6]])
     assert clone(RIDGE).fit(again).predict().equals(clone(RIDGE).fit(TABLE).predict())
 
     days = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=300), "y": np.arange(300.0)})
-    with pytest.raises(DataError, match="the first 2024-01-06 00:00 UTC: name the column of ser"):
+    with pytest.raises(DataError, match="the first 2024-01-06"):
         Forecaster(horizon=7).fit(pd.concat([days, days[5:6].assign(y=0)]))
 
 
-def test_older_rows_do_not_move_a_forecast_back_in_silence(fitted):
-    with pytest.warns(UserWarning, match="before the fitted ones do: the forecast begins at"):
+def test_older_rows_do_not_move_forecasts_silently(fitted):
+    with pytest.warns(UserWarning, match="the forecast begins"):
         fitted.predict(TABLE[TABLE["ds"] < TABLE["ds"].max() - pd.Timedelta("30D")])
 
 
@@ -282,39 +317,37 @@ def test_a_backtest_with_levels_is_what_utilsforecast_evaluates():
     assert np.array_equal(table["calendar-ridge-lo-95"], plain["q0.025"])
     assert np.array_equal(table["calendar-ridge-hi-80"], plain["q0.9"])
     assert "calendar-ridge-hi-80" in clone(RIDGE).fit(one).predict(level=80)
-    scores = evaluation.evaluate(
-        table, [losses.mae, losses.coverage, losses.scaled_crps], level=[80, 95]
-    ).set_index("metric")
+    measures = [losses.mae, losses.coverage, losses.scaled_crps]
+    scores = evaluation.evaluate(table, measures, level=[80, 95]).set_index("metric")
     error = (table["y"] - table["calendar-ridge"]).abs()
     by_cutoff = error.groupby(table["cutoff"]).mean()
     assert scores.loc["mae"]["calendar-ridge"].tolist() == pytest.approx(by_cutoff.tolist())
     covered = scores.loc["coverage_level80"]["calendar-ridge"].mean()
     low, high = (table[f"calendar-ridge-{side}-80"] for side in ("lo", "hi"))
+
     assert covered == table["y"].between(low, high).mean() and 0.5 < covered < 1
+
+
+PARIS = hourly("Europe/Paris")["ds"] + pd.Timedelta(days=250)
+AUTUMN = TABLE.assign(ds=PARIS.dt.tz_localize(None))
+"""Clocks go back, and the zone is not said."""
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (
-            TABLE.rename(columns={"y": "load"}),
-            r"no column 'y'; the columns are .* Forecaster\(value",
-        ),
+        (TABLE.rename(columns={"y": "load"}), r"no column 'y'; .* Forecaster\(value"),
         (TABLE.drop(columns="unique_id"), r"rows share a stamp.*Forecaster\(series"),
-        (
-            hourly("Europe/Paris")
-            .assign(ds=lambda t: t["ds"] + pd.Timedelta(days=250))
-            .assign(ds=lambda t: t["ds"].dt.tz_localize(None)),
-            r"4 rows share a stamp, the first 2025-10-26 02:00.*df\['ds'\].dt.tz_localize",
-        ),
+        (AUTUMN, r"4 rows share a stamp, the first 2025-10-26 02:00.*df\['ds'\].dt.tz_localize"),
         (TABLE.assign(y="x"), "row 1, column 'y': 'x' is not a number"),
         (TABLE.assign(ds="soon"), "row 1, column 'ds': 'soon' is not a stamp"),
         (TABLE.groupby("unique_id").head(40), "too few for a look-back of 48 and a horizon of 24"),
+        (pd.concat([ONE, ONE["y"]], axis=1), "several columns are named 'y'"),
         (TABLE["y"].to_numpy(), "the table is a ndarray; give a pandas or polars DataFrame"),
         (TABLE.head(0), "no rows"),
     ],
 )
-def test_a_table_that_cannot_be_read_is_refused_with_a_remedy(table, message):
+def test_an_unreadable_table_is_refused_with_remedies(table, message):
     with pytest.raises(DataError, match=message):
         clone(RIDGE).fit(table)
 
@@ -322,24 +355,25 @@ def test_a_table_that_cannot_be_read_is_refused_with_a_remedy(table, message):
 def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
     with pytest.raises(DataError, match=r"call fit\(df\) first"):
         Forecaster().predict()
-    with pytest.raises(ConfigError, match=r"24 steps were fitted; fit again with"):
+    with pytest.raises(ConfigError, match=r"24 steps were"):
         fitted.predict(horizon=48)
-    with pytest.raises(ConfigError, match=r"level = \[99\]: give numbers above 0, up to 95"):
+    with pytest.raises(ConfigError, match=r"level = \[99\]"):
         fitted.predict(level=[80, 99])
-    with pytest.raises(ConfigError, match=r"backtest\(methods=\[...\]\) compares several"):
+    with pytest.raises(ConfigError, match=r"backtest\(methods=\[...\]\)"):
         Forecaster(["ets", "theta"]).fit(TABLE)
-    with pytest.raises(ConfigError, match="forecasts begin every 24 steps; give 24"):
+    with pytest.raises(ConfigError, match="every 24 steps"):
         fitted.backtest(step=7)
-    with pytest.raises(ConfigError, match="no method 'ridge'; known: "):
+    with pytest.raises(ConfigError, match="'ridge'; known: "):
         Forecaster("ridge").fit(TABLE)
-    with pytest.raises(ConfigError, match="no parameter horizons; there are method, horizon"):
+    with pytest.raises(ConfigError, match=r"horizons; .*method, horizon"):
         Forecaster().set_params(horizons=3)
     with pytest.raises(DataError, match="holds no forecaster"):
         Forecaster.load(tmp_path)
-    with pytest.raises(DataError, match="series c were not fitted"):
-        fitted.predict(TABLE.replace({"unique_id": {"b": "c"}}))
+    with pytest.raises(DataError, match="b, c were not"):
+        clone(RIDGE).fit(ONE[["ds", "y"]]).predict(TABLE.replace({"unique_id": {"a": "c"}}))
     # Read as UTC, they would be hours from the stamps of the fit without a word.
     said = "have a zone and the stamps of the fit none: .*tz_localize"
+
     with pytest.raises(DataError, match=said):
         fitted.predict(TABLE.assign(ds=TABLE["ds"].dt.tz_localize("UTC")))
     with pytest.raises(DataError, match="after midnight UTC"):
@@ -347,30 +381,26 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         fitted.predict(tail.assign(ds=tail["ds"] + pd.Timedelta(hours=5)))
 
 
-def test_wrong_calls_of_windows_and_runs_end_in_a_sentence(tmp_path):
+def test_wrong_windows_and_runs_are_refused(tmp_path):
     population = train_members(tmp_path / "run", members("persistence"))
-    held = windows("val", 2, first_day=30)
+    held, electricity = windows("val", 2, first_day=30), DATASETS["electricity"]
+    dictionary, other = {"rounds": 2}, tmp_path / "other"
     calls = {
-        r"a WindowSet was given in place of views: give windows.views\(\)": lambda: (
-            population.predict(held)
-        ),
-        "a DataFrame was given in place of views": lambda: population.predict_by_agent(TABLE),
+        r"a WindowSet .*views\(\)": lambda: population.predict(held),
+        "a DataFrame was given": lambda: population.predict_by_agent(TABLE),
         "a ndarray was given": lambda: fit_baseline("calendar-ridge", TRAIN).predict(np.ones(3)),
-        "no folder nope; give the folder of a training run": lambda: CompEvoForecaster.load("nope"),
-        "no folder nope; give a folder that WindowSet.write": lambda: WindowSet.read("nope"),
-        "no folder nope; give a folder that NewsPool.write": lambda: NewsPool.read("nope"),
-        "news is a str: give NewsPool.read": lambda: CompEvoForecaster.load(tmp_path / "run", "x"),
-        "no data set 'electricty'; known: electricity": lambda: DATASETS["electricty"],
-        "the configuration is a dict: give a RunConfig": lambda: train(
-            {"rounds": 2}, TRAIN, held, None, tmp_path / "other"
-        ),
-        "series is a DataFrame: give a polars DataFrame": lambda: build_windows(
-            DATASETS["electricity"], TABLE
-        ),
+        "nope; .* a training run": lambda: CompEvoForecaster.load("nope"),
+        "nope; .* WindowSet.write": lambda: WindowSet.read("nope"),
+        "nope; .* NewsPool.write": lambda: NewsPool.read("nope"),
+        "news is a str: .* NewsPool.read": lambda: CompEvoForecaster.load(tmp_path / "run", "x"),
+        "'electricty'; known: electricity": lambda: DATASETS["electricty"],
+        "is a dict: .* RunConfig": lambda: train(dictionary, TRAIN, held, None, other),
+        "series is a DataFrame": lambda: build_windows(electricity, TABLE),
     }
     for message, call in calls.items():
         with pytest.raises(CompEvoError, match=message):
             call()
+
     assert repr(held) == "WindowSet of electricity: 4 val" and "persistence" in repr(population)
 
 
@@ -398,7 +428,7 @@ def seasonal(stamps, season):
         ("D", 150, 7, "America/New_York"),
     ],
 )
-def test_steps_of_the_calendar_go_on_as_pandas_counts_them(freq, count, season, zone):
+def test_calendar_steps_follow_pandas(freq, count, season, zone):
     stamps = pd.date_range("2008-01-01", periods=count + 3, freq=freq, tz=zone)
     table = seasonal(stamps[:-3], season)
     fitted = Forecaster(METHOD, horizon=3, lookback=2 * season).fit(table)
@@ -416,11 +446,10 @@ def test_steps_of_the_calendar_go_on_as_pandas_counts_them(freq, count, season, 
     assert (back["mean"] - back["y"]).abs().mean() < 4
 
 
-def test_a_day_without_a_midnight_begins_an_hour_later():
+def test_a_day_without_midnight_begins_later():
     # Clocks went forward at midnight, on a day of the past and on one that is forecast.
-    days = pd.date_range("2007-12-25", "2009-04-25", freq="D").tz_localize(
-        "Africa/Cairo", nonexistent="shift_forward"
-    )
+    days = pd.date_range("2007-12-25", "2009-04-25", freq="D")
+    days = days.tz_localize("Africa/Cairo", nonexistent="shift_forward")
     assert [day.hour for day in days].count(1) == 2
     fitted = Forecaster(METHOD, horizon=3, lookback=14).fit(seasonal(days[:-3], 7))
     assert list(fitted.predict()["ds"]) == list(days[-3:])
@@ -464,15 +493,14 @@ def test_four_weeks_with_a_gap_are_no_months():
     assert "2 steps of 4w after" in repr(fitted)
 
 
-def test_values_of_a_zone_are_not_known_before_its_own_midnight():
+def test_zoned_values_wait_for_their_midnight():
     """A plan that is known as the day begins in Auckland is too late for that day's forecast."""
     zone = "Pacific/Auckland"
     days = pd.date_range("2022-01-01", periods=200, freq="D", tz=zone)
     rng = np.random.default_rng(1)
     plan = rng.normal(size=200)
-    table = pd.DataFrame(
-        {"ds": days, "y": 50 + 5 * plan + 0.1 * rng.normal(size=200), "plan": plan}
-    )
+    y = 50 + 5 * plan + 0.1 * rng.normal(size=200)
+    table = pd.DataFrame({"ds": days, "y": y, "plan": plan})
 
     def forecast(known):
         made = Forecaster(METHOD, horizon=1, lookback=14, ahead=["plan"], known_at="known")
@@ -484,7 +512,7 @@ def test_values_of_a_zone_are_not_known_before_its_own_midnight():
     assert early < 1 < 2 < late
 
 
-def test_the_season_of_the_values_and_last_years_value_are_used():
+def test_seasons_and_last_years_values_are_used():
     rng = np.random.default_rng(2)
     cycle = np.tile([5.0, 9, 2, 7, 1, 8, 3, 0, 4, 6], 100) + rng.normal(0, 0.3, 1000)
     hours = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=1000, freq="h"), "y": cycle})

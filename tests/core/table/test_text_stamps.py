@@ -6,6 +6,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from compevo_core.errors import CompEvoError
 from compevo_core.table.cells import LINE, TextColumn
 from compevo_core.table.text_stamps import add_clock, are_clock_times, guess_format, read_stamps
 
@@ -42,6 +43,30 @@ def read(texts):
         (MONTHS, "%Y%m"),
         (MONTHS, "%m/%Y"),
         (MONTHS, "%Y %b"),
+        (HOURS, "%Y-%m-%d %I:%M %p"),
+        (HOURS, "%b %d, %Y %I:%M:%S %p"),
+        (HOURS, "%m-%d-%Y %H:%M:%S"),
+        (HOURS, "%Y%m%dT%H%M%S"),
+        (HOURS, "%Y%m%d%H%M%S"),
+        (HOURS, "%Y-%m-%d-%H"),
+        (HOURS, "%m/%d/%Y %H"),
+        (HOURS, "%m/%d/%Y %I%p"),
+        (HOURS, "%Y-%m-%d_%H:%M:%S"),
+        (HOURS, "%Y-%m-%d %H:%M:%S,%f"),
+        (HOURS, "%Y-%jT%H:%M"),
+        (HOURS, "%a %b %d %H:%M:%S %Y"),
+        (HOURS, "%d/%b/%Y:%H:%M:%S +0000"),
+        (HOURS, "%d/%m/%Y, %H:%M:%S"),
+        (HOURS, "%d/%m/%Y %Hh%M"),
+        (HOURS, "%H:%M %d/%m/%Y"),
+        (HOURS, "%d.%m.%Y %H:%M Uhr"),
+        (HOURS, "%Y年%m月%d日 %H:%M"),
+        (DAYS, "%A, %B %d, %Y"),
+        (DAYS, "%d. %B %Y"),
+        (DAYS, "%Y.%m.%d"),
+        (DAYS, "%Y-%j"),
+        (DAYS, "%Y-%m-%d (%a)"),
+        (DAYS, "%m-%d-%y"),
     ],
 )
 def test_stamps_are_read_whatever_writes_them(stamps, form):
@@ -54,14 +79,41 @@ def test_quarters_are_read(form):
     assert read(texts) == list(QUARTERS.tz_localize("UTC"))
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
+        "janv. févr. mars avr. mai juin juil. août sept. oct. nov. déc.",
+        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+        "gen feb mar apr mag giu lug ago set ott nov dic",
+        "jan fev mar abr mai jun jul ago set out nov dez",
+        "jan feb mrt apr mei jun jul aug sep okt nov dec",
+    ],
+)
+def test_months_are_read_in_six_languages(names):
+    months = dict(enumerate(names.split(), start=1))
+
+    texts = [f"{day.day}. {months[day.month]} {day.year}" for day in DAYS]
+
+    assert read(texts) == list(DAYS.tz_localize("UTC"))
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y %H:%M", "%Y-%m-%d %H:%M"])
+def test_the_end_of_an_interval_is_no_offset(form):
+    starts, ends = HOURS.strftime(form), (HOURS + pd.Timedelta("1h")).strftime("-%H:%M")
+    assert read(list(starts + ends)) == list(HOURS.tz_localize("UTC"))
+
+    assert read(list(starts + "-05:00")) == list(HOURS.tz_localize("-05:00"))
+
+
 def test_names_of_zones_are_offsets():
     texts = ["2024-03-31 01:00 CET", "2024-03-31 03:00 CEST"]
     assert read(texts) == [datetime(2024, 3, 31, hour, tzinfo=UTC) for hour in (0, 1)]
 
 
-def test_a_cell_that_only_the_last_row_has_is_read_too():
+def test_a_cell_only_in_the_last_row_counts():
     texts = [*HOURS.strftime("%Y-%m-%d %H:%M"), "2024-02-20 00:00:00+00"]
-    with pytest.raises(Exception, match="has no offset, and 1 other rows have one"):
+    with pytest.raises(CompEvoError, match="has no offset"):
         read(texts)
     assert read([*texts[:-1], "2024-02-19 24:00"])[-1] == datetime(2024, 2, 20, tzinfo=UTC)
 

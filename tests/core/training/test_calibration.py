@@ -1,22 +1,20 @@
 """Blend and guard: what is fitted on validation."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.decoders import BatchForecasts, ForecastExample
+from compevo_core.agents.online_selection import ErrorCalibration
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import SelectionConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.training.calibration import (
-    AgentForecasts,
-    calibrate,
-    fit_blend,
-)
+from compevo_core.training.calibration import AgentForecasts, calibrate, fit_blend
 from compevo_core.training.ensemble import AgentEnsemble
 from tests.support.window_samples import make_window
 
@@ -58,20 +56,13 @@ class MadeUpPopulation(AgentEnsemble):
         return np.stack([base_BH] * len(self.corrections)).astype(np.float32)
 
     def play(self, logics, examples):
-        values_ABH = np.array(
-            [
-                [
-                    example.priors_PH[0]
-                    + self.corrections[agent](
-                        example.view.origin_utc.toordinal(),
-                        np.nan_to_num(example.truth_H - example.priors_PH[0]),
-                    )
-                    for example in examples
-                ]
-                for agent in self.shards.local_agents
-            ]
-        )
-        assert len(logics) == len(values_ABH)
+        agents = list(self.shards.local_agents)
+        assert len(logics) == len(agents)
+        values_ABH = np.zeros((len(agents), len(examples), 48))
+        for (row, agent), (column, example) in product(enumerate(agents), enumerate(examples)):
+            base_H, day = example.priors_PH[0], example.view.origin_utc.toordinal()
+            residual_H = np.nan_to_num(example.truth_H - base_H)
+            values_ABH[row, column] = base_H + self.corrections[agent](day, residual_H)
         return BatchForecasts(torch.tensor(values_ABH).float(), None)
 
     def sealed(self, examples):
@@ -110,40 +101,44 @@ def _calibrate(population, examples, **changes):
     return calibrate(population, examples)
 
 
-def test_the_blend_is_the_least_squares_share_of_the_correction_within_zero_and_one():
+def test_the_blend_is_a_bounded_least_squares_share():
     population = MadeUpPopulation([HALF_TOO_MUCH, TOO_LITTLE, AGAINST, NOTHING])
     # A target that is masked changes nothing.
     examples = [
         ForecastExample(one.view, one.priors_PH, np.where(np.arange(48) == 7, np.nan, one.truth_H))
         for one in make_examples(20)
     ]
+
     _calibrate(population, examples, blend=True)
+
     blend_AH = population.calibration.blend_AH
     assert np.allclose(blend_AH[0], 0.5)
     assert np.array_equal(blend_AH[1], np.ones(48))  # plain least squares gives 4
     assert not blend_AH[2:].any()  # and -1 here
 
 
-def test_an_agent_that_has_learnt_nothing_returns_its_prior_exactly():
+def test_an_untaught_agent_returns_its_prior():
     examples = make_examples(30)
     # Noise fits some of the windows it is fitted on, in about half of all draws.
     draws = [lambda day, _, k=k: np.random.default_rng([day, k]).normal(size=48) for k in range(12)]
     population = MadeUpPopulation(draws)
+
     report = _calibrate(population, examples, blend=True)
-    kept = [value for value in report.blend if value > 0]
-    assert len(kept) <= 3
-    assert max(kept, default=0.0) < 0.1
     sealed_ABH = population.sealed(examples)
+
+    kept = [value for value in report.blend if value > 0]
+    assert len(kept) <= 3 and max(kept, default=0.0) < 0.1
     assert not sealed_ABH[np.array(report.blend) == 0].any()
 
 
-def test_a_correction_that_helps_at_some_hours_is_kept_at_those():
+def test_a_correction_is_kept_where_it_helps():
     def morning(day, residual_H):
         noise_H = np.random.default_rng(day).normal(size=48)
         return np.where(np.arange(48) < 24, residual_H, noise_H)
 
     population = MadeUpPopulation([morning])
     _calibrate(population, make_examples(120), blend=True)
+
     blend_H = population.calibration.blend_AH[0]
     assert blend_H[:16].min() > 0.8
     assert blend_H[32:].max() < 0.4
@@ -163,31 +158,34 @@ def test_no_sealed_population_is_worse_than_its_prior(corrections, fitness, guar
     examples = make_examples(20)
     population = MadeUpPopulation(corrections)
     population.selection.fitness_EA.copy_(torch.tensor([fitness]))
+
     report = _calibrate(population, examples)
+    sealed_mae = mean_error(population.aggregate(examples), examples)
+
     assert report.guard == guard
+    assert sealed_mae == pytest.approx(report.calibrated_mae, rel=1e-5, abs=1e-6)
     assert report.calibrated_mae <= report.prior_mae
-    assert mean_error(population.aggregate(examples), examples) == pytest.approx(
-        report.calibrated_mae, rel=1e-5, abs=1e-6
-    )
     assert report.prior_mae == pytest.approx(mean_error(np.zeros((40, 48)), examples), rel=1e-6)
     if guard == "prior":
         assert not population.aggregate(examples).any()
 
 
-def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first():
+def test_the_best_prior_is_sealed_over_worse_agents():
     class Population(MadeUpPopulation):
         def base_forecasts(self, examples):
             return super().base_forecasts(examples) + np.array([3.0, 1.0])[:, None, None]
 
     examples = make_examples(20, noise=0.0)
     population = Population([lambda day, residual_H: residual_H + 20.0] * 2)
+
     report = _calibrate(population, examples)
+
     assert (report.guard, report.prior_mae) == ("prior", 1.0)
     assert int(population.calibration.best_prior) == 1
     assert np.allclose(population.aggregate(examples), 1.0)
 
 
-def test_each_process_stores_its_own_agents_and_all_report_the_same():
+def test_each_process_stores_its_own_agents():
     corrections = [HALF_TOO_MUCH, TOO_LITTLE, NOTHING]
     whole = MadeUpPopulation(corrections)
     examples = make_examples(12, drift=0.5)
@@ -204,11 +202,13 @@ def test_each_process_stores_its_own_agents_and_all_report_the_same():
     batches = [examples[start : start + 3] for start in range(0, len(examples), 3)]
     parts = (whole.play([""] * 3, batch).values_ABH for batch in batches)
     second = MadeUpPopulation(corrections, Second(3, rank=1, processes=2))
+
     report = _calibrate(second, examples, blend=True)
-    assert report == expected
-    expected = whole.calibration.state()
-    assert all(np.array_equal(v, expected[k]) for k, v in second.calibration.state().items())
     stored = second.agent_tensors()
+
+    assert report == expected
+    state = whole.calibration.state()
+    assert all(np.array_equal(v, state[k]) for k, v in second.calibration.state().items())
     assert np.array_equal(stored["calibration.blend_AH"], whole.calibration.blend_AH[2:])
     # What is read into it is in the calibration.
     stored["calibration.blend_AH"][...] = 7.0
@@ -225,7 +225,7 @@ NOBODY = np.array([], dtype=np.intp)
 
 
 @pytest.mark.parametrize(("step", "windows"), [(12, 6), (35, 6), (0, 10), (47, 10)])
-def test_a_step_counts_as_much_as_all_steps_at_six_windows_and_at_ten_at_the_ends(step, windows):
+def test_a_step_is_weighed_by_window_count(step, windows):
     # All corrections are one. In the half of the horizon that has the step they are right, in the
     # other one nothing is to be corrected: slopes of 1 and 0, and of 0.5 over all steps.
     is_right_H = (np.arange(48) < 24) == (step < 24)
@@ -237,7 +237,7 @@ def test_a_step_counts_as_much_as_all_steps_at_six_windows_and_at_ten_at_the_end
     assert blend_1H[0, step] == pytest.approx((1.0 + 0.5) / 2)
 
 
-def test_unfitted_it_returns_every_forecast_and_weight_to_the_last_bit():
+def test_unfitted_calibration_changes_no_bit():
     calibration = ErrorCalibration(2, SERIES)
     values, base = np.random.default_rng(0).normal(size=(2, 2, 3, 48)).astype(np.float32)
     weights = np.random.default_rng(1).random((3, 2))
@@ -252,7 +252,7 @@ def test_a_forecast_is_base_plus_the_blended_correction():
     assert np.array_equal(found, np.full((1, 2, 48), 5.0))
 
 
-def test_the_state_is_split_into_what_agents_own_and_what_they_share():
+def test_the_state_splits_into_own_and_shared():
     calibration = ErrorCalibration(5, SERIES)
     own, shared = calibration.agent_state(), calibration.shared_state()
     assert {value.shape[0] for value in own.values()} == {5}

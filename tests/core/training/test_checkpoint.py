@@ -11,7 +11,6 @@ from compevo_core.paper.changes import FULL_METHOD, find_variant, list_changes
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.checkpoint import (
     _LATER_ALONE,
-    SharedStages,
     TrainState,
     capture_state,
     hash_stage,
@@ -38,7 +37,7 @@ def save(root, round_number, start=0):
     return save_checkpoint(root, round_number, captured, ONE_PROCESS, start=start)
 
 
-def test_the_newest_two_are_kept_and_the_newest_is_taken(tmp_path):
+def test_the_newest_two_are_kept(tmp_path):
     for round_number in (2, 10, 9, 11):
         save(tmp_path, round_number)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["round_000010", "round_000011"]
@@ -66,12 +65,14 @@ def test_a_damaged_newest_checkpoint_leaves_the_one_before(name, content, tmp_pa
     damaged.unlink()
     if content is not None:
         damaged.write_bytes(content)
+
     taken = load_newest_checkpoint(tmp_path, ONE_PROCESS)
+
     assert taken is not None and taken.state == {"r": 1}
     assert "round_000002" in caplog.text
 
 
-def test_a_checkpoint_of_the_run_before_is_passed_over_however_many_rounds_it_has(tmp_path):
+def test_a_previous_runs_checkpoint_is_passed_over(tmp_path):
     save(tmp_path, 60)
     assert load_newest_checkpoint(tmp_path, ONE_PROCESS, start=1) is None
 
@@ -83,11 +84,8 @@ def test_a_checkpoint_of_the_run_before_is_passed_over_however_many_rounds_it_ha
 def describe_draws(generators):
     """What every generator of a run gives next, torch's own included."""
     numpy_draws = [rng.random() for rng in (generators.numpy_rng, generators.news_rng)]
-    return [
-        *(float(torch.rand((), generator=generator)) for generator in generators.agents),
-        float(torch.rand(())),
-        *numpy_draws,
-    ]
+    torch_draws = [float(torch.rand((), generator=each)) for each in (*generators.agents, None)]
+    return numpy_draws + torch_draws
 
 
 def test_optimiser_averages_and_every_generator_are_restored(tmp_path):
@@ -135,9 +133,8 @@ def run(config, out, **options):
 def stages(tmp_path_factory):
     """The stage of the full method, kept as its training went past it."""
     folder = tmp_path_factory.mktemp("stages")
-    kept = SharedStages(folder / "kept")
-    run(full_method(), folder / "full", stages=kept)
-    return kept
+    run(full_method(), folder / "full", stages=folder / "kept")
+    return folder / "kept"
 
 
 @pytest.mark.slow
@@ -146,12 +143,8 @@ def test_a_shared_stage_changes_no_variant(variant, stages, tmp_path):
     config = find_variant(variant).configure(full_method())
     played = []
     alone = run(config, tmp_path / "alone")
-    shared = run(
-        config,
-        tmp_path / "shared",
-        stages=stages,
-        on_round=lambda record: played.append(record.round),
-    )
+    options = {"stages": stages, "on_round": lambda record: played.append(record.round)}
+    shared = run(config, tmp_path / "shared", **options)
 
     assert shared["artifact_hash"] == alone["artifact_hash"]
     records = [RunFolder(tmp_path / name).read_rounds() for name in ("alone", "shared")]
@@ -162,12 +155,13 @@ def test_a_shared_stage_changes_no_variant(variant, stages, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_best_round_of_a_shared_stage_is_sealed_and_its_end_is_gone_on_from(tmp_path):
+def test_a_shared_stage_seals_best_and_continues(tmp_path):
     # At this rate validation gets worse after the first round.
     config = full_method().with_overrides({"optim.forecast_lr": 1e-2})
-    kept = SharedStages(tmp_path / "kept")
-    first = run(config, tmp_path / "first", stages=kept)
-    second = run(config, tmp_path / "second", stages=kept)
+    kept = tmp_path / "kept"
+
+    first, second = (run(config, tmp_path / name, stages=kept) for name in ("first", "second"))
+
     assert 0 < second["chosen_round"] == first["chosen_round"] < DAYS
     assert second["artifact_hash"] == first["artifact_hash"]
     rounds = [RunFolder(tmp_path / name).read_rounds() for name in ("first", "second")]
@@ -175,7 +169,7 @@ def test_the_best_round_of_a_shared_stage_is_sealed_and_its_end_is_gone_on_from(
 
 
 @pytest.mark.slow
-def test_a_run_that_went_on_from_a_shared_stage_resumes_from_its_own_folder(stages, tmp_path):
+def test_a_continued_run_resumes_from_its_folder(stages, tmp_path):
     config = find_variant("no-grpo").configure(full_method())
 
     def stop(_):
@@ -187,7 +181,7 @@ def test_a_run_that_went_on_from_a_shared_stage_resumes_from_its_own_folder(stag
     assert resumed["artifact_hash"] == run(config, tmp_path / "alone")["artifact_hash"]
 
 
-def test_what_acts_after_the_stage_alone_is_named_by_settings_that_exist():
+def test_later_settings_of_a_stage_exist():
     # A name that is none would leave its successor out, and equal stages would be trained apart.
     known = {name for name, _ in iterate_settings()}
     later = {f"{section}.{name}" for section, names in _LATER_ALONE.items() for name in names}
@@ -219,7 +213,7 @@ def test_what_acts_in_the_stage_makes_it_another(change):
 
 
 @pytest.mark.parametrize("key", ["round", "loss_pred", "rewards", "logics", "seconds"])
-def test_a_line_without_a_key_is_an_error_that_names_it(key):
+def test_a_line_without_a_key_is_an_error(key):
     values = round_record(0).to_dict()
     del values[key]
     with pytest.raises(ValueError, match=key):
@@ -233,26 +227,30 @@ def test_every_key_of_a_round_is_described():
         assert all(entry["description"] for entry in described.values())
 
 
+def write_rounds(path, count):
+    folder = RunFolder(path)
+    for number in range(count):
+        folder.append_round(round_record(number))
+    return folder
+
+
 @pytest.mark.parametrize("torn", ['{"round": 2, "lo', '{"round": 2}', "[1]"])
 def test_a_torn_line_is_named_by_its_number(tmp_path, torn):
-    folder = RunFolder(tmp_path)
-    folder.append_round(round_record(0))
-    folder.append_round(round_record(1))
+    folder = write_rounds(tmp_path, 2)
     with folder.rounds_file.open("a") as stream:
         stream.write(torn)
     with pytest.raises(DataError, match="line 3"):
         folder.read_rounds()
 
 
-def test_rounds_behind_the_checkpoint_are_dropped_and_the_others_stay_as_they_are(tmp_path):
-    folder = RunFolder(tmp_path)
-    for number in range(4):
-        folder.append_round(round_record(number))
+def test_only_rounds_behind_the_checkpoint_are_dropped(tmp_path):
+    folder = write_rounds(tmp_path, 4)
     assert [record.round for record in folder.read_rounds()] == list(range(4))
     before = folder.rounds_file.read_text().splitlines(keepends=True)
+
     folder.truncate_rounds(2)
     assert folder.rounds_file.read_text() == "".join(before[:2])
-    with pytest.raises(CheckpointMismatch, match="2 rounds, the checkpoint 3"):
+    with pytest.raises(CheckpointMismatch, match=r"2 rounds.* 3"):
         folder.truncate_rounds(3)
     folder.truncate_rounds(0)
     assert folder.read_rounds() == []
@@ -277,7 +275,7 @@ def sealed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["head.txt", "agent/adapter/weights.txt"])
-def test_an_altered_file_and_a_missing_one_are_refused_by_name(sealed, name):
+def test_altered_and_missing_files_are_refused(sealed, name):
     (sealed / name).write_text("3", encoding="utf-8")
     with pytest.raises(CheckpointMismatch, match=f"{name} is altered"):
         verify_manifest(sealed)
@@ -287,7 +285,7 @@ def test_an_altered_file_and_a_missing_one_are_refused_by_name(sealed, name):
         verify_manifest(sealed)
 
 
-def test_the_hash_is_that_of_all_files_and_not_of_the_facts(sealed):
+def test_the_hash_covers_files_and_no_facts(sealed):
     manifest = verify_manifest(sealed)
     assert sorted(manifest["files"]) == ["agent/adapter/weights.txt", "head.txt"]
     assert manifest["rounds"] == 3

@@ -52,7 +52,7 @@ def debate(config):
     return model, executor
 
 
-def test_a_forecast_is_credited_with_what_it_led_everybody_to():
+def test_a_forecast_is_credited_with_its_influence():
     # Two turns of two agents on one window; by hand: 0.5 times the mean of (-0.2, -0.6) is -0.2.
     rewards_TAB = torch.tensor([[[-1.0], [-0.5]], [[-0.2], [-0.6]]])
     returns_TAB = discount_rewards(rewards_TAB, 0.5)
@@ -61,36 +61,29 @@ def test_a_forecast_is_credited_with_what_it_led_everybody_to():
     assert torch.equal(discount_rewards(rewards_TAB[1:], 0.5), rewards_TAB[1:])
 
 
-def test_an_advantage_is_the_surplus_over_the_expected_in_deviations():
+def test_an_advantage_is_the_scaled_surplus():
     # Surplus 0.3, -0.1 around a mean of 0.1, with a deviation of 0.2.
     advantage = standardise_advantages(torch.tensor([[-0.2], [-0.6]]), torch.full((2, 1), -0.5))
     assert torch.allclose(advantage, torch.tensor([[1.0], [-1.0]]))
-    assert torch.equal(
-        standardise_advantages(torch.ones(2, 3), torch.zeros(2, 3)), torch.zeros(2, 3)
-    )
+    zeros = torch.zeros(2, 3)
+    assert torch.equal(standardise_advantages(torch.ones(2, 3), zeros), zeros)
 
 
 def test_the_policy_moves_towards_forecasts_that_earned_more():
     tried, deviation = torch.full((1, 1, 48), 0.2), 0.1
+    options = {"clip_range": 0.2, "kl_coefficient": 0.0}
     for advantage in (1.0, -2.0):
         mean = torch.zeros(1, 1, 48, requires_grad=True)
         logp = log_density(tried, mean, deviation)[..., None]
-        loss = policy_loss(
-            logp,
-            logp.detach(),
-            logp.detach(),
-            torch.tensor([[advantage]]),
-            torch.ones_like(logp),
-            clip_range=0.2,
-            kl_coefficient=0.0,
-        ).loss
-        loss.backward()
+        old, advantages, mask = logp.detach(), torch.tensor([[advantage]]), torch.ones_like(logp)
+
+        policy_loss(logp, old, old, advantages, mask, **options).loss.backward()
+
         # By hand: minus advantage times (tried - mean) / deviation^2 / 48.
-        assert mean.grad is not None
         assert torch.allclose(mean.grad, torch.full((1, 1, 48), -advantage * 0.2 / 0.01 / 48))
 
 
-def test_scores_are_normalised_by_window_and_a_verifier_learns_which_beat_the_mean_error():
+def test_scores_are_normalised_by_window():
     score_AB = torch.tensor([[0.2, 0.5], [0.6, 0.5]])
     weights_BA = weigh_by_score(torch.logit(score_AB))
     assert torch.allclose(weights_BA, torch.tensor([[0.25, 0.75], [0.5, 0.5]]))
@@ -99,47 +92,50 @@ def test_scores_are_normalised_by_window_and_a_verifier_learns_which_beat_the_me
     assert better_AB.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
-def test_an_agent_reads_the_forecasts_and_reasons_of_all_others_and_not_its_own():
+def test_an_agent_reads_all_others_only():
     _, executor = debate(settings())
     views = windows("train", 1).views()
-    news = executor.retrieve_news(LOGICS, views)
+    readings = executor.read(LOGICS, make_batch(settings()))
     values_ABH = np.arange(3.0)[:, None, None] * 1000.0 + np.zeros((3, len(views), 48))
-    read = [[executor.news_retriever.resolve(ids) for ids in row] for row in news]
+    read = [[reading.news[0] for reading in row] for row in readings]
+
     notes = write_notes(views, values_ABH, read)
+    silent = write_notes(views, values_ABH, [[()] * len(views)] * 3)
 
     lines = notes[1][0].split("\n")
     assert [line[:17] for line in lines] == ["Agent_0 forecasts", "Agent_2 forecasts"]
-    assert "2000" in lines[1] and "MW, because of: " in lines[1]
+    assert "2000" in lines[1] and "MW, because of:" in lines[1]
     assert read[2][0][0].title[:20] in lines[1]
-    silent = write_notes(views, values_ABH, [[()] * len(views)] * 3)
-    assert silent[0][0].endswith("because of: no news")
+    assert silent[0][0].endswith("no news")
 
 
-def test_what_another_agent_forecasts_changes_a_revision_and_not_the_first_forecast():
+def test_others_change_revisions_and_no_first_forecast():
     config = settings()
     examples = make_batch(config)
     model, executor = debate(config)
-    first, final = executor.forecast(LOGICS, examples), executor.play(LOGICS, examples)
+    first = executor.forecast(executor.read(LOGICS, examples))
+    final = executor.play(LOGICS, examples)
 
     model.decoder.module.readout.bias_AH.data[2] += 5.0
-    changed, revised = executor.forecast(LOGICS, examples), executor.play(LOGICS, examples)
+    changed = executor.forecast(executor.read(LOGICS, examples))
+    revised = executor.play(LOGICS, examples)
     assert torch.equal(first.values_ABH[0], changed.values_ABH[0])
     assert not torch.equal(final.values_ABH[0], revised.values_ABH[0])
     assert not torch.equal(first.values_ABH[0], final.values_ABH[0])
 
 
-def test_each_verifier_reads_its_agents_revised_forecast_in_training_and_in_use():
+def test_each_verifier_reads_its_agents_revision():
     trainer, state, batch = build_round_trainer(system="mad-rl", evolution__every=0)
     executor, logics = trainer.executor, state.logics
     draw_debate(trainer.model)
     final = executor.play(logics, batch)
 
-    news = executor.retrieve_news(logics, [example.view for example in batch])
-    first_ABH = executor.forecast(logics, batch, news=news).values_ABH
-    notes = executor.exchange(batch, first_ABH, news)
+    readings = executor.read(logics, batch)
+    first_ABH = executor.forecast(readings).values_ABH
+    readings = executor.exchange(readings, first_ABH)
     changed_ABH = torch.stack([final.values_ABH[0], first_ABH[1], final.values_ABH[2]])
     before_AB, after_AB = (
-        executor.verify(logics, batch, values_ABH, news=news, notes=notes)
+        executor.judge("verifier", readings, base_ABH=values_ABH)
         for values_ABH in (final.values_ABH, changed_ABH)
     )
     assert torch.equal(before_AB[[0, 2]], after_AB[[0, 2]])
@@ -151,11 +147,13 @@ def test_each_verifier_reads_its_agents_revised_forecast_in_training_and_in_use(
     assert torch.allclose(trained, weights_BA.mean(0), atol=1e-5)
 
 
-def test_a_round_trains_policy_values_and_verifiers_of_every_agent():
+def test_a_round_trains_every_debater():
     trainer, state, batch = build_round_trainer(system="mad-rl", evolution__every=2)
     draw_debate(trainer.model)
     before = {name: value.clone() for name, value in trainer.model.agent_tensors().items()}
+
     result = run_step(trainer, state, batch)
+
     after = trainer.model.agent_tensors()
     moved = {name for name in after if not torch.equal(before[name], after[name])}
     for kind in ("forecast", "value", "verifier"):
@@ -170,7 +168,7 @@ def test_a_round_trains_policy_values_and_verifiers_of_every_agent():
     assert quiet.loss_pg == 0.0 and state.logics == result.logics
 
 
-def test_before_any_update_the_policy_is_the_one_that_drew_the_forecasts(monkeypatch):
+def test_before_updates_the_policy_is_the_sampler(monkeypatch):
     ratios, gradients = [], []
 
     def record(logp_1B1, old_1B1, *others, **settings):
@@ -188,7 +186,7 @@ def test_before_any_update_the_policy_is_the_one_that_drew_the_forecasts(monkeyp
         assert torch.allclose(ratio_1B1, torch.ones_like(ratio_1B1), rtol=0, atol=1e-4)
 
 
-def test_the_recorded_loss_is_the_one_that_other_systems_record():
+def test_the_recorded_loss_is_comparable():
     recorded = {}
     for loss in ("mse", "huber"):
         changes = {"objective__loss": loss, "population__agents": 2}
@@ -199,7 +197,7 @@ def test_the_recorded_loss_is_the_one_that_other_systems_record():
 
 
 @pytest.mark.slow
-def test_a_run_forecasts_the_revised_forecasts_by_the_verifiers_weights(tmp_path):
+def test_a_run_weighs_revisions_by_verifiers(tmp_path):
     config = settings(run__rounds=2, run__validation_windows=2, optim__forecast_lr=0.05)
     with pytest.raises(Killed):
         train_days(config, tmp_path / "stopped", days=4, val_days=2, on_round=kill_after(0))
@@ -221,5 +219,5 @@ def test_a_run_forecasts_the_revised_forecasts_by_the_verifiers_weights(tmp_path
 def test_a_debate_of_several_processes_is_refused():
     config = settings()
     backbone = load_backbone(config.backbone, device="cpu")
-    with pytest.raises(ConfigError, match="train it in one process"):
+    with pytest.raises(ConfigError, match="one process"):
         PopulationModel(config, backbone, fit_inputs(config), AgentShards(3, 0, 3))

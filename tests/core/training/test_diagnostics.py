@@ -30,21 +30,20 @@ from tests.support.tiny_run import read_records, train_days
 numbers = st.floats(-100, 100, allow_nan=False, width=32)
 
 
-def test_the_gap_is_the_best_own_sample_minus_what_was_played_and_never_below_zero():
+def test_the_gap_is_never_below_zero():
     gap = best_response_gap([[-3.0, -1.0, -2.0], [-5.0, -4.0, -6.0]], [-2.0, -3.0])
     assert gap.tolist() == [1.0, 0.0]
 
 
-def test_masked_targets_do_not_enter_and_weights_by_window_weigh_their_own_switch():
+def test_masked_targets_count_as_nothing():
     group = np.array([[[[2.0, 50.0]], [[1.0, -50.0]]]])
     gap = aggregate_best_response_gap(group, group[:, 0], [1.0], [[1.0, np.nan]])
     assert gap.tolist() == [1.0]
 
     # The second agent counts only in the second window: in the first it could gain nothing.
     weights = [[1.0, 0.0], [0.5, 0.5]]
-    gap = aggregate_best_response_gap(
-        np.ones((2, 1, 2, 1)), np.zeros((2, 2, 1)), weights, [[1.0], [1.0]]
-    )
+    samples = np.ones((2, 1, 2, 1)), np.zeros((2, 2, 1))
+    gap = aggregate_best_response_gap(*samples, weights, [[1.0], [1.0]])
     assert gap.tolist() == [0.875, 0.375]
 
 
@@ -54,18 +53,17 @@ def test_masked_targets_do_not_enter_and_weights_by_window_weigh_their_own_switc
     arrays(float, (2, 5), elements=numbers),
     arrays(float, 3, elements=st.floats(0, 1)),
 )
-def test_the_aggregate_gap_equals_trying_every_switch_one_by_one(group, truth, raw):
+def test_the_aggregate_gap_equals_trying_every_switch(group, truth, raw):
     weights = (raw + 0.1) / (raw + 0.1).sum()
     played = group[:, 0]
     aggregate = np.tensordot(weights, played, 1)
-    expected = []
-    for i in range(3):
-        losses = [
-            np.mean((aggregate - weights[i] * played[i] + weights[i] * group[i, g] - truth) ** 2)
-            for g in range(4)
-        ]
-        expected.append(max(0.0, np.mean((aggregate - truth) ** 2) - min(losses)))
+    # Agents, samples, windows and steps: the aggregate with one agent's sample in its place.
+    switched = aggregate + weights[:, None, None, None] * (group - played[:, None])
+    losses = ((switched - truth) ** 2).mean(axis=(2, 3))
+    expected = np.maximum(0.0, np.mean((aggregate - truth) ** 2) - losses.min(axis=1))
+
     gap = aggregate_best_response_gap(group, played, weights, truth)
+
     np.testing.assert_allclose(gap, expected, atol=1e-8)
     assert (gap >= 0).all()
 
@@ -73,18 +71,17 @@ def test_the_aggregate_gap_equals_trying_every_switch_one_by_one(group, truth, r
 def _conflict_of(main, strategy):
     """The condition for two gradient vectors."""
     main_P, strategy_P = np.asarray(main), np.asarray(strategy)
-    return gradient_conflict(
-        float(np.linalg.norm(main_P)), float(np.linalg.norm(strategy_P)), float(main_P @ strategy_P)
-    )
+    norms = (float(np.linalg.norm(gradient)) for gradient in (main_P, strategy_P))
+    return gradient_conflict(*norms, float(main_P @ strategy_P))
 
 
-def test_opposed_gradients_conflict_by_hand():
-    conflict = _conflict_of([1.0, 0.0], [-2.0, 0.0])
-    assert (conflict.cosine, conflict.margin) == (-1.0, -1.0)
-
-    mild = _conflict_of([3.0, 0.0], [-2.0, 0.0])
-    assert (mild.cosine, mild.margin) == (-1.0, 1.0)
-
+@pytest.mark.parametrize(
+    ("main", "strategy", "cosine", "margin"),
+    [([1.0, 0.0], [-2.0, 0.0], -1.0, -1.0), ([3.0, 0.0], [-2.0, 0.0], -1.0, 1.0)],
+)
+def test_opposed_gradients_conflict_by_hand(main, strategy, cosine, margin):
+    conflict = _conflict_of(main, strategy)
+    assert (conflict.cosine, conflict.margin) == (cosine, margin)
     assert _conflict_of([1.0, 0.0], [0.0, 5.0]).margin > 0
     # Zero gradients have no direction.
     assert gradient_conflict(2.0, 0.0, 0.0).margin == 2.0
@@ -97,6 +94,7 @@ def test_the_margin_tells_whether_a_step_descends(main, strategy):
     progress = float(main @ (main + strategy))
     norm = float(np.linalg.norm(main))
     conflict = _conflict_of(main, strategy)
+
     if norm > 1e-3 and abs(progress) > 1e-6 * norm * (norm + float(np.linalg.norm(strategy))):
         assert (conflict.margin > 0) == (progress > 0)
         assert conflict.margin * norm == pytest.approx(progress, rel=1e-5, abs=1e-6)
@@ -123,13 +121,13 @@ def test_unusable_input_is_refused(call):
         call()
 
 
-def test_an_agent_is_compared_with_its_own_seed_logic_and_the_ones_after_it():
+def test_an_agents_comparators_begin_with_its_own():
     assert assign_fixed_logics(2, 3) == [list(SEED_LOGICS[:3]), list(SEED_LOGICS[1:4])]
     assert assign_fixed_logics(10, 2)[9] == [SEED_LOGICS[9], SEED_LOGICS[0]]
     assert assign_fixed_logics(2, 0) == [[], []]
 
 
-def test_two_rounds_by_hand_take_the_best_fixed_logic_in_hindsight():
+def test_two_rounds_take_the_best_fixed_logic():
     tracker = RegretTracker.start(1, 2)
 
     first = tracker.add_round(np.array([[-1.0, -0.5, -2.0]]), np.array([0.25]))
@@ -141,15 +139,12 @@ def test_two_rounds_by_hand_take_the_best_fixed_logic_in_hindsight():
     assert second["group_regret"] == [0.75]
 
 
+ROUNDS = st.tuples(st.integers(1, 9), st.just(2), st.integers(2, 4))
+
+
 @settings(deadline=None)
-@given(
-    arrays(
-        float,
-        st.tuples(st.integers(1, 9), st.just(2), st.integers(2, 4)),
-        elements=st.floats(-9, 9),
-    )
-)
-def test_sums_restored_before_every_round_give_the_regret_of_the_whole_history(scores_TAK):
+@given(arrays(float, ROUNDS, elements=st.floats(-9, 9)))
+def test_restored_sums_give_the_whole_regret(scores_TAK):
     tracker = RegretTracker.start(2, scores_TAK.shape[2] - 1)
     measured = []
     for scores_AK in scores_TAK:
@@ -162,14 +157,14 @@ def test_sums_restored_before_every_round_give_the_regret_of_the_whole_history(s
     np.testing.assert_allclose(np.array(measured), expected_TA, atol=1e-9)
 
 
-def test_without_fixed_logics_regret_is_absent_and_the_groups_is_measured():
+def test_without_fixed_logics_group_regret_remains():
     measured = RegretTracker.start(2, 0).add_round(np.zeros((2, 0)), np.array([0.5, 0.0]))
     absent = {"regret": None, "fixed_rewards": None, "played_rewards": None}
     assert measured == absent | {"group_regret": [0.5, 0.0]}
 
 
 @pytest.mark.slow
-def test_fixed_logics_are_scored_on_the_rounds_windows_and_change_nothing_in_the_run(tmp_path):
+def test_scoring_fixed_logics_changes_no_run(tmp_path):
     train_days(tiny(run__fixed_logics=2), tmp_path / "with")
     summary = train_days(tiny(run__fixed_logics=0), tmp_path / "without")
     scored, unscored = read_records(tmp_path / "with"), read_records(tmp_path / "without")
@@ -182,11 +177,9 @@ def test_fixed_logics_are_scored_on_the_rounds_windows_and_change_nothing_in_the
     ]
     assert shared[0] == shared[1]
 
-    hashes = [
-        json.loads((tmp_path / name / "model" / "manifest.json").read_text())["files"]
-        for name in ("with", "without")
-    ]
-    assert hashes[0] | {"config.json": hashes[1]["config.json"]} == hashes[1]
+    manifests = (tmp_path / name / "model" / "manifest.json" for name in ("with", "without"))
+    with_hashes, hashes = (json.loads(path.read_text())["files"] for path in manifests)
+    assert with_hashes | {"config.json": hashes["config.json"]} == hashes
 
     assert summary["regret_exponent"] is None
     assert all(record["regret"] is None for record in unscored)
@@ -196,17 +189,16 @@ def test_fixed_logics_are_scored_on_the_rounds_windows_and_change_nothing_in_the
 
 
 @pytest.mark.parametrize(("power", "expected"), [(0.5, 0.5), (1.0, 1.0), (0.25, 0.25)])
-def test_an_exact_power_law_gives_its_exponent_with_a_closed_interval(power, expected):
-    fit = fit_growth_exponent(
-        3.0 * np.arange(1, 201) ** power, generator=np.random.default_rng(0), samples=50
-    )
+def test_an_exact_power_law_gives_its_exponent(power, expected):
+    generator = np.random.default_rng(0)
+    fit = fit_growth_exponent(3.0 * np.arange(1, 201) ** power, generator=generator, samples=50)
+
     assert fit.exponent == pytest.approx(expected, abs=1e-9)
-    assert fit.low == pytest.approx(expected, abs=1e-6)
-    assert fit.high == pytest.approx(expected, abs=1e-6)
+    assert (fit.low, fit.high) == pytest.approx((expected, expected), abs=1e-6)
     assert (fit.n_used, fit.n_left_out) == (180, 20)
 
 
-def test_the_interval_covers_the_true_exponent_of_noisy_square_root_regret_and_excludes_one():
+def test_the_interval_covers_the_true_exponent():
     covered, excluded = 0, 0
     rounds = np.arange(1, 301)
     for seed in range(20):
@@ -215,11 +207,12 @@ def test_the_interval_covers_the_true_exponent_of_noisy_square_root_regret_and_e
         fit = fit_growth_exponent(np.cumsum(steps), generator=generator, samples=200)
         covered += fit.low <= 0.5 <= fit.high
         excluded += fit.high < 1
+
     assert covered >= 16
     assert excluded == 20
 
 
-def test_a_square_root_is_fitted_for_agents_and_mean():
+def test_agents_and_mean_grow_by_square_roots():
     root = np.sqrt(np.arange(1, 41))
     regrets = np.stack([root, 3 * root], axis=1).tolist()
     summary = summarize_regret_growth(regrets, seed=1)
@@ -230,7 +223,7 @@ def test_a_square_root_is_fitted_for_agents_and_mean():
     assert summarize_regret_growth(regrets, seed=1) == summary
 
 
-def test_without_enough_positive_regrets_there_is_no_exponent_and_a_reason():
+def test_few_positive_regrets_give_a_reason():
     negative = summarize_regret_growth((-np.arange(1.0, 50.0))[:, None].tolist(), seed=0)
     short = summarize_regret_growth([[1.0]] * (MIN_FIT_POINTS - 1), seed=1)
     assert negative["mean"]["n_left_out"] == 49
@@ -261,26 +254,26 @@ def _forecasts(*errors):
 )
 def test_health_is_that_of_errors_by_hand(errors, truth, correlation, agents, gain):
     health = measure_health(_forecasts(*errors), truth)
-
-    assert health["error_correlation"] == pytest.approx(correlation)
-    assert health["effective_agents"] == pytest.approx(agents)
-    assert health["gain_over_best"] == pytest.approx(gain)
+    names = ("error_correlation", "effective_agents", "gain_over_best")
+    assert [health[name] for name in names] == pytest.approx([correlation, agents, gain])
 
 
-def test_a_correlation_of_a_half_makes_three_agents_worth_one_and_a_half():
+def test_correlated_agents_count_as_fewer():
     # Every two rows share half of their variance.
     base = np.eye(4)[:3] - 0.25
     unit = base / np.linalg.norm(base, axis=1, keepdims=True)
     gram = np.full((3, 3), 0.5) + 0.5 * np.eye(3)
     mixed = np.linalg.cholesky(gram) @ np.linalg.inv(np.linalg.cholesky(unit @ unit.T)) @ unit
+
     health = measure_health(mixed.reshape(3, 2, 2), TRUTH)
+
     assert health["error_correlation"] == pytest.approx(0.5)
     assert health["effective_agents"] == pytest.approx(3 / 2)
 
 
 @pytest.mark.parametrize("error", [[1.0, 2.0, 3.0, 5.0], [1.0, 1.0, 1.0, 1.0], [0.0] * 4])
 @pytest.mark.parametrize("agents", [1, 3])
-def test_identical_agents_and_a_lone_one_are_worth_one(agents, error):
+def test_identical_and_lone_agents_count_once(agents, error):
     health = measure_health(_forecasts(*[error] * agents), TRUTH)
     assert health["error_correlation"] == 1.0
     assert health["effective_agents"] == 1.0

@@ -10,11 +10,11 @@ import torch
 from compevo_core.agents import text_decoder
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
-from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.agents.strategy import StrategyExecutor, list_news
 from compevo_core.lora.population import Population
 from compevo_core.training import forecast_step
 from compevo_core.training.forecast_step import count_saved_bytes, stack_truths
-from compevo_core.training.schedule import DropoutState, RunGenerators
+from compevo_core.training.schedule import RunGenerators
 from tests.support.answers import answer_in_numbers
 from tests.support.models import make_batch
 from tests.support.population import tiny, windows
@@ -42,13 +42,12 @@ def run_forecasts(trainer, logics, examples, seed=0):
     torch.manual_seed(3)
     rng = np.random.default_rng(seed)
     played = trainer.forecast_step.run(logics, examples, RunGenerators([], rng, rng), 0)
+    model = trainer.model
+    groups = {"adapters": model.adapter_parameters(), "heads": model.head_parameters()}
+    groups["gates"] = model.gate_parameters()
     return played, {
         f"{name}.{i}": parameter.grad.clone()
-        for name, group in {
-            "adapters": trainer.model.adapter_parameters(),
-            "heads": trainer.model.head_parameters(),
-            "gates": trainer.model.gate_parameters(),
-        }.items()
+        for name, group in groups.items()
         for i, parameter in enumerate(group)
         if parameter.grad is not None
     }
@@ -58,20 +57,20 @@ def assert_close(ours, theirs, tolerance):
     """Compare gradients, each against the largest of its tensor."""
     assert ours.keys() == theirs.keys()
     for name, gradient in ours.items():
-        largest = float(theirs[name].abs().max())
         # Where all forecasts are alike, the gates' gradient is rounding.
-        limit = max(tolerance * largest, 1e-9)
+        limit = max(tolerance * float(theirs[name].abs().max()), 1e-9)
         assert float((gradient - theirs[name]).abs().max()) <= limit, name
 
 
-def test_the_loss_reaches_gates_heads_and_adapters_as_the_aggregates_error():
+def test_the_loss_reaches_gates_heads_and_adapters():
     trainer, logics, examples = build()
     played, found = run_forecasts(trainer, logics, examples)
 
     # The same in one piece, from the forecasts on.
     model = trainer.model
     trainer.optimizer.zero_grad(set_to_none=True)
-    values_ABH = trainer.executor.forecast(logics, examples, train=True).values_ABH
+    readings = trainer.executor.read(logics, examples)
+    values_ABH = trainer.executor.forecast(readings, train=True).values_ABH
     weights_BA = model.selection.weights([example.view.entity for example in examples])
     truth_BH = stack_truths(examples, values_ABH.device)
     loss = forecast_error(aggregate_forecasts(values_ABH, weights_BA), truth_BH).mean()
@@ -94,7 +93,7 @@ DECODERS = ["head", pytest.param("text", marks=pytest.mark.slow)]
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
-def test_the_size_of_a_micro_batch_changes_no_gradient(decoder, gradient):
+def test_micro_batches_change_no_gradient(decoder, gradient):
     settings = {"forecast__decoder": decoder, "run__gradient": gradient}
     whole, in_parts = run_both("run__micro_batch_size", (3, 2), **settings)
     assert_close(in_parts[1], whole[1], 1e-4)
@@ -105,11 +104,10 @@ def test_the_size_of_a_micro_batch_changes_no_gradient(decoder, gradient):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
-def test_answers_that_cannot_be_taught_move_no_weight_between_micro_batches(gradient):
+def test_unteachable_answers_move_no_weight(gradient):
     def run(size):
-        trainer, logics, examples = build(
-            forecast__decoder="text", run__gradient=gradient, run__micro_batch_size=size
-        )
+        size_of = {"run__gradient": gradient, "run__micro_batch_size": size}
+        trainer, logics, examples = build(forecast__decoder="text", **size_of)
         truth_H = examples[1].truth_H.copy()
         truth_H[3] = np.nan
         examples[1] = dataclasses.replace(examples[1], truth_H=truth_H)
@@ -124,7 +122,7 @@ def test_answers_that_cannot_be_taught_move_no_weight_between_micro_batches(grad
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("scope", ["all", "series"])
-def test_agent_by_agent_the_gradient_is_that_of_all_agents_at_once(decoder, scope):
+def test_agentwise_gradients_equal_joint_ones(decoder, scope):
     settings = {"forecast__decoder": decoder, "selection__scope": scope}
     joint, by_agent = run_both("run__gradient", ("joint", "by-agent"), **settings)
     assert_close(by_agent[1], joint[1], 1e-6 if decoder == "head" else 1e-5)
@@ -133,9 +131,9 @@ def test_agent_by_agent_the_gradient_is_that_of_all_agents_at_once(decoder, scop
     assert torch.allclose(by_agent[0].values_ABH, joint[0].values_ABH, rtol=1e-6)
 
 
-@pytest.mark.parametrize("decoder", ["head", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("chosen", ["joint", "by-agent"])
-def test_auto_goes_backward_at_once_where_that_fits_in_half_of_memory(decoder, chosen, monkeypatch):
+def test_auto_goes_backward_at_once_within_memory(decoder, chosen, monkeypatch):
     settings = {"forecast__decoder": decoder, "population__dropout": 0.5}
     counted = []
     count = forecast_step.count_saved_bytes
@@ -160,12 +158,12 @@ def test_auto_goes_backward_at_once_where_that_fits_in_half_of_memory(decoder, c
     assert len(counted) == 1
 
 
-def test_auto_is_told_in_the_record_of_the_round_and_other_runs_say_nothing():
+def test_only_auto_is_recorded_in_rounds():
     records = [run_step(*build_round_trainer(run__gradient=kind)) for kind in ("auto", "joint")]
     assert [record.gradient for record in records] == ["joint", ""]
 
 
-def test_what_a_reading_keeps_is_counted_once_and_without_weights():
+def test_readings_are_counted_once_without_weights():
     x, weight = torch.ones(4, 8, requires_grad=True), torch.ones(8, 8)
 
     def read():
@@ -176,61 +174,59 @@ def test_what_a_reading_keeps_is_counted_once_and_without_weights():
     assert count_saved_bytes(read, []) == exp_and_product + weight.nbytes
 
 
-def test_agent_by_agent_both_readings_drop_the_same_units():
-    trainer, logics, examples = build(
-        population__dropout=0.5, run__gradient="by-agent", run__micro_batch_size=3
-    )
+def test_agentwise_readings_drop_the_same_units():
+    by_agent = {"run__gradient": "by-agent", "run__micro_batch_size": 3}
+    trainer, logics, examples = build(population__dropout=0.5, **by_agent)
     _, found = run_forecasts(trainer, logics, examples)
-    state = DropoutState.read()
+    state = torch.get_rng_state()
 
     # One graph of all agents, whose masks are drawn once, in the order of the first reading.
     trainer.optimizer.zero_grad(set_to_none=True)
     torch.manual_seed(3)
-    values_ABH = torch.cat(
-        [
-            trainer.executor.forecast(
-                [logic], examples, train=True, agents=slice(a, a + 1)
-            ).values_ABH
-            for a, logic in enumerate(logics)
-        ]
-    )
+    readings = trainer.executor.read(logics, examples)
+    read = [
+        trainer.executor.forecast(readings[a : a + 1], train=True, agents=slice(a, a + 1))
+        for a in range(len(logics))
+    ]
+    values_ABH = torch.cat([forecasts.values_ABH for forecasts in read])
     weights_BA = trainer.model.selection.weights([e.view.entity for e in examples])
     truth_BH = stack_truths(examples, values_ABH.device)
     forecast_error(aggregate_forecasts(values_ABH, weights_BA), truth_BH).mean().backward()
     expected = {f"adapters.{i}": p.grad for i, p in enumerate(trainer.model.adapter_parameters())}
     assert_close({k: v for k, v in found.items() if k in expected}, expected, 1e-5)
     # The generator stands where one reading leaves it.
-    assert torch.equal(state.cpu, torch.get_rng_state())
+    assert torch.equal(state, torch.get_rng_state())
 
 
-def test_agent_by_agent_one_agents_graph_is_alive_at_a_time(monkeypatch):
+def test_agentwise_one_graph_is_alive(monkeypatch):
     trainer, logics, examples = build(run__gradient="by-agent")
     earlier = []
-    forecast = StrategyExecutor.forecast
+    read_out = Population.read_out
 
     def watch(self, *arguments, **options):
-        assert all(forecasts() is None for forecasts in earlier)
-        found = forecast(self, *arguments, **options)
-        assert found.values_ABH.shape[0] == 1
-        earlier.append(weakref.ref(found.values_ABH))
+        assert all(states() is None for states in earlier)
+        found = read_out(self, *arguments, **options)
+        assert found.shape[0] == 1
+        earlier.append(weakref.ref(found))
         return found
 
-    monkeypatch.setattr(StrategyExecutor, "forecast", watch)
+    monkeypatch.setattr(Population, "read_out", watch)
     run_forecasts(trainer, logics, examples)
     assert len(earlier) == 2 * 3 * 2  # two micro-batches, three agents, two readings
 
 
 def _list_news(calls):
     """Whether each forecast was for training, and the news that it was shown."""
-    return [(bool(options.get("train")), options["news"]) for _, options in calls]
+    return [(bool(options.get("train")), list_news(readings)) for (_, readings), options in calls]
 
 
-def test_dropped_news_are_missing_in_the_training_pass_alone(spy):
+def test_news_is_dropped_only_in_training(spy):
     trainer, logics, examples = build(news__dropout=1.0, run__micro_batch_size=3)
     calls = spy(StrategyExecutor, "forecast")
+
     played, _ = run_forecasts(trainer, logics, examples)
-    seen = _list_news(calls)
-    (trained, shown), *scored = seen
+
+    (trained, shown), *scored = _list_news(calls)
     assert trained and not any(train for train, _ in scored)
     assert all(ids == () for row in shown for ids in row)
     # Agent by agent.
@@ -238,32 +234,32 @@ def test_dropped_news_are_missing_in_the_training_pass_alone(spy):
     assert len(news) == 3 and all(ids for row in news for ids in row)
     assert list(played.news) == news
 
-    values_ABH = trainer.executor.forecast(logics, examples, news=news).values_ABH
+    values_ABH = trainer.executor.play(logics, examples).values_ABH
     assert torch.allclose(played.values_ABH, values_ABH, rtol=1e-6)
 
 
-def test_other_logics_are_seed_logics_of_even_chance_and_bring_their_own_news(spy):
+def test_other_logics_bring_their_own_news(spy):
     trainer, logics, examples = build(news__other_logics=1.0, run__micro_batch_size=3)
     calls = spy(StrategyExecutor, "forecast")
     run_forecasts(trainer, logics, examples)
-    (trained, *_) = [options for _, options in calls if options.get("train")]
+    (trained, *_) = [readings for (_, readings), options in calls if options.get("train")]
 
     # A tenth of the draws is each logic's.
     draws_AB = np.random.default_rng(0).random((3, 3))
-    assert trained["read_by"] == [[SEED_LOGICS[int(10 * draw)] for draw in row] for row in draws_AB]
-    retrieve = trainer.executor.retrieve_news
-    for agent, read_by in enumerate(trained["read_by"]):
-        for logic, example, read in zip(read_by, examples, trained["news"][agent], strict=True):
-            assert retrieve([logic], [example.view], [agent]) == [[read]]
+    read_by = [[reading.logics for reading in row] for row in trained]
+    assert read_by == [[[SEED_LOGICS[int(10 * draw)]] for draw in row] for row in draws_AB]
+    retrieve = trainer.executor.news_retriever.retrieve
+    for row, news in zip(trained, list_news(trained), strict=True):
+        for reading, read in zip(row, news, strict=True):
+            assert retrieve(*reading.logics, reading.example.view) == read
 
 
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
-def test_what_had_its_news_is_scored_as_it_was_trained_on(gradient, spy):
+def test_what_had_news_is_scored_so(gradient, spy):
     # A context in which some of the evidence is cut.
     settings = {"news__dropout": 0.5, "run__gradient": gradient, "run__micro_batch_size": 2}
     trainer, logics, examples = build(**settings, backbone__context_length=254)
-    whole = trainer.executor.retrieve_news(logics, [example.view for example in examples])
-    expected = trainer.executor.forecast(logics, examples, news=whole)
+    expected = trainer.executor.play(logics, examples)
 
     calls = spy(StrategyExecutor, "forecast")
     played, _ = run_forecasts(trainer, logics, examples)
@@ -279,19 +275,18 @@ def test_what_had_its_news_is_scored_as_it_was_trained_on(gradient, spy):
 
 
 @pytest.mark.slow
-def test_text_is_generated_once_a_round_and_without_the_adapters_dropout(monkeypatch, spy):
+def test_text_is_generated_once_without_dropout(monkeypatch, spy):
     monkeypatch.setattr(text_decoder, "_TOKENS_PER_NUMBER", 12)
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
-    trainer, logics, examples = build(
-        forecast__decoder="text", population__dropout=0.9, run__micro_batch_size=3
-    )
+    dropped = {"population__dropout": 0.9, "run__micro_batch_size": 3}
+    trainer, logics, examples = build(forecast__decoder="text", **dropped)
     calls = spy(StrategyExecutor, "forecast")
     played, found = run_forecasts(trainer, logics, examples)
     seen = _list_news(calls)
     assert [train for train, _ in seen] == [True]
     assert played.n_unparsed == 3  # of nine answers, counted once
 
-    values_ABH = trainer.executor.forecast(logics, examples, news=seen[0][1]).values_ABH
+    values_ABH = trainer.executor.play(logics, examples).values_ABH
     assert torch.equal(played.values_ABH, values_ABH)
 
     # The loss is what dropout is for.
@@ -307,18 +302,20 @@ def test_an_agents_own_error_pulls_it_alone():
     trainer, logics, examples = build(objective__lambda_own=1.0, population__members=members)
     played, found = run_forecasts(trainer, logics, examples)
     difference = {k: (v - without[k]) for k, v in found.items() if k.startswith("heads.")}
+
     assert max(float(v[0].abs().max()) for v in difference.values()) > 1e-3
     assert max(float(v[1:].abs().max()) for v in difference.values()) < 1e-6
     # Its share in the loss is the error that the reward is minus of.
     assert played.loss_own == pytest.approx(-float(played.reward_A[0]), rel=1e-5)
 
 
-def test_groups_and_fixed_logics_are_read_in_micro_batches(spy):
-    trainer, state, _ = build_round_trainer(
-        run__micro_batch_size=1, grpo__reward_windows=0, run__fixed_logics=2
-    )
+def test_groups_and_fixed_logics_use_micro_batches(spy):
+    settings = {"run__micro_batch_size": 1, "grpo__reward_windows": 0, "run__fixed_logics": 2}
+    trainer, state, _ = build_round_trainer(**settings)
     examples = make_batch(tiny(), windows("train", 2))[:3]
     calls = spy(trainer.model.decoder, "decode")
+
     run_step(trainer, state, examples)
+
     sizes = [{len(row) for row in readings} for (readings,), _ in calls]
     assert sizes == [{1}] * 9  # played, group and fixed logics, on three windows each

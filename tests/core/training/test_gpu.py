@@ -41,26 +41,27 @@ def test_supervised_rounds_have_the_losses_of_the_processor(settings, tolerance,
         records = read_records(tmp_path / device)
         # Up to the first sample: processor and GPU draw other numbers.
         losses[device] = [record["loss_pred"] for record in records if not record["evolved"]]
+
     assert len(losses["cpu"]) == 4
     assert losses["cuda"] == pytest.approx(losses["cpu"], rel=tolerance)
 
 
-def test_a_stopped_run_ends_as_the_run_that_was_left_alone(tmp_path):
+def test_a_stopped_run_ends_like_an_undisturbed_one(tmp_path):
     train_tiny(tmp_path / "whole")
     with pytest.raises(Killed):
         train_tiny(tmp_path / "stopped", on_round=kill_after(3))
     torch.cuda.manual_seed(999)  # another process would start elsewhere
     train_tiny(tmp_path / "stopped")
+
     # Not to the bit: a GPU adds in no fixed order.
-    for one, other in zip(
-        read_records(tmp_path / "stopped"), read_records(tmp_path / "whole"), strict=True
-    ):
+    stopped, whole = (read_records(tmp_path / name) for name in ("stopped", "whole"))
+    for one, other in zip(stopped, whole, strict=True):
         assert one["logics"] == other["logics"]
         for name in ("loss_pred", "loss_own", "loss_pg", "loss_div"):
             assert one[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6)
 
 
-def test_a_model_trained_on_a_gpu_forecasts_the_same_on_the_processor(tmp_path):
+def test_a_gpu_model_forecasts_alike_on_processors(tmp_path):
     train_tiny(tmp_path)
     views = windows("test", 2, first_day=30).views()
     values = {}
@@ -86,12 +87,11 @@ def test_what_processes_tell_each_other_passes_through_nccl(nccl):
         (block,) = shards._all_gather_equal(values, "test")
         assert block.is_cuda
         assert np.array_equal(block.cpu(), torch.as_tensor(values).cpu())
-    assert shards._all_gather_values({"logics": ["heat wave"]}, "test") == [
-        {"logics": ["heat wave"]}
-    ]
+    said = {"logics": ["heat wave"]}
+    assert shards._all_gather_values(said, "test") == [said]
 
 
-def test_a_split_backbone_multiplies_on_a_gpu_as_a_whole_one(nccl):
+def test_a_split_backbone_multiplies_as_a_whole(nccl):
     model = load_backbone(BackboneConfig(name_or_path=TINY), device="cuda").model
     whole = copy.deepcopy(model)
     split_loaded_layers(model, 1, "cuda")

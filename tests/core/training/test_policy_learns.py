@@ -15,15 +15,9 @@ UPDATES = 8
 
 def _share_paid(policy_lr, lambda_div):
     """Return the share of samples that name what is paid for, at each update."""
-    trainer, state, _ = build_round_trainer(
-        rounds=2 * UPDATES,
-        population__agents=2,
-        evolution__form="slots",
-        grpo__group_size=12,
-        objective__lambda_div=lambda_div,
-        optim__policy_lr=policy_lr,
-        optim__warmup_ratio=0.0,
-    )
+    settings = {"population__agents": 2, "evolution__form": "slots", "grpo__group_size": 12}
+    settings |= {"objective__lambda_div": lambda_div, "optim__policy_lr": policy_lr}
+    trainer, state, _ = build_round_trainer(2 * UPDATES, optim__warmup_ratio=0.0, **settings)
     generators = [torch.Generator().manual_seed(agent) for agent in range(2)]
     seen = Observation(logics=state.logics, rewards=[-1.0, -1.0], peers=[[1], [0]])
     shares = []

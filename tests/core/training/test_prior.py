@@ -39,7 +39,7 @@ def clean(train):
     return forecast_block(train)
 
 
-def test_a_block_is_forecast_by_a_prior_that_has_not_seen_its_truth(train, clean):
+def test_a_blocks_prior_has_not_seen_it(train, clean):
     poisoned = poison(train, BLOCK)
     assert np.array_equal(forecast_block(poisoned), clean)
 
@@ -60,12 +60,12 @@ def test_overlapping_windows_are_in_no_fit(train, clean, day, is_in_the_fit):
     assert moved == is_in_the_fit
 
 
-def test_every_window_is_forecast_once_in_the_order_of_the_windows(train):
+def test_every_window_is_forecast_once_in_order(train):
     forecast_NH = forecast_out_of_fold(PriorKey("persistence"), train, FOLDS)
     assert np.array_equal(forecast_NH, np.stack([view.x for view in train.views()]))
 
 
-def test_a_prior_of_the_nearest_days_has_seen_no_other_day(train):
+def test_a_nearest_days_prior_saw_no_other(train):
     key = PriorKey("calendar-ridge", calibration_days=24)
     clean = forecast_block(train, key)
     # Twelve days on either side, after one that overlaps.
@@ -99,11 +99,8 @@ DRIFT_MW = 500.0
 
 
 def _config(known_errors="mean"):
-    return tiny(
-        forecast__prior="calendar-ridge",
-        forecast__prior_folds=2,
-        forecast__known_errors=known_errors,
-    )
+    priors = {"forecast__prior": "calendar-ridge", "forecast__prior_folds": 2}
+    return tiny(forecast__known_errors=known_errors, **priors)
 
 
 def _prepare(train, val, known_errors="mean"):
@@ -119,7 +116,7 @@ def prepared():
     return _prepare(TRAIN, VAL)
 
 
-def test_validation_truth_reaches_the_sealed_prior_and_no_validation_forecast(prepared):
+def test_validation_truth_reaches_only_the_sealed_prior(prepared):
     drifted = _prepare(TRAIN, VAL.with_truth(VAL.truth() + DRIFT_MW))
     ours, theirs = (_bases(one.calibration_examples) for one in (drifted, prepared))
     assert np.array_equal(ours, theirs)
@@ -129,20 +126,19 @@ def test_validation_truth_reaches_the_sealed_prior_and_no_validation_forecast(pr
     assert (moved > 0.1 * DRIFT_MW).all() and (moved < DRIFT_MW).all()
 
 
-def test_the_level_at_the_start_of_validation_is_that_of_the_errors_out_of_fold(prepared):
+def test_the_validation_level_starts_out_of_fold(prepared):
     config = _config()
     levels = ErrorLevels(read_rule(config), prepared.scaler, 1)
     levels.observe(TRAIN, forecast_train(config, TRAIN))
 
     plain = _prepare(TRAIN, VAL, "none").priors.forecast(VAL.views())
-    expected = [
-        prepared.scaler.scale(forecast_PH[0], view.entity)
-        for forecast_PH, view in zip(levels.apply(VAL.views(), plain), VAL.views(), strict=True)
-    ]
+    forecast_NH = levels.apply(VAL.views(), plain)[:, 0]
+    pairs = zip(forecast_NH, VAL.views(), strict=True)
+    expected = [prepared.scaler.scale(forecast_H, view.entity) for forecast_H, view in pairs]
     assert np.allclose(_bases(prepared.calibration_examples), expected)
 
 
-def test_train_examples_carry_the_level_of_the_days_before_them_alone():
+def test_train_examples_carry_only_earlier_levels():
     truth_NH = TRAIN.truth()
     origins = [view.origin_utc for view in TRAIN.views()]
     last = [i for i, origin in enumerate(origins) if origin == origins[-1]]
@@ -158,7 +154,7 @@ def test_train_examples_carry_the_level_of_the_days_before_them_alone():
     assert not np.array_equal(ours, theirs)
 
 
-def test_train_windows_that_end_in_validation_say_nothing_about_its_first_forecast():
+def test_overlapping_train_windows_stay_out_of_validation():
     late = windows("train", 42)  # two days more: their targets are in validation
     moved_NH = late.truth()
     inside = [i for i, v in enumerate(late.views()) if v.end_utc > VAL.views()[0].origin_utc]

@@ -48,10 +48,10 @@ REPO = Path(__file__).resolve().parents[3]
 
 def _assert_same_end(run, other):
     """Compare records, the last checkpoint's tensors and values, and the sealed model."""
-    records, state, tensors, model = _read_end(run)
+    (records, state, tensors, model), other_end = _read_end(run), _read_end(other)
+    theirs = other_end[2]
     assert [r["round"] for r in records] == list(range(ROUNDS))
-    other_records, other_state, theirs, other_model = _read_end(other)
-    assert (records, state, model) == (other_records, other_state, other_model)
+    assert (records, state, model) == (*other_end[:2], other_end[3])
     assert tensors.keys() == theirs.keys()
     assert [name for name, value in tensors.items() if not torch.equal(value, theirs[name])] == []
 
@@ -77,7 +77,7 @@ def _stop_after(out, number):
 @pytest.mark.parametrize(
     "number", [2, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 1, 4))]
 )
-def test_k_rounds_and_the_rest_equal_all_rounds_in_both_stages(number, tiny_run, tmp_path):
+def test_k_rounds_and_the_rest_equal_all(number, tiny_run, tmp_path):
     _stop_after(tmp_path, number)
     torch.manual_seed(999)  # another process would start elsewhere
     train_tiny(tmp_path)
@@ -85,7 +85,7 @@ def test_k_rounds_and_the_rest_equal_all_rounds_in_both_stages(number, tiny_run,
 
 
 @pytest.mark.slow
-def test_an_article_that_no_window_names_stops_no_training_and_changes_none(tiny_run, tmp_path):
+def test_an_unnamed_article_changes_no_training(tiny_run, tmp_path):
     _stop_after(tmp_path, 2)
     torch.manual_seed(999)
     # One more article, the first of the pool's rows.
@@ -93,7 +93,9 @@ def test_an_article_that_no_window_names_stops_no_training_and_changes_none(tiny
     unseen = pool.articles[:1].with_columns(article_id=pl.lit("0" * 32), title=pl.lit("Unseen"))
     embeddings = np.concatenate([pool.embeddings[1:2], pool.embeddings])
     more = NewsPool(pl.concat([unseen, pool.articles]), embeddings, pool.encoder_name)
+
     train_tiny(tmp_path, news=more)
+
     _assert_same_end(tmp_path, tiny_run)
 
     # And the finished run stays finished.
@@ -102,7 +104,7 @@ def test_an_article_that_no_window_names_stops_no_training_and_changes_none(tiny
     assert (tmp_path / "model" / "manifest.json").stat().st_mtime_ns == sealed
 
 
-def test_a_named_article_with_another_title_makes_another_run(tiny_run):
+def test_another_title_makes_another_run(tiny_run):
     pool = news_pool()
     titles = pl.Series(["Another title", *pool.articles["title"][1:]])
     pool.articles = pool.articles.with_columns(title=titles)
@@ -111,13 +113,14 @@ def test_a_named_article_with_another_title_makes_another_run(tiny_run):
 
 
 @pytest.mark.slow
-def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(tiny_run, tmp_path):
+def test_a_killed_run_ends_as_if_undisturbed(tiny_run, tmp_path):
     script = (
         f"import sys; sys.path[:0] = [{str(REPO)!r}]\n"
         "from pathlib import Path\n"
         "from tests.support.tiny_run import train_tiny\n"
         "train_tiny(Path(sys.argv[1]))\n"
     )
+
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], env={**os.environ})
     deadline = time.monotonic() + 120
     while not (tmp_path / "checkpoints" / "round_000002").exists() and time.monotonic() < deadline:
@@ -125,6 +128,7 @@ def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(tiny_ru
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL  # it had not ended by itself
     assert not (tmp_path / "model").exists()
+
     train_tiny(tmp_path)
     _assert_same_end(tmp_path, tiny_run)
 
@@ -138,6 +142,7 @@ def test_a_torn_history_resumes_before_its_tear(lost, tiny_run, tmp_path):
     last = len(whole.splitlines(keepends=True)[-1])
     rounds.write_bytes(whole[: -(lost or last)])
     played = []
+
     train_tiny(tmp_path, on_round=played.append)
     assert [record.round for record in played] == [3, 4, 5]
     _assert_same_end(tmp_path, tiny_run)
@@ -181,6 +186,7 @@ def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypa
     before = [one.clone() for one in gpu.states]
     for one in gpu.states if began_with_gpus else ():
         one.zero_()
+
     saved = load_newest_checkpoint(tmp_path, trainer.shards)
     assert saved is not None
     restore_state(saved, trainer.model, trainer.optimizer, generators)
@@ -227,11 +233,12 @@ def out(old_run, tmp_path):
     return tmp_path / "run"
 
 
-def test_a_run_that_starts_over_seals_its_own_weights(out, clean):
+def test_a_restarted_run_seals_its_own_weights(out, clean):
     assert read_hash(out) != read_hash(clean)
+
     summary = run_here(out, resume=False)
-    assert read_hash(out) == read_hash(clean)
-    assert summary["artifact_hash"] == read_hash(clean)
+
+    assert summary["artifact_hash"] == read_hash(out) == read_hash(clean)
     kept = sorted(path.name for path in (out / "checkpoints").iterdir())
     assert kept == ["round_000001", "round_000002"]
     assert len(RunFolder(out).read_rounds()) == 2
@@ -262,7 +269,7 @@ def _kill_points(monkeypatch, at):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", range(6))
-def test_a_kill_while_old_files_are_removed_leaves_nothing_that_passes_for_new(at, out, clean):
+def test_killed_removals_leave_nothing_that_seems_new(at, out, clean):
     with pytest.MonkeyPatch.context() as patch:
         _kill_points(patch, at)
         with pytest.raises(Killed):
@@ -292,15 +299,14 @@ def test_a_kill_between_model_and_summary_loses_neither(resume, tmp_path, clean,
     summary = run_here(out, on_round=rounds.append)
     assert rounds == []
     assert read_hash(out) == summary["artifact_hash"] == read_hash(clean)
-    measured = ("seconds", "peak_memory_gb")
     expected = RunFolder(clean).read_metrics()
-    assert {k: v for k, v in summary.items() if k not in measured} == {
-        k: v for k, v in expected.items() if k not in measured
-    }
+    measured = {"seconds", "peak_memory_gb"}
+    assert summary.keys() == expected.keys()
+    assert {name for name in summary if summary[name] != expected[name]} <= measured
 
 
 @pytest.mark.slow
-def test_a_summary_of_an_earlier_start_does_not_pass_for_that_of_a_new_model(out, clean):
+def test_an_old_summary_fits_no_new_model(out, clean):
     old = RunFolder(out).read_metrics()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunFolder, "write_metrics", raise_killed)
@@ -309,7 +315,9 @@ def test_a_summary_of_an_earlier_start_does_not_pass_for_that_of_a_new_model(out
         shutil.rmtree(out / "checkpoints")
         with pytest.raises(Killed):
             run_here(out, resume=False)
+
     summary = run_here(out)
+
     assert summary["artifact_hash"] != old["artifact_hash"]
     assert summary["artifact_hash"] == read_hash(out)
 

@@ -24,7 +24,7 @@ from compevo_core.training.schedule import (
 from tests.support.population import tiny, windows
 
 
-def test_a_plan_counts_supervised_epochs_and_then_rounds_or_epochs():
+def test_a_plan_counts_supervised_epochs_first():
     plan = RunSchedule.plan(tiny(run__supervised_epochs=2, run__rounds=5), 7)
     assert (plan.supervised_rounds, plan.evolution_rounds, plan.total_rounds) == (14, 5, 19)
     plan = RunSchedule.plan(tiny(run__rounds=0, run__epochs=3), 7)
@@ -36,13 +36,13 @@ def test_a_plan_counts_supervised_epochs_and_then_rounds_or_epochs():
 @pytest.mark.parametrize(
     ("every", "rewriting"), [(0, []), (1, [3, 4, 5, 6, 7]), (2, [3, 5, 7]), (9, [3])]
 )
-def test_logics_are_rewritten_every_nth_round_of_the_second_stage(every, rewriting):
+def test_logics_are_rewritten_every_nth_round(every, rewriting):
     plan = RunSchedule(3, 5, every, warmup_ratio=0.0)
     assert [n for n in range(8) if plan.rewrites(n)] == rewriting
     assert [plan.stage(n) for n in range(8)] == ["supervised"] * 3 + ["evolution"] * 5
 
 
-def test_each_stage_warms_up_and_decays_on_its_own():
+def test_each_stage_warms_up_and_decays():
     plan = RunSchedule(10, 20, 1, warmup_ratio=0.2)
     first = [learning_rate_factor(n, 10, 0.2) for n in range(10)]
     second = [learning_rate_factor(n, 20, 0.2) for n in range(20)]
@@ -62,15 +62,16 @@ def test_each_stage_warms_up_and_decays_on_its_own():
     ],
 )
 def test_a_policy_that_cannot_learn_is_told(policy_lr, lambda_div, enabled, settings):
-    config = tiny(
-        optim__policy_lr=policy_lr, objective__lambda_div=lambda_div, grpo__enabled=enabled
-    )
+    weights = {"objective__lambda_div": lambda_div, "grpo__enabled": enabled}
+    config = tiny(optim__policy_lr=policy_lr, **weights)
+
     cautions = list_cautions(config, RunSchedule(10, 1_500, 1, warmup_ratio=0.03))
+
     assert [text.split(" = ")[0] for text in cautions] == settings
     assert not list_cautions(config, RunSchedule(10, 1_500, 0, warmup_ratio=0.03))
 
 
-def test_every_window_comes_once_an_epoch_and_none_is_dropped():
+def test_every_window_comes_once_an_epoch():
     sampler = DaySampler(windows("train", 7), 4, seed=3)
     assert sampler.rounds_per_epoch == 4
     epochs = [[i for r in range(4) for i in sampler.indices(4 * n + r)] for n in range(3)]
@@ -80,7 +81,7 @@ def test_every_window_comes_once_an_epoch_and_none_is_dropped():
     assert all(a // 2 == b // 2 for drawn in epochs for a, b in np.reshape(drawn, (-1, 2)))
 
 
-def test_a_round_is_the_same_whatever_was_asked_before():
+def test_a_round_ignores_what_was_asked_before():
     data = windows("train", 9)
     one, other = DaySampler(data, 3, seed=1), DaySampler(data, 3, seed=1)
     expected = [one.indices(r) for r in range(12)]
@@ -96,13 +97,13 @@ def draw_dropout(seed, rank, round_number):
     return torch.rand(4).tolist()
 
 
-def test_processes_and_rounds_drop_different_units_and_a_repeated_round_the_same():
+def test_repeated_rounds_drop_the_same_units():
     assert draw_dropout(0, 1, 5) == draw_dropout(0, 1, 5)
     others = [draw_dropout(1, 1, 5), draw_dropout(0, 0, 5), draw_dropout(0, 1, 6)]
     assert draw_dropout(0, 1, 5) not in others
 
 
-def test_agents_sample_from_streams_of_their_own_whichever_process_holds_them():
+def test_agents_keep_their_streams_in_any_process():
     def draws(agents):
         streams = RunGenerators.from_seed(7, agents, CPU).agents
         return [torch.rand(4, generator=generator).tolist() for generator in streams]
@@ -121,10 +122,8 @@ def split(seconds):
     """The pieces of work of each round: a recording has the sum of training and validation."""
     validated = [n for n in range(ROUNDS) if (n + 1) % VALIDATE_EVERY == 0 or n + 1 == ROUNDS]
     kinds = [Work.REWRITING if SCHEDULE.rewrites(n) else Work.TRAINING for n in range(ROUNDS)]
-    usual = {
-        kind: fmean(seconds[n] for n in range(ROUNDS) if kinds[n] == kind and n not in validated)
-        for kind in set(kinds)
-    }
+    plain = [n for n in range(ROUNDS) if n not in validated]
+    usual = {kind: fmean(seconds[n] for n in plain if kinds[n] == kind) for kind in set(kinds)}
     for number, kind in enumerate(kinds):
         if number not in validated:
             yield [(kind, seconds[number])]
@@ -137,46 +136,39 @@ def replay(name):
     """Share of the time gone, seconds left and seconds estimated, after each round."""
     seconds = RECORDED[name]["round_seconds"]
     total = sum(seconds) + RECORDED[name]["calibration_seconds"]
-    config = RunConfig.from_mapping(
-        {
-            "population": {"agents": 1 if name == "one-agent" else 3},
-            "forecast": {"layers": 4},
-            "grpo": {"group_size": 4},
-            "run": {"batch_size": 8, "validation_windows": 120},
-        }
-    )
+    sections = {
+        "population": {"agents": 1 if name == "one-agent" else 3},
+        "forecast": {"layers": 4},
+    }
+    sections |= {"grpo": {"group_size": 4}, "run": {"batch_size": 8, "validation_windows": 120}}
+    config = RunConfig.from_mapping(sections)
     time_left = TimeLeft(guess_units(config, LAYERS, CALIBRATED))
     gone = 0.0
     for number, pieces in enumerate(split(seconds)):
         for work, duration in pieces:
             time_left.add(work, duration)
             gone += duration
-        left = count_work_left(
-            SCHEDULE, number + 1, ROUNDS, validate_every=VALIDATE_EVERY, calibrates=True
-        )
+        done = (SCHEDULE, number + 1, ROUNDS)
+        left = count_work_left(*done, validate_every=VALIDATE_EVERY, calibrates=True)
         yield gone / total, total - gone, time_left.estimate(left)
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_from_the_middle_on_the_time_left_is_right_within_a_factor_of_one_and_a_half(name):
+def test_the_time_left_is_right_midway(name):
     seen = [(left, estimate) for share, left, estimate in replay(name) if 0.5 <= share <= 0.95]
-    assert len(seen) > 20
     factors = [max(left / estimate, estimate / left) for left, estimate in seen]
-    assert max(factors) < 1.5
+    assert len(seen) > 20 and max(factors) < 1.5
 
 
-def test_a_rewriting_whose_logics_are_paid_for_what_ridges_read_is_guessed_within_a_half():
+def test_paid_rewritings_are_guessed_within_a_half():
     # Measured with two cores: 1.07 s a round, and 26.3 s with a rewriting.
     units = guess_units(RunConfig.preset("full"), LAYERS, CALIBRATED)
     assert units[Work.REWRITING] / units[Work.TRAINING] == pytest.approx(26.3 / 1.07, rel=0.5)
 
 
-def test_what_is_left_counts_validations_calibration_and_the_second_training():
+def test_what_is_left_counts_all_later_work():
     left = count_work_left(SCHEDULE, 300, ROUNDS, validate_every=40, calibrates=True, refits=True)
-    assert left == {
-        Work.TRAINING: 16 + 316,
-        Work.REWRITING: 12 + 12,
-        Work.VALIDATION: 2,
-        Work.CALIBRATION: 1,
-    }
+    parts = (left[work] for work in (Work.TRAINING, Work.REWRITING, Work.VALIDATION))
+    assert (*parts, left[Work.CALIBRATION]) == (16 + 316, 12 + 12, 2, 1)
+    assert left.keys() == set(Work)
     assert count_work_left(SCHEDULE, ROUNDS, ROUNDS).total() == 0

@@ -31,32 +31,19 @@ def assert_same_model(one, other):
     for name, value in ours.items():
         assert torch.allclose(value, theirs[name], rtol=0, atol=1e-5, equal_nan=True), name
         assert value.any() or "lora_B" not in name, "an adapter that never moved proves nothing"
-    assert (one / "model" / "logics.json").read_text() == (
-        other / "model" / "logics.json"
-    ).read_text()
+    logics, others = ((run / "model" / "logics.json").read_text() for run in (one, other))
+    assert logics == others
 
 
 pytestmark = pytest.mark.slow
 
 REPO = Path(__file__).resolve().parents[3]
 HEAD = {"optim__max_grad_norm": 0.1}  # low enough to bind
-TEXT = HEAD | {
-    "forecast__decoder": "text",
-    "population__agents": 2,
-    "grpo__group_size": 2,
-    "run__rounds": 2,
-    "run__batch_size": 1,
-    "forecast__history_points": 2,
-    "run__validate_every": 0,
-}
-JOINT = HEAD | {
-    "news__linear": True,
-    "news__fit": "joint",
-    "evolution__credit": "contribution",
-    "grpo__carry": "record",
-    "grpo__reward_windows": 0,
-    "run__fixed_logics": 0,
-}
+TEXT = HEAD | {"forecast__decoder": "text", "population__agents": 2, "grpo__group_size": 2}
+TEXT |= {"run__rounds": 2, "run__batch_size": 1, "run__validate_every": 0}
+TEXT |= {"forecast__history_points": 2}
+JOINT = HEAD | {"news__linear": True, "news__fit": "joint", "evolution__credit": "contribution"}
+JOINT |= {"grpo__carry": "record", "grpo__reward_windows": 0, "run__fixed_logics": 0}
 SHORT = {"run__rounds": 2, "run__validate_every": 0}
 PACKAGED_WIDTH = 576
 EXACT = {
@@ -74,11 +61,9 @@ def out(tmp_path_factory):
         assert run({"out": str(root / name), "set": settings}) == ""
     with pytest.raises(StoppedError):
         run({"out": str(root / "one-two"), "set": HEAD, "stop": 2})
+    several = {"head-2": HEAD, "text-2": TEXT, "joint-2": JOINT, "one-two": HEAD}
     jobs = [
-        {"out": str(root / "head-2"), "set": HEAD},
-        {"out": str(root / "text-2"), "set": TEXT},
-        {"out": str(root / "joint-2"), "set": JOINT},
-        {"out": str(root / "one-two"), "set": HEAD},
+        *({"out": str(root / name), "set": settings} for name, settings in several.items()),
         *({"out": str(root / f"layers-{n}"), "layers": n, "set": SHORT} for n in (2, 4)),
         {"out": str(root / "poisoned"), "poison": 2},
         {"out": str(root / "interrupted"), "set": HEAD, "stop": 2},
@@ -95,10 +80,10 @@ def test_two_processes_train_the_weights_of_one(decoder, out):
 
 
 @pytest.mark.parametrize("decoder", ["head", "text", "joint"])
-def test_the_record_of_two_processes_is_that_of_one_and_complete(decoder, out):
-    for one, two in zip(
-        read_rounds(out / f"{decoder}-1"), read_rounds(out / f"{decoder}-2"), strict=True
-    ):
+def test_two_processes_keep_one_complete_record(decoder, out):
+    alone, together = (read_rounds(out / f"{decoder}-{count}") for count in (1, 2))
+
+    for one, two in zip(alone, together, strict=True):
         assert one.keys() == two.keys()
         assert one["exchanged_bytes"] == {} != two["exchanged_bytes"]
         for name in one.keys() - TIMED:
@@ -132,7 +117,7 @@ def expected_bytes(config, width, count):
     return (count - 1) * (own + 8 * (5 if more else 4))
 
 
-def test_the_bytes_of_a_round_do_not_grow_with_the_layers_of_the_backbone(out):
+def test_exchanged_bytes_do_not_grow_with_layers(out):
     small, large = (read_rounds(out / f"layers-{n}")[1]["exchanged_bytes"] for n in (2, 4))
     for received in (small, large):
         config = tiny(**SHORT)
@@ -144,7 +129,7 @@ def test_the_bytes_of_a_round_do_not_grow_with_the_layers_of_the_backbone(out):
     assert small == large
 
 
-def test_the_documentation_has_the_bytes_of_ten_agents_on_the_packaged_backbone():
+def test_the_documentation_has_the_exchanged_bytes():
     config = RunConfig.preset("full").with_overrides({"population.agents": 10})
     page = REPO / "docs" / "how-to" / "cluster.md"
     text = " ".join(page.read_text(encoding="utf-8").split())
@@ -157,14 +142,14 @@ def test_two_processes_go_on_from_what_one_wrote(out):
     assert_same_model(out / "one-two", out / "head-1")
 
 
-def test_one_process_goes_on_from_the_agents_that_two_wrote(out, tmp_path):
+def test_one_process_continues_from_two(out, tmp_path):
     shutil.copytree(out / "interrupted", tmp_path / "run")
     assert len(read_rounds(tmp_path / "run")) == 2
     assert run({"out": str(tmp_path / "run"), "set": HEAD}) == ""
     assert_same_model(tmp_path / "run", out / "head-1")
 
 
-def test_a_spoiled_agent_stops_every_process_with_its_number_and_before_any_record(out):
+def test_a_spoiled_agent_stops_every_process(out):
     errors = [(out / f"poisoned.rank{rank}").read_text() for rank in (0, 1)]
     assert errors[0] == errors[1]
     assert errors[0].startswith("NonFiniteLoss") and "round 0 for agent(s) [2]" in errors[0]
@@ -172,17 +157,9 @@ def test_a_spoiled_agent_stops_every_process_with_its_number_and_before_any_reco
 
 
 # Few passes: every product waits for the other process.
-SPLIT = {
-    "optim__max_grad_norm": 0.1,
-    "population__agents": 2,
-    "population__dropout": 0.1,
-    "grpo__group_size": 2,
-    "run__rounds": 2,
-    "run__batch_size": 1,
-    "run__fixed_logics": 0,
-    "run__validate_every": 0,
-    "evolution__max_new_tokens": 4,
-}
+SPLIT = {"optim__max_grad_norm": 0.1, "population__agents": 2, "population__dropout": 0.1}
+SPLIT |= {"grpo__group_size": 2, "run__rounds": 2, "run__batch_size": 1, "run__fixed_logics": 0}
+SPLIT |= {"run__validate_every": 0, "evolution__max_new_tokens": 4}
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +175,7 @@ def split(tmp_path_factory):
     return root
 
 
-def test_two_processes_that_split_the_backbone_train_the_weights_of_one(split):
+def test_split_processes_train_the_weights_of_one(split):
     # With dropout too: processes with the same agents must draw the same masks.
     assert_same_model(split / "one", split / "two")
     losses = [[record["loss"] for record in read_rounds(split / run)] for run in ("one", "two")]
@@ -222,4 +199,4 @@ def test_one_process_goes_on_from_what_two_wrote(split, tmp_path):
 
 def test_one_process_alone_cannot_split_a_backbone(tmp_path):
     job = {"out": str(tmp_path / "run"), "set": SPLIT, "split_alone": True}
-    assert "there is one: start several" in run(job)
+    assert "start several" in run(job)

@@ -24,6 +24,7 @@ def test_a_round_records_every_term_and_agent(tiny_run):
     assert [r["round"] for r in rounds] == list(range(ROUNDS))
     assert [r["stage"] for r in rounds] == ["supervised"] * 2 + ["evolution"] * 4
     assert [r["evolved"] for r in rounds] == [False, False, True, False, True, False]
+
     for r in rounds:
         assert len(r["rewards"]) == len(r["weights"]) == len(r["logics"]) == 3
         assert np.shape(r["group_rewards"]) == ((3, 3) if r["evolved"] else (0,))
@@ -33,7 +34,7 @@ def test_a_round_records_every_term_and_agent(tiny_run):
 
 
 @pytest.mark.slow
-def test_the_prediction_error_goes_down_on_the_training_windows(tmp_path):
+def test_the_prediction_error_falls_on_train(tmp_path):
     changes = {"optim__forecast_lr": 3e-3, "evolution__every": 24}  # only forecasts learn here
     config = tiny(run__rounds=24, run__epochs=6, run__validate_every=0, **changes)
     train_days(config, tmp_path)
@@ -41,7 +42,7 @@ def test_the_prediction_error_goes_down_on_the_training_windows(tmp_path):
     assert np.mean(loss[-8:]) < 0.9 * np.mean(loss[:8])
 
 
-def test_a_finished_run_is_returned_as_it_is_and_another_configuration_is_an_error(tiny_run):
+def test_only_a_finished_runs_configuration_fits(tiny_run):
     before = (tiny_run / "rounds.jsonl").stat().st_mtime_ns
     assert train_tiny(tiny_run)["rounds"] == ROUNDS
     assert (tiny_run / "rounds.jsonl").stat().st_mtime_ns == before
@@ -61,13 +62,10 @@ def test_the_trainer_refuses_windows_of_any_other_split(split, tmp_path):
     ("changes", "message"),
     [
         ({"news__encoder": "packaged:minilm"}, "hashing"),
-        (
-            {"population__agents": 2, "population__members": [{"entities": ["NSW1", "NSW"]}, {}]},
-            "names NSW, but",
-        ),
+        ({"population__members": [{"entities": ["NSW1", "NSW"]}, {}, {}]}, "names NSW, but"),
     ],
 )
-def test_settings_that_do_not_fit_the_data_are_refused(changes, message, tmp_path):
+def test_settings_unfit_for_the_data_are_refused(changes, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         train_days(tiny(**changes), tmp_path)
 
@@ -86,7 +84,7 @@ def test_a_variant_trains_without_what_it_leaves_out(name, recorded, tmp_path):
     assert {key: last[key] for key in recorded} == recorded
 
 
-def test_a_non_finite_loss_stops_before_the_update_and_names_the_agent(tmp_path):
+def test_a_non_finite_loss_names_the_agent(tmp_path):
     original = PopulationModel.head_parameters
 
     def poisoned(self):
@@ -129,9 +127,10 @@ def test_the_best_validated_round_is_sealed(errors, chosen, tmp_path, monkeypatc
     changes = {"run__validate_every": 2, "evolution__every": 4}
     summary = run_here(tmp_path, run__rounds=4, **changes)
     # Untrained agents, which are a candidate too, validate as their prior.
+
+    # Untrained agents, which are a candidate too, validate as their prior.
     assert untrained[0].aggregate == pytest.approx(untrained[0].prior, rel=1e-6)
-    assert summary["chosen_round"] == chosen
-    assert summary["val_mae_scaled"] == min(errors)
+    assert (summary["chosen_round"], summary["val_mae_scaled"]) == (chosen, min(errors))
 
     best = tmp_path / "best" / f"round_{chosen:06d}"
     state = json.loads((best / "state.json").read_text())
@@ -157,27 +156,21 @@ def test_no_sealed_model_is_worse_than_its_prior(tmp_path, monkeypatch):
     assert summary["val_sealed_mae_scaled"] <= summary["val_prior_mae_scaled"]
 
 
-def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path):
+def test_a_refit_trains_on_train_and_validation(tmp_path):
     reported = []
-    summary = run_here(
-        tmp_path,
-        lambda record: reported.append(record.round),
-        run__rounds=2,
-        run__validate_every=1,
-        run__refit=True,
-        calibration__blend=True,
-        optim__forecast_lr=1e-2,
-    )
+    changes = {"run__rounds": 2, "run__validate_every": 1, "run__refit": True}
+    changes |= {"calibration__blend": True, "optim__forecast_lr": 1e-2}
+
+    summary = run_here(tmp_path, lambda record: reported.append(record.round), **changes)
+
     assert summary["refit"] is True
     assert summary["train_windows"] == 8  # four of them are validation's
     manifest = json.loads((tmp_path / "model" / "manifest.json").read_text())
     assert manifest["refit"] is True
-
     folder = RunFolder(tmp_path)
-    assert len(folder.read_rounds()) == 2
-    assert summary["chosen_round"] > 0
     again = RunFolder(folder.refit).read_rounds()
-    assert len(again) == summary["chosen_round"]
+    assert len(folder.read_rounds()) == 2
+    assert len(again) == summary["chosen_round"] > 0
     # Both trainings report their progress.
     assert reported == [record.round for record in (*folder.read_rounds(), *again)]
 

@@ -1,9 +1,10 @@
-"""What the suites and the looks at days find in faulty data, and nothing in sound data."""
+"""Suites, looks at days, checks alone: one file imports Great Expectations, which takes 3 s."""
 
 import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
 
+import dagster as dg
 import numpy as np
 import polars as pl
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_pipeline.checks.content import find_days_without_news, find_jumps
 from compevo_pipeline.checks.expectations import SUITES, run_suites
+from compevo_pipeline.defs import asset_checks
 from compevo_pipeline.sources.registry import BUILT_IN
 from tests.support.window_samples import make_series
 
@@ -83,6 +85,42 @@ def test_a_broken_rule_counts_its_rows():
     outcomes = run_suites(FAULTS["ranges"], BUILT_IN["electricity"].rules)
     (ranges,) = [outcome for outcome in outcomes if outcome.name == "ranges"]
     assert ranges.numbers["broken_rows"] == 1 and "70000.0" in ranges.text
+
+
+def run_checks(deployment, *names):
+    """Run checks by ``asset/key:check`` without the assets; return the keys that were evaluated."""
+    pairs = [name.split(":") for name in names]
+    keys = [dg.AssetCheckKey(dg.AssetKey(asset.split("/")), check) for asset, check in pairs]
+    selection = dg.AssetSelection.checks(*keys)
+    job = dg.define_asset_job("checks", selection, executor_def=dg.in_process_executor)
+    defs = dg.Definitions.merge(deployment.defs, dg.Definitions(jobs=[job]))
+    result = defs.resolve_job_def("checks").execute_in_process(instance=deployment.instance)
+    assert result.get_asset_materialization_events() == []
+    passed = [check for check in result.get_asset_check_evaluations() if check.passed]
+    return {f"{check.asset_key.to_user_string()}:{check.check_name}" for check in passed}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "series/traffic:gaps",
+        "series/traffic:data_age",
+        "news/articles:has_title",
+        "windows/traffic:splits_disjoint",
+    ],
+)
+def test_a_check_runs_alone(sample_home, name):
+    assert run_checks(sample_home, name) == {name}
+
+
+def test_an_unselected_check_is_not_computed(sample_home, monkeypatch):
+    def fail(*_):
+        raise AssertionError("computed")
+
+    monkeypatch.setattr(asset_checks, "find_availability_violations", fail)
+    monkeypatch.setattr(asset_checks, "run_suites", fail)
+    names = {"windows/traffic:no_shared_windows", "series/traffic:data_age"}
+    assert run_checks(sample_home, *names) == names
 
 
 HALF_HOUR = timedelta(minutes=30)

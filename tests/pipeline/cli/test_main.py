@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from compevo_core.agents.logics import SLOT_SEED_LOGICS
 from compevo_core.errors import ConfigError, StorageError
 from compevo_core.evaluation.result_rows import write_rows
-from compevo_core.report.figures import Plot
+from compevo_core.paper.report.figures import Plot
 from compevo_pipeline import definitions
 from compevo_pipeline.cli import refresh
 from compevo_pipeline.cli.arguments import parse_changes, show_progress
@@ -159,8 +159,8 @@ def test_the_demo_ends_with_its_worth(tmp_path):
     write_rows(layout.results / "rows.csv", wins.rows)
     pl.DataFrame(wins.paired).write_csv(layout.results / "paired.csv")
     told = describe(seed, "Read all news.")
-    assert "agent 0: power outages; agent 1: Read all news." in told
-    assert "MAE 120.0 MW over 150 windows" in told and "MAE 130.0 MW over 47 windows" in told
+    facts = ("0: power outages", "1: Read all", "120.0 MW", "150 windows", "130.0 MW", "47 windows")
+    assert [fact for fact in facts if fact not in told] == []
     other = seed.replace("power outages", "industrial production")
     assert "all of it" in describe(seed, other)
 

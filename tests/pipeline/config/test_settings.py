@@ -7,12 +7,7 @@ import pytest
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
-from compevo_pipeline.config.settings import (
-    REPOSITORY,
-    Layout,
-    Settings,
-    process_rank,
-)
+from compevo_pipeline.config.settings import REPOSITORY, Layout, Settings, process_rank
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage.runs import (
     find_current_run,
@@ -126,6 +121,7 @@ def test_a_judges_key_is_in_no_text():
         "COMPEVO_JUDGE_KEY": "s3cret",
     }
     settings = Settings.from_environment(env)
+
     assert (settings.judge_url, settings.judge_model) == ("https://judge.example/v1", "m")
     assert settings.judge_key.get_secret_value() == "s3cret"
     assert "s3cret" not in f"{settings!r} {settings} {settings.model_dump()}"

@@ -1,54 +1,16 @@
-"""Asset checks on stored sample data: together, in part and alone."""
+"""What the checks say of the age of data and of silent series."""
 
 from datetime import UTC, datetime, timedelta
 
-import dagster as dg
 import polars as pl
 import pytest
 
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.defs import asset_checks
 from compevo_pipeline.defs.asset_checks import judge_data_age, judge_series_age
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.work.deployment import Deployment
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
-
-
-def run_checks(deployment, *names):
-    """Run checks by ``asset/key:check`` without the assets; return the keys that were evaluated."""
-    pairs = [name.split(":") for name in names]
-    keys = [dg.AssetCheckKey(dg.AssetKey(asset.split("/")), check) for asset, check in pairs]
-    selection = dg.AssetSelection.checks(*keys)
-    job = dg.define_asset_job("checks", selection, executor_def=dg.in_process_executor)
-    defs = dg.Definitions.merge(deployment.defs, dg.Definitions(jobs=[job]))
-    result = defs.resolve_job_def("checks").execute_in_process(instance=deployment.instance)
-    assert result.get_asset_materialization_events() == []
-    passed = [check for check in result.get_asset_check_evaluations() if check.passed]
-    return {f"{check.asset_key.to_user_string()}:{check.check_name}" for check in passed}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "series/traffic:gaps",
-        "series/traffic:data_age",
-        "news/articles:has_title",
-        "windows/traffic:splits_disjoint",
-    ],
-)
-def test_a_check_runs_alone(sample_home, name):
-    assert run_checks(sample_home, name) == {name}
-
-
-def test_an_unselected_check_is_not_computed(sample_home, monkeypatch):
-    def fail(*_):
-        raise AssertionError("computed")
-
-    monkeypatch.setattr(asset_checks, "find_availability_violations", fail)
-    monkeypatch.setattr(asset_checks, "run_suites", fail)
-    names = {"windows/traffic:no_shared_windows", "series/traffic:data_age"}
-    assert run_checks(sample_home, *names) == names
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def test_loading_the_definitions_imports_no_heavy_library():
     loaded = f"[name for name in {heavy} if name in sys.modules]"
     code = f"import sys, compevo_pipeline.definitions; print({loaded})"
     command = [sys.executable, "-W", "ignore", "-c", code]
+
     assert subprocess.check_output(command, text=True).strip() == "[]"
 
 
@@ -172,6 +173,7 @@ def test_published_data_are_refreshed_daily(tmp_path):
 def test_equal_code_has_an_equal_version(graph):
     keys = graph.get_all_asset_keys()
     versions = {key.to_user_string(): graph.get(key).code_version for key in keys}
+
     assert all(len(version) == 12 for version in versions.values())
     assert len({versions[f"series/{dataset}"] for dataset in DATASETS}) == 1
     assert versions["series/traffic"] != versions["windows/traffic"]
@@ -181,21 +183,31 @@ def test_equal_code_has_an_equal_version(graph):
         assert (versions["windows/traffic"] == version) is is_equal
 
 
+CODE = '"""A text."""\n\n\ndef f():\n    return 1\n'
+
+
 @pytest.mark.parametrize(
-    ("text", "is_equal"),
+    ("name", "first", "text", "is_equal"),
     [
-        ('"""Another text."""\n\n\ndef f():\n    """It."""\n    # why\n    return 1\n', True),
-        ('"""A text."""\n\n\ndef f():\n    return 2\n', False),
+        (
+            "a.py",
+            CODE,
+            '"""Another text."""\n\n\ndef f():\n    """It."""\n    # why\n    return 1\n',
+            True,
+        ),
+        ("a.py", CODE, CODE.replace("1", "2"), False),
+        ("a.toml", "a = 1", "# why\na = 1", True),
+        ("a.toml", "a = 1", "a = 2", False),
     ],
 )
-def test_a_code_version_follows_statements(tmp_path, monkeypatch, text, is_equal):
+def test_a_code_version_follows_statements(tmp_path, monkeypatch, name, first, text, is_equal):
     monkeypatch.setattr(code_versions, "REPOSITORY", tmp_path)
     code_versions.code_version.cache_clear()
-    (tmp_path / "a.py").write_text('"""A text."""\n\n\ndef f():\n    return 1\n')
-    before = code_version("a.py")
-    (tmp_path / "a.py").write_text(text)
+    (tmp_path / name).write_text(first)
+    before = code_version(name)
+    (tmp_path / name).write_text(text)
     code_versions.code_version.cache_clear()
-    assert (code_version("a.py") == before) is is_equal
+    assert (code_version(name) == before) is is_equal
 
 
 def test_a_shell_launch_has_the_demos_configuration():
@@ -230,6 +242,7 @@ def test_a_refresh_is_of_the_named_data(dataset, job):
 def test_a_refresh_chooses_its_day(defs):
     evening = datetime(2026, 3, 30, 15, 0, tzinfo=UTC)
     days = {name: choose_day(one, evening) for name, one in BUILT_IN.items()}
+
     # It is the 31st already in Brisbane.
     assert days["electricity-operational"] == "2026-04-01" and days["electricity"] == "2026-03-31"
     assert days["exchange"] == "2026-03-30" and days["traffic"] == ""

@@ -65,9 +65,9 @@ def test_a_transient_error_without_tries_is_final():
 )
 def test_a_permanent_error_stops_with_a_remedy(kind):
     with pytest.raises(dg.Failure) as caught, translate_errors():
-        raise kind("the file, line 3")
+        raise kind("x.csv, line 3")
     assert caught.value.allow_retries is False
-    assert "the file, line 3" in caught.value.description
+    assert "x.csv, line 3" in caught.value.description
     assert caught.value.metadata["remedy"].value
     assert isinstance(caught.value.__cause__, kind)
 

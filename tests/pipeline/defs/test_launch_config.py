@@ -33,7 +33,7 @@ def test_the_launchpad_shows_every_setting():
         assert not shown.is_required and not shown.default_provided, dotted
 
     agents = sections["population"].config_type.fields["agents"].description
-    assert "library: 10" in agents and "tiny 3" in agents and "at least 1, at most 64" in agents
+    assert "library: 10" in agents and "tiny 3" in agents and "at most 64" in agents
     decoder = sections["forecast"].config_type.fields["decoder"].config_type
     assert decoder.config_values == ["head", "text", "linear", "none"]
     members = sections["population"].config_type.fields["members"].config_type.inner_type

@@ -92,10 +92,7 @@ def test_hostile_headlines_load_nothing(tmp_path):
     feed = Feed(name="gdelt", read_files=lambda *_: iter([answer]), parsers=gdelt.parsers)
     settings = Settings(home=tmp_path, mode=Mode.ARCHIVE)
     workspace = Deployment(settings=settings, clock=SetClock())
-    result = dg.materialize(
-        [build_articles_asset([feed])],
-        resources={"workspace": workspace},
-    )
+    result = dg.materialize([build_articles_asset([feed])], resources={"workspace": workspace})
 
     shown = read_materialization(result).metadata
     assert shown["dagster/row_count"].value == len(HOSTILE)

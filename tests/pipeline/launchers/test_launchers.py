@@ -17,12 +17,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_pipeline.defs.resources import Launchers
 from compevo_pipeline.launchers import process as launch
-from compevo_pipeline.launchers.process import (
-    CONTAINER,
-    PodSpec,
-    terminate,
-    worker_command,
-)
+from compevo_pipeline.launchers.process import CONTAINER, PodSpec, terminate, worker_command
 from compevo_pipeline.launchers.worker import TrainJob, describe_round, main, select_scalars
 from tests.support.deployment import read_materialization
 from tests.support.round_records import round_record

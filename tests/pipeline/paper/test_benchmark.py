@@ -11,15 +11,17 @@ import pytest
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import SourceAbsent
-from compevo_core.evaluation.result_rows import POOLED, read_configs, write_rows
-from compevo_core.paper.method import Method, find_budget
+from compevo_core.evaluation.result_rows import POOLED, write_rows
+from compevo_core.paper.declared import find_budget
+from compevo_core.paper.method import Method
 from compevo_core.paper.method_table import find_method
+from compevo_core.paper.report.inputs import read_configs
 from compevo_core.paper.report.rows import read_result_file
 from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.paper import benchmark_runs
-from compevo_pipeline.paper.benchmark_runs import BenchmarkData, replace_rows
+from compevo_pipeline.paper import runs
+from compevo_pipeline.paper.runs import BenchmarkData, replace_rows
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.work.deployment import Deployment
 from tests.support.commands import invoke
@@ -117,7 +119,7 @@ def test_agents_train_a_run_per_seed(deployment):
 @pytest.mark.parametrize("preset", ["tiny", "paper"])
 def test_news_are_found_by_the_methods_encoder(deployment, monkeypatch, preset):
     # What is read is not of interest: the name of the encoder stands for it.
-    monkeypatch.setattr(benchmark_runs, "read_news", lambda _, encoder, views, *, log: encoder)
+    monkeypatch.setattr(runs, "read_news", lambda _, encoder, views, *, log: encoder)
     settings = Settings(home=deployment.home, mode=Mode.SAMPLE, preset=preset)
     workspace = Deployment(settings=settings)
     data = BenchmarkData.read(workspace, "electricity")

@@ -48,6 +48,7 @@ def test_the_backbone_judges_without_an_endpoint(tmp_path):
     assert [judge["name"] for judge in written["judges"]] == ["local:tiny-random/float32"]
     assert shown["asked"].value == 2 and shown["failures"].value == 0
     columns = [column.name for column in shown["verdicts"].value.schema.columns]
+
     assert "mean_lud" in columns and "agreement" not in shown
 
 
@@ -97,12 +98,7 @@ def test_the_command_asks_the_environments_endpoint(tmp_path, asked, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("judge", "remedy"),
-    [
-        ("endpoint", "COMPEVO_JUDGE_URL"),
-        ("gpt", "slots"),
-        ("slots", "slots"),
-    ],
+    ("judge", "remedy"), [("endpoint", "COMPEVO_JUDGE_URL"), ("gpt", "slots"), ("slots", "slots")]
 )
 def test_an_unknown_judge_is_refused(tmp_path, monkeypatch, capsys, judge, remedy):
     monkeypatch.delenv("COMPEVO_JUDGE_URL", raising=False)

@@ -11,13 +11,14 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.result_rows import RESULT_SCHEMA, read_configs
+from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.paper import control
 from compevo_core.paper.changes import list_changes
 from compevo_core.paper.control import ControlPlan, list_cells
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, SPECIALISTS_SCHEMA
+from compevo_core.paper.report.inputs import read_configs
 from compevo_pipeline.paper.assets import AblationConfig
-from compevo_pipeline.paper.experiments import run_control_on, run_specialists_on
+from compevo_pipeline.paper.runs import run_control_on, run_specialists_on
 from compevo_pipeline.storage.news_store import NewsStore
 from tests.support import population as small
 from tests.support.commands import invoke
@@ -219,8 +220,7 @@ def test_unknown_series_and_effects_are_named(deployment):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [("poems", "'poems'.*weather, demand"), ("weather", "COMPEVO_ARCHIVE")],
+    ("name", "said"), [("poems", "'poems'.*weather, demand"), ("weather", "COMPEVO_ARCHIVE")]
 )
 def test_missing_worded_data_are_named(deployment, monkeypatch, name, said):
     monkeypatch.setenv("COMPEVO_HOME", str(deployment.layout.root.parent))

@@ -16,7 +16,7 @@ from tests.fuzz.seeds import make_seeds
 from tests.support.nemweb import pack
 from tests.support.sources import raw
 
-HEADED = ("aemo-price", "aemo-collected", "aud-usd", "bitcoin-table", "ecb", "ecb-sdmx", "weather")
+HEADED = ("aemo-price", "aemo-collected", "aud-usd", "bitcoin-table", "ecb", "weather")
 TABLES = (*HEADED, "rba", "pems-hours", "pems-five-minutes")
 REPORTS = ("aemo-histdemand", "aemo-mmsdm", "aemo-operational-report")
 PAGE = b"<!DOCTYPE html><title>403</title>"
@@ -75,7 +75,6 @@ DAMAGES = [
     *(
         (name, "header", lambda content: b"a,b" + content, SchemaDrift, "line 1: the header")
         for name in HEADED
-        if name != "ecb-sdmx"  # its columns are found by name
     ),
     *((name, "rows", lambda content: content.split(b"\n")[0] + b"\n", SchemaDrift, "no rows")
       for name in HEADED),
@@ -83,7 +82,7 @@ DAMAGES = [
     *((name, "twice", repeat_last_row, SchemaDrift, r"line \d+: .* is a duplicate")
       for name in TABLES),
     *((name, "number", replace_letters_of_a_number, SchemaDrift, r"line \d+: .* not a number")
-      for name in ("aemo-price", "aud-usd", "ecb-sdmx", "weather", "rba")),
+      for name in ("aemo-price", "aud-usd", "weather", "rba")),
 ]  # fmt: skip
 
 SA1 = ("regions", "SA1", "demand")
@@ -141,11 +140,6 @@ REFUSED = {
     ],
     "ecb": [(swap("AUD", "AUX"), r"line 1: the header lacks \['AUD'\]")],
     "ecb-zip": [(whole(pack(("readme.txt", "hello"))), "the header lacks")],
-    "ecb-sdmx": [
-        (swap("OBS_VALUE", "VALUE"), r"line 1: the header lacks \['OBS_VALUE'\]"),
-        (swap("USD", "CAD"), "no rate of USD"),
-        (swap("D,AUD,EUR", "D,AUD,GBP"), "line 2: .*GBP.*EUR"),
-    ],
     "aud-usd": [(swap("2,1/3/2020,0.72,1,2,3,4,5,6\n", ""), "line 4: .*missing")],
     "rba": [(swap("Series ID", "Series"), "'Series ID'")],
     "bitcoin-table": [(swap("0,2019-05-01,active", "0,2019-05-01,in"), "line 2: unknown ID 'in_")],

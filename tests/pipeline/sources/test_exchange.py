@@ -1,6 +1,7 @@
 """Rates of the ECB, the RBA and the AUD/USD benchmark, as files and over the replay server."""
 
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import polars as pl
 import pytest
@@ -8,7 +9,6 @@ import pytest
 from compevo_core.data.series import validate_series
 from compevo_pipeline.sources import exchange
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.exchange import SDMX_URL, find_newest_publication
 from tests.fuzz.seeds import FILES
 from tests.support.live import LiveHome
 from tests.support.nemweb import pack
@@ -63,29 +63,11 @@ def test_interpolated_values_are_nulled():
     assert frame["value"].to_list() == [0.7799, None, None]
 
 
-SDMX = (FILES / "eur_2026-11-13.csv").read_text().rstrip()
 RBA = (FILES / "f11.1-data.csv").read_text()
-
-
-def sdmx(text=SDMX):
-    return exchange.parse(raw("eur_2026-11-13.csv", text, "ecb_sdmx"))
 
 
 def rba(text=RBA):
     return exchange.parse(raw("f11.1-data.csv", text, "rba_f11"))
-
-
-def test_sdmx_rates_are_the_bulk_series():
-    frame = validate_series(sdmx())
-    assert values(frame, "ECB/AUD") == pytest.approx([1.10 / 1.60, 1.12 / 1.61])
-    assert values(frame, "ECB/EUR") == [1.10, 1.12]
-    assert frame["start_utc"].min() == datetime(2026, 11, 19, tzinfo=UTC)
-
-
-def test_sdmx_columns_are_found_by_name():
-    header = "TITLE,OBS_VALUE,TIME_PERIOD,CURRENCY_DENOM,CURRENCY"
-    rows = ['"Dollar, ECB",1.12,2026-11-20,EUR,USD', '"Dollar, ECB",1.61,2026-11-20,EUR,AUD']
-    assert values(sdmx("\n".join([header, *rows])), "ECB/AUD") == pytest.approx([1.12 / 1.61])
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
@@ -110,20 +92,10 @@ def test_files_saved_by_hand_are_read(tmp_path):
 FRIDAY_EVENING = datetime(2026, 11, 20, 18, tzinfo=UTC)
 CSV = "Date,USD,JPY,GBP,CHF,AUD,CAD,CNY,NZD,SGD,\n2026-11-18,1.1,170,.8,.9,1.6,1.5,7.5,1.9,1.4,\n"
 BULK = ("www.ecb.europa.eu", "/stats/eurofxref/eurofxref-hist.zip")
-DAYS = ("data-api.ecb.europa.eu", "/" + SDMX_URL.split("/", 3)[3])
 TABLE = ("www.rba.gov.au", "/statistics/tables/csv/f11.1-data.csv")
 
 
 BULK_ANSWER = Answer(body=pack(("eurofxref-hist.csv", CSV)), kind="application/zip", etag='"a"')
-
-
-def answer_days(seen):
-    """The rates of the first two days of the span that is asked for."""
-    first = date.fromisoformat(seen.query["startPeriod"][0])
-    text = SDMX
-    for number, day in enumerate(("2026-11-19", "2026-11-20")):
-        text = text.replace(day, f"{first + timedelta(days=number)}")
-    return Answer(body=text.encode(), kind="text/csv")
 
 
 RBA_ANSWER = Answer(body=RBA.encode(), kind="text/csv", etag='"b"')
@@ -131,55 +103,27 @@ RBA_ANSWER = Answer(body=RBA.encode(), kind="text/csv", etag='"b"')
 
 @pytest.fixture
 def home(tmp_path, replay):
-    replay.serve({BULK: BULK_ANSWER, DAYS: answer_days, TABLE: RBA_ANSWER})
+    replay.serve({BULK: BULK_ANSWER, TABLE: RBA_ANSWER})
     return LiveHome(tmp_path, FRIDAY_EVENING)
 
 
-def test_days_since_the_history_are_asked_for(home, replay):
+def test_a_changed_history_brings_new_days(home, replay):
     home.ingest("exchange")
-    home.wait(days=3)
-    home.ingest("exchange")
-    (asked,) = [seen for seen in replay.seen if seen.host == DAYS[0]]
-    assert asked.query["startPeriod"] == ["2026-11-13"]
-    assert asked.query["endPeriod"] == ["2026-11-23"]
-    assert asked.query["format"] == ["csvdata"]
-    aud = home.series("exchange").filter(pl.col("series_id") == "ECB/AUD")
-    assert aud["start_utc"].dt.day().to_list() == [13, 14, 18]
+    home.wait(days=1)
+    assert home.ingest("exchange")["exchange"]["files"] == 0
 
-
-def test_a_backfill_asks_for_its_span_alone(home, replay):
-    span = (datetime(2026, 11, 19, tzinfo=UTC), datetime(2026, 11, 20, tzinfo=UTC))
-    home.ingest("exchange", only=["exchange"], span=span)
-    (asked,) = replay.seen
-    days = (asked.query["startPeriod"], asked.query["endPeriod"])
-    assert (asked.host, *days) == (DAYS[0], ["2026-11-19"], ["2026-11-20"])
-
-
-def test_a_backfill_hides_no_later_day(home, replay):
-    home.ingest("exchange")
-    home.wait(days=60)
-    span = (datetime(2019, 11, 19, tzinfo=UTC), datetime(2019, 12, 20, tzinfo=UTC))
-    home.ingest("exchange", only=["exchange"], span=span)
-    home.ingest("exchange", only=["exchange"])
-    assert replay.seen[-1].query["startPeriod"] == ["2026-11-13"]
-
+    longer = f"{CSV}2026-11-19,1.2,170,.8,.9,1.6,1.5,7.5,1.9,1.4,\n"
+    replay.serve(
+        {BULK: replace(BULK_ANSWER, body=pack(("eurofxref-hist.csv", longer)), etag='"c"')}
+    )
     home.wait(days=1)
     home.ingest("exchange", only=["exchange"])
-    assert replay.seen[-1].query["startPeriod"] == ["2027-01-12"]
 
-
-@pytest.mark.parametrize(
-    ("now", "published"),
-    [
-        ("2026-11-20T16:59", "2026-11-19T17:00"),
-        ("2026-11-20T17:00", "2026-11-20T17:00"),
-        ("2026-11-22T23:00", "2026-11-20T17:00"),
-        ("2026-11-23T08:00", "2026-11-20T17:00"),
-    ],
-)
-def test_nothing_is_published_at_weekends(now, published):
-    moments = [datetime.fromisoformat(text).replace(tzinfo=UTC) for text in (now, published)]
-    assert find_newest_publication(moments[0]) == moments[1]
+    aud = home.series("exchange").filter(pl.col("series_id") == "ECB/AUD")
+    assert aud["start_utc"].dt.day().to_list() == [18, 19]
+    assert replay.seen[-1].headers["if-none-match"] == '"a"'
+    # Every file holds all days: only the newest one is kept.
+    assert len(list((home.workspace.layout.raw / "ecb_bulk").glob("*.zip*"))) == 2
 
 
 def test_a_refusal_of_the_rba_is_shown(home, replay, caplog):

@@ -13,7 +13,6 @@ from tests.support.sources import raw
 SAMPLE = "AULF_test_data_sample.json"
 (BENCHMARK, *_) = json.loads((FILES / SAMPLE).read_bytes())
 STAMPED = "On 2021-04-03 {}:00, the news can change the time series fluctuation that {}"
-DATED = "On 2021-04-{}, in the state of {}, the news was: '{}'. Rationality behind it: {}."
 
 
 def parse_news_of(news):
@@ -29,31 +28,11 @@ def test_stamped_news_is_read_in_sydney_time():
         STAMPED.format("23:40", "A leak. On the run."),
     )
     frame = parse_news_of(f"{first} {second}")
+
     assert frame["title"].to_list() == ["Flooding may follow.", "A leak. On the run."]
     assert frame["available_at"].to_list() == [
         datetime(2021, 4, 3, 0, 42, tzinfo=UTC), datetime(2021, 4, 3, 12, 40, tzinfo=UTC)
     ]  # fmt: skip
-
-
-def test_dated_news_counts_from_its_days_end():
-    news = DATED.format("03", "QLD", "Item 'one'.", "Because") + DATED.format(
-        "04", "National", "Item two", "Since"
-    )
-    frame = parse_news_of(news)
-
-    assert frame["title"].to_list() == ["Item 'one'.", "Item two"]
-    assert frame["available_at"].to_list() == [
-        datetime(2021, 4, 3, 13, 0, tzinfo=UTC), datetime(2021, 4, 4, 14, 0, tzinfo=UTC)
-    ]  # fmt: skip
-    assert frame["published_at"].null_count() == 2
-    assert frame["body"][1] == "Region: National. Comment: Since."
-
-
-def test_no_news_gives_no_article():
-    nothing = "No relevant news available for 2021-04-03." + DATED.format(
-        "04", "Unknown", "no suitable news", "none"
-    )
-    assert parse_news_of(nothing).height == 0
 
 
 HEADER = "time,news,region,rationality,date\n"
@@ -108,13 +87,7 @@ def test_a_misdated_item_counts_from_days_end():
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        "No relevant news found",
-        "N/A",
-        "",
-        "No reported incidents affecting power",
-    ],
+    "words", ["No relevant news found", "N/A", "", "No reported incidents affecting power"]
 )
 def test_rows_without_news_are_counted(words):
     kept = "2019-01-03 17:57:00,NO ONE can dispute the science,SA,r,2019-01-03"

@@ -20,7 +20,7 @@ from compevo_core.data.series import regularise_series, validate_series
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources import news2forecast
-from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.common.base import FrameKind, Mode, read_archive_file
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.registry import BUILT_IN
@@ -159,19 +159,17 @@ DAY = timedelta(days=1)
 
 
 @pytest.mark.parametrize(
-    ("is_test", "counts"),
+    ("sample", "counts"),
     [
         # Of the 156 days before AEMO's change to five minutes, 66 are covered.
-        (True, {"equal": 66, "different": 0, "not covered": 90}),
-        (False, {"equal": 170, "different": 0, "not covered": 30}),
+        ("test", {"equal": 66, "different": 0, "not covered": 90}),
+        ("validation", {"equal": 170, "different": 0, "not covered": 30}),
     ],
 )
-def test_the_published_windows_equal_aemos_values(archive_dir, demand, is_test, counts):
-    (file,) = [
-        raw
-        for raw in news2forecast.read_files(Mode.ARCHIVE, archive=archive_dir, clock=now)
-        if raw.source == news2forecast.SOURCE and news2forecast.is_test_file(raw) is is_test
-    ]
+def test_the_published_windows_equal_aemos_values(archive_dir, demand, sample, counts):
+    folder = archive_dir / news2forecast.FOLDER
+    (path,) = folder.glob(f"AULF_{sample}_data_*.json")
+    file = read_archive_file(path, archive_dir, source=news2forecast.SOURCE, clock=now)
     windows = news2forecast.parse_benchmark(file)
     known = demand.drop_nulls("value").filter(pl.col("series_id").str.contains("/TOTALDEMAND/"))
     parts = known.partition_by("series_id", as_dict=True)
@@ -203,7 +201,7 @@ def test_benchmark_and_news_have_documented_counts(read, parse):
     articles, counts = news2forecast.parse_news(table)
     assert (articles.height, counts) == (1570, {"rows without news": 441})
     validate_articles(articles)
-    test_file = next(raw for raw in files if news2forecast.is_test_file(raw))
+    test_file = next(raw for raw in files if raw.source == news2forecast.SOURCE)
     assert news2forecast.parse_prompt_articles(test_file).height == 28
 
 
@@ -274,7 +272,7 @@ def test_no_day_of_the_archive_is_refused(archive_dir, tmp_path):
     # The truth itself, and AEMO's forecast, as if either were about to be sealed.
     spec, rules = ELECTRICITY_OPERATIONAL, BUILT_IN[dataset].rules
     series = workspace.series_store().read(dataset)
-    published = workspace.frame_store().read(dataset, FrameKind.PUBLISHED)
+    published = workspace.series_store().read_frame(dataset, FrameKind.PUBLISHED)
     windows = build_windows(
         spec, series, published=published, first_origin=datetime(2025, 5, 20, 14, tzinfo=UTC)
     )

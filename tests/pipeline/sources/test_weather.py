@@ -210,6 +210,7 @@ def test_each_day_has_the_newest_states(frame):
     # A state reaches to the end of the day that is forecast, and no further.
     newest = real.filter(available_at=known[-1])
     end = known[-1].replace(hour=0, minute=0, second=0) + 38 * HOUR
+
     assert newest["start_utc"].max() == end - timedelta(minutes=30)
 
 
@@ -345,6 +346,7 @@ def test_a_broken_answer_is_fetched_anew(replay, tmp_path):
     )
     replay.serve({ENDPOINT: [Answer(body=broken, kind="application/json"), answer_run(NEWEST)]})
     span = {"since": NEWEST - timedelta(hours=1)}
+
     with pytest.raises(SourceTransient):
         fetch(tmp_path, **span)
     assert states(tmp_path) == {name_run(NEWEST): EntryState.FAILED}

@@ -62,6 +62,7 @@ def test_what_a_killed_append_left_behind_is_overwritten(store):
     assert_holds(store, TITLES[:5])
     assert add(store, TITLES) == 15
     assert_holds(store, TITLES)
+
     assert (store.folder / VECTORS_FILE).stat().st_size == 20 * 4 * 4
     assert (store.folder / KEYS_FILE).stat().st_size == 20 * 8
 

@@ -14,7 +14,7 @@ import pytest
 from compevo_core.data.news import deduplicate_articles, select_articles
 from compevo_core.errors import DataError, StorageError
 from compevo_core.runtime.files import StoreBusy
-from compevo_pipeline.storage.news_store import DuckDBFile, NewsStore
+from compevo_pipeline.storage.news_store import NewsStore, UpsertReport
 from tests.support.store_workers import FETCHED, START, articles, read_articles, write_articles
 
 HOUR = timedelta(hours=1)
@@ -28,7 +28,7 @@ def store(tmp_path):
 def test_articles_are_read_by_availability(store):
     late, early = articles(1, available=START + HOUR), articles(2, available=START)
     report = store.upsert_articles(pl.concat([late, early]))
-    assert report.as_dict() == {"rows": 2, "added": 2, "changed": 0, "unchanged": 0}
+    assert report == UpsertReport(rows=2, added=2, changed=0, unchanged=0)
     assert store.read_articles().equals(pl.concat([early, late]))
 
 
@@ -49,6 +49,7 @@ def test_the_hash_follows_articles(store):
     store.upsert_articles(articles(1, available=START))
     replaced = store.hash_content()
     store.upsert_articles(articles(3))
+
     assert len({before, replaced, store.hash_content()}) == 3
     assert store.hash_content("test") == store.hash_content() != store.hash_content("own-demand")
 
@@ -177,25 +178,22 @@ def test_keys_are_the_ones_that_stores_hold(store):
             "SELECT md5_number_lower($id), md5_number_lower('heat power and water 1|English')",
             {"id": frame["article_id"][0]},
         ).fetchall()
+
     assert row == expected
 
 
-def test_a_failed_block_is_rolled_back(tmp_path):
-    database = DuckDBFile(tmp_path / "x.duckdb")
-    with database.writer() as connection:
-        connection.execute("CREATE TABLE numbers (n INTEGER)")
-        connection.execute("INSERT INTO numbers VALUES (1)")
+def test_a_failed_block_is_rolled_back(store):
+    store.upsert_articles(articles(1))
 
-    with pytest.raises(RuntimeError, match="on purpose"), database.writer() as connection:
-        connection.execute("INSERT INTO numbers VALUES (2)")
+    with pytest.raises(RuntimeError, match="on purpose"), store.writer() as connection:
+        connection.execute("DELETE FROM news_articles")
         raise RuntimeError("on purpose")
 
-    with database.reader() as connection:
-        assert connection.execute("SELECT n FROM numbers").fetchall() == [(1,)]
+    assert store.read_articles().height == 1
 
 
 def test_a_full_disk_is_an_error_of_storage(tmp_path, monkeypatch):
-    database = DuckDBFile(tmp_path / "x.duckdb")
+    database = NewsStore(tmp_path / "x.duckdb")
     with pytest.raises(StorageError, match="free space"), database.writer():
         raise duckdb.TransactionException("Failed to commit: No space left on device")
 
@@ -203,5 +201,5 @@ def test_a_full_disk_is_an_error_of_storage(tmp_path, monkeypatch):
         raise duckdb.IOException("IO Error: Could not write file: File too large")
 
     monkeypatch.setattr(duckdb, "connect", refuse)
-    with pytest.raises(StorageError, match="ulimit -f"), DuckDBFile(tmp_path / "y.duckdb").writer():
+    with pytest.raises(StorageError, match="ulimit -f"), NewsStore(tmp_path / "y.duckdb").writer():
         pass

@@ -11,7 +11,7 @@ from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.storage import series_store
 from compevo_pipeline.storage.series_changes import CONFIRMED_AFTER
-from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
+from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support.store_workers import FETCHED, series
 from tests.support.trees import read_tree
 
@@ -52,13 +52,26 @@ def test_the_later_of_two_rows_wins(store, later, kept):
     assert values(store) == [kept]
 
 
-def test_a_prefix_selects_series_alone(store, tmp_path):
+def test_a_query_selects_series_alone(store, tmp_path):
     store.write("electricity", pl.concat([series(), series("AEMO/HISTDEMAND/NSW1")]))
     other = tmp_path / "series" / "electricity" / "benchmark.parquet"
     pl.DataFrame({"record": [1]}).write_parquet(other)
-    chosen = store.read("electricity", "AEMO/HIST")["series_id"]
+
+    is_chosen = pl.col("series_id").str.starts_with("AEMO/HIST")
+    chosen = store.read("electricity", lambda rows: rows.filter(is_chosen))["series_id"]
+
     assert chosen.unique().to_list() == ["AEMO/HISTDEMAND/NSW1"]
     assert store.read("electricity").height == 6
+
+
+def test_files_without_a_manifest_are_set_aside(store, tmp_path):
+    store.write("electricity", series())
+    folder = tmp_path / "series" / "electricity"
+    (folder / "manifest.json").unlink()
+
+    assert store.set_aside_damaged("electricity", dry=True) == [folder]
+    assert store.set_aside_damaged("electricity") == [folder]
+    assert not folder.exists() and store.set_aside_damaged("electricity") == []
 
 
 def test_a_bad_frame_touches_nothing(store, tmp_path):
@@ -176,6 +189,16 @@ def test_a_file_of_other_values_waits(stored, factor):
     assert stored.read_changes("electricity")["before"].to_list() == list(WHOLE)
 
 
+@pytest.mark.parametrize(("factor", "lag"), [(1.02, 0), (1.0, 1), (1.0, -3)])
+def test_a_file_in_another_unit_or_shifted_waits(tmp_path, factor, lag):
+    smooth = [1000 + 0.1 * value**2 for value in range(60)]
+    smooth[5:50:9] = [0.0] * 5
+    store = SeriesStore(tmp_path)
+    store.write("electricity", series(values=smooth))
+    moved = [factor * value for value in (*smooth[-lag:], *smooth[:-lag])]
+    assert write(store, moved, HOUR).waiting >= 55
+
+
 def test_small_or_few_changes_are_revisions(stored):
     near = [1.01 * value for value in WHOLE]
     assert write(stored, near, HOUR).changed == 20
@@ -258,89 +281,90 @@ def both(value):
 
 @pytest.fixture
 def frames(tmp_path):
-    return FrameStore(tmp_path)
+    return SeriesStore(tmp_path)
 
 
 def visible(frames):
-    return {path.name: path.stat().st_mtime_ns for path in frames.folder(DATASET, KIND).glob("20*")}
+    folder = frames.list_folders(DATASET)[KIND].path
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("20*")}
 
 
 def test_a_write_replaces_only_its_months(frames):
-    assert frames.write(DATASET, KIND, pl.concat([issue(5), both(1.0)])) == 3 * 96
+    assert frames.write_frame(DATASET, KIND, pl.concat([issue(5), both(1.0)])) == 3 * 96
     before = visible(frames)
     assert [name[:7] for name in sorted(before)] == ["2026-05", "2026-06", "2026-07"]
 
-    assert frames.write(DATASET, KIND, both(1.0)) == 3 * 96
+    assert frames.write_frame(DATASET, KIND, both(1.0)) == 3 * 96
     assert visible(frames) == before, "equal rows touch no file"
-    assert frames.write(DATASET, KIND, issue(7, days=3, value=2.0)) == 3 * 96 + 48
+    assert frames.write_frame(DATASET, KIND, issue(7, days=3, value=2.0)) == 3 * 96 + 48
     after = visible(frames)
     assert len(after) == 3
     assert {name[:7] for name, _ in after.items() - before.items()} == {"2026-07"}
-    values = frames.read(DATASET, KIND).group_by(pl.col("start_utc").dt.month()).agg("value")
+    values = frames.read_frame(DATASET, KIND).group_by(pl.col("start_utc").dt.month()).agg("value")
     assert {month: set(found) for month, found in values.iter_rows()} == {5: {1}, 6: {1}, 7: {2}}
 
 
 def test_rows_are_read_by_month_and_key(frames):
     for month in (7, 5, 6):
-        frames.write(DATASET, KIND, issue(month).sample(fraction=1.0, shuffle=True, seed=0))
-    found = frames.read(DATASET, KIND)
+        frames.write_frame(DATASET, KIND, issue(month).sample(fraction=1.0, shuffle=True, seed=0))
+    found = frames.read_frame(DATASET, KIND)
     assert found.equals(pl.concat([issue(5), issue(6), issue(7)]))
     assert dict(found.schema) == PUBLISHED_SCHEMA
 
 
 def test_a_query_opens_only_its_months(frames):
-    frames.write(DATASET, KIND, pl.concat([issue(5), both(1.0)]))
+    frames.write_frame(DATASET, KIND, pl.concat([issue(5), both(1.0)]))
 
     def from_july(rows):
         return rows.filter(pl.col("start_utc") >= datetime(2026, 7, 1, tzinfo=UTC))
 
-    assert frames.read(DATASET, KIND, from_july).equals(issue(7))
+    assert frames.read_frame(DATASET, KIND, from_july).equals(issue(7))
     # The rows of another month are spoilt, and its footer, which has the bounds, is whole.
-    (may,) = frames.folder(DATASET, KIND).glob("2026-05-*")
+    (may,) = frames.list_folders(DATASET)[KIND].path.glob("2026-05-*")
     content = bytearray(may.read_bytes())
     content[4:200] = bytes(196)
     may.write_bytes(content)
-    assert frames.read(DATASET, KIND, from_july).equals(issue(7))
+    assert frames.read_frame(DATASET, KIND, from_july).equals(issue(7))
     with pytest.raises(pl.exceptions.ComputeError):
-        frames.read(DATASET, KIND)
+        frames.read_frame(DATASET, KIND)
 
 
 def test_replacing_rows_leave_no_month_behind(frames):
-    frames.write(DATASET, KIND, pl.concat([issue(5), both(1.0)]))
-    assert frames.write(DATASET, KIND, issue(6), replace=True) == 96
-    assert frames.read(DATASET, KIND).equals(issue(6))
+    frames.write_frame(DATASET, KIND, pl.concat([issue(5), both(1.0)]))
+    assert frames.write_frame(DATASET, KIND, issue(6), replace=True) == 96
+    assert frames.read_frame(DATASET, KIND).equals(issue(6))
     assert len(visible(frames)) == 1
 
 
 def test_changed_values_are_recorded(frames):
-    frames.write(DATASET, KIND, both(1.0))
-    frames.write(DATASET, KIND, both(1.0))
+    frames.write_frame(DATASET, KIND, both(1.0))
+    frames.write_frame(DATASET, KIND, both(1.0))
     assert frames.read_changes(DATASET).is_empty()
 
     # A later issue is another forecast; the same one with other values is a change.
     later = issue(7, value=3.0).with_columns(pl.col("available_at") + timedelta(hours=1))
-    frames.write(DATASET, KIND, later)
+    frames.write_frame(DATASET, KIND, later)
     assert frames.read_changes(DATASET).is_empty()
-    frames.write(DATASET, KIND, issue(7, value=2.0, days=1))
+    frames.write_frame(DATASET, KIND, issue(7, value=2.0, days=1))
     changes = frames.read_changes(DATASET)
     assert changes.height == 48 and changes["source"].unique().to_list() == ["x"]
     assert changes.select("before", "after").unique().rows() == [(1.0, 2.0)]
     assert changes["variable"].unique().to_list() == ["forecast q0.5"]
-    frames.write(DATASET, KIND, issue(7, value=1.0, days=1))
+    frames.write_frame(DATASET, KIND, issue(7, value=1.0, days=1))
     assert frames.read_changes(DATASET).height == 96
 
 
 def test_a_reader_follows_a_replaced_month(frames, monkeypatch):
-    frames.write(DATASET, KIND, both(1.0))
+    frames.write_frame(DATASET, KIND, both(1.0))
     scan, done = series_store._scan, iter([True])
 
     def replace_first(path):
         if next(done, False):
-            frames.write(DATASET, KIND, both(2.0))
+            frames.write_frame(DATASET, KIND, both(2.0))
         return scan(path)
 
     monkeypatch.setattr(series_store, "_scan", replace_first)
-    assert set(frames.read(DATASET, KIND)["value"]) == {2.0}
+    assert set(frames.read_frame(DATASET, KIND)["value"]) == {2.0}
 
 
 def write_covariates(frames, *values, day=15):
@@ -350,7 +374,7 @@ def write_covariates(frames, *values, day=15):
         for entity, value in zip(("NSW1", "SA1"), values, strict=True)
     ]
     frame = pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
-    return frames.write("electricity", FrameKind.COVARIATES, frame)
+    return frames.write_frame("electricity", FrameKind.COVARIATES, frame)
 
 
 def test_the_row_written_last_stays(frames):
@@ -358,5 +382,5 @@ def test_the_row_written_last_stays(frames):
     write_covariates(frames, 301.0, 310.0)
     rows = write_covariates(frames, 299.0, 309.0, day=16)
     assert rows == 4
-    stored = frames.read("electricity", FrameKind.COVARIATES).filter(entity="NSW1")
+    stored = frames.read_frame("electricity", FrameKind.COVARIATES).filter(entity="NSW1")
     assert stored["value"].to_list() == [301.0, 299.0]

@@ -2,12 +2,11 @@
 
 import logging
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from functools import partial
 from itertools import chain, repeat
 
 import dagster as dg
-import numpy as np
 import pytest
 
 from compevo_core.errors import ConfigError, SourceBlocked
@@ -49,7 +48,7 @@ def fetch(home, *, dataset=DATASET, feeds=(WEATHER,), now=NOW, **changes):
 
 
 def count_stored_runs(workspace):
-    frame = workspace.frame_store().read(DATASET, FrameKind.STEP_COVARIATES)
+    frame = workspace.series_store().read_frame(DATASET, FrameKind.STEP_COVARIATES)
     return 0 if frame is None else frame["available_at"].n_unique()
 
 
@@ -94,23 +93,6 @@ def test_a_backfill_ends_today_whatever_its_last_day(replay, tmp_path):
     assert len(replay.seen) == 5
 
 
-def test_a_backfill_may_begin_at_a_weekend(replay, tmp_path):
-    def answer_weekdays(seen):
-        asked = (seen.query[key][0] for key in ("startPeriod", "endPeriod"))
-        first, last = map(date.fromisoformat, asked)
-        if np.busday_count(first, last + timedelta(days=1)) > 0:
-            return rates.answer_days(seen)
-        return Answer(status=404, body=b"No results found.")
-
-    replay.serve({rates.DAYS: answer_weekdays})
-    feeds = choose_feeds(default_feeds(), "exchange", ["exchange"])
-    # The last day of October is a Saturday, and the first of November a Sunday.
-    span = {"since": datetime(2026, 10, 31, tzinfo=UTC), "until": None}
-    now = rates.FRIDAY_EVENING
-    _, counts = fetch(tmp_path, dataset="exchange", feeds=feeds, now=now, **span)
-    assert counts["exchange"]["files"] == 1
-
-
 def refuse_from(first):
     denied = Answer(status=403, body=b"no", kind="text/plain")
     return lambda seen: denied if asked_run(seen) >= first else answer(seen)
@@ -142,6 +124,7 @@ def test_a_backfill_without_span_is_refused(tmp_path):
 
 def test_feeds_without_an_endpoint_are_refused():
     feeds = {DATASET: (WEATHER, replace(WEATHER, name="table", fetch_live=None))}
+
     assert choose_feeds(feeds, DATASET, None) == [WEATHER]
     assert choose_feeds(feeds, DATASET, ["weather-forecast"]) == [WEATHER]
     with pytest.raises(ConfigError, match=r"'wether'.*electricity-operational"):
@@ -183,8 +166,7 @@ def serve_operational(replay):
 
 
 def serve_rates(replay):
-    replay.serve({rates.BULK: rates.BULK_ANSWER, rates.DAYS: rates.answer_days})
-    replay.serve({rates.TABLE: rates.RBA_ANSWER})
+    replay.serve({rates.BULK: rates.BULK_ANSWER, rates.TABLE: rates.RBA_ANSWER})
 
 
 def serve_charts(replay):

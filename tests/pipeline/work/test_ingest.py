@@ -94,6 +94,7 @@ def test_a_gap_is_refused_unless_accepted(workspace):
     with pytest.raises(SchemaDrift, match="tolerate_gaps"):
         ingest_feed(workspace, feed, "electricity", log=LOG)
     counts = ingest_feed(workspace, feed.accept_gaps(), "electricity", log=LOG)
+
     assert counts["new"] == 4
 
 
@@ -223,6 +224,7 @@ def test_live_feeds_are_read_before_one_fails(tmp_path):
         "good": None,
     }
     feeds = [make_feed(name, error=error, mode=Mode.LIVE) for name, error in errors.items()]
+
     with pytest.raises(SourceTransient):
         ingest_all(tmp_path, *feeds, mode=Mode.LIVE)
     assert read_values(tmp_path) == [7000.0, 7100.0]
@@ -340,7 +342,7 @@ ISSUED = FIRST_HOUR.replace(hour=18)
 
 
 def read_published(workspace):
-    return workspace.frame_store().read(OPERATIONAL, FrameKind.PUBLISHED)
+    return workspace.series_store().read_frame(OPERATIONAL, FrameKind.PUBLISHED)
 
 
 def test_a_forecast_far_off_waits_for_correction(replay, live):

@@ -31,6 +31,7 @@ def test_a_preset_needs_agents():
 @pytest.mark.parametrize("method", ["auto", "mixture", "persistence"])
 def test_a_misspelt_setting_is_refused_first(method, monkeypatch):
     monkeypatch.setattr(methods, "choose_method", lambda *_, **__: pytest.fail("it was fitted"))
+
     with pytest.raises(ConfigError, match=r"forecast\.refit_dais"):
         plan_method(
             None,

@@ -49,8 +49,8 @@ def reports(stored, tmp_path):
 
 
 def read(home, dataset=REPORTS.dataset):
-    tables = home.workspace.frame_store()
-    return [home.series(dataset), *(tables.read(dataset, kind) for kind in KINDS)]
+    store = home.workspace.series_store()
+    return [home.series(dataset), *(store.read_frame(dataset, kind) for kind in KINDS)]
 
 
 def assert_same(rows, before):
@@ -60,7 +60,7 @@ def assert_same(rows, before):
 
 
 LOSSES = {
-    "a series": lambda layout: next(layout.series.glob("*/*NSW1.parquet")).unlink(),
+    "a series": lambda layout: next(layout.series.glob("*/*NSW1-*.parquet")).unlink(),
     "the series": lambda layout: shutil.rmtree(layout.series / REPORTS.dataset),
     "the forecasts": lambda layout: shutil.rmtree(layout.tables / REPORTS.dataset),
 }
@@ -169,7 +169,7 @@ NOW = datetime(2026, 7, 21, tzinfo=UTC)
 
 
 def read_all(home, dagster):
-    tables = home.workspace.frame_store()
+    store = home.workspace.series_store()
     with closing(sqlite3.connect(dagster / "storage" / "runs.db")) as database:
         runs = database.execute("SELECT * FROM runs").fetchall()
     files = {
@@ -182,9 +182,9 @@ def read_all(home, dagster):
     }
     return {
         "entries": home.ledger.list_entries(),
-        "rows": home.ledger.read_rows(REPORTS.dataset),
+        "rows": home.workspace.receipts().find(f"rows {REPORTS.dataset}", ""),
         "series": home.series(REPORTS.dataset).to_dicts(),
-        "published": tables.read(REPORTS.dataset, FrameKind.PUBLISHED).to_dicts(),
+        "published": store.read_frame(REPORTS.dataset, FrameKind.PUBLISHED).to_dicts(),
         "articles": home.articles().to_dicts(),
         "runs": runs,
         "files": files,

@@ -123,7 +123,7 @@ def test_the_next_day_has_a_published_forecast(workspace):
         },
         schema=PUBLISHED_SCHEMA,
     )
-    workspace.frame_store().write(DATASET, FrameKind.PUBLISHED, published)
+    workspace.series_store().write_frame(DATASET, FrameKind.PUBLISHED, published)
 
     # Values reach to the end of 3 April, publications to the end of the 2nd.
     assert find_next_day(workspace, ELECTRICITY_OPERATIONAL) == date(2026, 4, 2)

@@ -74,7 +74,7 @@ def test_forecasts_and_news_are_counted_by_day(workspace):
         ("NSW1", FIRST + i * DAY, 1.0, FIRST, 0.5, "archive:aemo_day/x.json") for i in (0, 1, 4)
     ]
     frame = pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
-    workspace.frame_store().write("electricity-operational", FrameKind.PUBLISHED, frame)
+    workspace.series_store().write_frame("electricity-operational", FrameKind.PUBLISHED, frame)
     articles = make_articles([NOW - 3 * DAY, NOW - 3 * DAY + timedelta(hours=1), NOW - 5 * DAY])
     workspace.news_store().upsert_articles(articles.with_columns(source=pl.lit("live:gdelt/x")))
 

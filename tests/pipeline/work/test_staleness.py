@@ -90,20 +90,20 @@ def test_a_new_value_marks_the_windows(real, workspace):
 
 
 def test_a_frame_is_content_too(real, workspace):
-    frames = workspace.frame_store()
-    before = frames.hash_files("electricity")
+    store = workspace.series_store()
+    before = store.hash_files("electricity")
     row = pl.DataFrame(
         {"entity": ["NSW1"], "name": ["max_temp_k"], "value": [300.0], "source": ["sample:x/y"]}
     ).with_columns(
         valid_date=pl.date(2026, 1, 1), available_at=pl.datetime(2026, 1, 2, time_zone="UTC")
     )
-    frames.write("electricity", FrameKind.COVARIATES, row)
-    assert before == [] and len(frames.hash_files("electricity")) == 1
-    with_frames = frames.hash_files("electricity")
-    frames.write("electricity", FrameKind.COVARIATES, row)
-    assert frames.hash_files("electricity") == with_frames
-    frames.write("electricity", FrameKind.COVARIATES, row.with_columns(value=pl.lit(301.0)))
-    assert frames.hash_files("electricity") != with_frames
+    store.write_frame("electricity", FrameKind.COVARIATES, row)
+    assert len(store.hash_files("electricity")) == len(before) + 1
+    with_frames = store.hash_files("electricity")
+    store.write_frame("electricity", FrameKind.COVARIATES, row)
+    assert store.hash_files("electricity") == with_frames
+    store.write_frame("electricity", FrameKind.COVARIATES, row.with_columns(value=pl.lit(301.0)))
+    assert store.hash_files("electricity") != with_frames
 
 
 def test_a_new_article_marks_the_windows(real, workspace):

@@ -13,16 +13,17 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm import backbone
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.paper.method import STANDARD, FitInputs
+from compevo_core.paper.declared import STANDARD
+from compevo_core.paper.method import FitInputs
 from compevo_core.paper.method_table import choose_learning_rate, find_method
 from compevo_core.paper.networks import forecaster
-from compevo_core.paper.networks.forecaster import NETWORKS, FitBudget, NetworkBaseline
+from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.paper.networks.layers import NetworkInputs, count_trainable
 from tests.support.oracles import draw_inputs
 from tests.support.window_samples import from_nem, make_set, make_window
 
-QUICK = FitBudget(passes=2)
+QUICK = replace(STANDARD, passes=2)
 
 
 @pytest.fixture(autouse=True)
@@ -34,89 +35,88 @@ def use_a_tiny_backbone(monkeypatch):
 
 def make_split(n, split="train", *, first=0):
     """Days whose values move together, so that there is something to learn."""
-    rng = np.random.default_rng(first)
-    windows = []
-    for day in range(n):
-        level = 1000 + rng.normal(0, 60)
-        wave = 80 * np.sin(2 * np.pi * np.arange(48) / 48)
-        windows.append(make_window(first + day, x=level + wave, y=level - wave, split=split))
-    return make_set(windows)
+    levels = 1000 + np.random.default_rng(first).normal(0, 60, n)
+    wave = 80 * np.sin(2 * np.pi * np.arange(48) / 48)
+    return make_set(
+        [
+            make_window(first + day, x=level + wave, y=level - wave, split=split)
+            for day, level in enumerate(levels)
+        ]
+    )
 
 
 TRAIN = make_split(24)
 VAL = make_split(8, "val", first=40)
 
 
+def fit(train=TRAIN, val=VAL, name="dlinear", **options):
+    return NetworkBaseline.fit(name, train, val, **{"budget": QUICK} | options)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_fit_is_a_forecaster_that_its_seed_settles(name):
-    first, again = (NetworkBaseline.fit(name, TRAIN, VAL, budget=QUICK) for _ in range(2))
+def test_a_fit_is_settled_by_its_seed(name):
+    first, again = (fit(name=name) for _ in range(2))
     assert isinstance(first, ViewForecaster) and first.name == name
     assert first.predict(VAL.views()).tobytes() == again.predict(VAL.views()).tobytes()
 
 
-def test_a_fit_learns_what_repeating_the_input_does_not_know():
-    budget = FitBudget(passes=60, patience=60)
-    fitted = NetworkBaseline.fit("dlinear", TRAIN, VAL, learning_rate=0.003, budget=budget)
+def test_a_fit_beats_repeating_the_input():
+    fitted = fit(learning_rate=0.003, budget=replace(STANDARD, passes=60, patience=60))
     error = np.abs(fitted.predict(VAL.views()) - VAL.truth()).mean()
     repeated = np.abs(np.stack([view.x for view in VAL.views()]) - VAL.truth()).mean()
     assert error < 0.2 * repeated
 
 
-def test_the_weights_of_the_best_pass_are_kept_and_the_fit_ends_after_it(monkeypatch):
+def test_the_best_pass_is_kept_and_ends(monkeypatch):
     # Validation that train contradicts: every pass after the first few makes it worse.
     contrary = VAL.with_truth(np.stack([view.x for view in VAL.views()]))
     monkeypatch.setattr(forecaster, "BATCH_SIZE", 4)
-    budget = FitBudget(passes=30, patience=3)
-    fitted = NetworkBaseline.fit("dlinear", TRAIN, contrary, learning_rate=0.003, budget=budget)
+    budget = replace(STANDARD, passes=30, patience=3)
+
+    fitted = fit(val=contrary, learning_rate=0.003, budget=budget)
     report = fitted.report
+
     assert report.passes == report.best_pass + 3 < 30
 
     scaler = Scaler.fit(TRAIN)
     target = torch.tensor(np.stack([scaler.scale(w.y, w.view.entity) for w in contrary]))
+    inputs = NetworkInputs.encode(contrary.views(), scaler)
     with torch.no_grad():
-        forecast = forecaster.forecast_scaled(
-            fitted._network, NetworkInputs.encode(contrary.views(), scaler)
-        ).double()
+        forecast = forecaster.forecast_scaled(fitted._network, inputs).double()
     loss = torch.nn.functional.huber_loss(forecast, target)
     assert float(loss) == pytest.approx(report.validation_loss, rel=1e-4)
 
 
 def test_masked_targets_teach_nothing():
-    masked = TRAIN.truth()
-    masked[:, 10] = np.nan
-    other = TRAIN.truth()
-    other[:, 10] = 1e6
-    with_hole = TRAIN.with_truth(masked)
+    forecasts = []
+    for value in (np.nan, 1e6):
+        truth = TRAIN.truth()
+        truth[:, 10] = value
+        forecasts.append(fit(TRAIN.with_truth(truth)).predict(VAL.views()))
 
-    forecasts = [
-        NetworkBaseline.fit("dlinear", train, VAL, budget=QUICK).predict(VAL.views())
-        for train in (with_hole, TRAIN.with_truth(other))
-    ]
     assert np.isfinite(forecasts[0]).all() and not np.array_equal(*forecasts)
 
 
-def test_time_features_are_those_of_the_clock_of_the_series():
+def test_time_features_use_the_series_clock():
     # 1 March 2019 00:00 of the market is 01:00 in Sydney, where daylight saving holds: a Friday.
     window = make_window(0, origin=from_nem(2019, 3, 1))
     inputs = NetworkInputs.encode([window.view], Scaler.fit([window]))
-    assert inputs.future_NHM[0, 0].tolist() == pytest.approx(
-        [1 / 24 - 0.5, 4 / 6 - 0.5, -0.5, 59 / 365 - 0.5]
-    )
-    assert inputs.past_NLM[0, -1].tolist() == pytest.approx(
-        [0.5 / 24 - 0.5, 4 / 6 - 0.5, -0.5, 59 / 365 - 0.5]
-    )
+    DAY = (4 / 6 - 0.5, -0.5, 59 / 365 - 0.5)
+
+    assert inputs.future_NHM[0, 0].tolist() == pytest.approx([1 / 24 - 0.5, *DAY])
+    assert inputs.past_NLM[0, -1].tolist() == pytest.approx([0.5 / 24 - 0.5, *DAY])
 
 
 def test_what_cannot_be_fitted_is_refused():
-    with pytest.raises(DataError, match="no windows to fit on"):
-        NetworkBaseline.fit("dlinear", TRAIN, VAL[:0])
-    with pytest.raises(DataError, match="no target of 24 windows"):
-        NetworkBaseline.fit("dlinear", TRAIN.with_truth(np.full((24, 48), np.nan)), VAL)
+    with pytest.raises(DataError, match="no windows"):
+        fit(val=VAL[:0])
+    with pytest.raises(DataError, match="24 windows"):
+        fit(TRAIN.with_truth(np.full((24, 48), np.nan)))
     with pytest.raises(NonFiniteLoss, match="lower learning rate"):
-        NetworkBaseline.fit("dlinear", TRAIN, VAL, learning_rate=1e30)
+        fit(learning_rate=1e30)
 
 
-def test_a_pass_and_its_measure_take_no_more_windows_than_the_budget_allows(monkeypatch):
+def test_a_pass_stays_within_the_budget(monkeypatch):
     seen = []
     forecast = forecaster.forecast_scaled
     monkeypatch.setattr(
@@ -124,12 +124,8 @@ def test_a_pass_and_its_measure_take_no_more_windows_than_the_budget_allows(monk
         "forecast_scaled",
         lambda net, x: (seen.append((net.training, len(x))), forecast(net, x))[1],
     )
-    budget = FitBudget(passes=2, pass_windows=12, val_windows=3)
-    NetworkBaseline.fit("dlinear", TRAIN, VAL, budget=budget)
+    fit(budget=replace(STANDARD, passes=2, pass_windows=12, val_windows=3))
     assert seen == [(True, 8), (True, 4), (False, 3)] * 2
-
-
-SHORT = FitBudget(passes=4)
 
 
 def choose(rates):
@@ -138,24 +134,22 @@ def choose(rates):
     return choose_learning_rate(find_method("dlinear"), inputs)
 
 
-def test_the_rate_with_the_least_validation_loss_is_chosen(caplog):
+def test_the_rate_of_least_loss_is_chosen(caplog):
     rates = (1e-5, 3e-3, 1e30)
     with caplog.at_level(logging.INFO, logger="compevo_core.paper.method_table"):
         assert choose(rates) == 3e-3
     assert len(caplog.records) == len(rates)
 
-    losses = [
-        NetworkBaseline.fit(
-            "dlinear", TRAIN, VAL, learning_rate=rate, budget=SHORT
-        ).report.validation_loss
-        for rate in rates[:2]
-    ]
-    assert losses[1] < losses[0]
+    budget = replace(STANDARD, passes=4)
+    slow, quick = (
+        fit(learning_rate=rate, budget=budget).report.validation_loss for rate in rates[:2]
+    )
+    assert quick < slow
     with pytest.raises(NonFiniteLoss, match="dlinear"):
         choose((1e30, 1e31))
 
 
-def test_gpt4ts_trains_norms_and_maps_and_leaves_the_backbone_it_copied():
+def test_gpt4ts_trains_norms_and_maps_only():
     decoder = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu").decoder
     layers = len(decoder.layers)
     before = {name: value.clone() for name, value in decoder.state_dict().items()}

@@ -11,7 +11,7 @@ FORECASTS = json.loads(RECORDED.read_text())
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_network_forecasts_what_another_library_did_with_its_weights(name):
+def test_a_network_forecasts_as_its_recorded_original(name):
     case, recorded = CASES[name], FORECASTS[name]
     assert recorded["source"] == case.source
     found = case.forecast(case.make_filled(), draw_inputs())[0]
@@ -19,7 +19,7 @@ def test_a_network_forecasts_what_another_library_did_with_its_weights(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_network_agrees_with_another_library_that_is_at_hand(name):
+def test_a_network_agrees_with_an_installed_original(name):
     case = CASES[name]
     reason = f"{case.source} is not here: see docs/how-to/add-a-baseline.md"
     pytest.importorskip(case.module, reason=reason)

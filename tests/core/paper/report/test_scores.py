@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import DataError
-from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.scoring import COMPEVO
-from compevo_core.paper.method import BUDGETS
-from compevo_core.paper.report.comparison import (
+from compevo_core.paper.declared import BUDGETS, rank_budget
+from compevo_core.paper.report.paper_tables import (
     TableLine,
     error_table,
     list_tasks,
@@ -39,17 +38,13 @@ from tests.support.report_samples import make_frame, make_inputs, make_row, make
 SCOPE = ("electricity", "n2f-test-100")
 
 
-def test_the_macro_average_gives_the_two_figures_that_the_paper_states():
-    def reduction(metric):
-        pairs = []
-        for dataset in DATASETS:
-            own = find_published(AGENTS, dataset, COMPEVO, metric)
-            rival = find_published(AGENTS, dataset, "mad-rl", metric)
-            pairs.append((own.value, rival.value))
-        return macro_reduction(pairs)
-
-    assert reduction("rmse") == pytest.approx(0.298, abs=5e-4)
-    assert reduction("mape_pct") == pytest.approx(0.303, abs=5e-4)
+@pytest.mark.parametrize(("metric", "reduction"), [("rmse", 0.298), ("mape_pct", 0.303)])
+def test_the_macro_average_reproduces_the_papers_figures(metric, reduction):
+    pairs = [
+        tuple(find_published(AGENTS, name, method, metric).value for method in (COMPEVO, "mad-rl"))
+        for name in DATASETS
+    ]
+    assert macro_reduction(pairs) == pytest.approx(reduction, abs=5e-4)
 
 
 def test_a_tie_is_half_a_win():
@@ -58,7 +53,7 @@ def test_a_tie_is_half_a_win():
     assert win_rate("z", {"a": {"z": 1.0}}) is None
 
 
-def test_skill_is_one_minus_the_geometric_mean_and_a_single_task_cannot_run_away():
+def test_skill_bounds_what_one_task_can_do():
     tasks = {"a": {"x": 1.0, "persistence": 2.0}, "b": {"x": 1.0, "persistence": 8.0}}
     assert skill_score("x", tasks) == pytest.approx(1 - math.sqrt(1 / 2 * 1 / 8))
     tasks["b"] = {"x": 1.0, "persistence": 1e9}
@@ -66,22 +61,21 @@ def test_skill_is_one_minus_the_geometric_mean_and_a_single_task_cannot_run_away
     assert skill_score("x", {"a": {"x": 1.0}}) is None
 
 
-def test_mean_and_spread_are_over_seeds_of_one_configuration():
+def test_seeds_of_one_configuration_give_mean_and_spread():
+    many = {"seedless_hash": "many"}
     rows = make_frame(
-        *(
-            make_row("compevo", mae, seed=seed, seedless_hash="many")
-            for seed, mae in enumerate((10.0, 14.0))
-        ),
+        *(make_row("compevo", mae, seed=seed, **many) for seed, mae in enumerate((10.0, 14.0))),
         make_row("compevo", 1.0, seedless_hash="one"),
-        make_row("compevo", 2.0, seedless_hash="many", refit=True, seed=7),
+        make_row("compevo", 2.0, refit=True, seed=7, **many),
     )
     score = collect_scores(rows, *SCOPE)["compevo"]
+
     # The configuration with most seeds, whatever its error; a refitted model is another one.
     assert (score.mean["mae"], score.seeds) == (12.0, 2)
     assert score.spread["mae"] == pytest.approx(math.sqrt(8))
 
 
-def test_the_largest_budget_stands_and_a_smaller_one_is_named_only_where_it_is_alone():
+def test_the_largest_budget_stands_for_a_method():
     rows = make_frame(
         make_row("film", 1.0, budget="quick"),
         make_row("film", 2.0, budget="small"),
@@ -90,6 +84,7 @@ def test_the_largest_budget_stands_and_a_smaller_one_is_named_only_where_it_is_a
         make_row("dlinear", 2.0, budget="quick"),
     )
     scores = collect_scores(rows, *SCOPE)
+
     assert (scores["film"].mean["mae"], scores["film"].budget) == (5.0, "tuned")
     assert scores["dlinear"].budget == "quick"
     texts = error_table([TableLine(m, score, {}) for m, score in scores.items()], "").rows
@@ -97,11 +92,12 @@ def test_the_largest_budget_stands_and_a_smaller_one_is_named_only_where_it_is_a
 
 
 def test_every_budget_of_the_benchmark_has_its_place():
-    assert sorted(BUDGET_ORDER) == sorted(BUDGETS)
+    passes = [budget.passes for budget in BUDGETS.values()]
+    assert passes == sorted(passes, reverse=True)
     assert rank_budget(None) == rank_budget("") == rank_budget("standard")
 
 
-def test_methods_share_the_largest_budget_that_all_of_them_had():
+def test_methods_share_their_largest_common_budget():
     rows = make_frame(
         make_row("compevo", 1.0),
         make_row("compevo", 4.0, budget="small"),
@@ -121,7 +117,7 @@ def test_methods_share_the_largest_budget_that_all_of_them_had():
     assert (budget, collect_scores(shared, *SCOPE)["compevo"].mean["mae"]) == ("", 1.0)
 
 
-def test_scores_of_a_scope_are_computed_once_and_those_of_other_inputs_are_their_own():
+def test_scores_of_a_scope_are_computed_once():
     inputs = make_inputs()
     scores, _ = inputs.find_scores(*SCOPE)
     assert inputs.find_scores(*SCOPE)[0] is scores
@@ -135,13 +131,13 @@ def test_scores_of_a_scope_are_computed_once_and_those_of_other_inputs_are_their
 def test_tasks_are_series_where_there_are_several():
     scores = collect_scores(make_rows(), *SCOPE)
     tasks = list_tasks(scores)
-    assert len(tasks) == 5
-    assert set(tasks["NSW1"]) == set(scores)
     alone = {"x": scores["gbm"]._replace(by_entity={"AUD": 1.0})}
+
+    assert len(tasks) == 5 and set(tasks["NSW1"]) == set(scores)
     assert list(list_tasks(alone)) == ["pooled"]
 
 
-def test_whole_test_sets_stand_before_thinned_ones_and_the_published_first():
+def test_whole_and_published_test_sets_come_first():
     rows = make_frame(
         make_row("compevo", 1.0, subset="aemo-2021"),
         make_row("compevo", 1.0, subset="n2f-test-100-every-5"),
@@ -152,7 +148,7 @@ def test_whole_test_sets_stand_before_thinned_ones_and_the_published_first():
     assert list_test_scopes(rows, "electricity") == ["n2f-test-100", "aemo-2021"]
 
 
-def test_a_printed_mse_that_is_no_square_of_its_rmse_is_named():
+def test_a_printed_mse_that_contradicts_is_named():
     assert list_contradictions(MAIN, "exchange") == [
         "exchange, dlinear: the printed MSE is 0.1 times the square of the printed RMSE."
     ]
@@ -163,7 +159,7 @@ def test_rows_survive_writing_and_reading_csv(tmp_path):
     assert read_rows(tmp_path).equals(make_rows())
 
 
-def test_a_missing_column_and_text_in_place_of_a_number_are_refused_with_the_file(tmp_path):
+def test_broken_files_are_refused_by_name(tmp_path):
     whole = make_frame(make_row("gbm", 1.0))
     for text, named in (
         (whole.drop("mase").write_csv(), r"main\.csv.*mase"),
@@ -179,14 +175,14 @@ def test_the_last_row_of_one_identity_is_kept():
     assert keep_latest(rows).get_column("mae").to_list() == [2.0, 3.0]
 
 
-def test_a_row_without_a_subset_is_of_its_whole_split():
+def test_a_row_without_subset_covers_its_split():
     rows = make_frame(
         make_row("gbm", 1.0, subset=""), make_row("gbm", 2.0, subset=None, split="val")
     )
     assert keep_latest(rows).get_column("subset").to_list() == ["test", "val"]
 
 
-def test_seeds_of_one_configuration_become_one_row_though_their_hashes_differ():
+def test_seeds_of_one_configuration_become_one_row():
     rows = make_frame(
         make_row("compevo", 180.0, seed=4, config_hash="b", seedless_hash="s"),
         make_row("compevo", 184.0, seed=7, config_hash="a", seedless_hash="s"),
@@ -197,7 +193,7 @@ def test_seeds_of_one_configuration_become_one_row_though_their_hashes_differ():
 
 
 @pytest.mark.parametrize("unknown", [None, ""])
-def test_rows_that_do_not_say_what_their_seeds_share_stand_by_their_own_hash(unknown):
+def test_rows_without_seedless_hashes_stand_alone(unknown):
     rows = make_frame(
         make_row("compevo", 180.0, config_hash="a", seedless_hash=unknown),
         make_row("compevo", 184.0, seed=1, config_hash="b", seedless_hash=unknown),

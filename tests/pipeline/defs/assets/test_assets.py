@@ -99,7 +99,8 @@ def test_days_with_an_event_are_announced(deployment, data):
 
 def test_training_leaves_a_sealed_run_and_shows_it(deployment, trained):
     shown = metadata(trained, "models/compevo/electricity")
-    assert shown["rounds"].value == 1 and shown["artifact_hash"].value
+    assert shown["rounds"].value == len(trained.get_asset_observation_events()) == 1
+    assert shown["artifact_hash"].value
     assert shown["logics"].value.startswith("0. ")
     for layer in ("models/compevo", "evaluation/baselines", "evaluation/test"):
         assert metadata(trained, f"{layer}/electricity")["mode"].value == "sample"

@@ -7,8 +7,8 @@ from polars.testing import assert_frame_equal
 
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError
-from compevo_core.evaluation.result_rows import RESULT_SCHEMA, read_configs
-from compevo_core.evaluation.scopes import read_panels
+from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+from compevo_core.paper.report.inputs import read_configs, read_panels
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.news_store import NewsStore

@@ -41,6 +41,7 @@ def test_stored_news_outlive_a_publisher(tmp_path, error, is_stored, succeeds):
         NewsStore(deployment.layout.news_database).create()
     result = deployment.materialize("news/articles", raise_on_error=False)
     failed = {event.step_key for event in result.all_events if event.is_step_failure}
+
     assert ("news__articles" not in failed) == succeeds
     if succeeds:
         shown = read_materialization(result, "news/articles").metadata

@@ -172,6 +172,7 @@ def test_alarms_say_what_they_saw():
         coverage=[0.5] * days,
     )
     drift, coverage = judge_drift(rows), judge_coverage(rows)
+
     assert not drift.passed and "issue-time" in drift.text
     assert not coverage.passed and "50.0%" in coverage.text
 

@@ -137,6 +137,7 @@ def test_without_actuals_forecasts_are_kept(replay, tmp_path, fault, error):
     with pytest.raises(error):
         came.extend(aemo_live.fetch_operational(live))
     states = {entry.state for entry in live.ledger.list_entries("aemo_operational_demand")}
+
     assert EntryState.FETCHED in states
     assert {seen.host for seen in replay.seen} == {HOST}
 

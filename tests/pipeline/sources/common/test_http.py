@@ -15,13 +15,7 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_pipeline.errors import (
-    MAX_RETRY_AFTER_S,
-    SHORT_RETRIES,
-    Throttled,
-    TooSlow,
-    get_policy,
-)
+from compevo_pipeline.errors import MAX_RETRY_AFTER_S, SHORT_RETRIES, Throttled, TooSlow, get_policy
 from compevo_pipeline.sources.common import http
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.hosts import Pacer
@@ -361,6 +355,7 @@ def test_an_unchanged_page_is_returned(replay, tmp_path):
         )
         live.ledger.confirm()
         assert page == PAGE
+
     assert replay.seen[1].is_conditional
 
 

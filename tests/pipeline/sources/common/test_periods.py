@@ -31,8 +31,9 @@ def hold(frame, *read_periods, file="a.csv"):
 def test_rows_pass_up_to_the_end():
     month = Period(first=FIRST, end=FIRST + timedelta(days=31), entity="NSW1")
     good = rows(FIRST, month.end - timedelta(minutes=30))
+
     assert hold(good, month).equals(good)
-    with pytest.raises(SchemaDrift, match=r"1 of 2 .*2026-07-31 14:00"):
+    with pytest.raises(SchemaDrift, match=r"1 of 2 .*2026-07-31"):
         hold(rows(FIRST, month.end), month)
     with pytest.raises(SchemaDrift, match="1 of 1"):
         hold(rows(FIRST - timedelta(minutes=30)), month)

@@ -28,6 +28,7 @@ def test_raw_bytes_are_kept_once_with_their_provenance(tmp_path):
     assert read_tree(tmp_path) == before
     assert path.read_bytes() == b"a,b\n1,2\n"
     sidecar = json.loads((path.parent / "x.csv.json").read_text())
+
     assert sidecar["sha256"] == make_raw().sha256
     assert sidecar["url"] == "file:x.csv"
 

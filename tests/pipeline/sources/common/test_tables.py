@@ -3,12 +3,7 @@
 import pytest
 
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.common.tables import (
-    BLANK,
-    LINE,
-    read_table,
-    to_number,
-)
+from compevo_pipeline.sources.common.tables import BLANK, LINE, read_table, to_number
 
 GOOD = "day,value\n2020-01-01,1.5\n2020-01-02,\n2020-01-03,2e3\n"
 

@@ -1,18 +1,13 @@
 """GDELT over the replay server: 15-minute files from request to stored rows, and the DOC API."""
 
 import gzip
-import hashlib
 import json
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
 
-from compevo_core.errors import (
-    SourceAbsent,
-    SourceBlocked,
-    SourceTransient,
-)
+from compevo_core.errors import SourceAbsent, SourceBlocked, SourceTransient
 from compevo_pipeline.defs.definition import to_dagster
 from compevo_pipeline.errors import Throttled
 from compevo_pipeline.sources.common.base import FrameKind
@@ -68,19 +63,13 @@ def gkg(slot, title):
     return pack((f"{slot:{STAMP}}.gkg.csv", row(0, page, f"{slot:{STAMP}}", "", address)))
 
 
-def serve_list(replay, files, *, wrong=()):
-    """Serves GDELT's list of files, and the files; of those in ``wrong`` it states another hash."""
-    lines = ["1234 cut"]
+def serve_gkg(replay, files, *, damaged=()):
+    """Serve GKG files by quarter hour; of those that are damaged a byte is another one."""
     for slot, content in files.items():
-        name = f"{slot:{STAMP}}.gkg.csv.zip"
-        digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        digest = "0" * 32 if slot in wrong else digest
-        lines.append(f"{len(content)} {digest} http://data.gdeltproject.org/gdeltv2/{name}")
-        replay.serve(
-            {(HOST, f"{ROOT}/gdeltv2/{name}"): Answer(body=content, kind="application/zip")}
-        )
-    listed = Answer(body="\n".join(lines).encode(), status=206, kind="text/plain", etag='"l"')
-    replay.serve({(HOST, f"{ROOT}/gdeltv2/masterfilelist.txt"): listed})
+        body = bytearray(content)
+        body[len(body) // 3] ^= slot in damaged
+        address = (HOST, f"{ROOT}/gdeltv2/{slot:{STAMP}}.gkg.csv.zip")
+        replay.serve({address: Answer(body=bytes(body), kind="application/zip")})
 
 
 def queries(folder, *changes):
@@ -216,7 +205,7 @@ def test_a_refresh_stops_at_its_limits(tmp_path, replay, caplog):
     ingest(home)
     assert len(replay.seen) == 4
     assert home.articles()["available_at"].min() == slots()[2]
-    assert "(4 requests, 600 MB)" in caplog.text and "2026-03-02 00:15" in caplog.text
+    assert "4 requests" in caplog.text and "2026-03-02 00:15" in caplog.text
 
     caplog.clear()
     ingest(home)
@@ -235,18 +224,16 @@ def test_a_fresh_quarter_hour_is_left_alone(home, replay):
 def test_a_gap_is_filled_from_gkg(home, replay):
     gap, *others = slots()
     serve_gal(replay, only=others)
-    serve_list(replay, {gap: gkg(gap, "Storm cuts power in Brisbane")})
+    serve_gkg(replay, {gap: gkg(gap, "Storm cuts power in Brisbane")})
     home.clock.now = NOW + timedelta(hours=6)
     assert ingest(home)["new"] == 7
-    (listed,) = [seen for seen in replay.seen if seen.path.endswith("masterfilelist.txt")]
-    assert listed.headers["range"].startswith("bytes=-")
     assert "Storm cuts power in Brisbane" in home.articles()["title"].to_list()
 
 
-def test_a_wrong_hash_is_set_aside(tmp_path, replay):
+def test_a_damaged_file_is_set_aside(tmp_path, replay):
     serve_gal(replay)
     files = {slot: gkg(slot, f"Flood in Brisbane, stage {slot:%M}") for slot in slots()[:3]}
-    serve_list(replay, files, wrong=[slots()[1]])
+    serve_gkg(replay, files, damaged=[slots()[1]])
     everything = queries(tmp_path, ('gkg = "gaps"', 'gkg = "all"'))
     home = LiveHome(tmp_path / "home", NOW, {"news_queries": everything})
     with pytest.raises(SourceTransient, match="20260302001500"):
@@ -405,4 +392,5 @@ def test_a_users_own_query_is_asked(tmp_path, replay):
     frame = feed.parsers[FrameKind.ARTICLES](files)
     assert {seen.query["query"][0] for seen in replay.seen} == {"strike sourcecountry:FR"}
     articles = frame[0] if isinstance(frame, tuple) else frame
+
     assert articles["source"].str.starts_with("live:own-demand/").all()

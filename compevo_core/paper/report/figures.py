@@ -1,8 +1,8 @@
 """The one look of all plots, and plots as images inside the page.
 
-What belongs here: colours, fonts and line styles, an axis with its lines, title and legend,
-encoding a plot as SVG. What does not: what is plotted (``paper.report.plots``, ``report.tomorrow``,
-``paper.report.mechanism``), the markup of an image (``templates/macros.html``).
+What belongs here: fonts and line styles, an axis with its lines, title and legend, encoding a plot
+as SVG. What does not: colours (``report.charts``), what is plotted (``paper.report``), the markup
+of an image (``templates/macros.html``).
 """
 
 import base64
@@ -18,55 +18,8 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from compevo_core.report.charts import GRID, INK, MUTED, agent_colour, method_colour
 from compevo_core.report.tables import method_name
-
-INK = "#1c2430"
-MUTED = "#5b6675"
-GRID = "#e3e7ec"
-ACCENT = "#0b5cad"
-HISTORY = "#8a94a3"
-OTHER_BARS = "#b9c3cf"
-RED, GREEN, PURPLE, GOLD = "#c8501e", "#1a7f5a", "#9a4bb0", "#b8860b"
-
-METHOD_COLOURS = {
-    "compevo": ACCENT,
-    "persistence": GOLD,
-    "weekly": "#8c6d1f",
-    "calendar-ridge": RED,
-    "gbm": GREEN,
-    "published": PURPLE,
-    "published-error-ridge": "#a83250",
-    "published-error-gbm": "#4a90c2",
-    "own-weather-ridge": "#b5651d",
-    "own-weather-gbm": "#00808a",
-    "prior": RED,
-    "sa": GREEN,
-    "mael": GOLD,
-    "mae-gpt": PURPLE,
-    "mad-rl": RED,
-}
-_UNKNOWN_METHOD = "#6b7684"
-_SECOND_COLOURS = ("#4a90c2", "#a83250", "#5f6b2d", "#00808a", "#6b6b6b")
-_AGENT_COLOURS = (ACCENT, RED, GREEN, PURPLE, GOLD, *_SECOND_COLOURS)
-_AGENT_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 2, 1, 2)))
-
-#: What a chart's colours become on a dark page, with at least 4.5 : 1 for lines and text.
-DARK_COLOURS = {
-    INK: "#eef2f6",
-    MUTED: "#aab4c0",
-    GRID: "#343d49",
-    HISTORY: "#8a94a3",
-    ACCENT: "#6cb2f5",
-    RED: "#f08a5a",
-    GREEN: "#5cc79b",
-    PURPLE: "#d08be4",
-    GOLD: "#e0b04a",
-    "#4a90c2": "#86c1ea",
-    "#a83250": "#ee7f9b",
-    "#5f6b2d": "#b3c06b",
-    "#00808a": "#4fc3cc",
-    "#6b6b6b": "#b5b5b5",
-}
 
 #: matplotlib's settings while a figure is made or saved.
 THEME: Any = {
@@ -108,6 +61,8 @@ THEME: Any = {
 HALF = (5.0, 3.1)
 THIRD = (3.6, 2.8)
 
+
+_AGENT_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 2, 1, 2)))
 
 #: Options of matplotlib by name.
 Style = dict[str, Any]
@@ -251,11 +206,6 @@ def get_figure(axis: Axes) -> Figure:
     return figure
 
 
-def agent_colour(agent: int) -> str:
-    """Return the colour of an agent."""
-    return _AGENT_COLOURS[agent % len(_AGENT_COLOURS)]
-
-
 def agent_style(agent: int) -> Style:
     """Return the line style of an agent.
 
@@ -263,11 +213,6 @@ def agent_style(agent: int) -> Style:
     """
     dash = _AGENT_DASHES[agent % len(_AGENT_DASHES)]
     return {"color": agent_colour(agent), "linestyle": dash, "label": f"agent {agent}"}
-
-
-def method_colour(method: str) -> str:
-    """Return the colour of a method, the same in every plot."""
-    return METHOD_COLOURS.get(method, _UNKNOWN_METHOD)
 
 
 def method_style(method: str) -> Style:

@@ -1,0 +1,84 @@
+"""What the wing declares in TOML files: arms, columns, settings, texts, sweeps, budgets.
+
+What belongs here: reading such a file, and the budgets of a fit, which are nothing else. What does
+not: what is done with the others.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import polars as pl
+
+from compevo_core.errors import ConfigError
+
+
+@cache
+def read_declared(name: str) -> dict[str, Any]:
+    """Return the content of one of the files, by its name without an ending."""
+    file = resources.files("compevo_core.paper") / f"{name}.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+_TYPES: Mapping[str, pl.DataType] = {
+    "text": pl.String(),
+    "count": pl.Int64(),
+    "number": pl.Float64(),
+    "flag": pl.Boolean(),
+    "day": pl.Date(),
+}
+
+
+def read_columns(kind: str) -> dict[str, pl.DataType]:
+    """Return the columns of a kind of rows that the wing writes, with their types."""
+    return {name: _TYPES[text] for name, text in read_declared("columns")[kind].items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a fit may spend."""
+
+    name: str  # what rows say
+    meaning: str  # the same in words, for tables
+    passes: int  # most passes over the train windows
+    patience: int  # passes without a better validation loss after which a fit ends
+    # Rates of which validation chooses one; a single one is used as it is
+    learning_rates: tuple[float, ...]
+    rounds: int  # updates of a language model with adapters
+    round_windows: int  # train windows of such an update
+    tuning_passes: int = 0  # passes that each rate is tried for, with seed 0
+    pass_windows: int | None = None  # most train windows of a pass, sampled anew; None: all
+    val_windows: int | None = None  # most validation windows that a pass is measured on; None: all
+    most_seeds: int | None = None  # seeds of a method that has more; None: its own number
+
+    def choose_seeds(self, seeds: int) -> range:
+        """Return the seeds of a method that has ``seeds`` of them in a full table."""
+        return range(min(seeds, self.most_seeds or seeds))
+
+
+BUDGETS = {
+    name: Budget(name=name, **budget | {"learning_rates": tuple(budget["learning_rates"])})
+    for name, budget in read_declared("budgets").items()
+}
+"""Every budget by its name, the largest first."""
+
+STANDARD = BUDGETS["standard"]
+
+
+def find_budget(name: str) -> Budget:
+    """Return a budget; ConfigError if the name is unknown."""
+    if name not in BUDGETS:
+        raise ConfigError(f"no budget {name!r}; known: {', '.join(BUDGETS)}")
+    return BUDGETS[name]
+
+
+def rank_budget(name: str | None) -> int:
+    """Return the place of a budget, 0 for the largest; rows without a name count as ``standard``.
+
+    The largest budget represents a method, never the one with less error.
+    """
+    # A choice by error would be one on the test split; this one is known before any is measured.
+    return list(BUDGETS).index(name or STANDARD.name)
