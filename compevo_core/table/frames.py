@@ -56,7 +56,7 @@ _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
 _LEAST_WINDOWS = 10  # of train, as a ridge needs
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
-_MOST_HALVED = 6  # times that the usual horizon and look-back of a short table are
+_MOST_HALVINGS = 6  # of the usual horizon and look-back, where a table is short
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
 
 
@@ -407,55 +407,49 @@ def plan_windows(
     whole, n_series = count_steps(first, max(ends.values()), step), rows[SERIES].n_unique()
     usual = min(choose_horizon(step), max(1, whole // 8))
 
-    def divide(halved: int) -> _Division:
-        """Return the spans with the usual horizon and the longest look-back halved so often."""
-        asked = horizon or max(1, usual >> halved)
-        end = min(select_going_on(ends, asked, step).values())
-        steps = count_steps(first, end, step)
-        longest = max(FEWEST_INPUTS, (steps // 3) >> halved)
-        inputs = lookback or min(choose_lookback(step, asked), longest)
-        return _divide(first, end, step, inputs, asked, n_series)
-
     # Halved until train has room, as a short table on a fine grid needs: spans are whole days.
-    for spans in (divide(halved) for halved in range(_MOST_HALVED)):
-        needed = spans.lookback + spans.horizon + max(spans.horizon, spans.stride)
-        if spans.train_steps >= needed:
+    for halvings in range(_MOST_HALVINGS):
+        ahead = horizon or max(1, usual >> halvings)
+        end = min(select_going_on(ends, ahead, step).values())
+        longest = max(FEWEST_INPUTS, (count_steps(first, end, step) // 3) >> halvings)
+        back = lookback or min(choose_lookback(step, ahead), longest)
+        division = _divide(first, end, step, back, ahead, n_series)
+
+        needed = back + ahead + max(ahead, division.stride)
+        if division.train_steps >= needed:
             break
     else:
-        needed += _LEAST_HORIZONS * spans.horizon + (DAY // step if step < DAY else spans.horizon)
+        needed += _LEAST_HORIZONS * ahead + (DAY // step if step < DAY else ahead)
         raise DataError(
-            f"{whole:,} steps of {name_step(step)} are too few for a look-back of {spans.lookback} "
-            f"and a horizon of {spans.horizon}: give {needed:,} or more, or a shorter lookback or "
-            "horizon"
+            f"{whole:,} steps of {name_step(step)} are too few for a look-back of {back} and a "
+            f"horizon of {ahead}: give {needed:,} or more, or a shorter lookback or horizon"
         )
 
     low, high = bounds
     lowest = rows[VALUE].min()
     if low is None and isinstance(lowest, float) and lowest >= 0:
         low = 0.0
-    longest_fill, most_filled = _allow_gaps(rows, step, spans.lookback)
+    longest_fill, most_filled = _allow_gaps(rows, step, back)
     pattern = f"^{_PREFIX}(.+)$"
     return DatasetSpec(
         name="table",
         variable=VALUE,
         step=step,
-        stride_steps=spans.stride,
+        stride_steps=division.stride,
         series=((pattern, ""),),
         places={},
         default_place=Place(timezone=zone, country=country),
-        market_offset=-spans.into_day,
+        market_offset=-division.into_day,
         align_to_market_day=step < DAY,
-        lookback_steps=spans.lookback,
-        horizon_steps=spans.horizon,
-        season_steps=choose_season(
-            put_on_series(rows).partition_by("series_id"), step, spans.lookback
-        ),
+        lookback_steps=back,
+        horizon_steps=ahead,
+        season_steps=choose_season(put_on_series(rows).partition_by("series_id"), step, back),
         year_evidence=True,
-        spans=divide_days(pattern, spans.begin, spans.last),
+        spans=divide_days(pattern, division.begin, division.last),
         max_fill_steps=longest_fill,
         max_filled_inputs=most_filled,
         bounds=(low, high),
-        task=f"Predict the next {spans.horizon} values of {{entity}}",
+        task=f"Predict the next {ahead} values of {{entity}}",
     )
 
 
@@ -463,8 +457,6 @@ def plan_windows(
 class _Division:
     """A table's train and validation, and the windows that they are for."""
 
-    horizon: int
-    lookback: int
     stride: int
     begin: date  # of validation
     last: date
@@ -475,6 +467,7 @@ class _Division:
 def _divide(
     first: datetime, end: datetime, step: timedelta, lookback: int, horizon: int, n_series: int
 ) -> _Division:
+    """Return the last days of a table as validation, and what is before them as train."""
     # Days are counted by a clock on which the table ends at midnight.
     midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
     into_day = timedelta(0) if step >= DAY else end - midnight
@@ -489,8 +482,6 @@ def _divide(
     begin = shift(end - into_day, -validation, step).date()
     begins = datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
     return _Division(
-        horizon=horizon,
-        lookback=lookback,
         stride=choose_stride(step, horizon, steps, n_series, validation),
         begin=begin,
         last=(end - into_day).date(),

@@ -314,8 +314,10 @@ def guess_format(column: TextColumn) -> str:
         # Of the format that fits most, the first row that it does not fit.
         best, likely = max(counts, key=lambda form: counts[form], default=""), ""
         if counts.get(best):
-            iso = {form: _parse_cells(cells, (form,)).table[_WALL].count() for form in ISO}
-            likely = f"; most stamps fit {best or max(iso, key=lambda form: iso[form])}"
+            seen = best or max(
+                ISO, key=lambda form: _parse_cells(cells, (form,)).table[_WALL].count()
+            )
+            likely = f"; most stamps fit {seen}"
         _parse_cells(cells, _SHAPES[best]).raise_if(
             pl.col(_WALL).is_null(),
             f"is not a stamp in a format that is known{likely}",
