@@ -202,7 +202,7 @@ def choose_method(
     """
     # torch takes seconds to import, and names of methods are read where nothing is trained.
     from compevo_core.training.artifact import read_experience, read_scaler
-    from compevo_core.training.trainer import validate_members
+    from compevo_core.training.trainer import fit_ensemble
 
     known = WindowSet([w for w in val if np.isfinite(w.y).any()], dataset=val.dataset)
     if not len(known):
@@ -247,16 +247,12 @@ def choose_method(
     close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
     members = sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
     if len(members) > 1:
-        experience, scaler = validate_members(
-            # Fits stay as they were on train: to fit all anew would take most of the time.
-            configure_method(MIXTURE, members, train=train).with_overrides(
-                {"forecast.refit_days": 0}
-            ),
-            train,
-            known,
-            fit,
+        # Fits stay as they were on train: to fit all anew would take most of the time.
+        config = configure_method(MIXTURE, members, train=train).with_overrides(
+            {"forecast.refit_days": 0, "run.refit": False}
         )
-        errors[MIXTURE] = _measure_mixture(experience, scaler, known)
+        mixture = fit_ensemble(config, train, known, fit).model
+        errors[MIXTURE] = _measure_mixture(mixture.experience, mixture.scaler, known)
     if population is not None:
         lived = read_experience(population)
         errors[POPULATION] = _measure_mixture(lived, read_scaler(population), known)

@@ -13,10 +13,10 @@ Shapes: A agents, N windows, B windows of a micro-batch, H horizon.
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -91,32 +91,22 @@ class CompEvoForecaster:
 
     takes_new = False
 
-    def __init__(
-        self, run: Path, news: NewsPool | None, backbone: "Backbone | None", fit: FitBaseline
-    ) -> None:
-        self.manifest = read_model_manifest(run)  # first: an altered file must not be loaded
-        self.config = read_config(run)
+    def __init__(self, model: Ensemble, manifest: Mapping[str, Any] | None = None) -> None:
+        """Take a fitted ensemble, which does not change, and the manifest where it was sealed."""
+        self.manifest = manifest or {}
+        self.config = model.config
         self.name = name_method(self.config)
         self.members = name_members(self.config)
 
-        folder = RunFolder(run).model
-        self._model = (
-            _load_agents(self.config, run, news, backbone)
-            if self.config.has_agents
-            else Ensemble.read(self.config, folder)
-        )
-        self.logics = self._model.logics
-        self.artifact_hash = str(self.manifest["hash"])
-        self.knowledge_cutoff = self._model.knowledge_cutoff
-        self.trainable_parameters = self._model.trainable_parameters
+        self._model = model
+        self.logics = model.logics
+        self.artifact_hash = str(self.manifest.get("hash", ""))
+        self.knowledge_cutoff = model.knowledge_cutoff
+        self.trainable_parameters = model.trainable_parameters
 
-        experience = self._model.experience
-        horizon = experience.truth_NH.shape[1]
-        fit = add_news(fit, news)
-        priors = PriorSet.load(self.config, folder, self._model.scaler, fit, horizon, news)
-        weighting = PopulationWeights(self.config, self._model.selection, self._model.calibration)
-        self._state = DailyState(priors, weighting, experience)
-        weighting.observe(experience)
+        weighting = PopulationWeights(self.config, model.selection, model.calibration)
+        weighting.observe(model.experience)
+        self._state = DailyState(model.priors.copy(), weighting, model.experience)
 
     @classmethod
     def load(
@@ -143,7 +133,17 @@ class CompEvoForecaster:
         """
         if not isinstance(news, NewsPool | None):
             raise ConfigError(f"news is a {type(news).__name__}: give NewsPool.read(folder)")
-        return cls(Path(run), news, backbone, fit)
+        run, folder = Path(run), RunFolder(run).model
+        manifest = read_model_manifest(run)  # first: an altered file must not be loaded
+        config = read_config(run)
+        model = (
+            _load_agents(config, run, news, backbone)
+            if config.has_agents
+            else Ensemble.read(config, folder)
+        )
+        horizon, fit = model.experience.truth_NH.shape[1], add_news(fit, news)
+        model.priors = PriorSet.load(config, folder, model.scaler, fit, horizon, news)
+        return cls(model, manifest)
 
     def __repr__(self) -> str:
         """Return what forecasts, and which artifact it is."""

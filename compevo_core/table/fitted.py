@@ -1,4 +1,4 @@
-"""What is kept of a fit: the sealed run, the rows that are known, the news, how all is read.
+"""What is kept of a fit: the ensemble or the sealed run, rows, the news, how all is read.
 
 What belongs here: newer rows, values known ahead and news that join it; its folder. What does not:
 fitting and forecasting (``table.forecaster``), reading tables (``table.frames``).
@@ -6,6 +6,7 @@ fitting and forecasting (``table.forecaster``), reading tables (``table.frames``
 A folder holds the run, rows and articles as Parquet, and ``table.json``.
 """
 
+import copy
 import dataclasses
 import json
 import shutil
@@ -21,8 +22,10 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 from pydantic import TypeAdapter
 
+from compevo_core.agents.experience import Experience
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import DAY, count_steps, name_step, shift
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError, DataError
@@ -41,6 +44,14 @@ from compevo_core.table.frames import (
     put_on_series,
     read_table,
 )
+from compevo_core.training.artifact import (
+    read_config,
+    read_experience,
+    read_scaler,
+    write_model,
+)
+from compevo_core.training.ensemble import Ensemble
+from compevo_core.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -73,10 +84,11 @@ class Known:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fitted(Known):
-    """A fit of a table."""
+    """A fit of a table: an ensemble in memory, or a sealed run of agents or one that was kept."""
 
-    folder: Path  # goes with the forecaster
-    files: Mapping[str, bytes]  # of the sealed run, by their place in the folder
+    model: Ensemble | None = None  # in memory, without agents
+    folder: Path = Path()  # of the sealed run in place of it; goes with the forecaster
+    files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)  # by their place there
     spec: DatasetSpec
     facts: Mapping[str, Any]  # the method, and the choice if there was one
 
@@ -86,6 +98,26 @@ class Fitted(Known):
         if not all((self.folder / name).is_file() for name in self.files):
             write_files(self.files, self.folder)
         return self.folder / RUN
+
+    @property
+    def experience(self) -> Experience:
+        """What was forecast of validation, scaled."""
+        return read_experience(self.run) if self.model is None else self.model.experience
+
+    @property
+    def scaler(self) -> Scaler:
+        """The scale of each series that was fitted."""
+        return read_scaler(self.run) if self.model is None else self.model.scaler
+
+    def seal(self, folder: Path = Path()) -> Self:
+        """Return the fit as the files of a sealed run, for a folder of its own."""
+        if self.model is None:
+            return dataclasses.replace(self, folder=folder)
+        with tempfile.TemporaryDirectory(prefix="compevo-") as root:
+            run = RunFolder(Path(root) / RUN)
+            write_model(run, self.model, self.facts)
+            files = read_files(run.path, Path(root))
+        return dataclasses.replace(self, model=None, folder=folder, files=files)
 
     @cached_property
     def ends(self) -> dict[str, datetime]:
@@ -118,10 +150,14 @@ class Fitted(Known):
     def load_population(self, views: Sequence[WindowView]) -> "CompEvoForecaster":
         """Load what was trained, with the news of some views."""
         from compevo_core.forecast.forecaster import CompEvoForecaster
-        from compevo_core.training.artifact import read_config
 
-        news = gather_news(self.articles, views, read_config(self.run).encoder)
-        return CompEvoForecaster.load(self.run, news)
+        config = read_config(self.run) if self.model is None else self.model.config
+        news = gather_news(self.articles, views, config.encoder)
+        if self.model is None:
+            return CompEvoForecaster.load(self.run, news)
+        model = copy.copy(self.model)
+        model.priors = model.priors.give_news(news)
+        return CompEvoForecaster(model)
 
     # ---- what joins it ----
 
@@ -181,7 +217,7 @@ class Fitted(Known):
         if folder.exists() and any(folder.iterdir()) and not (folder / _FACTS).is_file():
             raise DataError(f"{folder} holds other files; name a new folder")
         shutil.rmtree(folder / RUN, ignore_errors=True)
-        write_files(self.files, folder)
+        write_files(self.seal().files, folder)
         self.rows.write_parquet(folder / _ROWS)
         self.articles.write_parquet(folder / _ARTICLES)
         form = TypeAdapter(TableForm).dump_python(self.form, mode="json")

@@ -240,6 +240,14 @@ class PriorSet:
             self, levels=copy.deepcopy(self.levels), memory=copy.copy(self.memory)
         )
 
+    def give_news(self, news: NewsPool | None) -> Self:
+        """Return base models that read other news, and share no later fit with others."""
+        fitted = {
+            key: dataclasses.replace(prior, news=news) if isinstance(prior, NewsRidge) else prior
+            for key, prior in self.fitted.items()
+        }
+        return dataclasses.replace(self, fitted=fitted, news=news, fit_baseline=fit_baseline)
+
     def save(self, folder: Path) -> None:
         """Write every base model below ``folder``."""
         for key, prior in self.fitted.items():

@@ -84,8 +84,8 @@ class TrainingData:
     ) -> Self:
         """Fit scales and base models on the train split and make all examples."""
         # Before anything is fitted, and counted in the summary: such windows have no loss.
-        known = _drop_without_target(train_windows)
-        known_val = _drop_without_target(val_windows)
+        known = drop_without_target(train_windows)
+        known_val = drop_without_target(val_windows)
         scaler = Scaler.fit(known)
         priors = PriorSet.fit(config, known, scaler, fit)
 
@@ -219,6 +219,7 @@ def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSe
     )
 
 
-def _drop_without_target(windows: WindowSet) -> WindowSet:
+def drop_without_target(windows: WindowSet) -> WindowSet:
+    """Return the windows with at least one known target."""
     known = [window for window in windows if np.isfinite(window.y).any()]
     return WindowSet(known, dataset=windows.dataset)
