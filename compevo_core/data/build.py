@@ -48,7 +48,7 @@ from compevo_core.data.splits import (
 )
 from compevo_core.data.steps import shift
 from compevo_core.data.view import Window, WindowView
-from compevo_core.data.window import WindowSet, count_coverage, measure_news_choice
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import hash_text
 
@@ -383,14 +383,12 @@ def build_windows(
         # A manifest names publishers, not files: "archive:aemo/file.csv" counts as "archive:aemo".
         "sources": sorted({source.split("/")[0] for source in sources}),
         "synthetic": any(is_synthetic(frame) for _, frame in chosen),
-        "coverage": count_coverage(views),
-        "news_choice": measure_news_choice(views),
         "n_without_covariates": sum(not view.covariates for view in views),
         "n_with_published": sum(view.published is not None for view in views),
         "n_without_candidates": sum(not view.candidate_ids for view in views),
         "unused_series": unused,
         "dropped_origins": dict(sorted(dropped.items())),
-        "articles": context.candidates.count_articles(),
+        "articles": context.candidates.count_articles() if context.candidates else 0,
         "news_cutoff": news_cutoff,
         "holidays_version": HOLIDAYS_VERSION,
     }
@@ -456,7 +454,17 @@ def _cut_series(
                 dropped["no observed target"] += 1
                 continue
 
-            subsets = _find_subsets(spec, plan, split, origin, unknown_steps)
+            # Windows that know less are a subset of their own, with rows of their own.
+            until = origin + spec.market_offset - unknown_steps * spec.step
+            ending = f"-known-{until:%H%M}" if unknown_steps else ""
+            day = (origin + spec.market_offset).date()
+            subsets = tuple(
+                subset.name + ending
+                for span in plan.spans
+                if span.split == split
+                for subset in span.subsets
+                if subset.contains(day)
+            )
             same = known.get((series.series_id, origin, unknown_steps))
             labels = (plan.entity, series.unit, split, subsets, inputs.n_filled)
             if (
@@ -472,22 +480,6 @@ def _cut_series(
 
 
 _read_labels = attrgetter("entity", "unit", "split", "subsets", "n_filled")
-
-
-def _find_subsets(
-    spec: DatasetSpec, plan: _PlannedSeries, split: str, origin: datetime, unknown_steps: int
-) -> tuple[str, ...]:
-    day = (origin + spec.market_offset).date()
-    # Windows that know less are a subset of their own, with rows of their own.
-    until = origin + spec.market_offset - unknown_steps * spec.step
-    ending = f"-known-{until:%H%M}" if unknown_steps else ""
-    return tuple(
-        subset.name + ending
-        for span in plan.spans
-        if span.split == split
-        for subset in span.subsets
-        if subset.contains(day)
-    )
 
 
 def _build_benchmark_windows(

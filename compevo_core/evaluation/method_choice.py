@@ -154,24 +154,24 @@ def configure_method(
     if train is not None and len(train):
         learnt = train[-1].view.end_utc - train[0].view.origin_utc
         refit_days = max(1, learnt.days // _GROWTH)
-    weights = {"selection.online": True, "selection.rule": "boa", "selection.scope": "series"}
-    return RunConfig().with_overrides(
+    weights = {"online": True, "rule": "boa", "scope": "series"}
+    chosen = [
         {
-            "forecast.decoder": "none",
-            "forecast.zero_shot_model": next(iter(models), ""),
-            "forecast.refit_days": refit_days,
-            "population.agents": len(names),
-            "population.members": [
-                {
-                    "prior": "zero-shot" if is_zero_shot(each) else each,
-                    "calibration_days": _limit_days(each, train),
-                }
-                for each in names
-            ],
-            "run.refit": True,
-            "run.seed": seed,
-            "run.micro_batch_size": 512,
-            **(weights if len(names) > 1 else {}),
+            "prior": "zero-shot" if is_zero_shot(each) else each,
+            "calibration_days": _limit_days(each, train),
+        }
+        for each in names
+    ]
+    return RunConfig.from_mapping(
+        {
+            "forecast": {
+                "decoder": "none",
+                "zero_shot_model": next(iter(models), ""),
+                "refit_days": refit_days,
+            },
+            "population": {"agents": len(names), "members": chosen},
+            "run": {"refit": True, "seed": seed, "micro_batch_size": 512},
+            "selection": weights if len(names) > 1 else {},
         }
     )
 

@@ -201,8 +201,7 @@ def fit_ensemble(
             # The forecasts of validation are the last that were made without having seen it.
             # Those by agents stay in the scale of the first training, which differs little.
             model.experience = history if model.logics else history.rescale(scaler, model.scaler)
-            for name, array in model.calibration.state().items():
-                array[...] = getattr(calibration, name)
+            model.calibration = calibration
 
     model.priors = data.priors
     return EnsembleFit(model, data, chosen, report)
