@@ -68,7 +68,7 @@ class Theta(Baseline):
         """
         raise_if_held_out(train, cls.name)
         # Values may stand in for other days' where a season is one step: there is no shape.
-        shaped = [window for window in train if window.view.season_steps != 1]
+        shaped = [window for window in train if window.view.seasons.day != 1]
         targets = _average_by_step(
             (_list_day_steps(window.view, 0, window.view.horizon), window.y) for window in shaped
         )
@@ -99,7 +99,7 @@ class Theta(Baseline):
     def _forecast(self, view: WindowView) -> FloatArray:
         # Takes a second to import, and most users of this package never ask for it.
         library = import_package("statsmodels.tsa.forecasting.theta")
-        if view.season_steps == 1:
+        if view.seasons.day == 1:
             past_L, future_H = np.zeros(view.lookback), np.zeros(view.horizon)
         else:
             past_L = self._look_up(view, -view.lookback, 0)
@@ -193,7 +193,7 @@ class Ets(Baseline):
         histories, forms = {}, {}
         for entity, windows in group_by_series(train).items():
             view = windows[-1].view
-            season = view.shortest_season
+            season = view.seasons.shortest
             histories[entity] = History.from_windows(windows).keep_newest(_MOST_STEPS, view.step)
             left_T, _, season = _take_off_long(histories[entity].values_T, season)
             is_long = len(left_T) >= max(2 * season, season + _SPARE_INPUTS)
@@ -219,7 +219,7 @@ class Ets(Baseline):
         rows = []
         for view in views:
             known_T = self._histories[view.entity].join(view)
-            left_T, shape_S, season = _take_off_long(known_T, view.shortest_season)
+            left_T, shape_S, season = _take_off_long(known_T, view.seasons.shortest)
             future_H = _go_on(left_T, season, view.horizon, self._forms[view.entity])
             rows.append(future_H + np.resize(shape_S, view.horizon))
         return keep_bounds(views, stack_rows(rows))

@@ -30,7 +30,6 @@ from compevo_core.data.cutting import (
     GriddedSeries,
     InputValues,
     cut_inputs,
-    cut_targets,
     find_origins,
     grid_series,
     locate_origin,
@@ -186,7 +185,7 @@ def _reach_over_closed(
 ) -> pl.DataFrame:
     """Return a series up to an instant, if it never has a value between its end and then."""
     # Almost always it reaches that far, and there is nothing to look for.
-    if shift(_find_last_stamp(frame), 1, spec.step) >= until:
+    if shift(cast(datetime, frame["start_utc"].max()), 1, spec.step) >= until:
         return frame
     stamps = frame.drop_nulls("value")["start_utc"]
     if not len(stamps) or _find_end(spec, entity, stamps) < until:
@@ -297,16 +296,12 @@ def select_newest(
     def find_reach(frame: pl.DataFrame) -> datetime:
         counted = frame if before is None else frame.filter(pl.col("start_utc") < before)
         # A series that begins later counts where there is no other: its entity has a name.
-        return _find_last_stamp(counted) if counted.height else _NEVER
+        return cast(datetime, counted["start_utc"].max()) if counted.height else _NEVER
 
     by_entity = groupby(sorted(chosen, key=itemgetter(0)), key=itemgetter(0))
     return [
         (entity, max((frame for _, frame in pairs), key=find_reach)) for entity, pairs in by_entity
     ]
-
-
-def _find_last_stamp(frame: pl.DataFrame) -> datetime:
-    return cast(datetime, frame["start_utc"].max())
 
 
 def build_windows(
@@ -444,7 +439,7 @@ def _cut_series(
             dropped["outside the split plan or in an embargo"] += 1
             continue
 
-        targets = cut_targets(series, position, spec.horizon_steps)
+        targets = series.observed[position : position + spec.horizon_steps]
         for unknown_steps in spec.unknown_steps:
             inputs = cut_inputs(series, position, spec, unknown_steps)
             if isinstance(inputs, str):

@@ -42,8 +42,8 @@ from compevo_core.data.view import (
     WindowView,
     count_season_steps,
     find_known_before,
-    find_reference,
     find_season,
+    find_seasons,
 )
 from compevo_core.errors import DataError
 
@@ -288,9 +288,9 @@ class ContextBuilder:
         origin_utc = inputs.origin_utc
         step = self._spec.step
         season = count_season_steps(step)
-        reference = find_reference(
+        reference = find_seasons(
             step, self._spec.lookback_steps, self._spec.horizon_steps, self._spec.season_steps
-        )
+        ).reference
 
         covariates = self._step_covariates
         seasons = PAST_SEASONS if self._spec.past_evidence else 1

@@ -250,8 +250,3 @@ def cut_inputs(
         n_filled=n_filled,
         unknown_steps=unknown_steps,
     )
-
-
-def cut_targets(series: GriddedSeries, position: int, horizon: int) -> FloatArray:
-    """Return the targets (H,) from a position on, NaN where none was measured."""
-    return series.observed[position : position + horizon]

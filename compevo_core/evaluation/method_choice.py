@@ -140,9 +140,9 @@ def configure_method(
     """
     names = list(members) if name == MIXTURE else [name]
     for each in names:
-        known = [*PRIORS, *list_news_readers()]
-        if each not in known and not is_zero_shot(each) and not has_method(each):
-            choices = ", ".join([*known, f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO])
+        if not is_zero_shot(each) and not has_method(each):
+            others = [f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO]
+            choices = ", ".join([*PRIORS, *list_news_readers(), *others])
             raise ConfigError(f"no method {each!r}; known: {choices}")
     if name == MIXTURE and len(names) < 2:
         raise ConfigError("a mixture needs two methods or more: name one of them instead")

@@ -211,7 +211,10 @@ class CompEvoForecaster:
 
         The forecast of a window does not depend on the other windows of a call.
         """
-        return self._add_quantiles(views, self._predict(views))
+        prediction = self._predict(views)
+        # Only errors that had become known by the instant of a view count for it.
+        quantiles_NQH = estimate_quantiles(self.past_errors, views, prediction.aggregate)
+        return dataclasses.replace(prediction, quantiles=quantiles_NQH)
 
     def _predict(self, views: Sequence[WindowView]) -> Prediction:
         require_views(views)
@@ -250,7 +253,10 @@ class CompEvoForecaster:
                 n_forecast += len(today)
                 if on_day is not None:
                     on_day(n_forecast)
-            return self._add_quantiles(views, Prediction.join(parts))
+            prediction = Prediction.join(parts)
+            # One pass over all days gives each view what it would have been given.
+            quantiles_NQH = estimate_quantiles(self.past_errors, views, prediction.aggregate)
+            return dataclasses.replace(prediction, quantiles=quantiles_NQH)
         finally:
             self._state = before
 
@@ -403,18 +409,9 @@ class CompEvoForecaster:
             chosen_news=[list(by_window) for by_window in made.news],
             bases=bases_ANH,
             levels=agents_ANH - _unscale(forecasts.blended_NAH, views, scaler),
-            prior=bases_ANH[best] if self.priors.fitted else None,
+            prior=bases_ANH[best] if self._state.priors.fitted else None,
             n_unparsed=made.n_unparsed,
         )
-
-    def _add_quantiles(self, views: Sequence[WindowView], prediction: Prediction) -> Prediction:
-        """Return a prediction with the quantiles that each view could know.
-
-        Only errors that had become known by the instant of a view count for it, so that one pass
-        over all days gives what each day would have been given.
-        """
-        quantiles_NQH = estimate_quantiles(self.past_errors, views, prediction.aggregate)
-        return dataclasses.replace(prediction, quantiles=quantiles_NQH)
 
     def estimate_day(
         self, views: Sequence[WindowView], forecast_NH: FloatArray, past: PastErrors | None = None

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import polars as pl
 from pydantic import TypeAdapter
@@ -29,6 +29,7 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import DAY, count_steps, name_step, shift
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.files import write_json
 from compevo_core.table.covariates import list_covariates
 from compevo_core.table.frames import (
@@ -52,9 +53,6 @@ from compevo_core.training.artifact import (
 )
 from compevo_core.training.ensemble import Ensemble
 from compevo_core.training.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from compevo_core.forecast.forecaster import CompEvoForecaster
 
 RUN = "run"
 """The folder of the sealed run in a folder of a fit."""
@@ -147,10 +145,8 @@ class Fitted(Known):
         """The series that ended before the others, and are not forecast."""
         return sorted({*self.rows[SERIES]} - {*self.ends})
 
-    def load_population(self, views: Sequence[WindowView]) -> "CompEvoForecaster":
+    def load_population(self, views: Sequence[WindowView]) -> CompEvoForecaster:
         """Load what was trained, with the news of some views."""
-        from compevo_core.forecast.forecaster import CompEvoForecaster
-
         config = read_config(self.run) if self.model is None else self.model.config
         news = gather_news(self.articles, views, config.encoder)
         if self.model is None:

@@ -229,7 +229,7 @@ def backtest_validation(
             weights_BAH = weighting.weights([views[i] for i in today], weights_BA[today])
             mixture_BH[today] = mix_forecasts(agents_BAH[today], weights_BAH)
 
-    return Experience.start(entities, *agents_BAH.shape[1:]).join(*parts)
+    return parts[0].join(*parts[1:])
 
 
 def fit_blend(

@@ -139,7 +139,9 @@ class AgentEnsemble(Ensemble):
         self.shards = shards or AgentShards(config.population.agents)
         self.local_mix_AP = self.mix_AP[list(self.shards.local_agents)]
         if config.news.linear:
-            members = {agent: config.population.member(agent) for agent in self.shards.local_agents}
+            members = {
+                agent: config.population.list_members()[agent] for agent in self.shards.local_agents
+            }
             is_joint = config.news.fit == "joint"
             self.linear = SealedReadings(
                 members, inputs.article_size, inputs.horizon, is_joint=is_joint

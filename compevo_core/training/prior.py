@@ -41,7 +41,6 @@ _LEVELS_FILE = "levels.safetensors"
 _KNOWN_FOLDER = "known"
 _FITTED_FILE = "fitted.json"
 _NO_PRIOR = "none"
-_SHARED = "shared"
 _ZERO_SHOT = "zero-shot"
 
 
@@ -65,8 +64,7 @@ def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
     A row sums to 1, or to 0 without a base model.
     """
     shares: list[dict[PriorKey, float]] = []
-    for agent in range(config.population.agents):
-        key = _name_prior(config, agent)
+    for key in _list_keys(config):
         # The parts of a blend are fitted as base models of their own: where they disagree is
         # evidence.
         weights = BLEND_WEIGHTS if key.name == "blend" else {key.name: 1.0}
@@ -85,7 +83,7 @@ def name_members(config: RunConfig) -> list[str]:
     """
     if config.has_agents:
         return [f"agent {agent}" for agent in range(config.population.agents)]
-    keys = [_name_prior(config, agent) for agent in range(config.population.agents)]
+    keys = _list_keys(config)
     names = [key.name for key in keys]
     return [key.folder if names.count(key.name) > 1 else key.name for key in keys]
 
@@ -98,12 +96,13 @@ def name_method(config: RunConfig) -> str:
     return members[0] if len(members) == 1 else MIXTURE
 
 
-def _name_prior(config: RunConfig, agent: int) -> PriorKey:
-    member = config.population.member(agent)
-    name: str = config.forecast.prior if member.prior == _SHARED else member.prior
-    if name == _ZERO_SHOT:
-        name = f"{PREFIX}{config.forecast.zero_shot_model}"
-    return PriorKey(name, member.calibration_days)
+def _list_keys(config: RunConfig) -> list[PriorKey]:
+    """Return the base model of each member."""
+    zero_shot = f"{PREFIX}{config.forecast.zero_shot_model}"
+    return [
+        PriorKey(zero_shot if name == _ZERO_SHOT else name, member.calibration_days)
+        for name, member in zip(config.priors, config.population.list_members(), strict=True)
+    ]
 
 
 class RefitMemory:
