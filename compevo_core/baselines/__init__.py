@@ -59,10 +59,10 @@ __all__ = [
 ]
 
 PRIORS: dict[str, type[Baseline]] = {}
-"""Every baseline that can be fitted by name, the simplest first: of equal ones that is chosen."""
+"""Every baseline that can be fitted by name, the simplest first: on a tie it is chosen."""
 
 BASELINES: dict[str, type[Baseline]] = {}
-"""Those of the result tables, which every evaluation fits."""
+"""Baselines of the result tables, which every evaluation fits."""
 
 
 def register(baseline: type[Baseline]) -> None:

@@ -326,7 +326,7 @@ class History:
         )
 
     def join(self, view: WindowView) -> FloatArray:
-        """Return the values up to a view's origin: the inputs alone where they begin later."""
+        """Return all values up to a view's origin; only its inputs where the two do not meet."""
         begin = count_steps(self.start_utc, view.origin_utc, view.step) - view.lookback
         if not 0 <= begin <= len(self.values_T):
             return view.x

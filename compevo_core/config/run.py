@@ -76,16 +76,20 @@ _FAULTS = {
 """What a reader of TOML calls what pydantic finds."""
 
 
-_NUMERIC = frozenset(
-    (
-        *("population.agents", "population.members", "selection"),
-        *("forecast.decoder", "forecast.prior", "forecast.zero_shot_model"),
-        *("forecast.known_errors", "forecast.prior_folds", "forecast.refit_days"),
-        *("run.seed", "run.refit", "run.micro_batch_size"),
-        *("run.validate_every", "run.validation_windows"),
-    )
-)
-"""Settings, and a section, that act without a language model."""
+_NUMERIC = {
+    "population": ("agents", "members"),
+    "selection": tuple(SelectionConfig.model_fields),
+    "forecast": [
+        "decoder",
+        "prior",
+        "zero_shot_model",
+        "known_errors",
+        "prior_folds",
+        "refit_days",
+    ],
+    "run": ["seed", "refit", "micro_batch_size", "validate_every", "validation_windows"],
+}
+"""Settings that act without a language model, by section."""
 _NUMERIC_MEMBER = ("prior", "calibration_days", "weight")
 
 
@@ -173,10 +177,10 @@ class RunConfig(SettingsSection):
         if self.has_agents:
             return self
         differing = [
-            dotted
+            f"{section}.{name}"
             for section, changed in self.model_dump(exclude_defaults=True).items()
-            for dotted in (f"{section}.{name}" for name in changed)
-            if not _NUMERIC & {section, dotted}
+            for name in changed
+            if name not in _NUMERIC.get(section, ())
         ]
         differing += [
             f"population.members[{agent}].{name}"

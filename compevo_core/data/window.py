@@ -228,8 +228,6 @@ class WindowSet(Sequence[Window]):
             "n_by_subset": dict(Counter(name for view in views for name in view.subsets)),
             "n_masked_targets": int(np.isnan(self.truth()).sum()),
             "n_filled_inputs": sum(view.n_filled for view in views),
-            "coverage": count_coverage(views),
-            "news_choice": measure_news_choice(views),
         }
 
     @overload

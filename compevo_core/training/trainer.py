@@ -139,11 +139,11 @@ def train(
                     setup, folder, data, on_round, resume=resume, backbone=backbone, stages=stages
                 )
 
-        elif shards.is_first:
+        fitted = fit_ensemble(config, train_windows, val_windows, add_news(fit, news), play)
+        if shards.is_first and not config.has_agents:
             folder.path.mkdir(parents=True, exist_ok=True)
             folder.remove_training()
             folder.truncate_rounds(0)
-        fitted = fit_ensemble(config, train_windows, val_windows, add_news(fit, news), play)
         shards.barrier()
 
         run = {"identity": identity, "start": start, "refit": config.run.refit}
