@@ -136,7 +136,7 @@ def _fit(name: str, views: Sequence[WindowView], target_NH: FloatArray) -> StepR
     for part in range(int(part_H.max()) + 1):
         x_RK = change_NHK[:, part_H == part].reshape(-1, _FORMS)
         y_R = centred_NH[:, part_H == part].reshape(-1)
-        is_known_R = np.isfinite(y_R) & np.isfinite(x_RK).all(axis=1)
+        is_known_R = np.isfinite(y_R + x_RK[:, 0])  # an unknown value has no form
         x, y = x_RK[is_known_R], y_R[is_known_R]
         gram = x.T @ x + _PENALTY * np.eye(_FORMS)
         weights.append(tuple(np.linalg.solve(gram, x.T @ y).tolist()))

@@ -21,7 +21,7 @@ from compevo_core.baselines import (
     register,
 )
 from compevo_core.baselines.base import ViewForecaster, repeat_last_season
-from compevo_core.baselines.features import FeatureSpace
+from compevo_core.baselines.features import FeatureSpace, fit_responses
 from compevo_core.baselines.gbm import BLEND_WEIGHTS
 from compevo_core.baselines.ridge import CalendarRidge, LinearMap
 from compevo_core.baselines.smoothing import Theta
@@ -379,3 +379,26 @@ def test_an_interrupted_fit_is_made_again(fitted, tmp_path):
     next(tmp_path.rglob("baseline.json")).unlink()
     SharedFits(tmp_path)("calendar-ridge", TRAIN)
     assert len(fitted) == 2
+
+
+def test_answers_are_learnt_where_everything_is_known():
+    rng = np.random.default_rng(0)
+    now_NH, before_NH, noise_NH = rng.normal(size=(3, 40, 48))
+    now_NH[:2, 5] = np.nan
+    windows = [
+        make_window(i, step_covariates={"own_t": now_H, "own_t_lag1": before_H})
+        for i, (now_H, before_H) in enumerate(zip(now_NH, before_NH, strict=True))
+    ]
+    views = [window.view for window in windows]
+    change_NH = 2 * np.nan_to_num(now_NH - before_NH) + 0.1 * noise_NH
+    (answer,) = fit_responses(views, ["own_t"], change_NH)
+
+    # What changed while the covariate was unknown teaches nothing; the mean stays.
+    elsewhere_NH = change_NH.copy()
+    elsewhere_NH[:2, 5] += [50, -50]
+    (same,) = fit_responses(views, ["own_t"], elsewhere_NH)
+    np.testing.assert_allclose(same.weights, answer.weights, rtol=1e-9)
+
+    change_NH[0, 7] = np.nan
+    (masked,) = fit_responses(views, ["own_t"], change_NH)
+    assert np.allclose(np.array(masked.weights)[:, 0], 2, atol=0.4)
