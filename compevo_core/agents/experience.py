@@ -17,11 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from compevo_core.baselines.known_errors import NOT_STARTED
 from compevo_core.data.arrays import FloatArray, IntArray
-from compevo_core.data.quantiles import (
-    PastErrors,
-    find_scale,
-    measure_spread,
-)
+from compevo_core.data.quantiles import PastErrors, find_scale, measure_spread
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import WindowView, count_minutes
 

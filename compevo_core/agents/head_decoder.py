@@ -38,11 +38,7 @@ from compevo_core.agents.decoders import (
     mix_bases,
 )
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.prompts import (
-    render_logic_and_news,
-    render_task,
-    tokenize_prompt,
-)
+from compevo_core.agents.prompts import render_logic_and_news, render_task, tokenize_prompt
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError

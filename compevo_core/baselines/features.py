@@ -26,9 +26,7 @@ import numpy as np
 from compevo_core.baselines.base import TrainSpace, repeat_last_season
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar
-from compevo_core.data.context import (
-    OWN,
-)
+from compevo_core.data.context import OWN
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import WEEK
 from compevo_core.data.view import (

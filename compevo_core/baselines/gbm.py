@@ -40,12 +40,7 @@ from compevo_core.baselines.features import (
     name_columns,
     stack_change,
 )
-from compevo_core.baselines.leads import (
-    PastSpace,
-    PublishedErrorSpace,
-    encode_past,
-    encode_weather,
-)
+from compevo_core.baselines.leads import PastSpace, PublishedErrorSpace, encode_past, encode_weather
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.scaling import Scaler

@@ -28,12 +28,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from compevo_core.baselines.base import (
-    Baseline,
-    History,
-    group_by_series,
-    raise_if_held_out,
-)
+from compevo_core.baselines.base import Baseline, History, group_by_series, raise_if_held_out
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.steps import DAY, WEEK
 from compevo_core.data.view import WindowView, keep_bounds, stack_rows

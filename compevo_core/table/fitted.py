@@ -45,12 +45,7 @@ from compevo_core.table.frames import (
     put_on_series,
     read_table,
 )
-from compevo_core.training.artifact import (
-    read_config,
-    read_experience,
-    read_scaler,
-    write_model,
-)
+from compevo_core.training.artifact import read_config, read_experience, read_scaler, write_model
 from compevo_core.training.ensemble import Ensemble
 from compevo_core.training.run_folder import RunFolder
 
