@@ -47,11 +47,16 @@ _SHARED_FILE = "shared.safetensors"
 _STATE_FILE = "state.json"
 
 _LATER_ALONE = {
-    "evolution": "update instruction max_new_tokens temperature every flat_share cross_share unread"
-    " writer",
-    "grpo": "enabled group_size kl_coefficient clip_range iterations carry reward_windows",
-    "objective": "lambda_pg lambda_div lambda_prune",
-    "optim": "policy_lr",
+    "evolution": (
+        {"update", "instruction", "max_new_tokens", "temperature", "every"}
+        | {"flat_share", "cross_share", "unread", "writer"}
+    ),
+    "grpo": (
+        {"enabled", "group_size", "kl_coefficient", "clip_range", "iterations"}
+        | {"carry", "reward_windows"}
+    ),
+    "objective": {"lambda_pg", "lambda_div", "lambda_prune"},
+    "optim": {"policy_lr"},
 }
 """Settings that act only in the evolution stage, by section."""
 
@@ -285,8 +290,7 @@ def hash_stage(config: RunConfig, identity: Mapping[str, str]) -> str:
     """Return what runs with one supervised stage have in common: settings, windows and articles."""
     settings = config.to_dict()
     for section, names in _LATER_ALONE.items():
-        early = settings[section].keys() - names.split()
-        settings[section] = {k: v for k, v in settings[section].items() if k in early}
+        settings[section] = {k: v for k, v in settings[section].items() if k not in names}
 
     data = {name: value for name, value in identity.items() if name != "config_hash"}
     return hash_text(repr((sorted(data.items()), settings)))[:_KEY_CHARACTERS]
