@@ -71,9 +71,7 @@ class CompEvoForecaster:
     """Forecasts windows with the sealed model of a run; use :meth:`load`.
 
     Attributes:
-        name: name of its method, or of its system of agents.
         config: the configuration it was trained with.
-        members: (A,) name of each member: its method, or the number of an agent.
         logics: (A,) text that each agent chooses and reads news by; none without agents.
         manifest: how the model was made, and the hash of each of its files.
         artifact_hash: sha256 over these hashes, as the trainer sealed it.
@@ -86,13 +84,18 @@ class CompEvoForecaster:
 
     takes_new = False
 
-    def __init__(self, model: Ensemble, manifest: Mapping[str, Any] | None = None) -> None:
-        """Take a fitted ensemble, which does not change, and the manifest where it was sealed."""
+    def __init__(
+        self,
+        model: Ensemble,
+        manifest: Mapping[str, Any] | None = None,
+        news: NewsPool | None = None,
+    ) -> None:
+        """Take a fitted ensemble, which does not change, and the manifest where it was sealed.
+
+        Its base models read ``news``, if it is given, in place of what they were fitted with.
+        """
         self.manifest = manifest or {}
         self.config = model.config
-        self.name = name_method(self.config)
-        self.members = name_members(self.config)
-
         self._model = model
         self.logics = model.logics
         self.artifact_hash = str(self.manifest.get("hash", ""))
@@ -101,7 +104,7 @@ class CompEvoForecaster:
 
         weighting = PopulationWeights(self.config, model.selection, model.calibration)
         weighting.observe(model.experience)
-        self._state = DailyState(model.priors.copy(), weighting, model.experience)
+        self._state = DailyState(model.priors.copy(news), weighting, model.experience)
 
     @classmethod
     def load(
@@ -161,6 +164,16 @@ class CompEvoForecaster:
             )
         self.config = config
         self._model.selection.config = config.selection
+
+    @property
+    def name(self) -> str:
+        """Name of its method, or of its system of agents."""
+        return name_method(self.config)
+
+    @property
+    def members(self) -> list[str]:
+        """Name of each member (A,): its method, or the number of an agent."""
+        return name_members(self.config)
 
     @property
     def priors(self) -> PriorSet:

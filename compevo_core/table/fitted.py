@@ -6,7 +6,6 @@ fitting and forecasting (``table.forecaster``), reading tables (``table.frames``
 A folder holds the run, rows and articles as Parquet, and ``table.json``.
 """
 
-import copy
 import dataclasses
 import json
 import shutil
@@ -146,9 +145,7 @@ class Fitted(Known):
         news = gather_news(self.articles, views, config.encoder)
         if self.model is None:
             return CompEvoForecaster.load(self.run, news)
-        model = copy.copy(self.model)
-        model.priors = model.priors.give_news(news)
-        return CompEvoForecaster(model)
+        return CompEvoForecaster(self.model, news=news)
 
     # ---- what joins it ----
 

@@ -319,7 +319,7 @@ class Forecaster:
         else:
             fit = add_news(fit, news)
             model = made["model"] = fit_ensemble(config, train_windows, val_windows, fit).model
-            model.priors = model.priors.give_news(None)  # which come with the windows to forecast
+            model.priors.fit_baseline = fit_baseline  # what was tried is not kept
         self._fit = Fitted(
             **made,
             rows=known.rows,

@@ -231,19 +231,20 @@ class PriorSet:
             return dataclasses.replace(prior, base=_fit(key, known, self.fit_baseline))
         return _fit(key, known, self.fit_baseline)
 
-    def copy(self) -> Self:
-        """Return base models that are observed by themselves; a fitted one is never changed."""
-        return dataclasses.replace(
-            self, levels=copy.deepcopy(self.levels), memory=copy.copy(self.memory)
-        )
+    def copy(self, news: NewsPool | None = None) -> Self:
+        """Return base models that are observed by themselves; with other news if it is given.
 
-    def give_news(self, news: NewsPool | None) -> Self:
-        """Return base models that read other news, and share no later fit with others."""
+        A fitted one is never changed.
+        """
+        levels, memory = copy.deepcopy(self.levels), copy.copy(self.memory)
         fitted = {
-            key: dataclasses.replace(prior, news=news) if isinstance(prior, NewsRidge) else prior
+            key: dataclasses.replace(prior, news=news)
+            if news is not None and isinstance(prior, NewsRidge)
+            else prior
             for key, prior in self.fitted.items()
         }
-        return dataclasses.replace(self, fitted=fitted, news=news, fit_baseline=fit_baseline)
+        news = self.news if news is None else news
+        return dataclasses.replace(self, fitted=fitted, levels=levels, memory=memory, news=news)
 
     def save(self, folder: Path) -> None:
         """Write every base model below ``folder``."""
