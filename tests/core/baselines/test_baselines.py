@@ -392,6 +392,7 @@ def test_answers_are_learnt_where_everything_is_known():
     views = [window.view for window in windows]
     change_NH = 2 * np.nan_to_num(now_NH - before_NH) + 0.1 * noise_NH
     (answer,) = fit_responses(views, ["own_t"], change_NH)
+    assert answer.apply([]).shape == (0, 48)
 
     # What changed while the covariate was unknown teaches nothing; the mean stays.
     elsewhere_NH = change_NH.copy()
