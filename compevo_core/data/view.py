@@ -192,7 +192,7 @@ class Seasons:
 
 
 @lru_cache
-def find_seasons(step: timedelta, lookback: int, horizon: int, shown: int = 0) -> Seasons:
+def find_seasons(step: timedelta, lookback: int, horizon: int, shown: int) -> Seasons:
     """Return the seasons of a grid, of inputs and of a horizon; see :func:`find_season`."""
     day, season = count_season_steps(step), find_season(step, shown)
     covering = min(math.ceil(horizon / season) * season, lookback)

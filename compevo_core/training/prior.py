@@ -232,19 +232,14 @@ class PriorSet:
         return _fit(key, known, self.fit_baseline)
 
     def copy(self, news: NewsPool | None = None) -> Self:
-        """Return base models that are observed by themselves; with other news if it is given.
-
-        A fitted one is never changed.
-        """
+        """Return base models that are observed by themselves; with other news if it is given."""
         levels, memory = copy.deepcopy(self.levels), copy.copy(self.memory)
-        fitted = {
-            key: dataclasses.replace(prior, news=news)
-            if news is not None and isinstance(prior, NewsRidge)
-            else prior
-            for key, prior in self.fitted.items()
-        }
-        news = self.news if news is None else news
-        return dataclasses.replace(self, fitted=fitted, levels=levels, memory=memory, news=news)
+        copied = dataclasses.replace(self, levels=levels, memory=memory)
+        if news is not None:
+            readers = {k: of for k, of in self.fitted.items() if isinstance(of, NewsRidge)}
+            reading = {k: dataclasses.replace(of, news=news) for k, of in readers.items()}
+            copied.fitted, copied.news = {**self.fitted, **reading}, news
+        return copied
 
     def save(self, folder: Path) -> None:
         """Write every base model below ``folder``."""

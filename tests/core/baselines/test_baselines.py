@@ -155,6 +155,8 @@ def test_last_value_joins_where_persistence_is_weekly():
     long = {"x": np.arange(77.0), "step_minutes": 1440}
     for days, is_other in ((make_window_set(**long), True), (make_window_set(), False)):
         assert is_applicable("last-value", days) == is_other
+        # Whole seasons that cover the horizon of 48 steps, or all inputs.
+        assert FeatureSpace.fit(days).scale_recent(days.views()).shape[1] == 48 + is_other
     short = make_window_set(x=np.arange(48.0), step_minutes=1440)
     assert not is_applicable("last-value", short)
     assert set(fit_baseline("persistence", short).predict(short.views()).ravel()) == {47.0}
