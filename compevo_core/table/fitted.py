@@ -79,7 +79,7 @@ class Fitted(Known):
     """A fit of a table: an ensemble in memory, or a sealed run of agents or one that was kept."""
 
     model: Ensemble | None = None  # in memory, without agents
-    folder: Path = Path()  # of the sealed run in place of it; goes with the forecaster
+    folder: Path  # temporary, of the sealed run if there is one; goes with the forecaster
     files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)  # by their place there
     spec: DatasetSpec
     facts: Mapping[str, Any]  # the method, and the choice if there was one
@@ -101,8 +101,9 @@ class Fitted(Known):
         """The scale of each series that was fitted."""
         return read_scaler(self.run) if self.model is None else self.model.scaler
 
-    def seal(self, folder: Path = Path()) -> Self:
-        """Return the fit as the files of a sealed run, for a folder of its own."""
+    def seal(self, folder: Path | None = None) -> Self:
+        """Return the fit as the files of a sealed run, for another folder if one is given."""
+        folder = folder or self.folder
         if self.model is None:
             return dataclasses.replace(self, folder=folder)
         with tempfile.TemporaryDirectory(prefix="compevo-") as root:

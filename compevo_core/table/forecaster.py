@@ -311,9 +311,9 @@ class Forecaster:
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
 
         on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
-        made: dict[str, Any] = {}
+        made: dict[str, Any] = {"folder": make_folder(self)}
         if config.has_agents:
-            folder = made["folder"] = make_folder(self)
+            folder = made["folder"]
             train(config, train_windows, val_windows, news, folder / RUN, fit=fit, facts=facts)
             made["files"] = read_files(folder / RUN, folder)
         else:
