@@ -5,6 +5,7 @@ What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files 
 """
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from statistics import median
@@ -13,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from compevo_core.data.calendar import Place
+from compevo_core.data.content import is_code
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.quantiles import FEWEST
 from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
@@ -163,6 +165,7 @@ def read_table(
         },
         schema_overrides={VALUE: pl.Float64},
     )
+    rows = _empty_codes(rows, value)
     if known_at:
         known, _, are_days = read_stamps(frame[known_at])
         # A date without a time is known when its day is over.
@@ -206,6 +209,23 @@ def read_table(
         closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
     )
     return rows, form
+
+
+def _empty_codes(rows: pl.DataFrame, value: str) -> pl.DataFrame:
+    """Return rows without the codes of missing values, and warn of them."""
+    for name, kind in rows.schema.items():
+        if kind != pl.Float64:
+            continue
+        is_empty = rows.select(is_code(name, SERIES)).to_series()
+        if count := int(is_empty.sum()):
+            codes = rows.filter(is_empty)[name].unique().sort().head(3)
+            warnings.warn(
+                f"column {(value if name == VALUE else name.removeprefix(COLUMN))!r}: {count:,} "
+                f"value(s) are read as missing: {', '.join(f'{code:.10g}' for code in codes)}",
+                stacklevel=4,
+            )
+            rows = rows.with_columns(pl.when(~is_empty).then(pl.col(name)).alias(name))
+    return rows
 
 
 def _join_duplicates(

@@ -458,6 +458,16 @@ def test_working_days_of_a_month_are_its_last_or_first(freq, expected):
     assert list(fitted.predict()["ds"]) == list(after)
 
 
+def test_codes_of_missing_values_are_read_as_missing():
+    table = ONE[["ds", "y"]].reset_index(drop=True)
+    holes, codes = table.copy(), table.copy()
+    holes.loc[::40, "y"] = np.nan
+    codes.loc[::40, "y"] = -9999.0
+    with pytest.warns(UserWarning, match=r"column 'y': \d+ value\(s\) are read as missing: -9999"):
+        forecast = clone(RIDGE).fit(codes).predict()
+    assert forecast.equals(clone(RIDGE).fit(holes).predict())
+
+
 def test_whole_years_may_be_floats():
     years = seasonal(pd.date_range("1960-01-01", periods=60, freq="YS"), 5)
     fitted = Forecaster(METHOD, horizon=3).fit(years.assign(ds=years["ds"].dt.year * 1.0))
