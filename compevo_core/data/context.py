@@ -245,6 +245,7 @@ class ContextBuilder:
             step_minutes=int(spec.step / timedelta(minutes=1)),
             origin_utc=origin_utc,
             x=inputs.x,
+            past=inputs.past,
             calendar=calendar,
             covariates=self._find_covariates(entity, calendar.target_date, before),
             # A part of a forecast cannot be compared with whole ones.
