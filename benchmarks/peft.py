@@ -336,8 +336,8 @@ class PeftRound:
         views = [example.view for example in examples]
         seed = self.config.run.seed
         weights = [
-            own_error_weights(self.config.population.member(agent), views, seed=seed, agent=agent)
-            for agent in range(self.agents)
+            own_error_weights(member, views, seed=seed, agent=agent)
+            for agent, member in enumerate(self.config.population.list_members())
         ]
         return torch.tensor(np.stack(weights), dtype=torch.float32, device=self.backbone.device)
 

@@ -38,11 +38,7 @@ from compevo_core.agents.decoders import (
     mix_bases,
 )
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.prompts import (
-    render_logic_and_news,
-    render_task,
-    tokenize_prompt,
-)
+from compevo_core.agents.prompts import render_logic_and_news, render_task, tokenize_prompt
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError
@@ -202,7 +198,9 @@ class HeadDecoder:
         self.mix_AP = mix_AP
         # 1 where an agent sees an input step; the last step is one step old.
         age_H = inputs.lookback - torch.arange(inputs.lookback)
-        seen = [config.population.member(a).count_seen(inputs.lookback) for a in local_agents]
+        seen = [
+            config.population.list_members()[a].count_seen(inputs.lookback) for a in local_agents
+        ]
         self._is_seen_AH = torch.stack([(age_H <= count).float() for count in seen]).to(device)
 
         history, target = Patches.cut(inputs.lookback), Patches.cut(inputs.horizon)
@@ -215,7 +213,7 @@ class HeadDecoder:
 
         hidden = population.backbone.hidden_size
         # An agent's numeric tokens are its own, whoever holds it.
-        seeds = [config.population.member(agent).seed for agent in local_agents]
+        seeds = [config.population.list_members()[agent].seed for agent in local_agents]
         generators = [
             torch.Generator().manual_seed(derive_seed(config.run.seed, "numeric inputs", *of_agent))
             for of_agent in zip(seeds, local_agents, strict=True)

@@ -204,7 +204,11 @@ class PopulationWeights:
         Weights that come with the forecasts replace the weights from training.
         """
         if self._config.selection.online and not self._calibration.override_A.any():
-            return np.stack([self._online_weights(view) for view in views])
+            spans = split_evenly(find_horizon(views), self._config.selection.parts)
+            lengths = [span.stop - span.start for span in spans]
+            scopes = ((view.entity, view.unknown_steps) for view in views)
+            by_part = [[self._state(*of, p).weights() for p in range(len(spans))] for of in scopes]
+            return np.repeat(np.stack(by_part).swapaxes(1, 2), lengths, axis=2)
 
         if own_NA is None:
             own_NA = to_array(self._trained.weights([view.entity for view in views]))
@@ -244,16 +248,6 @@ class PopulationWeights:
             state = self._state(entity, int(unknown), int(part))
             is_array = isinstance(getattr(state, name), np.ndarray)
             setattr(state, name, value if is_array else float(value))
-
-    def _online_weights(self, view: WindowView) -> FloatArray:
-        """Return the weights (A, H) of one window by the errors that are known."""
-        spans = split_evenly(view.horizon, self._config.selection.parts)
-        by_part = [
-            self._state(view.entity, view.unknown_steps, part).weights()
-            for part in range(len(spans))
-        ]
-        lengths = [span.stop - span.start for span in spans]
-        return np.repeat(np.stack(by_part, axis=1), lengths, axis=1)
 
     def _state(self, entity: str, unknown_steps: int, part: int) -> RuleState:
         by_series = self._config.selection.scope == "series"

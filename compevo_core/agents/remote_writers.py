@@ -33,7 +33,7 @@ from compevo_core.runtime.seeding import derive_seed
 
 _NAME_DIGITS = 12  # hex digits of a hash that set an adapter's name apart
 
-# Named in every request, or a server takes those of the model's ``generation_config.json``.
+# Sent with every request: otherwise a server uses the model's ``generation_config.json``.
 _WHOLE_SOFTMAX = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 _Ids = list[list[int]]  # token ids of an agent's samples

@@ -85,7 +85,7 @@ class ReadingExecutor:
         views = [example.view for example in examples]
         readings = []
         for agent, group in zip(self.agents[agents], groups, strict=True):
-            member, retriever = self.config.population.member(agent), self.news_retriever
+            member, retriever = self.config.population.list_members()[agent], self.news_retriever
             news = [retriever.retrieve_for(member, logic, views) for logic in group]
             if adds_no_news:
                 group = [*group, group[0]]

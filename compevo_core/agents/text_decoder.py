@@ -169,7 +169,7 @@ class TextDecoder:
         view = reading.example.view
         mix_P = self.mix_AP[number]
         base_H = mix_P @ reading.example.priors_PH if mix_P.any() else None
-        member = self.config.population.member(self.population.local[number])
+        member = self.config.population.list_members()[self.population.local[number]]
 
         points = self.config.forecast.history_points
         seen = max(points * member.lookback_steps // SHARES, 1)

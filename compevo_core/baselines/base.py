@@ -336,7 +336,7 @@ def group_by_series(windows: Sequence[Window]) -> dict[str, list[Window]]:
 
 def repeat_last_season(view: WindowView) -> FloatArray:
     """Return the last season of the input, repeated over the horizon (H,)."""
-    return np.resize(view.x[-view.reference_steps :], view.horizon)
+    return np.resize(view.x[-view.seasons.reference :], view.horizon)
 
 
 def stack_published(views: Sequence[WindowView]) -> FloatArray:

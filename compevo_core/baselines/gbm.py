@@ -40,12 +40,7 @@ from compevo_core.baselines.features import (
     name_columns,
     stack_change,
 )
-from compevo_core.baselines.leads import (
-    PastSpace,
-    PublishedErrorSpace,
-    encode_past,
-    encode_weather,
-)
+from compevo_core.baselines.leads import PastSpace, PublishedErrorSpace, encode_past, encode_weather
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.scaling import Scaler
@@ -402,7 +397,7 @@ def _fill(rows_NC: FloatArray, known_RC: FloatArray) -> FloatArray:
 
 def _build_lags(view: WindowView, past_RL: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the columns (R, F) of the values before some steps, and the level (R,) they leave."""
-    season, week = view.shortest_season, max(1, WEEK // view.step)
+    season, week = view.seasons.shortest, max(1, WEEK // view.step)
     lags = sorted({*_NEWEST_LAGS, season, season + 1, 2 * season, week, 2 * week})
     season = min(season, view.lookback)
     level_R = past_RL[:, -season:].mean(axis=1)

@@ -17,10 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from compevo_core.baselines.base import (
-    RoutedBaseline,
-    SpaceT,
-)
+from compevo_core.baselines.base import RoutedBaseline, SpaceT
 from compevo_core.baselines.features import FeatureSpace, encode_calendars
 from compevo_core.baselines.leads import (
     ERRORS,

@@ -30,11 +30,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from compevo_core.baselines.base import (
-    Baseline,
-    group_by_series,
-    raise_if_held_out,
-)
+from compevo_core.baselines.base import Baseline, group_by_series, raise_if_held_out
 from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.steps import DAY, WEEK
 from compevo_core.data.view import Window, WindowView, keep_bounds, stack_rows
@@ -69,7 +65,7 @@ class Theta(Baseline):
         """
         raise_if_held_out(train, cls.name)
         # Values may stand in for other days' where a season is one step: there is no shape.
-        shaped = [window for window in train if window.view.season_steps != 1]
+        shaped = [window for window in train if window.view.seasons.day != 1]
         targets = _average_by_step(
             (_list_day_steps(window.view, 0, window.view.horizon), window.y) for window in shaped
         )
@@ -100,7 +96,7 @@ class Theta(Baseline):
     def _forecast(self, view: WindowView) -> FloatArray:
         # Takes a second to import, and most users of this package never ask for it.
         library = import_package("statsmodels.tsa.forecasting.theta")
-        if view.season_steps == 1:
+        if view.seasons.day == 1:
             past_L, future_H = np.zeros(view.lookback), np.zeros(view.horizon)
         else:
             past_L = self._look_up(view, -view.lookback, 0)
@@ -222,7 +218,7 @@ class Ets(_FormedSeries):
                 f"{view.lookback}"
             )
         ets = import_package("statsforecast.ets")  # takes three seconds
-        left_T, _, season = _take_off_long(view.known[-_MOST_STEPS:], view.shortest_season)
+        left_T, _, season = _take_off_long(view.known[-_MOST_STEPS:], view.seasons.shortest)
         is_long = len(left_T) >= max(2 * season, season + _SPARE_INPUTS)
         is_seasonal = is_long and _explain(left_T, season)
         model = ets.ets_f(
@@ -236,7 +232,7 @@ class Ets(_FormedSeries):
 
     def _forecast(self, view: WindowView, form: Form) -> FloatArray:
         known_T = view.known[-_MOST_STEPS:]
-        left_T, shape_S, season = _take_off_long(known_T, view.shortest_season)
+        left_T, shape_S, season = _take_off_long(known_T, view.seasons.shortest)
         future_H = _go_on(left_T, season, view.horizon, form)
         return np.asarray(future_H + np.resize(shape_S, view.horizon))
 
@@ -262,7 +258,7 @@ class SeasonalLevel(_FormedSeries):
     def _choose(cls, windows: Sequence[Window]) -> Form:
         judged = [windows[i] for i in evenly_spaced(len(windows), _JUDGED)]
         view = judged[-1].view
-        seasons = {1, view.shortest_season} | ({WEEK // view.step} if view.step < DAY else set())
+        seasons = {1, view.seasons.shortest} | ({WEEK // view.step} if view.step < DAY else set())
         is_positive = min(window.view.known.min() for window in judged) > 0
 
         best: tuple[float, Form] = (np.inf, [])

@@ -253,8 +253,3 @@ def cut_inputs(
         unknown_steps=unknown_steps,
         past=keep_last_run(series.filled[max(0, start - most_past) : start]),
     )
-
-
-def cut_targets(series: GriddedSeries, position: int, horizon: int) -> FloatArray:
-    """Return the targets (H,) from a position on, NaN where none was measured."""
-    return series.observed[position : position + horizon]

@@ -76,7 +76,8 @@ class PastErrors:
         The forecaster was fitted on none of the windows; its forecasts are in their unit. DataError
         if there is not one forecast for each window, or a window is given twice.
         """
-        horizon = _find_horizon([window.view for window in windows], forecast_NH)
+        views = [window.view for window in windows]
+        horizon = find_horizon(views) if views else forecast_NH.shape[-1]
         keys = {(w.view.entity, w.view.origin_utc, w.view.unknown_steps) for w in windows}
         if forecast_NH.shape != (len(windows), horizon) or len(keys) < len(windows):
             raise DataError(
@@ -116,7 +117,7 @@ def estimate_quantiles(
     ``FEWEST`` windows of its kind had ended, in all series together, has NaN. DataError if there is
     not one finite forecast for each view.
     """
-    horizon = _find_horizon(views, forecast_NH)
+    horizon = find_horizon(views) if views else forecast_NH.shape[-1]
     if forecast_NH.shape != (len(views), horizon) or not np.isfinite(forecast_NH).all():
         raise DataError(
             f"forecasts of shape {forecast_NH.shape} for {len(views)} views, or some are not "
@@ -232,11 +233,6 @@ def drop_crossing(quantiles_NQH: FloatArray) -> FloatArray:
         if (np.diff(known_QH, axis=0) < 0).any():
             checked_NQH[row] = np.nan
     return checked_NQH
-
-
-def _find_horizon(views: Sequence[WindowView], forecast_NH: FloatArray) -> int:
-    """Return the horizon of the views, or of the forecasts where there is no view."""
-    return find_horizon(views) if views else forecast_NH.shape[-1]
 
 
 def _follow_series(

@@ -38,7 +38,7 @@ from compevo_core.data.view import (
     Window,
     WindowView,
     find_horizon,
-    find_lookback,
+    find_shared,
     stack_rows,
 )
 from compevo_core.errors import DataError
@@ -209,8 +209,8 @@ class WindowSet(Sequence[Window]):
                 f"{dataset!r}; build one set for each data set"
             )
 
-        for find_steps in (find_lookback, find_horizon):
-            find_steps(self.views())  # DataError where windows of two grids are mixed
+        for field in ("lookback", "horizon"):
+            find_shared(self.views(), field)  # DataError where windows of two grids are mixed
 
         self._origin_manifest = dict(manifest or {})
 
@@ -265,7 +265,7 @@ class WindowSet(Sequence[Window]):
     @property
     def lookback(self) -> int:
         """Inputs of every window."""
-        return find_lookback(self.views())
+        return find_shared(self.views(), "lookback")
 
     @property
     def horizon(self) -> int:

@@ -31,7 +31,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.cutting import GriddedSeries, cut_targets, locate_origin
+from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.quantiles import LEVELS, drop_crossing
 from compevo_core.data.schemas import UTC_US
 from compevo_core.data.steps import count_steps
@@ -227,7 +227,7 @@ def _cut_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> FloatA
     if series is None:
         return np.empty(0)
     position = locate_origin(series, datetime.fromisoformat(facts["origin_utc"]))
-    return cut_targets(series, position, facts["horizon"]) if position >= 0 else np.empty(0)
+    return series.observed[position:][: facts["horizon"]] if position >= 0 else np.empty(0)
 
 
 def _name_series(facts: Mapping[str, Any]) -> str:

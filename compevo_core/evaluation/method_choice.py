@@ -140,9 +140,9 @@ def configure_method(
     """
     names = list(members) if name == MIXTURE else [name]
     for each in names:
-        known = [*PRIORS, *list_news_readers()]
-        if each not in known and not is_zero_shot(each) and not has_method(each):
-            choices = ", ".join([*known, f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO])
+        if not is_zero_shot(each) and not has_method(each):
+            others = [f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO]
+            choices = ", ".join([*PRIORS, *list_news_readers(), *others])
             raise ConfigError(f"no method {each!r}; known: {choices}")
     if name == MIXTURE and len(names) < 2:
         raise ConfigError("a mixture needs two methods or more: name one of them instead")
@@ -154,24 +154,24 @@ def configure_method(
     if train is not None and len(train):
         learnt = train[-1].view.end_utc - train[0].view.origin_utc
         refit_days = max(1, learnt.days // _GROWTH)
-    weights = {"selection.online": True, "selection.rule": "boa", "selection.scope": "series"}
-    return RunConfig().with_overrides(
+    weights = {"online": True, "rule": "boa", "scope": "series"}
+    chosen = [
         {
-            "forecast.decoder": "none",
-            "forecast.zero_shot_model": next(iter(models), ""),
-            "forecast.refit_days": refit_days,
-            "population.agents": len(names),
-            "population.members": [
-                {
-                    "prior": "zero-shot" if is_zero_shot(each) else each,
-                    "calibration_days": _limit_days(each, train),
-                }
-                for each in names
-            ],
-            "run.refit": True,
-            "run.seed": seed,
-            "run.micro_batch_size": 512,
-            **(weights if len(names) > 1 else {}),
+            "prior": "zero-shot" if is_zero_shot(each) else each,
+            "calibration_days": _limit_days(each, train),
+        }
+        for each in names
+    ]
+    return RunConfig.from_mapping(
+        {
+            "forecast": {
+                "decoder": "none",
+                "zero_shot_model": next(iter(models), ""),
+                "refit_days": refit_days,
+            },
+            "population": {"agents": len(names), "members": chosen},
+            "run": {"refit": True, "seed": seed, "micro_batch_size": 512},
+            "selection": weights if len(names) > 1 else {},
         }
     )
 
@@ -202,7 +202,7 @@ def choose_method(
     """
     # torch takes seconds to import, and names of methods are read where nothing is trained.
     from compevo_core.training.artifact import read_experience, read_scaler
-    from compevo_core.training.trainer import validate_members
+    from compevo_core.training.trainer import fit_ensemble
 
     known = WindowSet([w for w in val if np.isfinite(w.y).any()], dataset=val.dataset)
     if not len(known):
@@ -250,16 +250,12 @@ def choose_method(
     close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
     members = sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
     if len(members) > 1:
-        experience, scaler = validate_members(
-            # Fits stay as they were on train: to fit all anew would take most of the time.
-            configure_method(MIXTURE, members, train=train).with_overrides(
-                {"forecast.refit_days": 0}
-            ),
-            train,
-            known,
-            fit,
+        # Fits stay as they were on train: to fit all anew would take most of the time.
+        config = configure_method(MIXTURE, members, train=train).with_overrides(
+            {"forecast.refit_days": 0, "run.refit": False}
         )
-        errors[MIXTURE] = _measure_mixture(experience, scaler, known)
+        mixture = fit_ensemble(config, train, known, fit).model
+        errors[MIXTURE] = _measure_mixture(mixture.experience, mixture.scaler, known)
     if population is not None:
         lived = read_experience(population)
         errors[POPULATION] = _measure_mixture(lived, read_scaler(population), known)

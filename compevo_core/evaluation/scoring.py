@@ -27,11 +27,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.baseline_scores import RECALIBRATED
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
-from compevo_core.evaluation.result_rows import (
-    Identity,
-    evaluate,
-    hash_without_seed,
-)
+from compevo_core.evaluation.result_rows import Identity, evaluate, hash_without_seed
 from compevo_core.evaluation.scopes import (
     ForecastPanel,
     Scope,

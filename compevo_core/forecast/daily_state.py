@@ -33,6 +33,7 @@ from safetensors.numpy import load_file, save_file
 
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights
+from compevo_core.baselines.known_errors import NOT_STARTED
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import Window, count_minutes, replay_days
 from compevo_core.data.window import WindowSet, serialize_for_hash
@@ -74,7 +75,8 @@ class DailyState:
     @property
     def minute(self) -> int:
         """Origin of the last window whose truth is known, in minutes since 1970."""
-        return max(self.priors.levels.minute, self.experience.minute)
+        levels = self.priors.levels
+        return max(levels.minute if levels else NOT_STARTED, self.experience.minute)
 
     def observe(
         self,

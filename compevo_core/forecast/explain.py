@@ -324,8 +324,7 @@ def select_band(
     issued: IssuedForecast, entity: str, band: tuple[float, float]
 ) -> tuple[FloatArray, FloatArray] | None:
     """Return both bounds (H,) of a band of the forecast; None where the record has none."""
-    bounds = [issued.select_points(entity, quantile).get(METHOD) for quantile in band]
-    low, high = bounds
+    low, high = (issued.select_points(entity, quantile).get(METHOD) for quantile in band)
     return None if low is None or high is None else (low, high)
 
 

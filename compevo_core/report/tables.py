@@ -7,6 +7,7 @@ which rows a table shows (``report.tomorrow``, the modules of ``paper.report``),
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
@@ -105,20 +106,15 @@ def scope_name(dataset: str, subset: str, *, synthetic: bool = False) -> str:
     """
     # Only part of a subset's windows is scored in ablations and quick runs: one in five, say.
     base, is_thinned, every = subset.partition("-every-")
-    name = SUBSET_NAMES.get(base) or _name_month(base) or base
+    name = SUBSET_NAMES.get(base, base)
+    split, _, month = base.partition("-")  # as of "inference-2026-03"
+    if base not in SUBSET_NAMES and split in SUBSET_NAMES:
+        with suppress(ValueError):
+            first = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
+            name = f"{SUBSET_NAMES[split]}, {first:%B %Y}"
     name += f", one window in {every}" if is_thinned else ""
     marker = " (synthetic stand-in)" if synthetic else ""
     return (f"{dataset.capitalize()}, {name}" if subset else dataset.capitalize()) + marker
-
-
-def _name_month(subset: str) -> str:
-    """Return the display name of ``inference-YYYY-MM``; empty for another subset."""
-    split, _, month = subset.partition("-")
-    try:
-        first = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
-    except ValueError:
-        return ""
-    return f"{SUBSET_NAMES[split]}, {first:%B %Y}" if split in SUBSET_NAMES else ""
 
 
 def format_number(value: float | int | None) -> str:

@@ -53,13 +53,7 @@ from compevo_core.forecast.issued import (
     read_chain,
     read_issued,
 )
-from compevo_core.report.tables import (
-    MISSING,
-    Table,
-    format_percent,
-    method_name,
-    tabulate,
-)
+from compevo_core.report.tables import MISSING, Table, format_percent, method_name, tabulate
 
 Truth = Mapping[tuple[str, datetime], FloatArray]
 """Measured values (H,), NaN where unknown, by series and origin."""

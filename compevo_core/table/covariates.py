@@ -14,24 +14,12 @@ import polars as pl
 
 from compevo_core.data.context import OWN
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.schemas import (
-    ARTICLE_SCHEMA,
-    COVARIATE_SCHEMA,
-    UTC_US,
-)
+from compevo_core.data.schemas import ARTICLE_SCHEMA, COVARIATE_SCHEMA, UTC_US
 from compevo_core.data.steps import DAY, shift
 from compevo_core.data.view import WindowView
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import hash_text
-from compevo_core.table.frames import (
-    COLUMN,
-    KNOWN_AT,
-    SERIES,
-    START,
-    Frame,
-    TableForm,
-    to_polars,
-)
+from compevo_core.table.frames import COLUMN, KNOWN_AT, SERIES, START, Frame, TableForm, to_polars
 from compevo_core.table.stamps import Clock, read_stamps
 
 _ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin

@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines import FitBaseline, SharedFits, fit_baseline, register_estimator
+from compevo_core.baselines import (
+    FitBaseline,
+    SharedFits,
+    add_news,
+    fit_baseline,
+    register_estimator,
+)
 from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_views, build_windows, describe_new
@@ -75,8 +81,8 @@ from compevo_core.table.frames import (
     to_polars,
 )
 from compevo_core.table.stamps import Clock, DateOffset
-from compevo_core.training.artifact import read_experience, read_scaler
 from compevo_core.training.prior import MIXTURE
+from compevo_core.training.trainer import fit_ensemble, train
 from compevo_core.training.training_data import join_for_refit
 
 if TYPE_CHECKING:
@@ -266,8 +272,6 @@ class Forecaster:
         return pl.concat(frames).unique("article_id", maintain_order=True)
 
     def _fit_known(self, known: Known, on_step: OnStep) -> Self:
-        from compevo_core.training.trainer import train
-
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
             if number is not None and (not isinstance(number, Integral) or number < 1):
                 raise ConfigError(f"{name} = {number!r}: give a number of steps, 1 or more")
@@ -307,11 +311,17 @@ class Forecaster:
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
 
         on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
-        folder = make_folder(self)
-        train(config, train_windows, val_windows, news, folder / RUN, fit=fit, facts=facts)
+        made: dict[str, Any] = {"folder": make_folder(self)}
+        if config.has_agents:
+            folder = made["folder"]
+            train(config, train_windows, val_windows, news, folder / RUN, fit=fit, facts=facts)
+            made["files"] = read_files(folder / RUN, folder)
+        else:
+            fit = add_news(fit, news)
+            model = made["model"] = fit_ensemble(config, train_windows, val_windows, fit).model
+            model.priors.fit_baseline = fit_baseline  # what was tried is not kept
         self._fit = Fitted(
-            folder=folder,
-            files=read_files(folder / RUN, folder),
+            **made,
             rows=known.rows,
             form=known.form,
             spec=spec,
@@ -439,7 +449,7 @@ class Forecaster:
             ``mean``.
         """
         fit = self._fitted
-        lived, scaler = read_experience(fit.run), read_scaler(fit.run)
+        lived, scaler = fit.experience, fit.scaler
         entities = [lived.entities[i] for i in lived.entity_N]
         truth, mean = (
             np.concatenate([scaler.unscale(z_H, e) for z_H, e in zip(z_NH, entities, strict=True)])
@@ -597,7 +607,7 @@ class Forecaster:
             raise DataError(f"before {len(origins)} window(s), {error}; or test fewer") from error
         fit = self._fit_known(before, on_step)._fitted
 
-        learnt = read_scaler(fit.run).mean
+        learnt = fit.scaler.mean
         for name in sorted({*known.rows[SERIES]} - learnt.keys()):
             warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
         frames = known.list_frames(fit.spec)
@@ -672,7 +682,7 @@ class Forecaster:
         self, fit: Fitted, steps: int
     ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
         frames = fit.list_frames(fit.spec)
-        series, learnt = frames["series"], read_scaler(fit.run).mean
+        series, learnt = frames["series"], fit.scaler.mean
         # Without newer rows there is none, and to look for it takes as long as the views.
         later: WindowSet | None = None
         if fit.end > find_midnight(fit.spec.spans[-1].first_day, fit.spec.market_offset):
@@ -726,11 +736,15 @@ class Forecaster:
         loaded._fit, params = Fitted.read(Path(folder).expanduser(), make_folder(loaded))
         return loaded.set_params(**params)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled or copied: of a fit the files, as not every model can be."""
+        return self.__dict__ | {"_fit": self._fit and self._fit.seal()}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Set what was pickled or copied; the run gets a folder of this object's own."""
         self.__dict__.update(state)
         if self._fit is not None:
-            self._fit = dataclasses.replace(self._fit, folder=make_folder(self))
+            self._fit = self._fit.seal(make_folder(self))
 
     # ---- in words ----
 

@@ -48,15 +48,15 @@ _STATE_FILE = "state.json"
 
 _LATER_ALONE = {
     "evolution": (
-        *("update", "instruction", "max_new_tokens", "temperature", "every"),
-        *("flat_share", "cross_share", "unread", "writer"),
+        {"update", "instruction", "max_new_tokens", "temperature", "every"}
+        | {"flat_share", "cross_share", "unread", "writer"}
     ),
     "grpo": (
-        *("enabled", "group_size", "kl_coefficient", "clip_range", "iterations"),
-        *("carry", "reward_windows"),
+        {"enabled", "group_size", "kl_coefficient", "clip_range", "iterations"}
+        | {"carry", "reward_windows"}
     ),
-    "objective": ("lambda_pg", "lambda_div", "lambda_prune"),
-    "optim": ("policy_lr",),
+    "objective": {"lambda_pg", "lambda_div", "lambda_prune"},
+    "optim": {"policy_lr"},
 }
 """Settings that act only in the evolution stage, by section."""
 
@@ -221,9 +221,12 @@ def save_checkpoint(
         if not shards.splits_agents:
             for agent, tensors in captured.agents.items():
                 copies |= {f"{agent}.{name}": tensor for name, tensor in tensors.items()}
-        shards.assert_identical(
-            f"gates, fusion, fitness or adapters after round {round_number}", _hash_tensors(copies)
-        )
+        digest = hashlib.sha256()
+        for name in sorted(copies):
+            digest.update(name.encode())
+            digest.update(copies[name].detach().cpu().contiguous().numpy().tobytes())
+        what = f"gates, fusion, fitness or adapters after round {round_number}"
+        shards.assert_identical(what, digest.hexdigest())
         if shards.is_first:
             _write_tensors(captured.shared, part / _SHARED_FILE)
             write_text(part / _STATE_FILE, json.dumps(captured.values, sort_keys=True))
@@ -281,14 +284,6 @@ def _agent_file(agent: int) -> str:
 
 def _write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path)
-
-
-def _hash_tensors(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def hash_stage(config: RunConfig, identity: Mapping[str, str]) -> str:

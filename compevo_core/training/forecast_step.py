@@ -298,7 +298,7 @@ class ForecastStep:
             population, seed = self.config.population, self.config.run.seed
             views = [example.view for example in batch.examples]
             weights = [
-                own_error_weights(population.member(agent), views, seed=seed, agent=agent)
+                own_error_weights(population.list_members()[agent], views, seed=seed, agent=agent)
                 for agent in range(population.agents)
             ]
             weights_ABH = torch.tensor(

@@ -739,7 +739,7 @@ def refuse_implausible(
         level = float(np.nanmean(known))
         spread = max(float(np.nanstd(known)), LEAST_SPREAD * abs(level)) or 1.0
 
-        naive_NH = np.stack([_repeat(view, grid, period) for period in (view.season_steps, week)])
+        naive_NH = np.stack([_repeat(view, grid, period) for period in (view.seasons.day, week)])
         far_N = np.abs(values_H - naive_NH).mean(axis=1)
         nearest = float(np.nanmin(far_N)) / spread if np.isfinite(far_N).any() else 0.0
         published = values_H if view.published is None else view.published

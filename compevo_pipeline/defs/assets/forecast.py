@@ -20,11 +20,7 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.issued_scores import (
-    PERSISTENCE,
-    measure_skill,
-    select_standing,
-)
+from compevo_core.evaluation.issued_scores import PERSISTENCE, measure_skill, select_standing
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.explain import choose_decimals
 from compevo_core.forecast.issued import (

@@ -51,11 +51,7 @@ from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.sources.registry import RegisteredDataset
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import embed_nameable
-from compevo_pipeline.work.ingest import (
-    DATA_VERSION_TAG,
-    hash_stored,
-    ingest_dataset,
-)
+from compevo_pipeline.work.ingest import DATA_VERSION_TAG, hash_stored, ingest_dataset
 from compevo_pipeline.work.next_day import reads_news
 from compevo_pipeline.work.source_coverage import (
     NEWS,

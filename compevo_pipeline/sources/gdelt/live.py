@@ -21,23 +21,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from compevo_core.errors import (
-    SourceAbsent,
-    SourceBlocked,
-    SourceError,
-    SourceTransient,
-)
+from compevo_core.errors import SourceAbsent, SourceBlocked, SourceError, SourceTransient
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import gunzip, unzip_only
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.gdelt.parse import (
-    MAX_BULK_BYTES,
-    parse_doc,
-    raise_if_throttled,
-)
+from compevo_pipeline.sources.gdelt.parse import MAX_BULK_BYTES, parse_doc, raise_if_throttled
 from compevo_pipeline.sources.gdelt.source import (
     BULK_SOURCE,
     QUARTER_HOUR,

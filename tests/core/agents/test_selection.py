@@ -9,10 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compevo_core.agents import selection as rules
-from compevo_core.agents.online_selection import BoaState, EqualState, build_state, find_excess
+from compevo_core.agents.decoders import EqualFitness
+from compevo_core.agents.experience import Experience
+from compevo_core.agents.online_selection import (
+    BoaState,
+    EqualState,
+    ErrorCalibration,
+    PopulationWeights,
+    build_state,
+    find_excess,
+)
 from compevo_core.agents.selection import FitnessSelection, aggregate_forecasts, forecast_error
 from compevo_core.config.sections import SelectionConfig
 from compevo_core.errors import DataError
+from compevo_core.evaluation.method_choice import configure_method
+from tests.support.window_samples import make_window
 
 
 def _selection(fitness, gates=None, **settings):
@@ -196,3 +207,17 @@ def test_every_named_rule_has_its_own_state():
 
     assert [type(state_of(rule)) for rule in ("equal", "boa")] == [EqualState, BoaState]
     assert len(state_of("paper").weights()) == 99
+
+
+def test_each_part_of_a_day_has_weights_of_its_own():
+    names = ("persistence", "seasonal-mean", "theta")
+    config = configure_method("mixture", names).with_overrides({"selection.parts": 2})
+    views = [make_window(day, y=np.zeros(5), horizon=5).view for day in (0, 1)]
+    # The third member is right in no part of the day.
+    agents_NAH = np.array([[[0.0, 0, 0, 9, 9], [9, 9, 9, 0, 0], [9, 9, 9, 9, 9]]])
+    lived = Experience.of(["NSW1"], views[:1], agents_NAH, agents_NAH.mean(1), np.zeros((1, 5)))
+    weighting = PopulationWeights(config, EqualFitness(3), ErrorCalibration(3, ["NSW1"], 5))
+    weighting.observe(lived)
+    weights_NAH = weighting.weights(views)
+    assert weights_NAH.shape == (2, 3, 5) and np.allclose(weights_NAH.sum(axis=1), 1)
+    assert weights_NAH[1].argmax(axis=0).tolist() == [0, 0, 0, 1, 1]

@@ -21,7 +21,7 @@ from compevo_core.baselines import (
     register,
 )
 from compevo_core.baselines.base import ViewForecaster, repeat_last_season
-from compevo_core.baselines.features import FeatureSpace
+from compevo_core.baselines.features import FeatureSpace, fit_responses
 from compevo_core.baselines.gbm import BLEND_WEIGHTS
 from compevo_core.baselines.ridge import CalendarRidge, LinearMap
 from compevo_core.baselines.smoothing import Theta
@@ -155,6 +155,8 @@ def test_last_value_joins_where_persistence_is_weekly():
     long = {"x": np.arange(77.0), "step_minutes": 1440}
     for days, is_other in ((make_window_set(**long), True), (make_window_set(), False)):
         assert is_applicable("last-value", days) == is_other
+        # Whole seasons that cover the horizon of 48 steps, or all inputs.
+        assert FeatureSpace.fit(days).scale_recent(days.views()).shape[1] == 48 + is_other
     short = make_window_set(x=np.arange(48.0), step_minutes=1440)
     assert not is_applicable("last-value", short)
     assert set(fit_baseline("persistence", short).predict(short.views()).ravel()) == {47.0}
@@ -379,3 +381,27 @@ def test_an_interrupted_fit_is_made_again(fitted, tmp_path):
     next(tmp_path.rglob("baseline.json")).unlink()
     SharedFits(tmp_path)("calendar-ridge", TRAIN)
     assert len(fitted) == 2
+
+
+def test_answers_are_learnt_where_everything_is_known():
+    rng = np.random.default_rng(0)
+    now_NH, before_NH, noise_NH = rng.normal(size=(3, 40, 48))
+    now_NH[:2, 5] = np.nan
+    windows = [
+        make_window(i, step_covariates={"own_t": now_H, "own_t_lag1": before_H})
+        for i, (now_H, before_H) in enumerate(zip(now_NH, before_NH, strict=True))
+    ]
+    views = [window.view for window in windows]
+    change_NH = 2 * np.nan_to_num(now_NH - before_NH) + 0.1 * noise_NH
+    (answer,) = fit_responses(views, ["own_t"], change_NH)
+    assert answer.apply([]).shape == (0, 48)
+
+    # What changed while the covariate was unknown teaches nothing; the mean stays.
+    elsewhere_NH = change_NH.copy()
+    elsewhere_NH[:2, 5] += [50, -50]
+    (same,) = fit_responses(views, ["own_t"], elsewhere_NH)
+    np.testing.assert_allclose(same.weights, answer.weights, rtol=1e-9)
+
+    change_NH[0, 7] = np.nan
+    (masked,) = fit_responses(views, ["own_t"], change_NH)
+    assert np.allclose(np.array(masked.weights)[:, 0], 2, atol=0.4)

@@ -14,7 +14,7 @@ from compevo_core.data.build import (
     select_learnt,
     select_live,
 )
-from compevo_core.data.datasets import DATASETS, ELECTRICITY
+from compevo_core.data.datasets import DATASETS, ELECTRICITY, DaySubset
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.data.window import (
     WindowSet,
@@ -64,6 +64,12 @@ def test_an_electricity_window_is_two_market_days():
     assert windows[0].view.x.tolist() == [float(i) for i in range(48)]
     assert windows[0].y.tolist() == [float(i) for i in range(48, 96)]
     assert windows[0].view.calendar.target_date == date(2019, 1, 2)
+
+    # Named subsets count the market's days too.
+    third = DaySubset(name="third", first_day=date(2019, 1, 3), every=1, count=1)
+    spans = tuple(replace(span, subsets=(third,)) for span in ELECTRICITY.spans)
+    (named,) = build_windows(replace(ELECTRICITY, spans=spans), make_train_series()).subset("third")
+    assert named.view.origin_utc == from_nem(2019, 1, 3)
 
 
 def test_windows_do_not_depend_on_row_order():

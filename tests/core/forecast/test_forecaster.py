@@ -36,7 +36,8 @@ def seal_population(folder, observed=VAL[:0], **overrides):
     model.executor = build_executor(model)
     model.logics = list(SEED_LOGICS[: config.population.agents])
 
-    write_model(RunFolder(folder), model, priors, {}, model.shards)
+    model.priors = priors
+    write_model(RunFolder(folder), model, {}, model.shards)
     return CompEvoForecaster.load(folder, news_pool())
 
 

@@ -113,6 +113,12 @@ def test_only_newer_rows_move_the_forecast(fitted):
     assert moved["ds"].min() == TABLE["ds"].max() + pd.Timedelta(hours=25)
     assert fitted.predict()["ds"].min() == TABLE["ds"].max() + pd.Timedelta(hours=1)
 
+    # What is learnt of many newer days is not learnt into the fit.
+    expected = fitted.predict()
+    many = TABLE.assign(ds=TABLE["ds"] + pd.Timedelta(days=90), y=2 * TABLE["y"])
+    assert not fitted.predict(many)["mean"].equals(expected["mean"])
+    pd.testing.assert_frame_equal(fitted.predict(), expected)
+
     lines = []
     before = fitted.backtest(windows=3, on_step=lines.append)
     assert lines[0].startswith("fitting calendar-ridge on all")
@@ -263,6 +269,7 @@ def test_it_is_kept_by_folder_pickle_and_clone(fitted, tmp_path):
 
 def test_members_add_up_and_are_described():
     mixed = Forecaster("mixture", horizon=24, lookback=48).fit(ONE)
+    assert mixed._fitted.model.priors.fit_baseline is fit_baseline  # what was tried is forgotten
     parts, forecast = mixed.explain(), mixed.predict()
     total = (parts["weight"] * parts["forecast"]).groupby(parts["ds"]).sum()
     np.testing.assert_allclose(total.to_numpy(), forecast["mean"].to_numpy(), rtol=1e-9)

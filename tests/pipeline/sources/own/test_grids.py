@@ -306,7 +306,7 @@ def test_a_shown_season_replaces_the_grids():
     lines = [f"{s},{v:.3f}" for s, v in zip(stamps, cycle_of_ten, strict=True)]
     frame = parse_rows(lines, declaration)
     view = build_windows(spec, frame)[0].view
-    assert (view.reference_steps, view.shortest_season) == (10, 10)
+    assert (view.seasons.reference, view.seasons.shortest) == (10, 10)
     persisted = fit_baseline("persistence", build_windows(spec, frame).split("train"))
     np.testing.assert_array_equal(persisted.predict([view])[0], np.resize(view.x[-10:], 12))
 
