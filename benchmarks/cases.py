@@ -14,6 +14,7 @@ Tokens are those that pass through the backbone's first layer, read or written.
 Shapes: A agents, G samples of an agent, B windows, H horizon.
 """
 
+import dataclasses
 import json
 import statistics
 import sys
@@ -40,6 +41,7 @@ from compevo_core.agents.selection import aggregate_forecasts
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
 from compevo_core.lora import PromptGroup, SamplingSettings
+from compevo_core.lora.attention import PrefillCache
 from compevo_core.lora.backbone import WIDENS_BFLOAT16, Backbone, linear_without_grad
 from compevo_core.training.schedule import RunGenerators
 from tests.support.rounds import start_state
@@ -67,6 +69,7 @@ _PRODUCT_ROWS = (3, 24, 768)  # decoding for 3 agents, for their groups of 8, an
 _MATRIX_SIDE, _QUICK_MATRIX_SIDE = 2048, 128
 _PROMPT_TOKENS, _QUICK_PROMPT_TOKENS = 512, 64
 _SAMPLES = 4
+_TOKENS = 64  # of a continuation that nothing ends
 _ENTITIES = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 
 
@@ -447,29 +450,16 @@ def measure_sampling(case: Case) -> list[Row]:
     counter = TokenCounter(world.model.backbone)
     population = world.model.population
     tokenizer = world.model.backbone.tokenizer
-    stop_tokens = list_stop_tokens(tokenizer)
-    grammar = SlotGrammar(build_slots(_ENTITIES), tokenizer, stop_tokens)
-    prompts = [
-        fit_logic_prompt(world.observe(), agent, world.config, tokenizer)[0]
-        for agent in range(case.agents)
-    ]
+    grammar = SlotGrammar(build_slots(_ENTITIES), tokenizer, list_stop_tokens(tokenizer))
 
     def sample(way: Callable[..., Any], seed: int) -> tuple[float, tuple[Tensor, Tensor]]:
-        device = world.model.backbone.device
-        settings = SamplingSettings(
-            samples=_SAMPLES,
-            max_new_tokens=grammar.max_tokens,
-            temperature=world.config.evolution.temperature,
-            stop_tokens=stop_tokens,
-            pad_token=tokenizer.pad_token_id,
-            generators=RunGenerators.from_seed(seed, range(case.agents), device).agents,
-        )
+        settings = _plan_sampling(world, _SAMPLES, grammar.max_tokens, seed)
         counter.take()
         return time_call(lambda: way(population, cache, grammar, settings))
 
     ours, reference, tokens = [], [], []
     with population.use_adapters(LOGIC):
-        cache = population.prefill(population.pack([[PromptGroup(ids)] for ids in prompts]))
+        cache = _prefill_prompts(world)
         for repeat in range(case.repeats + 1):
             our_seconds, our_texts = sample(sample_under_grammar, repeat)
             tokens.append(counter.take())
@@ -487,6 +477,62 @@ def measure_sampling(case: Case) -> list[Row]:
     return [build_row("sampling", world, ours[1:], reference[1:], **columns)]
 
 
+@torch.no_grad()
+def measure_token(case: Case) -> list[Row]:
+    """Measure a token of all agents' groups, against reading each weight that it needs once.
+
+    The reference is what memory allows: the ratio is the share of that limit which is reached.
+    """
+    world = World(case.configure(), 1)
+    population = world.model.population
+    settings = dataclasses.replace(
+        _plan_sampling(world, world.config.grpo.group_size, _TOKENS, 0), stop_tokens=()
+    )
+    with population.use_adapters(LOGIC):
+        cache = _prefill_prompts(world)
+        seconds = [
+            time_call(lambda: population.sample(cache, settings))[0] / _TOKENS
+            for _ in range(case.repeats + 1)
+        ]
+
+    # The head's matrix is read for the scores of all tokens.
+    weights = [layer.base.weight for layer in population.layers.values()]
+    weights += population.adapter_parameters(LOGIC)
+    weights.append(world.model.backbone.model.get_output_embeddings().weight)
+    needed = sum(weight.numel() * weight.element_size() for weight in weights)
+
+    source = torch.zeros(needed // 2, dtype=torch.uint8, device=world.model.backbone.device)
+    target = torch.empty_like(source)
+    # A copy of half the bytes moves as many as reading all of them.
+    limits = [time_call(lambda: target.copy_(source))[0] for _ in range(_CALLS_A_REPEAT + 1)]
+
+    columns = {"reference": "reading the weights once", "tokens": _TOKENS}
+    return [build_row("token", world, seconds[1:], limits[1:], **columns)]
+
+
+def _prefill_prompts(world: World) -> PrefillCache:
+    """Read the prompts that each agent writes its logics by."""
+    tokenizer = world.model.backbone.tokenizer
+    prompts = [
+        fit_logic_prompt(world.observe(), agent, world.config, tokenizer)[0]
+        for agent in range(world.config.population.agents)
+    ]
+    population = world.model.population
+    return population.prefill(population.pack([[PromptGroup(ids)] for ids in prompts]))
+
+
+def _plan_sampling(world: World, samples: int, tokens: int, seed: int) -> SamplingSettings:
+    backbone, agents = world.model.backbone, range(world.config.population.agents)
+    return SamplingSettings(
+        samples=samples,
+        max_new_tokens=tokens,
+        temperature=world.config.evolution.temperature,
+        stop_tokens=list_stop_tokens(backbone.tokenizer),
+        pad_token=backbone.tokenizer.pad_token_id,
+        generators=RunGenerators.from_seed(seed, agents, backbone.device).agents,
+    )
+
+
 CASES: dict[str, tuple[Callable[..., list[Row]], tuple[int, ...]]] = {
     "backward": (measure_backward, (1, 3, 10)),
     "ceiling": (measure_ceiling, (1,)),
@@ -499,6 +545,7 @@ CASES: dict[str, tuple[Callable[..., list[Row]], tuple[int, ...]]] = {
     "preset-round": (measure_rounds, (3,)),
     "round": (measure_round, (1, 3, 10)),
     "sampling": (measure_sampling, (3,)),
+    "token": (measure_token, (3,)),
 }
 """How each case is measured, and for how many agents."""
 

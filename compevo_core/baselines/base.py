@@ -325,13 +325,6 @@ class History:
             covariates={name: v_T[left_out:] for name, v_T in self.covariates.items()},
         )
 
-    def join(self, view: WindowView) -> FloatArray:
-        """Return all values up to a view's origin; only its inputs where the two do not meet."""
-        begin = count_steps(self.start_utc, view.origin_utc, view.step) - view.lookback
-        if not 0 <= begin <= len(self.values_T):
-            return view.x
-        return np.concatenate([self.values_T[:begin], view.x])
-
 
 def group_by_series(windows: Sequence[Window]) -> dict[str, list[Window]]:
     """Return the windows of each entity, in their order."""

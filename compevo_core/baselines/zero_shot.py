@@ -186,6 +186,7 @@ _AT_HAND = {
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
+_CONTEXT_STEPS = 1024  # newest values that a model reads at most
 _LEAST_SPREAD = 1e-6  # of a window that never changes, as a share of its mean
 
 
@@ -212,6 +213,12 @@ def is_zero_shot(name: str) -> bool:
 def make_folder_name(name: str) -> str:
     """Return the name of a baseline without what a folder's name cannot hold."""
     return _UNSAFE.sub("-", name)
+
+
+def _count_inputs(view: WindowView) -> int:
+    """Return how many values of a series a model reads: whole look-backs, so that few differ."""
+    whole = len(view.known) // view.lookback * view.lookback
+    return min(whole, max(view.lookback, _CONTEXT_STEPS))
 
 
 class ZeroShot(Baseline):
@@ -255,16 +262,25 @@ class ZeroShot(Baseline):
 
         import torch
 
-        # Models were trained on series of all sizes; in float32 a scaled window keeps its digits.
-        x_NL = np.stack([view.x for view in views])
-        mean_N1 = x_NL.mean(axis=1, keepdims=True)
-        least_N1 = _LEAST_SPREAD * np.maximum(np.abs(mean_N1), 1.0)
-        spread_N1 = np.maximum(x_NL.std(axis=1, keepdims=True), least_N1)
+        # Windows of one length are forecast together.
+        forecast_NH = np.empty((len(views), find_horizon(views)))
+        places: dict[int, list[int]] = {}
+        for i, view in enumerate(views):
+            places.setdefault(_count_inputs(view), []).append(i)
+        for length, place in places.items():
+            x_NL = np.stack([views[i].known[-length:] for i in place])
 
-        scaled = torch.tensor((x_NL - mean_N1) / spread_N1, dtype=torch.float32)
-        with torch.inference_mode():
-            median_NH = self._forecast(scaled, find_horizon(views)).double().numpy()
-        return np.asarray(median_NH * spread_N1 + mean_N1, dtype=np.float64)
+            # Models were trained on series of all sizes; in float32 a scaled window keeps its
+            # digits.
+            mean_N1 = x_NL.mean(axis=1, keepdims=True)
+            least_N1 = _LEAST_SPREAD * np.maximum(np.abs(mean_N1), 1.0)
+            spread_N1 = np.maximum(x_NL.std(axis=1, keepdims=True), least_N1)
+
+            scaled = torch.tensor((x_NL - mean_N1) / spread_N1, dtype=torch.float32)
+            with torch.inference_mode():
+                median_NH = self._forecast(scaled, forecast_NH.shape[1]).double().numpy()
+            forecast_NH[place] = median_NH * spread_N1 + mean_N1
+        return forecast_NH
 
     def save(self, folder: Path) -> None:
         """Write which model it is; its weights stay where they are."""

@@ -30,6 +30,8 @@ _SHORTEST_STUCK = 6  # values
 _LONGER_STUCK = 2.0  # times the longest run before that a sensor is stuck from
 _TAIL_SHARE = 0.1  # of all distances, whose heights show how far peaks reach
 _TAIL_SCALES = 2.5  # mean logarithms of that tail, by which a peak may exceed the others
+_CODES = r"^(-99+|999+)(\.9+|\.0|\.25)?$|^-32768(\.0)?$"  # what loggers write for a missing value
+_LARGEST = 1e20  # of an array format: a value from here on is one, too
 # In AEMO's archive no run but that of the stuck meters of April 2019 is longer than 4, and no jump
 # there and back but the known fault of November 2025 is above 2.7 times that quantile.
 _STUCK_STEPS = 6
@@ -52,6 +54,21 @@ def describe_faults(name: str, rows: pl.DataFrame, step: timedelta) -> list[str]
         _describe_end(known, step),
     )
     return [f"{name}: {problem}" for problem in problems if problem]
+
+
+def is_code(value: str, by: str) -> pl.Expr:
+    """Return the expression of "this is a code for a missing value, such as -9999 or 1e20".
+
+    Of each series, named by the column ``by``, a code is further from all other values than these
+    are from each other: 999 is a count among thousands of others.
+    """
+    cell = pl.col(value)
+    is_like_one = (cell.abs() >= _LARGEST) | cell.cast(pl.String).str.contains(_CODES)
+    others = pl.when(~is_like_one).then(cell)
+    low, high = others.min().over(by), others.max().over(by)
+    span = high - low
+    is_apart = (cell < low - span) | (cell > high + span)
+    return (is_like_one & is_apart).fill_null(value=False)
 
 
 def find_faults(known: pl.DataFrame, step: timedelta) -> dict[str, BoolArray]:

@@ -259,6 +259,7 @@ class ContextBuilder:
             step_minutes=int(spec.step / timedelta(minutes=1)),
             origin_utc=origin_utc,
             x=inputs.x,
+            past=inputs.past,
             calendar=calendar,
             covariates=daily,
             # A part of a forecast cannot be compared with whole ones.

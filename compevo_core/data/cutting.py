@@ -10,18 +10,18 @@ against an invented value means nothing.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import numpy as np
 import polars as pl
 
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, keep_last_run
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.series import regularise_series, resample_to_step
 from compevo_core.data.steps import count_steps, shift
-from compevo_core.data.view import count_season_steps
+from compevo_core.data.view import MOST_PAST, count_season_steps
 from compevo_core.errors import DataError
 
 
@@ -152,6 +152,7 @@ class InputValues:
     x: FloatArray
     n_filled: int
     unknown_steps: int = 0
+    past: FloatArray = field(default_factory=lambda: np.zeros(0))  # before the inputs
 
 
 def grid_series(frame: pl.DataFrame, spec: DatasetSpec) -> GriddedSeries:
@@ -244,9 +245,11 @@ def cut_inputs(
     if n_filled > spec.max_filled_inputs:
         return "too many filled inputs"
 
+    most_past = MOST_PAST if spec.year_evidence else 0
     return InputValues(
         origin_utc=series.locate_start(position),
         x=x,
         n_filled=n_filled,
         unknown_steps=unknown_steps,
+        past=keep_last_run(series.filled[max(0, start - most_past) : start]),
     )

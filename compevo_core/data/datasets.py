@@ -95,7 +95,8 @@ class DatasetSpec:
         False  # whether views hold own values and covariates of the last fortnight
     )
     totals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # entities by their total's
-    year_evidence: bool = False  # whether views hold last year's values, and holidays by step
+    # Whether views hold last year's values, holidays by step, and the values before the inputs
+    year_evidence: bool = False
 
     def __post_init__(self) -> None:
         """Check bounds before any work starts."""

@@ -32,6 +32,8 @@ Bounds = tuple[float | None, float | None]  # lowest and highest value, None whe
 
 NO_BOUNDS: Bounds = (None, None)
 
+MOST_PAST = 2048  # steps before the inputs that a view holds at most
+
 _INSTANT = timedelta(microseconds=1)
 _YEAR = timedelta(days=365.25)
 
@@ -71,6 +73,8 @@ class WindowView:
     horizon: int = DEFAULT_STEPS  # target steps
     bounds: Bounds = NO_BOUNDS  # of what the series can be, which no forecast leaves
     season: int = 0  # steps of the season that its data show; 0: that of its grid
+    # Values before the inputs, for models that read a whole series; it is not stored
+    past: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     lookback: int = field(init=False)  # inputs
     step: timedelta = field(init=False)  # length of one
@@ -100,6 +104,11 @@ class WindowView:
         if not np.isfinite(self.x).all():
             raise DataError(f"{name}: x holds NaN or infinity; fill it causally or drop the window")
 
+        # Windows of a series share these numbers: a copy for each would be large.
+        past = np.asarray(self.past, dtype=np.float64).view()
+        past.flags.writeable = False
+        put("past", past)
+
         if self.published is not None:
             published = _copy_read_only(self.published, self.horizon, f"{name}: published")
             put("published", published)
@@ -121,6 +130,11 @@ class WindowView:
         put("step", timedelta(minutes=self.step_minutes))
         put("end_utc", shift(self.origin_utc, self.horizon, self.step))
         put("information_until", shift(self.origin_utc, -self.unknown_steps, self.step))
+
+    @property
+    def known(self) -> FloatArray:
+        """All that is known of the series (T,): the values before the inputs, and the inputs."""
+        return np.concatenate([self.past, self.x])
 
     @property
     def known_before(self) -> datetime:

@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -26,11 +26,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import polars as pl
 
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, keep_last_run
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.schemas import UTC_US
+from compevo_core.data.steps import count_steps
 from compevo_core.data.view import (
     DEFAULT_STEPS,
+    MOST_PAST,
     NO_BOUNDS,
     SPLITS,
     Window,
@@ -348,8 +350,11 @@ class WindowSet(Sequence[Window]):
             raise DataError(f"{path} has other columns than windows; build the windows again")
         rows = pl.scan_parquet(path)
         frame = (rows if since is None else rows.filter(pl.col("origin_utc") >= since)).collect()
+        read: Iterable[Window] = map(from_row, frame.iter_rows(named=True))
+        if files.facts.get("spec", {}).get("year_evidence"):
+            read = _restore_pasts(list(read))
         windows = cls(
-            (from_row(row) for row in frame.iter_rows(named=True)),
+            read,
             dataset=files.facts["dataset"],
             manifest=files.facts,
         )
@@ -362,6 +367,28 @@ class WindowSet(Sequence[Window]):
     def with_windows(self, windows: Iterable[Window]) -> "WindowSet":
         """Return other windows of the data set, built from what these were built from."""
         return WindowSet(windows, dataset=self.dataset, manifest=self._origin_manifest)
+
+
+def _restore_pasts(windows: Sequence[Window]) -> Iterator[Window]:
+    """Yield windows with the values before their inputs, as far as earlier windows hold them."""
+    in_time = sorted(windows, key=lambda window: window.view.origin_utc)
+    first = {w.view.series_id: w.view for w in reversed(in_time)}
+    last = {w.view.series_id: w.view for w in in_time}
+    known: dict[str, FloatArray] = {}
+    for window in in_time:
+        view = window.view
+        start = first[view.series_id]
+        if view.series_id not in known:
+            span = count_steps(start.origin_utc, last[view.series_id].origin_utc, view.step)
+            known[view.series_id] = np.full(start.lookback + span, np.nan)
+
+        known_T = known[view.series_id]
+        begin = count_steps(start.origin_utc, view.origin_utc, view.step)
+        past = keep_last_run(known_T[max(0, begin - MOST_PAST) : begin])
+        # What stands in for values that were not measured yet is no past of later windows.
+        measured = view.lookback - view.unknown_steps
+        known_T[begin : begin + measured] = view.x[:measured]
+        yield window.change_view(past=past)
 
 
 def read_hash(folder: Path) -> str:

@@ -244,6 +244,9 @@ def choose_method(
             except DataError as error:  # too short to leave a part of it out
                 left_out[reader] = str(error)
     ranked = rank_methods(errors, known, scale_N)
+    # Two names of one forecast, as weekly and persistence of days, would count twice.
+    unlike = {errors[score.name].tobytes(): score for score in reversed(ranked)}
+    ranked = tuple(score for score in ranked if score in unlike.values())
     close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
     members = sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
     if len(members) > 1:
@@ -375,15 +378,15 @@ def rank_methods(
 
 
 def choose_best(scores: Sequence[MethodScore]) -> str:
-    """Return the mixture if it is at most 2 % worse than the best.
+    """Return the mixture unless the best is better by more than 2 % and one standard error.
 
-    Otherwise it is the simplest method that is no worse than that, nor by more than one standard
-    error.
+    Otherwise it is the simplest method that is worse by neither.
     """
     near = [score for score in scores if score.error <= _WORST * scores[0].error]
-    if any(score.name == MIXTURE for score in near):
+    close = [score for score in scores if score.excess <= score.standard_error]
+    if any(score.name == MIXTURE for score in (*near, *close)):
         return MIXTURE
-    return min((s.name for s in near if s.excess <= s.standard_error), key=_place)
+    return min((score.name for score in near if score in close), key=_place)
 
 
 def _limit_days(name: str, train: WindowSet | None) -> int:

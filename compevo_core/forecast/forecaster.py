@@ -487,10 +487,9 @@ def _stand_in(view: WindowView, scaler: Scaler) -> tuple[Scaler, list[WindowView
             for key, values_H in view.step_covariates.items()
         }
         low, high = (None if bound is None else factor * bound + shift for bound in view.bounds)
-        x, bounds = factor * view.x + shift, (low, high)
-        views.append(
-            dataclasses.replace(view, entity=name, x=x, step_covariates=by_step, bounds=bounds)
-        )
+        x, past, bounds = factor * view.x + shift, factor * view.past + shift, (low, high)
+        moved = dataclasses.replace(view, entity=name, x=x, past=past, bounds=bounds)
+        views.append(dataclasses.replace(moved, step_covariates=by_step))
     return Scaler(mean={view.entity: mean}, std={view.entity: spread}), views
 
 

@@ -5,6 +5,7 @@ What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files 
 """
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from statistics import median
@@ -13,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from compevo_core.data.calendar import Place
+from compevo_core.data.content import is_code
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.quantiles import FEWEST
 from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
@@ -39,7 +41,7 @@ from compevo_core.data.steps import (
 from compevo_core.errors import DataError, import_package
 from compevo_core.table.cells import LINE, TextColumn, guess_decimal, is_numeric
 from compevo_core.table.cells import read_numbers as read_cells
-from compevo_core.table.stamps import Clock, DateOffset, read_stamps
+from compevo_core.table.stamps import Clock, DateOffset, name_distance, read_stamps
 from compevo_core.table.text_stamps import list_zones
 
 SERIES, START, VALUE = "series", "start_utc", "value"
@@ -57,6 +59,7 @@ _VALIDATION_SHARE = 0.2
 _LEAST_WINDOWS = 10  # of train, as a ridge needs
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
 _MOST_HALVINGS = 6  # of the usual horizon and look-back, where a table is short
+_MOST = 1e100  # that a value may be, of either sign
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
 
 
@@ -141,7 +144,8 @@ def read_table(
         raise DataError("the table has no rows")
 
     for name in filter(None, (series if has_series else "", time, known_at)):
-        if count := frame[name].null_count():
+        is_empty = pl.col(name).is_null() | (pl.col(name).cast(pl.String).str.strip_chars() == "")
+        if count := frame.select(is_empty.sum()).item():
             raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
     stamps, zone, is_date = read_stamps(frame[time])
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
@@ -161,6 +165,7 @@ def read_table(
         },
         schema_overrides={VALUE: pl.Float64},
     )
+    rows = _empty_codes(rows, value)
     if known_at:
         known, _, are_days = read_stamps(frame[known_at])
         # A date without a time is known when its day is over.
@@ -177,6 +182,13 @@ def read_table(
                 f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
                 f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
                 + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
+            )
+        distances = rows.select(pl.col(START).diff().over(SERIES)).to_series()
+        distance = distances.filter(distances > timedelta(0)).mode().min()
+        if isinstance(distance, timedelta) and 2 * distance <= clock.step:
+            raise DataError(
+                f"rows are {name_distance(distance)} apart, and the fit has steps of "
+                f"{name_step(clock.step)}: sum or average them to that step first"
             )
     rows = rows.with_columns(clock.find_starts(rows[START]).alias(START))
     if known_at:
@@ -197,6 +209,23 @@ def read_table(
         closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
     )
     return rows, form
+
+
+def _empty_codes(rows: pl.DataFrame, value: str) -> pl.DataFrame:
+    """Return rows without the codes of missing values, and warn of them."""
+    for name, kind in rows.schema.items():
+        if kind != pl.Float64:
+            continue
+        is_empty = rows.select(is_code(name, SERIES)).to_series()
+        if count := int(is_empty.sum()):
+            codes = rows.filter(is_empty)[name].unique().sort().head(3)
+            warnings.warn(
+                f"column {(value if name == VALUE else name.removeprefix(COLUMN))!r}: {count:,} "
+                f"value(s) are read as missing: {', '.join(f'{code:.10g}' for code in codes)}",
+                stacklevel=4,
+            )
+            rows = rows.with_columns(pl.when(~is_empty).then(pl.col(name)).alias(name))
+    return rows
 
 
 def _join_duplicates(
@@ -255,8 +284,12 @@ def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
             f"Forecaster({argument}=...)"
         )
     numbers = column.cast(pl.Float64).fill_nan(None)
-    if count := int(numbers.is_infinite().sum()):
-        raise DataError(f"column {name!r} is infinite in {count} row(s); set them to missing")
+    # Squares must be numbers, too; the largest ones stand for a missing value in many files.
+    if count := int((numbers.abs() > _MOST).sum()):
+        raise DataError(
+            f"column {name!r} is infinite or beyond {_MOST:g} in {count} row(s); set them to "
+            "missing"
+        )
     return numbers
 
 

@@ -148,7 +148,13 @@ def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> Calib
         # Online weights are judged by a rolling backtest over validation.
         backtest = backtest_validation(model, forecasts, blend_AH, val_examples, weights_BA)
         learnt = float(mean_errors(backtest.mixture_NH, backtest.truth_NH))
-    guard, override_A, sealed = _choose_fallback(forecasts, blended_ABH, learnt, is_joint=is_joint)
+    if config.has_agents or not config.selection.online:
+        guard, override_A, sealed = _choose_fallback(
+            forecasts, blended_ABH, learnt, is_joint=is_joint
+        )
+    else:
+        # Whichever method was best in hindsight is seldom the best later: methods stay mixed.
+        guard, override_A, sealed = "none", np.zeros(agents), learnt
 
     # If no weighting is as good as the best base model, that is sealed without any correction.
     if guard == "prior":

@@ -236,8 +236,11 @@ class PriorSet:
         levels, memory = copy.deepcopy(self.levels), copy.copy(self.memory)
         copied = dataclasses.replace(self, levels=levels, memory=memory)
         if news is not None:
-            readers = {k: of for k, of in self.fitted.items() if isinstance(of, NewsRidge)}
-            reading = {k: dataclasses.replace(of, news=news) for k, of in readers.items()}
+            reading = {
+                key: dataclasses.replace(prior, news=news)
+                for key, prior in self.fitted.items()
+                if isinstance(prior, NewsRidge)
+            }
             copied.fitted, copied.news = {**self.fitted, **reading}, news
         return copied
 

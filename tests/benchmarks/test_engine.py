@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from benchmarks import cases, engine, rows, table
+from benchmarks import cases, engine, gpu, rows, table
 from benchmarks.cases import CASES, compare_records
 from benchmarks.world import Case, World
 from compevo_core.agents.decoders import KINDS
@@ -204,6 +204,28 @@ def test_a_second_run_replaces_only_its_own_rows(calls, tmp_path):
     repeats = {(row["case"], row["agents"]): row["repeats"] for row in rows.read_rows(out)}
     assert repeats.pop(("round", "3")) == repeats.pop(("round-exponent", "3")) == "2"
     assert repeats == dict.fromkeys((("inference", "1"), ("inference", "3"), ("round", "1")), "1")
+
+
+def test_a_stopped_gpu_run_goes_on_where_it_was(calls, tmp_path, monkeypatch):
+    out = tmp_path / "gpu.csv"
+    steps = [step for step in gpu.STEPS if step.shape == "smollm2-135m"]
+    monkeypatch.setattr(gpu, "STEPS", tuple(steps[:2]))
+    gpu.main(tmp_path, out, 1, quick=True)
+    monkeypatch.setattr(gpu, "STEPS", tuple(steps))
+    gpu.main(tmp_path, out, 1, quick=True)
+    assert [(case.name, case.agents) for case in calls] == [step[1:3] for step in steps]
+
+    # Another version of the code measures everything again.
+    text = out.read_text("utf-8").replace(rows.read_rows(out)[0]["commit"], "0" * 12)
+    out.write_text(text, encoding="utf-8")
+    assert list(gpu.list_open(gpu.STEPS, out, "f" * 12, quick=True)) == steps
+
+
+@pytest.mark.slow
+def test_a_token_is_measured_against_the_memory_limit():
+    (row,) = CASES["token"][0](Case(name="token", agents=2, repeats=1, quick=True))
+    assert 0 < row["reference_seconds"] < row["ours_seconds"]
+    assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
 
 
 @pytest.mark.parametrize(

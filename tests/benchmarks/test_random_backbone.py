@@ -3,8 +3,6 @@
 import json
 from dataclasses import asdict
 
-import torch
-
 from benchmarks import random_backbone
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import TINY, load_backbone
@@ -18,11 +16,8 @@ def test_a_random_backbone_loads_without_zero_rows(tmp_path):
     shape = asdict(load_architecture("smollm2-135m"))
     shape |= {"num_hidden_layers": 1, "vocab_size": 300}
     (tmp_path / "small.json").write_text(json.dumps(shape))
-    default = torch.get_default_dtype()
-    try:
-        random_backbone.main(tmp_path / "backbone", str(tmp_path / "small.json"), str(tokenizer))
-    finally:
-        torch.set_default_dtype(default)
+
+    random_backbone.main(tmp_path / "backbone", str(tmp_path / "small.json"), str(tokenizer))
 
     config = BackboneConfig(name_or_path=str(tmp_path / "backbone"), dtype="bfloat16")
     backbone = load_backbone(config, device="cpu")

@@ -52,7 +52,7 @@ from compevo_core.table.text_stamps import (
 )
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.own.declaration import Declaration, check_declaration
-from compevo_pipeline.sources.own.frames import add_periods, join_clock, parse_series
+from compevo_pipeline.sources.own.frames import CODES, add_periods, join_clock, parse_series
 from compevo_pipeline.sources.own.guesses import (
     ALL,
     guess_period,
@@ -189,6 +189,11 @@ def draft_declaration(
     draft.findings.append(
         ", ".join(f"{count:,} {what}" for what, count in repairs.items() if count)
     )
+    draft.warnings += [
+        f"{count:,} {what}: their steps have no value"
+        for what, count in repairs.items()
+        if what.startswith(CODES)
+    ]
     parts = frame.partition_by("series_id", maintain_order=True)
     for part in parts:
         draft.warnings += describe_faults(part["series_id"][0], part, step)

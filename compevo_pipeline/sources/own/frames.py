@@ -16,6 +16,7 @@ from typing import cast
 
 import polars as pl
 
+from compevo_core.data.content import is_code
 from compevo_core.data.context import OWN
 from compevo_core.data.datasets import ALL_SERIES
 from compevo_core.data.news import deduplicate_articles, derive_article_id, holds_word
@@ -58,6 +59,9 @@ from compevo_pipeline.sources.own.declaration import (
     name_variable,
 )
 from compevo_pipeline.sources.own.table import read_columns
+
+CODES = "code(s) of a missing value"
+"""How the count of each begins."""
 
 _LISTED = 8
 _START, _STAMP = "_start", "_stamp"
@@ -102,6 +106,10 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
         rows = table.with_columns(
             starts.alias(_START), stamps.alias(_STAMP), values.alias(_VALUE), entity
         )
+        is_missing = is_code(_VALUE, "_entity")
+        for code, count in rows.filter(is_missing)[_VALUE].value_counts(sort=True).iter_rows():
+            repairs[f"{CODES}, {code:.10g}"] += count
+        rows = rows.with_columns(pl.when(~is_missing).then(_VALUE).alias(_VALUE))
         if keys.aggregate:
             value = getattr(pl.col(_VALUE).drop_nulls(), keys.aggregate)()
             known = pl.when(pl.col(_VALUE).count() > 0).then(value)

@@ -55,6 +55,14 @@ def test_chronos_forecasts_windows_separately_in_any_unit(save, tmp_path):
     check_contract(folder, fit(folder))
 
 
+def test_values_before_the_inputs_are_read(timesfm):
+    views = TRAIN.views()
+    longer = [make_window(i, x=v.x, past=v.x[: 30 * i]).view for i, v in enumerate(views)]
+    forecast_NH, usual_NH = (fit(timesfm).predict(given) for given in (longer, views))
+    np.testing.assert_array_equal(forecast_NH[:2], usual_NH[:2])  # less than a look-back
+    assert (forecast_NH[2] != usual_NH[2]).any()
+
+
 def test_rows_name_weights_and_possible_memorisation(timesfm):
     facts = read_facts(fit(timesfm))
     assert (facts.backbone, facts.knowledge_cutoff) == ("tiny-timesfm", "unknown")

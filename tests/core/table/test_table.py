@@ -352,6 +352,8 @@ AUTUMN = TABLE.assign(ds=PARIS.dt.tz_localize(None))
         (pd.concat([ONE, ONE["y"]], axis=1), "several columns are named 'y'"),
         (TABLE["y"].to_numpy(), "the table is a ndarray; give a pandas or polars DataFrame"),
         (TABLE.head(0), "no rows"),
+        (TABLE.replace({"unique_id": {"a": " "}}), r"column 'unique_id' is empty in \d+ row"),
+        (TABLE.assign(y=TABLE["y"].where(TABLE.index != 3, -1.8e308)), "infinite or beyond 1e"),
     ],
 )
 def test_an_unreadable_table_is_refused_with_remedies(table, message):
@@ -378,6 +380,8 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         Forecaster.load(tmp_path)
     with pytest.raises(DataError, match="b, c were not"):
         clone(RIDGE).fit(ONE[["ds", "y"]]).predict(TABLE.replace({"unique_id": {"a": "c"}}))
+    with pytest.raises(DataError, match="30min apart, and the fit has steps of 1h"):
+        fitted.predict(TABLE.assign(ds=TABLE["ds"].min() + (TABLE["ds"] - TABLE["ds"].min()) / 2))
     # Read as UTC, they would be hours from the stamps of the fit without a word.
     said = "have a zone and the stamps of the fit none: .*tz_localize"
 
@@ -451,6 +455,30 @@ def test_calendar_steps_follow_pandas(freq, count, season, zone):
     poisoned = clone(fitted).backtest(spoil(table, stamps[-6]), windows=2)
     assert back["mean"].equals(poisoned["mean"])
     assert (back["mean"] - back["y"]).abs().mean() < 4
+
+
+@pytest.mark.parametrize(("freq", "expected"), [("BME", "ME"), ("BMS", "MS")])
+def test_working_days_of_a_month_are_its_last_or_first(freq, expected):
+    stamps = pd.date_range("2010-01-01", periods=96, freq=freq)
+    fitted = Forecaster(METHOD, horizon=3).fit(seasonal(stamps, 12))
+    after = pd.date_range("2018-01-01", periods=3, freq=expected)
+    assert list(fitted.predict()["ds"]) == list(after)
+
+
+def test_codes_of_missing_values_are_read_as_missing():
+    table = ONE[["ds", "y"]].reset_index(drop=True)
+    holes, codes = table.copy(), table.copy()
+    holes.loc[::40, "y"] = np.nan
+    codes.loc[::40, "y"] = -9999.0
+    with pytest.warns(UserWarning, match=r"column 'y': \d+ value\(s\) are read as missing: -9999"):
+        forecast = clone(RIDGE).fit(codes).predict()
+    assert forecast.equals(clone(RIDGE).fit(holes).predict())
+
+
+def test_whole_years_may_be_floats():
+    years = seasonal(pd.date_range("1960-01-01", periods=60, freq="YS"), 5)
+    fitted = Forecaster(METHOD, horizon=3).fit(years.assign(ds=years["ds"].dt.year * 1.0))
+    assert list(fitted.predict()["ds"].dt.year) == [2020, 2021, 2022]
 
 
 def test_a_day_without_midnight_begins_later():

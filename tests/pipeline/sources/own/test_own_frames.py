@@ -348,13 +348,15 @@ def test_a_changing_clock_is_asked_for(month, stamp):
 
 
 def test_odd_values_and_constants_are_warned_of():
-    draft = look(write_hours(n100=f"{FIRST + timedelta(hours=100)},1,9999999"))
+    draft = look(write_hours(n100=f"{FIRST + timedelta(hours=100)},1,8888888"))
     (warning,) = draft.warnings
-    assert "OWN/load: 1 " in warning and "9,999,999" in warning and warning in draft.text
+    assert "OWN/load: 1 " in warning and "8,888,888" in warning and warning in draft.text
     assert look(write_hours()).warnings == []
 
     fillers = {f"n{i}": f"{FIRST + timedelta(hours=i)},1,-9999" for i in range(0, 1440, 12)}
-    assert "OWN/load: 120 " in look(write_hours(**fillers)).warnings[0]
+    assert "120 code(s) of a missing value, -9999" in look(write_hours(**fillers)).warnings[0]
+    zeros = {name: row.replace("-9999", "0") for name, row in fillers.items()}
+    assert "OWN/load: 120 " in look(write_hours(**zeros)).warnings[0]
     (warning,) = look(write_days("when,load\n", 700, "5")).warnings
     assert "OWN/load" in warning
 
