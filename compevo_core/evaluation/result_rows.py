@@ -70,6 +70,8 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     "learning_rate": pl.Float64(),
     "seconds_per_window": pl.Float64(),
     "peak_memory_gb": pl.Float64(),
+    "chosen_round": pl.Int64(),
+    "blend": pl.Float64(),
 }
 RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
 

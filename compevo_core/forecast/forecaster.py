@@ -186,6 +186,11 @@ class CompEvoForecaster:
         return dataclasses.replace(errors, is_learnt=is_learnt)
 
     @property
+    def blend(self) -> float | None:
+        """Mean share of the agents' corrections that calibration kept; None without agents."""
+        return float(self._model.calibration.blend_AH.mean()) if self.logics else None
+
+    @property
     def is_daily(self) -> bool:
         """Whether its forecasts move on with every truth that becomes known."""
         return self.config.selection.online or self.config.forecast.refit_days > 0

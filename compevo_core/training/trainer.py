@@ -245,6 +245,7 @@ def _seal(
         "device": model.device,
         "processes": shards.processes,
         "knowledge_cutoff": model.knowledge_cutoff,
+        "chosen_round": chosen.round if model.logics else None,
     }
     artifact_hash = write_model(folder, model, data.priors, facts, shards)
 

@@ -119,6 +119,8 @@ def test_stopped_trainings_continue_and_finished_ones_stay(tmp_path, monkeypatch
     for found in (fitted, fit_method("compevo", inputs)):
         assert found.facts.train_seconds == summary["seconds"] > 0
         assert found.facts.peak_memory_gb == summary["peak_memory_gb"] > 0
+        assert found.facts.chosen_round == summary["chosen_round"]
+        assert found.facts.blend == pytest.approx(np.mean(summary["calibration"]["blend"]))
     assert told == [0, 1, 2]
 
 
