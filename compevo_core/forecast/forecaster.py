@@ -58,6 +58,7 @@ from compevo_core.training.artifact import read_config, read_inputs, read_model_
 from compevo_core.training.ensemble import AgentEnsemble, Ensemble, MemberForecasts
 from compevo_core.training.prior import (
     PriorSet,
+    make_examples,
     make_view_examples,
     name_members,
     name_method,
@@ -166,6 +167,23 @@ class CompEvoForecaster:
             )
         self.config = config
         self._model.selection.config = config.selection
+
+    def score_logics(
+        self, logics: Sequence[str], candidates: Sequence[Sequence[str]], windows: WindowSet
+    ) -> FloatArray:
+        """Score logics as training does, for experiments; on windows that chose none of them.
+
+        Args:
+            logics: (A,) what all agents play while one agent's candidates are scored.
+            candidates: (A, C) logics of each agent, the same number for all.
+            windows: with a known truth.
+
+        Returns:
+            rewards (A, C), scaled; a higher one is better.
+        """
+        forecasts_NPH = self.priors.forecast(windows.views())
+        examples = make_examples(windows, forecasts_NPH, self._model.scaler)
+        return self._model.score_logics(logics, candidates, examples)
 
     @property
     def priors(self) -> PriorSet:

@@ -8,11 +8,11 @@ An embedding moves when a text is merely reworded, so its distance counts only w
 sees the two texts and nothing else, marks at least one structural change.
 
 The paper correlates the LUD of an update with the error that it saves. Here both logics of an
-update are scored on the same reward windows of the same round: the old one as the played logic, the
-new one as a sample of its group. Rounds on different windows would compare days, not logics. The
-new logic is the best of its group on these windows, so gains are biased upwards; and a logic stays
-where none is better, so that updates without a change have neither LUD nor gain. Those are left out
-of the correlation: with them it is "significant" in three of four runs of equally good logics.
+update are scored on the same windows: different ones would compare days, not logics. Validation
+windows are fresh, as they chose no logic. Without them the gain is that of the round's reward
+windows, of which the new logic is the best of its group: biased upwards. A logic stays where none
+is better, so that updates without a change have neither LUD nor gain. Those are left out of the
+correlation: with them it is "significant" in three of four runs of equally good logics.
 
 Shapes: N logic pairs, T texts, D embedding size.
 """
@@ -65,6 +65,12 @@ LUD_RESULT_SCHEMA = read_columns("lud")
 Vectors = Mapping[str, FloatArray]  # embeddings (D,) by text
 
 JudgePairs = Callable[[list[LogicPair]], Sequence[JudgeVerdict | None]]
+
+ScoreLogics = Callable[[Sequence[str], Sequence[LogicPair]], FloatArray]
+"""Gives the rewards (A, 2) of each agent's old and new logic on fresh windows, while all agents
+play the first argument (``CompEvoForecaster.score_logics``)."""
+
+FRESH, REWARD = "validation", "reward"  # windows on which gains are measured
 
 
 def embed_texts(texts: Iterable[str], encoder: Encoder) -> dict[str, FloatArray]:
@@ -172,6 +178,23 @@ def measure_gains(rounds: Sequence[RoundRecord]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=GAIN_SCHEMA, orient="row")
 
 
+def measure_fresh_gains(
+    rounds: Sequence[RoundRecord], updates: Iterable[int], score: ScoreLogics
+) -> pl.DataFrame:
+    """Return the gains of some rounds' updates on windows that did not choose them.
+
+    Rows of ``GAIN_SCHEMA``, as :func:`measure_gains` returns them.
+    """
+    rows = []
+    for number in updates:
+        old, new = rounds[number - 1].logics, rounds[number].logics
+        reward_A2 = score(old, list(zip(old, new, strict=True)))
+        gain_A = np.diff(reward_A2, axis=1)[:, 0]
+        # Equal texts have equal rewards, but for rounding.
+        rows += [(number, a, gain if old[a] != new[a] else 0.0) for a, gain in enumerate(gain_A)]
+    return pl.DataFrame(rows, schema=GAIN_SCHEMA, orient="row")
+
+
 def summarize_gains(table: pl.DataFrame, gains: pl.DataFrame) -> dict[str, Any]:
     """Return how the LUD of one judge goes with gains, as plain values for ``lud.json``.
 
@@ -253,15 +276,20 @@ def cohens_kappa(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
 
 
 def measure_lud(
-    run: Path, judges: Sequence[Judge], encoder: Encoder, *, pairs: int = DEFAULT_PAIRS
+    run: Path,
+    judges: Sequence[Judge],
+    encoder: Encoder,
+    *,
+    pairs: int = DEFAULT_PAIRS,
+    score: ScoreLogics | None = None,
 ) -> dict[str, Any]:
     """Measure how much each agent's logic changed; write ``lud.json`` and ``lud.csv``.
 
     An update is the step from a round that rewrote logics to the next one; rounds that rewrote
     nothing have no row. Every update has its Delta; each judge sees the same at most ``pairs``
     updates of an agent, evenly spaced over the rounds. Verdicts are kept in ``verdicts.jsonl``: a
-    second call asks nothing. Returns the content of ``lud.json``; numbers that do not exist are
-    None. DataError if there is no finished run in ``run``; CheckpointMismatch if its model was
+    second call asks nothing. With ``score`` gains are those of fresh windows. Returns the content
+    of ``lud.json``; numbers that do not exist are None. DataError if there is no finished run in ``run``; CheckpointMismatch if its model was
     altered.
     """
     # torch, only when a run is measured
@@ -286,7 +314,7 @@ def measure_lud(
         for judge in judges
     ]
 
-    gains = measure_gains(rounds)
+    gains = measure_fresh_gains(rounds, judged_rounds, score) if score else measure_gains(rounds)
     played = [logics[t] for t in (0, *updates)]
     names = [judge.name for judge in judges]
     summary = {
@@ -298,6 +326,7 @@ def measure_lud(
         "rounds": len(logics),
         "updates_an_agent": len(updates),
         "judged_rounds": judged_rounds,
+        "windows": FRESH if score else REWARD,
         "agents": [_summarize_agent(agent, played, vectors) for agent in range(len(logics[0]))],
         "judges": [
             _summarize_judge(name, table, judged_rounds) | {"gains": summarize_gains(table, gains)}
@@ -384,7 +413,7 @@ def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
     """Return the rows of a run from the content of its ``lud.json``."""
     facts = {
         "dataset": dataset,
-        **{name: summary[name] for name in ("encoder", "config_hash", "artifact_hash")},
+        **{name: summary[name] for name in ("encoder", "config_hash", "artifact_hash", "windows")},
     }
 
     rows: list[dict[str, Any]] = [
@@ -415,9 +444,9 @@ def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
 
 
 def write_lud_rows(results: Path, summary: Mapping[str, Any], dataset: str) -> Path:
-    """Write the rows of a run to ``lud-<dataset>.csv``; they replace the rows of its model."""
+    """Write the rows of a run to ``lud-<dataset>.csv``; they replace its model's on such windows."""
     path = results / f"lud-{dataset}.csv"
-    replace_own_rows(path, tabulate_lud(summary, dataset), ["artifact_hash"])
+    replace_own_rows(path, tabulate_lud(summary, dataset), ["artifact_hash", "windows"])
     return path
 
 

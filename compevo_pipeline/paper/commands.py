@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -395,21 +396,35 @@ def lud(
     encoder: Annotated[
         str, typer.Option(help="Encoder of the logics (default: the run's own).")
     ] = "",
+    windows: OptionalWindows = None,
+    news: OptionalNews = None,
     results: Results = Path("results"),
 ) -> None:
-    """Measure how much the logics of a run changed (Logic Update Degree).
+    """Measure how much the logics of a run changed (Logic Update Degree), and what that gained.
+
+    With --windows and --news gains are those of validation windows, which chose no logic.
 
     Writes lud.json and lud.csv into the run folder, and rows for `compevo paper table lud` where a
     data set is named.
     """
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.window import WindowSet
+    from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.lm.encoder import load_encoder
-    from compevo_core.paper.lud import measure_lud, write_lud_rows
+    from compevo_core.paper.lud import ScoreLogics, measure_lud, write_lud_rows
     from compevo_core.training.artifact import read_config
 
+    if (windows is None) != (news is None):
+        raise ConfigError("gains on validation windows need both --windows and --news")
     # The backbone and the encoder of the run itself judge unless others are named.
     trained = read_config(run)
     judges = _build_judges(judge or ["local"], trained)
-    summary = measure_lud(run, judges, load_encoder(encoder or trained.news.encoder), pairs=pairs)
+    score: ScoreLogics | None = None
+    if windows is not None and news is not None:
+        forecaster = CompEvoForecaster.load(run, NewsPool.read(news))
+        score = partial(forecaster.score_logics, windows=WindowSet.read(windows).split("val"))
+    measured_by = load_encoder(encoder or trained.news.encoder)
+    summary = measure_lud(run, judges, measured_by, pairs=pairs, score=score)
     if dataset:
         write_lud_rows(results, summary, dataset)
     typer.echo(json.dumps(summary, indent=1))

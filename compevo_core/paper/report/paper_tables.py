@@ -192,7 +192,7 @@ def error_table(
     # A row of another budget than the usual one must not pass for one of it.
     seeds = []
     for score in scores:
-        seeds.append(str(score.seeds) if score else "")
+        seeds.append(score.describe_seeds() if score else "")
         if score and score.budget not in ("", "standard"):
             seeds[-1] += f", {score.budget} budget"
 
@@ -811,7 +811,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
 
 
 def _own_cells(row: Row, name: str, columns: Sequence[str]) -> list[str]:
-    source = f"{row['dataset']}, run {row['artifact_hash'][:10]}"
+    source = f"{row['dataset']}, run {row['artifact_hash'][:10]}, {row['windows']} windows"
     return [name, *(format_number(row[column]) for column in columns), str(row["n"]), source]
 
 
@@ -874,7 +874,7 @@ def format_paper_sets(inputs: ReportInputs) -> str:
         ]
         rows = [
             [
-                method_name(name) + (f", {score.seeds} seeds" if score.seeds > 1 else ""),
+                f"{method_name(name)} ({score.describe_seeds()})",
                 *(format_number(score.mean.get(metric)) for metric in metrics),
                 *(_format_pair(of_reference.get(name)) for of_reference in tests),
             ]
@@ -886,7 +886,7 @@ def format_paper_sets(inputs: ReportInputs) -> str:
             rows.insert(0, ["CompEvo, as the paper prints it", *printed, ""])
         table = Table(
             header=[
-                *("Method", "MAE", "RMSE", "MAPE %"),
+                *("Method (seeds)", "MAE", "RMSE", "MAPE %"),
                 *(f"{method_name(name)} less it (95 %)" for name in references),
             ],
             rows=rows,

@@ -407,6 +407,16 @@ def _describe_rows(records: Sequence[Row]) -> list[str]:
             is_for_all = len(records) > 1 and all(row[key] for row in records)
             notes.append(f"{text}: {'all rows' if is_for_all else join_items(names)}.")
 
+    untrained = [
+        f"{method_name(row['method'])} ({row['untrained']} of {row['seeds']})"
+        for row in records
+        if row["untrained"]
+    ]
+    if untrained:
+        notes.append(f"Untrained, as validation chose round 0: {join_items(untrained)}.")
+    if older := _name_methods(row for row in records if row["lacks_round"]):
+        notes.append(f"Older rows, which do not say what round was chosen: {join_items(older)}.")
+
     # Only methods that answer in text can fail to be parsed; a rate of zero is not worth a note.
     unparsed = [
         f"{method_name(row['method'])} {format_percent(row['parse_failure_rate'])}"

@@ -34,6 +34,10 @@ _AVERAGED = (*_ERRORS, *_COSTS, *QUANTILE_COLUMNS)
 # validated best, each agent alone.
 _PARTS = r"^compevo-(equal|prior|agent-\d+)$"
 _AGENTS = r"^compevo-agent-\d+$"
+# Sealed agents of a language model whose row does not say which round validation chose.
+_LACKS_ROUND = pl.all_horizontal(
+    pl.col("chosen_round").is_null(), pl.col("artifact_hash", "backbone").fill_null("").ne("")
+)
 _THINNED = re.compile(r"-every-\d+$")
 
 PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")  # the paper's metrics
@@ -192,6 +196,13 @@ class Score(NamedTuple):
     unit: str  # unit of MAE and RMSE
     by_entity: Mapping[str, float]  # MAE by series, mean over seeds
     budget: str = ""  # what a fit could spend; empty where that changes nothing
+    untrained: int = 0  # seeds of which validation chose round 0, agents without any training
+    lacks_round: bool = False  # whether agents have rows from before the chosen round was kept
+
+    def describe_seeds(self) -> str:
+        """Return how many seeds there are, and what is known of the rounds that were chosen."""
+        untrained = f", {self.untrained} untrained" if self.untrained else ""
+        return f"{self.seeds}{untrained}{', round unknown' if self.lacks_round else ''}"
 
 
 def share_budget(
@@ -248,14 +259,17 @@ def _make_score(rows: pl.DataFrame) -> Score:
         unit=str(pooled["unit"][0] or ""),
         by_entity=dict(by_entity.agg(pl.col("mae").mean()).iter_rows()),
         budget=str(pooled["budget"][0] or ""),
+        untrained=pooled.filter(chosen_round=0)["seed"].n_unique(),
+        lacks_round=not pooled.filter(_LACKS_ROUND).is_empty(),
     )
 
 
 def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
     """Average each metric over the seeds of one method and configuration.
 
-    In place of ``seed``, rows have ``seeds`` (how many), the range of the MAE over them
-    (``mae_low``, ``mae_high``) and the ``config_hash`` of the first.
+    In place of ``seed``, rows have ``seeds`` (how many), how many of them are ``untrained``,
+    whether one ``lacks_round``, the range of the MAE over them (``mae_low``, ``mae_high``) and the
+    ``config_hash`` of the first.
     """
     # A configuration holds its seed, so that two seeds of one method have two hashes. Methods
     # without a configuration are grouped by their own hash.
@@ -272,6 +286,8 @@ def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("mae").min().alias("mae_low"),
         pl.col("mae").max().alias("mae_high"),
         pl.len().alias("seeds"),
+        pl.col("chosen_round").eq(0).sum().alias("untrained"),
+        _LACKS_ROUND.any().alias("lacks_round"),
     )
 
 

@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from compevo_core.agents.logics import find_topics
 from compevo_core.data.arrays import evenly_spaced
 from compevo_core.paper.declared import read_declared
+from compevo_core.paper.lud import REWARD
 from compevo_core.paper.news_changes import SWAPPED
 from compevo_core.paper.report.evidence_tables import find_audit, list_read_topics, plot_news_errors
 from compevo_core.paper.report.figures import (
@@ -369,6 +370,7 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         # One judge has nobody to agree with.
         "agreement": _agreement_table(lud["agreement"]) if lud["agreement"] else None,
         "gains": _gain_table(scored) if scored else None,
+        "windows": lud.get("windows", REWARD),
         "correlations": join_items(
             [
                 f"{format_number(gains['pearson_r'])} by {name} "

@@ -29,6 +29,7 @@ from compevo_core.paper.lud import (
     cohens_kappa,
     logic_update_degree,
     measure_agreement,
+    measure_fresh_gains,
     measure_gains,
     measure_lud,
     space_rounds,
@@ -181,6 +182,25 @@ def test_equal_logics_rarely_correlate_significantly():
     assert significant <= 20
 
 
+def test_fresh_windows_find_no_gain_in_equal_logics():
+    # Every agent takes the best of four equally good logics; other windows say what it gained.
+    rng, runs, significant, gains = np.random.default_rng(1), 400, 0, []
+    for _ in range(runs):
+        numbers = rng.normal(size=(25, 4)).argmax(1)
+        texts = itertools.accumulate(numbers, lambda old, n: f"{old.split()[0]} {n}", initial="a 0")
+        rounds = [round_record(t, agents=1, logics=[text]) for t, text in enumerate(texts)]
+        found = measure_fresh_gains(rounds, range(1, 26), lambda *_: rng.normal(size=(1, 2)))
+        is_same = [rounds[t].logics == rounds[t - 1].logics for t in range(1, 26)]
+        assert (found["gain"] == 0).to_list() == is_same
+        lud = np.where(is_same, 0.0, rng.uniform(0.2, 0.6, 25))
+        rows = lud_rows(lud.tolist()).with_columns(unchanged_text=pl.Series(is_same))
+        significant += summarize_gains(rows, found)["pearson_p"] < 0.05
+        gains += found["gain"].to_list()
+
+    assert 0.03 < significant / runs < 0.07
+    assert abs(np.mean(gains)) < 3 * np.std(gains) / math.sqrt(len(gains))
+
+
 @settings(deadline=None)
 @given(arrays(float, 30, elements=st.one_of(st.floats(0, 2), st.sampled_from(REGIME_EDGES))))
 def test_every_update_falls_into_exactly_one_regime(lud):
@@ -206,6 +226,24 @@ def test_updates_are_measured_from_end_to_end(tmp_path):
     assert first["mean_delta"] == pytest.approx(sum(steps) / 4)
     assert (first["unchanged"], second["unchanged"]) == (1, 2)
     assert second["first_to_last"] == pytest.approx(measure_delta(LOGICS[0][1], LOGICS[4][1]))
+
+
+def test_fresh_gains_are_of_the_judged_updates(tmp_path):
+    run = finished_run(tmp_path / "run")
+    asked = []
+
+    def score(played, candidates):
+        asked.append((tuple(played), candidates))
+        return np.array([[0.0, 1.0], [0.0, -2.0]])
+
+    summary = measure_lud(run, [ScriptedJudge()], ENCODER, pairs=2, score=score)
+    assert [played for played, _ in asked] == [LOGICS[t - 1] for t in summary["judged_rounds"]]
+    assert asked[0][1] == list(zip(*(LOGICS[t] for t in (0, 1)), strict=True))
+    assert summary["windows"] == "validation"
+    gains = summary["judges"][0]["gains"]
+    means = zip(gains["n_by_regime"], gains["mean_gain_by_regime"], strict=True)
+    # The second agent keeps its logic in the first of the two updates.
+    assert sum(n * mean for n, mean in means if n) == pytest.approx(1.0 + 1.0)
 
 
 def test_a_prose_reply_is_a_counted_failure(tmp_path):
