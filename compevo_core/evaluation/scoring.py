@@ -226,8 +226,8 @@ def score_population(
             named = replace(identity, method=name)
             if name == f"{method}-prior":
                 # A part of the model that no language model had a hand in.
-                none = dict.fromkeys(("news_top_k", "parse_failure_rate", "chosen_round", "blend"))
-                named = replace(named, backbone="", knowledge_cutoff="", **none)
+                named = replace(named, backbone="", knowledge_cutoff="", news_top_k=None)
+                named = replace(named, parse_failure_rate=None, chosen_round=None, blend=None)
             rows.append(
                 evaluate(values_NH, scope.windows, named, quantiles_NQH=quantiles_NQH, train=train)
             )

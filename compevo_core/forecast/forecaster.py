@@ -180,7 +180,12 @@ class CompEvoForecaster:
 
         Returns:
             rewards (A, C), scaled; a higher one is better.
+
+        Raises:
+            ConfigError: the model has no agents.
         """
+        if not isinstance(self._model, AgentEnsemble):
+            raise ConfigError(f"{self.name} has no agents, and so no logics to be scored")
         forecasts_NPH = self.priors.forecast(windows.views())
         examples = make_examples(windows, forecasts_NPH, self._model.scaler)
         return self._model.score_logics(logics, candidates, examples)

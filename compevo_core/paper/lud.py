@@ -287,10 +287,11 @@ def measure_lud(
 
     An update is the step from a round that rewrote logics to the next one; rounds that rewrote
     nothing have no row. Every update has its Delta; each judge sees the same at most ``pairs``
-    updates of an agent, evenly spaced over the rounds. Verdicts are kept in ``verdicts.jsonl``: a
-    second call asks nothing. With ``score`` gains are those of fresh windows. Returns the content
-    of ``lud.json``; numbers that do not exist are None. DataError if there is no finished run in ``run``; CheckpointMismatch if its model was
-    altered.
+    updates of an agent, evenly spaced over the rounds. Verdicts are kept in ``verdicts.json``: a
+    second call asks nothing. With ``score`` gains are those of fresh windows.
+
+    Returns the content of ``lud.json``; numbers that do not exist are None. DataError if there is
+    no finished run in ``run``; CheckpointMismatch if its model was altered.
     """
     # torch, only when a run is measured
     from compevo_core.training.artifact import read_config, read_model_manifest
@@ -444,7 +445,7 @@ def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
 
 
 def write_lud_rows(results: Path, summary: Mapping[str, Any], dataset: str) -> Path:
-    """Write the rows of a run to ``lud-<dataset>.csv``; they replace its model's on such windows."""
+    """Write a run's rows to ``lud-<dataset>.csv``, over those of its model on such windows."""
     path = results / f"lud-{dataset}.csv"
     replace_own_rows(path, tabulate_lud(summary, dataset), ["artifact_hash", "windows"])
     return path

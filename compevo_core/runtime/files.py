@@ -26,7 +26,7 @@ import shutil
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +173,45 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"{path}: holds a {type(value).__name__}, not an object; {remedy}")
     return value
+
+
+class KeptAnswers:
+    """What models answered, in a JSON file that processes share; without one, in memory alone.
+
+    Two that write at the same instant can lose the newer answer, never damage the file.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._answers = self._read()
+
+    def ask(
+        self,
+        questions: Iterable[str],
+        answer: Callable[[list[str]], Iterable[Any]],
+        size: int = 1,
+    ) -> dict[str, Any]:
+        """Return the answer to each question; new ones are asked in order, ``size`` at a time.
+
+        What was answered before an error is kept. An answer None says that there was none: the next
+        call asks again. DataError if the file is torn.
+        """
+        found = {text: self._answers.get(text) for text in questions}
+        unknown = [text for text, known in found.items() if known is None]
+        for start in range(0, len(unknown), size):
+            batch = unknown[start : start + size]
+            found |= zip(batch, answer(batch), strict=True)
+            # Another process may have asked meanwhile.
+            known = {text: found[text] for text in batch if found[text] is not None}
+            self._answers |= self._read() | known
+            if self._file is not None and known:
+                write_json(self._file, self._answers)
+        return found
+
+    def _read(self) -> dict[str, Any]:
+        if self._file is None or not self._file.exists():
+            return {}
+        return read_json(self._file, "delete it: what it answered is asked again")
 
 
 def read_toml(path: Path, remedy: str) -> dict[str, Any]:

@@ -192,12 +192,13 @@ class AgentEnsemble(Ensemble):
         It is what a rewriting pays: what ridges gain by the news that a logic finds, or minus the
         error of the agent's forecast. Nothing changes by it.
         """
-        executor = self.executor
         if self.config.pays_for_readings:
-            return self.read_news(examples, executor.news_retriever).compare(logics, candidates)
+            news = self.read_news(examples, self.executor.news_retriever)
+            return news.compare(logics, candidates)
+        executor: Any = self.executor  # of a language model, as others are paid for readings
         values_ACBH = to_array(executor.forecast_groups(candidates, examples).values_ABH)
         truth_BH = np.stack([each.truth_H for each in examples if each.truth_H is not None])
-        return -np.nanmean(np.square(values_ACBH - truth_BH), axis=-1).mean(-1)
+        return np.asarray(-np.nanmean(np.square(values_ACBH - truth_BH), axis=-1).mean(-1))
 
     def shared_parameters(self) -> list[Any]:
         """Return the parameters that every process holds whole; of others an agent each row."""

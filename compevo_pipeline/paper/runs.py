@@ -233,7 +233,7 @@ def run_context_on(
 
     tasks = context_is_key.read_tasks(archive)
     if write:
-        name = f"{hash_text(model)[:_LABEL_DIGITS]}-seed-{seed}"
+        name = f"{hash_text(model)[:_LABEL_DIGITS]}-seed-{seed}.json"
         write = context_is_key.keep_answers(write, deployment.layout.text("context") / name)
 
     facts = {"data_hash": hash_file(archive / context_is_key.FILE), "commit": read_commit()}

@@ -504,17 +504,16 @@ YES, NO = JudgeVerdict(1, 0), JudgeVerdict(0, 0)
 
 
 def test_a_pair_is_judged_once_a_call(tmp_path):
-    judge, path = ScriptedJudge(zero="ccc"), tmp_path / "deep" / "verdicts.jsonl"
+    judge, path = ScriptedJudge(zero="ccc"), tmp_path / "deep" / "verdicts.json"
     first = judge_pairs(judge, PAIRS, path)
     assert (first, judge.asked) == ([YES, NO, YES], PAIRS[:2])
     again = judge_pairs(judge, PAIRS, path)
     assert (again, judge.asked) == (first, PAIRS[:2])
 
-    # A line names its judge: verdicts of several share the file.
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    names = {"key", "judge", "strategy_shift", "evidence_recombination"}
-    assert [set(row) for row in rows] == [names] * 2
-    assert {row["judge"] for row in rows} == {"scripted"}
+    # A verdict names its judge: several share the file.
+    kept = json.loads(path.read_text())
+    assert [set(row) for row in kept.values()] == [{"strategy_shift", "evidence_recombination"}] * 2
+    assert {question.split()[0] for question in kept} == {"scripted"}
 
 
 def test_judge_text_and_prompt_make_the_key(monkeypatch):
@@ -525,15 +524,15 @@ def test_judge_text_and_prompt_make_the_key(monkeypatch):
 
 
 def test_what_was_judged_before_a_failure_is_kept(tmp_path):
-    path = tmp_path / "v.jsonl"
+    path = tmp_path / "v.json"
     judge = ScriptedJudge(fails="ccc", error=SourceTransient("status 503"))
     with pytest.raises(SourceTransient):
         judge_pairs(judge, PAIRS, path)
-    assert len(path.read_text().splitlines()) == 1
+    assert len(json.loads(path.read_text())) == 1
 
 
 def test_an_invalid_reply_is_asked_for_again(tmp_path):
-    path = tmp_path / "v.jsonl"
+    path = tmp_path / "v.json"
     torn, whole = ScriptedJudge(fails="ccc"), ScriptedJudge()
 
     assert judge_pairs(torn, PAIRS, path) == [YES, None, YES]
@@ -542,12 +541,17 @@ def test_an_invalid_reply_is_asked_for_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["{", "[]", '{"key": "x"}', '{"key": "x", "strategy_shift": 3, "evidence_recombination": 0}'],
+    ("change", "message"),
+    [
+        (lambda text: text[:-1], "not readable"),
+        (lambda text: "[]", "holds a list"),
+        (lambda text: text.replace('shift": 1', 'shift": 3'), "is 3, not 0 or 1"),
+        (lambda text: text.replace("strategy", "tactic"), "expected an object"),
+    ],
 )
-def test_a_damaged_line_is_refused_by_number(tmp_path, line):
-    path = tmp_path / "v.jsonl"
+def test_a_damaged_file_of_verdicts_is_refused(tmp_path, change, message):
+    path = tmp_path / "v.json"
     judge_pairs(ScriptedJudge(), PAIRS, path)
-    path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(DataError, match=r"v\.jsonl, line 3"):
+    path.write_text(change(path.read_text()))
+    with pytest.raises(DataError, match=rf"v\.json: .*{message}"):
         judge_pairs(ScriptedJudge(), PAIRS, path)
