@@ -17,7 +17,7 @@ from compevo_core.paper.report.paper_tables import (
 )
 from compevo_core.paper.report.published import DATASETS
 from compevo_core.paper.report.result_tables import headline_table
-from compevo_core.paper.report.rows import Score, empty_rows
+from compevo_core.paper.report.rows import empty_rows
 from tests.support import report_samples
 from tests.support.report_samples import make_frame, make_inputs
 
@@ -286,7 +286,7 @@ WINDOWED |= {"p_two_sided": 0.03, "sd_between_seeds": 0.36}
     ],
 )
 def test_a_comparison_notes_each_weakness(changes, n_notes, cells):
-    scores = {"gbm": Score({}, {}, 5, 449, "MW", {})}
+    scores = {"gbm": {"seeds": 5}}
     assert len(describe_tests([WINDOWED | changes], scores)) == n_notes
     assert pair_cells(WINDOWED | changes) == cells
 
