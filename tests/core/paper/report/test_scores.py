@@ -131,7 +131,7 @@ def test_scores_of_a_scope_are_computed_once():
 def test_tasks_are_series_where_there_are_several():
     scores = collect_scores(make_rows(), *SCOPE)
     tasks = list_tasks(scores)
-    alone = {"x": scores["gbm"]._replace(by_entity={"AUD": 1.0})}
+    alone = {"x": scores["gbm"] | {"by_entity": {"AUD": 1.0}}}
 
     assert len(tasks) == 5 and set(tasks["NSW1"]) == set(scores)
     assert list(list_tasks(alone)) == ["pooled"]
