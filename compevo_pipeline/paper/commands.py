@@ -132,20 +132,22 @@ def folds(
     windows: WindowsFolder,
     news: NewsFolder,
     out: Annotated[
-        Path, typer.Option(help="Folder for the run folders fold_0, fold_1, ... and for folds.csv.")
+        Path, typer.Option(help="Folder for the run folders fold_0, fold_1, ... of the folds.")
     ],
     preset: Preset = "default",
     changes: arguments.Changes = None,
     restart: arguments.Restart = False,
+    results: Results = Path("results"),
 ) -> None:
     """Cross-validate a configuration: train on each of the five folds within the train split.
 
     Prints the errors of population and prior on every fold's validation windows, their mean and
-    their standard deviation, as CSV.
+    their standard deviation. Rows go to folds-DATASET.csv.
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.paper.folds import train_folds
+    from compevo_core.paper.report.paper_tables import list_fold_tables
     from compevo_pipeline.launchers.worker import describe_round
     from compevo_pipeline.storage.code_versions import read_commit
 
@@ -154,6 +156,7 @@ def folds(
         WindowSet.read(windows),
         NewsPool.read(news),
         out,
+        results,
         resume=not restart,
         # To standard error: standard output holds the table alone.
         on_round=lambda fold, record: typer.echo(
@@ -161,7 +164,7 @@ def folds(
         ),
         commit=read_commit(),
     )
-    typer.echo(rows.write_csv(), nl=False)
+    typer.echo("\n\n".join(table.to_titled_markdown() for table in list_fold_tables(rows)))
 
 
 def predict(

@@ -19,7 +19,7 @@ from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import FEWEST_BLOCKS, USUAL_BLOCKS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scoring import COMPEVO
-from compevo_core.paper.changes import ABLATION, EXPERIMENTS, list_changes
+from compevo_core.paper.changes import ABLATION, EXPERIMENTS, FOLDS, list_changes
 from compevo_core.paper.declared import read_declared
 from compevo_core.paper.lud import GAINS, JUDGES
 from compevo_core.paper.report.figures import Picture, Plot, Style, add_legend
@@ -48,6 +48,7 @@ from compevo_core.paper.report.rows import (
     NAIVE,
     PAPER_METRICS,
     Column,
+    average_rows,
     build_table,
     describe_seeds,
     format_column,
@@ -930,6 +931,21 @@ def format_short_sets(inputs: ReportInputs) -> str:
     return Table(header=header, rows=lines, text_columns=(0, 2)).to_markdown()
 
 
+def list_fold_tables(rows: pl.DataFrame) -> list[Table]:
+    """Return the errors of population and prior on every fold of train, a table a data set."""
+    tables = []
+    pooled = rows.filter(experiment=FOLDS, entity=POOLED)
+    for of_dataset in pooled.partition_by("dataset", maintain_order=True):
+        lines = [
+            TableLine(f"{method_name(row['method'])}, {name.format(**row)}", row, {})
+            for keys, name in ((["method", "subset"], "{subset}"), (["method"], "mean of folds"))
+            for row in average_rows(of_dataset, keys).to_dicts()
+        ]
+        caption = f"{of_dataset['dataset'][0].capitalize()}: folds of train"
+        tables.append(error_table(lines, caption, notes=[NOTES["folds"]]))
+    return tables
+
+
 PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = {
     "main": ("Methods", lambda inputs: list(compare_methods(inputs, MAIN))),
     "agents": ("Agent systems", lambda inputs: list(compare_methods(inputs, AGENTS))),
@@ -947,6 +963,7 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = 
         lambda inputs: [table for name in SENSITIVITY for table in build_sweep(inputs, name)],
     ),
     "perturbation": ("Perturbed news", lambda inputs: build_sweep(inputs, "news")),
+    "folds": ("Folds of train", lambda inputs: list_fold_tables(inputs.rows)),
     "lud": ("Logic updates", build_lud),
 }
 """Title and builder of each table; of perturbed news the paper plots errors and prints none."""

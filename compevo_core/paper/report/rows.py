@@ -220,7 +220,7 @@ def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, R
     scores = {}
     for (method,), part in chosen.group_by("method", maintain_order=True):
         by_entity = {
-            row["entity"]: row for row in _average(select_settings(part), ["entity"]).to_dicts()
+            row["entity"]: row for row in average_rows(select_settings(part), ["entity"]).to_dicts()
         }
         pooled = by_entity.pop(POOLED, None)
         # Without a row over all series there is nothing to compare with the paper's.
@@ -245,10 +245,14 @@ def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows.with_columns(settings.alias("seedless_hash"))
     keys = [name for name in IDENTITY if name not in ("seed", "config_hash")] + ["seedless_hash"]
 
-    return _average(rows, keys)
+    return average_rows(rows, keys)
 
 
-def _average(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def average_rows(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Average rows that agree in some columns, as :func:`average_over_seeds` says.
+
+    Each of the paper's metrics also has its deviation, ``<metric>_sd``; a single row has none.
+    """
     # Some rows have the seconds of all windows alone.
     share = pl.coalesce("seconds_per_window", pl.col("seconds") / pl.col("n_windows"))
     # A mean of one seed is that seed's own value, bit for bit, so single runs need no other path.
