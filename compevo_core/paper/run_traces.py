@@ -15,12 +15,10 @@ Shapes: T rounds, H rounds of the last half, P pairs of those; N logics, D width
 C = 3 components.
 """
 
-import csv
 import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,6 @@ import polars as pl
 
 from compevo_core.agents.logics import find_topics
 from compevo_core.data.arrays import FloatArray
-from compevo_core.errors import DataError
 from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.encoder import Encoder
 from compevo_core.paper.declared import read_columns
@@ -95,7 +92,6 @@ def write_traces(
         traces_file,
         trace_rounds(records, identity, encoder),
         RUN,
-        read=partial(read_typed, schema=TRACE_SCHEMA),
         arrange=lambda rows: rows.sort("method", "budget", "seed", "round", "agent"),
     )
 
@@ -103,24 +99,9 @@ def write_traces(
         logics_file,
         list_final_logics(records, identity),
         RUN,
-        read=partial(read_typed, schema=LOGIC_SCHEMA),
         arrange=lambda rows: place_logics(rows.sort("method", "budget", "seed", "agent"), encoder),
     )
     return traces_file, logics_file
-
-
-def read_typed(path: Path, schema: dict[str, pl.DataType]) -> pl.DataFrame:
-    """Return the rows of one of the two files; DataError if it has other columns."""
-    # polars would take a given schema for the names of whatever columns there are.
-    with path.open(encoding="utf-8", newline="") as lines:
-        header = next(csv.reader(lines), [])
-    if header != list(schema):
-        raise DataError(
-            f"{path}: has the columns {', '.join(header)} and not {', '.join(schema)}; move the "
-            "file away and trace the runs again"
-        )
-    rows = pl.read_csv(path, schema=schema)
-    return rows.with_columns(pl.col(pl.String).fill_null(""))
 
 
 def trace_rounds(

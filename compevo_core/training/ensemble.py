@@ -24,7 +24,7 @@ from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.online_selection import ErrorCalibration
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray, to_array
+from compevo_core.data.arrays import FloatArray, evenly_spaced, to_array
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
@@ -190,8 +190,10 @@ class AgentEnsemble(Ensemble):
         """Return the reward (A, C) of each agent's candidates while all play ``logics``.
 
         It is what a rewriting pays: what ridges gain by the news that a logic finds, or minus the
-        error of the agent's forecast. Nothing changes by it.
+        error of the agent's forecast, on as many of the examples. Nothing changes by it.
         """
+        count = self.config.grpo.reward_windows or len(examples)
+        examples = [examples[i] for i in evenly_spaced(len(examples), count)]
         if self.config.pays_for_readings:
             news = self.read_news(examples, self.executor.news_retriever)
             return news.compare(logics, candidates)

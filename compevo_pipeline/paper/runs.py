@@ -39,7 +39,6 @@ from compevo_core.paper.lud_judges import EndpointJudge
 from compevo_core.paper.method import FitInputs, Method, TrainingPlan
 from compevo_core.paper.method_table import prepare_inputs, score_seed
 from compevo_core.paper.paper_windows import PAPER_SETS, describe_set, label_windows, parse_table
-from compevo_core.paper.report.rows import read_result_file
 from compevo_core.paper.run_traces import RunIdentity, write_traces
 from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
 from compevo_core.paper.worded_data import TEXTS, read_worded_data
@@ -487,7 +486,6 @@ def replace_rows(path: Path, rows: pl.DataFrame) -> None:
         path,
         rows,
         _RUN,
-        read=read_result_file,
         arrange=lambda every: every.sort("method", "budget", "seed", "subset", maintain_order=True),
     )
 

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.result_rows import CONFIGS_FOLDER
+from compevo_core.evaluation.result_rows import CONFIGS_FOLDER, read_typed
 from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.paper.declared import read_columns
 from compevo_core.paper.report.rows import (
@@ -29,7 +29,7 @@ from compevo_core.paper.report.rows import (
     read_rows,
     share_budget,
 )
-from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA, read_typed
+from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA
 from compevo_core.report.tables import Row
 from compevo_core.runtime.files import read_json
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import QUANTILE_COLUMNS
-from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA
+from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA, read_typed
 from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.paper.changes import ABLATION, PREFIX
 from compevo_core.paper.declared import BUDGETS, rank_budget
@@ -63,24 +62,8 @@ def is_result_file(header: list[str]) -> bool:
 
 
 def read_result_file(path: Path) -> pl.DataFrame:
-    """Return the result rows of one CSV file.
-
-    DataError if a column is missing, or a value has the wrong type.
-    """
-    header = read_header(path)
-    if missing := [name for name in RESULT_SCHEMA if name not in header]:
-        raise DataError(
-            f"{path}: columns {', '.join(missing)} are missing; evaluate again with this version"
-        )
-
-    # The schema is forced, so that text in a column of numbers is an error and not a string column.
-    try:
-        rows = pl.read_csv(path, schema_overrides=RESULT_SCHEMA, null_values=[""])
-    except pl.exceptions.ComputeError as error:
-        raise DataError(
-            f"{path}: a value does not fit its column ({error}); evaluate again"
-        ) from error
-    return rows.select(*RESULT_SCHEMA)
+    """Return the result rows of one CSV file, with nulls for empty texts, as ``read_typed``."""
+    return read_typed(path, RESULT_SCHEMA).with_columns(pl.col(pl.String).replace("", None))
 
 
 def read_rows(folder: Path) -> pl.DataFrame:

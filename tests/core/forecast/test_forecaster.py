@@ -75,7 +75,7 @@ def test_an_agent_blends_base_and_correction(tmp_path):
 
 
 def test_a_logic_is_scored_by_the_agents_forecast(tmp_path):
-    forecaster = seal_population(tmp_path)
+    forecaster = seal_population(tmp_path, grpo__reward_windows=0)
     model, played = forecaster._model, forecaster.logics
     candidates = [[own, SEED_LOGICS[5]] for own in played]
     reward_A2 = forecaster.score_logics(played, candidates, VAL)

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import DataError
+from compevo_core.evaluation.result_rows import read_typed
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.lud import update_magnitude
 from compevo_core.paper.run_traces import (
@@ -18,7 +19,6 @@ from compevo_core.paper.run_traces import (
     list_final_logics,
     measure_plateau,
     place_logics,
-    read_typed,
     theil_sen_slope,
     trace_rounds,
     write_traces,
@@ -156,7 +156,7 @@ def test_another_versions_file_is_refused_unchanged(tmp_path):
     path = tmp_path / "traces-electricity.csv"
     path.write_text(",".join(name for name in TRACE_SCHEMA if name != "epoch") + "\n")
     before = path.read_text()
-    with pytest.raises(DataError, match=r"traces-electricity\.csv: has"):
+    with pytest.raises(DataError, match=r"traces-electricity\.csv: columns epoch"):
         write_traces(tmp_path, make_run(tmp_path / "run"), IDENTITY, HashingEncoder())
     assert path.read_text() == before
 
