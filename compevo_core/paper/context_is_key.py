@@ -29,7 +29,7 @@ from compevo_core.errors import DataError, SourceAbsent
 from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.model_sources import Transport, read_content
 from compevo_core.paper.declared import read_columns
-from compevo_core.runtime.files import KeptAnswers, hash_text
+from compevo_core.runtime.files import ask_once, hash_text
 from compevo_core.runtime.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -298,12 +298,11 @@ def write_by_endpoint(transport: Transport, model: str) -> Write:
 
 def keep_answers(write: Write, file: Path) -> Write:
     """Return what answers as ``write`` does, and keeps what it answered in a file."""
-    kept = KeptAnswers(file)
 
     def ask(prompts: Sequence[str], count: int, horizon: int) -> list[list[str]]:
         question = hash_text(json.dumps([list(prompts), count, horizon]))
         answers: list[list[str]]
-        (answers,) = kept.ask([question], lambda _: [write(prompts, count, horizon)]).values()
+        (answers,) = ask_once(file, [question], lambda _: [write(prompts, count, horizon)]).values()
         return answers
 
     return ask

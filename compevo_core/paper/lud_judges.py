@@ -26,7 +26,7 @@ from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.lm.model_sources import Transport, read_content
 from compevo_core.paper.declared import read_declared
-from compevo_core.runtime.files import KeptAnswers, hash_text
+from compevo_core.runtime.files import ask_once, hash_text
 
 if TYPE_CHECKING:
     from compevo_core.lora.backbone import Backbone
@@ -282,7 +282,7 @@ def judge_pairs(judge: Judge, pairs: Sequence[LogicPair], cache: Path) -> list[J
             log.warning("%s gave no verdict, which is counted: %s", judge.name, error)
             return [None]
 
-    answers = KeptAnswers(cache).ask(by_question, ask)
+    answers = ask_once(cache, by_question, ask)
     try:
         known = {key: value and parse_verdict(json.dumps(value)) for key, value in answers.items()}
     except JudgeReplyError as error:

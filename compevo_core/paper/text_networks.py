@@ -72,7 +72,7 @@ from compevo_core.paper.networks.gpt4ts import (
     count_patches,
 )
 from compevo_core.paper.networks.layers import NetworkInputs
-from compevo_core.runtime.files import KeptAnswers, hash_text
+from compevo_core.runtime.files import ask_once, hash_text
 
 NEWS_DAYS = 7
 """Days before a view is made that have a token each; older articles count as the first of them."""
@@ -258,12 +258,11 @@ def embed_days(views: Sequence[WindowView], pool: NewsPool) -> npt.NDArray[np.fl
 class PatternWriter:
     """Writes one sentence a view; equal facts have equal sentences."""
 
-    def __init__(self, backbone: Backbone, folder: Path | None = None) -> None:
-        """Store sentences in a folder, where other processes find them; None: in memory alone."""
+    def __init__(self, backbone: Backbone, folder: Path) -> None:
+        """Store sentences in a folder, where other processes find them."""
         self._backbone = backbone
         key = f"{backbone.name_or_path}, {backbone.model.dtype}, {SENTENCE_TOKENS}"
-        name = f"patterns-{hash_text(key)[:16]}.json"
-        self._sentences = KeptAnswers(None if folder is None else folder / name)
+        self._file = folder / f"patterns-{hash_text(key)[:16]}.json"
 
     @property
     def backbone_name(self) -> str:
@@ -275,7 +274,7 @@ class PatternWriter:
         prompts = [write_pattern_prompt(view) for view in views]
         # Sorted, so that batches and with them the padding do not depend on the order of views.
         distinct = sorted(set(prompts))
-        sentences = self._sentences.ask(distinct, self._generate, _PROMPTS_PER_BATCH)
+        sentences = ask_once(self._file, distinct, self._generate, _PROMPTS_PER_BATCH)
         return [sentences[prompt] for prompt in prompts]
 
     @torch.no_grad()

@@ -175,43 +175,32 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     return value
 
 
-class KeptAnswers:
-    """What models answered, in a JSON file that processes share; without one, in memory alone.
+def ask_once(
+    file: Path,
+    questions: Iterable[str],
+    answer: Callable[[list[str]], Iterable[Any]],
+    size: int = 1,
+) -> dict[str, Any]:
+    """Return what models answered to questions; a JSON file keeps it, so that none is asked twice.
 
-    Two that write at the same instant can lose the newer answer, never damage the file.
+    New questions are asked in order, ``size`` at a time; what was answered before an error is kept.
+    An answer None is none: the next call asks again. Two processes that write at the same instant
+    can lose the newer answer, never damage the file. DataError if it is torn.
     """
 
-    def __init__(self, file: Path | None = None) -> None:
-        self._file = file
-        self._answers = self._read()
+    def read() -> dict[str, Any]:
+        remedy = "delete it: what it answered is asked again"
+        return read_json(file, remedy) if file.exists() else {}
 
-    def ask(
-        self,
-        questions: Iterable[str],
-        answer: Callable[[list[str]], Iterable[Any]],
-        size: int = 1,
-    ) -> dict[str, Any]:
-        """Return the answer to each question; new ones are asked in order, ``size`` at a time.
-
-        What was answered before an error is kept. An answer None says that there was none: the next
-        call asks again. DataError if the file is torn.
-        """
-        found = {text: self._answers.get(text) for text in questions}
-        unknown = [text for text, known in found.items() if known is None]
-        for start in range(0, len(unknown), size):
-            batch = unknown[start : start + size]
-            found |= zip(batch, answer(batch), strict=True)
-            # Another process may have asked meanwhile.
-            known = {text: found[text] for text in batch if found[text] is not None}
-            self._answers |= self._read() | known
-            if self._file is not None and known:
-                write_json(self._file, self._answers)
-        return found
-
-    def _read(self) -> dict[str, Any]:
-        if self._file is None or not self._file.exists():
-            return {}
-        return read_json(self._file, "delete it: what it answered is asked again")
+    kept = read()
+    found = {question: kept.get(question) for question in questions}
+    unknown = [question for question, known in found.items() if known is None]
+    for start in range(0, len(unknown), size):
+        batch = unknown[start : start + size]
+        found |= zip(batch, answer(batch), strict=True)
+        # Another process may have asked meanwhile.
+        write_json(file, read() | {it: found[it] for it in batch if found[it] is not None})
+    return found
 
 
 def read_toml(path: Path, remedy: str) -> dict[str, Any]:

@@ -356,9 +356,9 @@ def test_the_memory_mixes_values_by_key_fit():
         torch.testing.assert_close(memory(torch.ones(1, 3))[0], expected)
 
 
-def test_a_fit_with_sentences_repeats(backbone):
+def test_a_fit_with_sentences_repeats(backbone, tmp_path):
     def fit_network(seed=0):
-        kind = make_ltp_llm(Scribe(backbone), ENCODER)
+        kind = make_ltp_llm(Scribe(backbone, tmp_path), ENCODER)
         options = {"seed": seed, "budget": replace(STANDARD, passes=2), "kind": kind}
         return NetworkBaseline.fit("ltp-llm", FOUR_DAYS, TWO_DAYS, **options)
 
