@@ -8,11 +8,11 @@ An embedding moves when a text is merely reworded, so its distance counts only w
 sees the two texts and nothing else, marks at least one structural change.
 
 The paper correlates the LUD of an update with the error that it saves. Here both logics of an
-update are scored on the same windows: different ones would compare days, not logics. Validation
-windows are fresh, as they chose no logic. Without them the gain is that of the round's reward
-windows, of which the new logic is the best of its group: biased upwards. A logic stays where none
-is better, so that updates without a change have neither LUD nor gain. Those are left out of the
-correlation: with them it is "significant" in three of four runs of equally good logics.
+update are scored on validation windows, the same ones: others would compare days, not logics. The
+round's own windows would not do, as the new logic is the best of its group on these. Updates that
+keep the text have neither LUD nor gain, and are left out of the correlation: with them it is
+"significant" in three of four runs of equally good logics whose gains are of the windows that chose
+them.
 
 Shapes: N logic pairs, T texts, D embedding size.
 """
@@ -58,6 +58,7 @@ DEFAULT_PAIRS = 8  # updates of an agent that a judge sees, unless another numbe
 Logics = Sequence[Sequence[str]]  # logics by round and agent
 
 JUDGES, GAINS = "judges", "gains"
+WINDOWS = "validation"  # that gains are measured on; older rows are of the reward windows
 CHANGED_UPDATES = "changed"
 
 LUD_RESULT_SCHEMA = read_columns("lud")
@@ -67,10 +68,8 @@ Vectors = Mapping[str, FloatArray]  # embeddings (D,) by text
 JudgePairs = Callable[[list[LogicPair]], Sequence[JudgeVerdict | None]]
 
 ScoreLogics = Callable[[Sequence[str], Sequence[LogicPair]], FloatArray]
-"""Gives the rewards (A, 2) of each agent's old and new logic on fresh windows, while all agents
-play the first argument (``CompEvoForecaster.score_logics``)."""
-
-FRESH, REWARD = "validation", "reward"  # windows on which gains are measured
+"""Gives the rewards (A, 2) of each agent's old and new logic on windows that chose neither, while
+all agents play the first argument (``CompEvoForecaster.score_logics``)."""
 
 
 def embed_texts(texts: Iterable[str], encoder: Encoder) -> dict[str, FloatArray]:
@@ -152,38 +151,12 @@ def build_lud_table(
     return pl.DataFrame(rows, schema=LUD_SCHEMA)
 
 
-def measure_gains(rounds: Sequence[RoundRecord]) -> pl.DataFrame:
-    """Return the scaled error that each update saved, as rows of ``GAIN_SCHEMA``.
-
-    The row of a round is about the update from the round before to it, as in ``lud.csv``. A round
-    that rewrote nothing has no update. A run that scores no fixed logics does not score the played
-    one on the reward windows either; its updates have no row.
-    """
-    rows = []
-    for number in range(1, len(rounds)):
-        # The round before scored the new logic, as a sample, and the old one, which it played.
-        before = rounds[number - 1]
-        if not before.evolved or not before.played_rewards:
-            continue
-
-        for agent, logic in enumerate(rounds[number].logics):
-            # Equal texts of a group earned the same.
-            if logic in before.group_logics[agent]:
-                sample = before.group_logics[agent].index(logic)
-                gain = before.group_rewards[agent][sample] - before.played_rewards[agent]
-                rows.append((number, agent, gain))
-            elif logic == before.logics[agent]:
-                # The played logic was better than all of its group and stays.
-                rows.append((number, agent, 0.0))
-    return pl.DataFrame(rows, schema=GAIN_SCHEMA, orient="row")
-
-
-def measure_fresh_gains(
+def measure_gains(
     rounds: Sequence[RoundRecord], updates: Iterable[int], score: ScoreLogics
 ) -> pl.DataFrame:
-    """Return the gains of some rounds' updates on windows that did not choose them.
+    """Return the scaled error that the updates to some rounds saved, as rows of ``GAIN_SCHEMA``.
 
-    Rows of ``GAIN_SCHEMA``, as :func:`measure_gains` returns them.
+    The row of a round is about the update from the round before to it, as in ``lud.csv``.
     """
     rows = []
     for number in updates:
@@ -288,7 +261,7 @@ def measure_lud(
     An update is the step from a round that rewrote logics to the next one; rounds that rewrote
     nothing have no row. Every update has its Delta; each judge sees the same at most ``pairs``
     updates of an agent, evenly spaced over the rounds. Verdicts are kept in ``verdicts.json``: a
-    second call asks nothing. With ``score`` gains are those of fresh windows.
+    second call asks nothing. Gains need ``score``.
 
     Returns the content of ``lud.json``; numbers that do not exist are None. DataError if there is
     no finished run in ``run``; CheckpointMismatch if its model was altered.
@@ -315,7 +288,9 @@ def measure_lud(
         for judge in judges
     ]
 
-    gains = measure_fresh_gains(rounds, judged_rounds, score) if score else measure_gains(rounds)
+    gains = pl.DataFrame(schema=GAIN_SCHEMA)
+    if score is not None:
+        gains = measure_gains(rounds, judged_rounds, score)
     played = [logics[t] for t in (0, *updates)]
     names = [judge.name for judge in judges]
     summary = {
@@ -327,7 +302,6 @@ def measure_lud(
         "rounds": len(logics),
         "updates_an_agent": len(updates),
         "judged_rounds": judged_rounds,
-        "windows": FRESH if score else REWARD,
         "agents": [_summarize_agent(agent, played, vectors) for agent in range(len(logics[0]))],
         "judges": [
             _summarize_judge(name, table, judged_rounds) | {"gains": summarize_gains(table, gains)}
@@ -414,7 +388,8 @@ def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
     """Return the rows of a run from the content of its ``lud.json``."""
     facts = {
         "dataset": dataset,
-        **{name: summary[name] for name in ("encoder", "config_hash", "artifact_hash", "windows")},
+        "windows": WINDOWS,
+        **{name: summary[name] for name in ("encoder", "config_hash", "artifact_hash")},
     }
 
     rows: list[dict[str, Any]] = [
@@ -445,9 +420,9 @@ def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
 
 
 def write_lud_rows(results: Path, summary: Mapping[str, Any], dataset: str) -> Path:
-    """Write a run's rows to ``lud-<dataset>.csv``, over those of its model on such windows."""
+    """Write the rows of a run to ``lud-<dataset>.csv``; they replace the rows of its model."""
     path = results / f"lud-{dataset}.csv"
-    replace_own_rows(path, tabulate_lud(summary, dataset), ["artifact_hash", "windows"])
+    replace_own_rows(path, tabulate_lud(summary, dataset), ["artifact_hash"])
     return path
 
 

@@ -237,7 +237,6 @@ LUD = {
     "prompt_hash": "feedfacefeedface",
     "updates_an_agent": 23,
     "judged_rounds": [1, 4, 7, 10, 14, 17, 20, 23],
-    "windows": "reward",
     "agents": [
         {"agent": agent, "first_to_last": 0.41 + agent, "mean_delta": 0.21, "unchanged": agent}
         for agent in range(3)

@@ -20,7 +20,6 @@ from matplotlib.axes import Axes
 from compevo_core.agents.logics import find_topics
 from compevo_core.data.arrays import evenly_spaced
 from compevo_core.paper.declared import read_declared
-from compevo_core.paper.lud import REWARD
 from compevo_core.paper.news_changes import SWAPPED
 from compevo_core.paper.report.evidence_tables import find_audit, list_read_topics, plot_news_errors
 from compevo_core.paper.report.figures import (
@@ -326,7 +325,6 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         finding = "Measured for an earlier training; measure it again with: compevo paper lud."
         return {"is_stale": True, "finding": finding}
 
-    # A run without fixed logics has no gains to measure.
     scored = [judge for judge in judges if judge.get("gains", {}).get("n")]
     failures = [f"{judge['failures']} of {judge['asked']} by {judge['name']}" for judge in judges]
     shifts = [float(agent["first_to_last"]) for agent in lud["agents"]]
@@ -370,7 +368,6 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         # One judge has nobody to agree with.
         "agreement": _agreement_table(lud["agreement"]) if lud["agreement"] else None,
         "gains": _gain_table(scored) if scored else None,
-        "windows": lud.get("windows", REWARD),
         "correlations": join_items(
             [
                 f"{format_number(gains['pearson_r'])} by {name} "

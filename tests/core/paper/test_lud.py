@@ -29,7 +29,6 @@ from compevo_core.paper.lud import (
     cohens_kappa,
     logic_update_degree,
     measure_agreement,
-    measure_fresh_gains,
     measure_gains,
     measure_lud,
     space_rounds,
@@ -127,28 +126,19 @@ def test_agreement_of_two_judges_gates_the_same_magnitudes():
     assert measure_agreement(first, first)["kappa_gate"] == 1.0
 
 
-def test_a_gain_compares_logics_on_equal_windows():
-    sampled = {"group_logics": [["b", "c"], ["y", "z"]], "logics": ["a", "x"]}
-    earned = {"group_rewards": [[-0.5, -0.25], [-1.0, -2.0]], "played_rewards": [-0.75, -0.5]}
-    rounds = [
-        round_record(0, **sampled, **earned),
-        round_record(1, logics=["c", "y"], played_rewards=None),
-        round_record(2, logics=["d", "y"]),
-    ]
-    # Agent 0 took its second sample; agent 1 its first, which is worse than what it had played.
-    assert measure_gains(rounds).rows() == [(1, 0, 0.5), (1, 1, -0.5)]
+def test_a_gain_is_the_new_logics_reward_less_the_olds():
+    played = [["a", "x"], ["c", "x"], ["d", "y"]]
+    rounds = [round_record(number, logics=logics) for number, logics in enumerate(played)]
+    asked = []
 
+    def score(logics, pairs):
+        asked.append((logics, pairs))
+        return np.array([[-0.75, -0.25], [-0.5, -1.0]])
 
-def test_an_unchanged_logic_gains_nothing():
-    samples = {"group_logics": [["b"]], "group_rewards": [[-1.0]], "played_rewards": [-0.5]}
-    nothing = {"group_logics": [], "group_rewards": [], "played_rewards": [], "evolved": False}
-    rounds = [
-        round_record(0, agents=1, logics=["a"], **samples),
-        round_record(1, agents=1, logics=["a"], **nothing),
-        round_record(2, agents=1, logics=["a"], **samples),
-        round_record(3, agents=1, logics=["b"]),
-    ]
-    assert measure_gains(rounds).rows() == [(1, 0, 0.0), (3, 0, -0.5)]
+    # An unchanged logic gains nothing, whatever its two scores are.
+    gains = measure_gains(rounds, [1, 2], score).rows()
+    assert gains == [(1, 0, 0.5), (1, 1, 0.0), (2, 0, 0.5), (2, 1, -0.5)]
+    assert asked[0] == (["a", "x"], [("a", "c"), ("x", "x")])
 
 
 def lud_rows(lud):
@@ -189,7 +179,7 @@ def test_fresh_windows_find_no_gain_in_equal_logics():
         numbers = rng.normal(size=(25, 4)).argmax(1)
         texts = itertools.accumulate(numbers, lambda old, n: f"{old.split()[0]} {n}", initial="a 0")
         rounds = [round_record(t, agents=1, logics=[text]) for t, text in enumerate(texts)]
-        found = measure_fresh_gains(rounds, range(1, 26), lambda *_: rng.normal(size=(1, 2)))
+        found = measure_gains(rounds, range(1, 26), lambda *_: rng.normal(size=(1, 2)))
         is_same = [rounds[t].logics == rounds[t - 1].logics for t in range(1, 26)]
         assert (found["gain"] == 0).to_list() == is_same
         lud = np.where(is_same, 0.0, rng.uniform(0.2, 0.6, 25))
@@ -239,7 +229,6 @@ def test_fresh_gains_are_of_the_judged_updates(tmp_path):
     summary = measure_lud(run, [ScriptedJudge()], ENCODER, pairs=2, score=score)
     assert [played for played, _ in asked] == [LOGICS[t - 1] for t in summary["judged_rounds"]]
     assert asked[0][1] == list(zip(*(LOGICS[t] for t in (0, 1)), strict=True))
-    assert summary["windows"] == "validation"
     gains = summary["judges"][0]["gains"]
     means = zip(gains["n_by_regime"], gains["mean_gain_by_regime"], strict=True)
     # The second agent keeps its logic in the first of the two updates.
