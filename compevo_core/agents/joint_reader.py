@@ -329,14 +329,15 @@ class TrainNews:
         rng: np.random.Generator,
     ) -> Turns:
         """Score the new logics of all agents, and their best remembered ones, on some windows."""
-        scored = self._list_known()
+        truths = np.stack([each.truth_H for each in self.examples if each.truth_H is not None])
+        scored = [self.examples[i] for i in np.flatnonzero(is_known_enough(truths)).tolist()]
         # The windows that score all logics, in the order of time; 0 is all of them.
         count = self.config.grpo.reward_windows
         if 0 < count < len(scored):
             chosen = rng.choice(len(scored), count, replace=False).tolist()
             scored = [scored[i] for i in sorted(chosen)]
 
-        scorer = self._build_scorer(scored)
+        scorer = LogicScorer(self.build_reader(scored, SEARCHED), self.config)
         candidates = [
             [*group, *records.list_best(agent, but=logic)]
             for agent, (group, logic) in enumerate(zip(groups, logics, strict=True))
@@ -345,8 +346,8 @@ class TrainNews:
         return take_turns(scorer, self.selection, logics, candidates, records, order)
 
     def compare(self, logics: Sequence[str], candidates: Sequence[Sequence[str]]) -> FloatArray:
-        """Return what each agent's candidates gain on all windows while the others play, (A, C)."""
-        scorer = self._build_scorer(self._list_known())
+        """Return what each agent's candidates gain on the windows while others play, (A, C)."""
+        scorer = LogicScorer(self.build_reader(self.examples, SEARCHED), self.config)
         open_NA = self.selection.open_weights([view.entity for view in scorer.reader.views])
         working_NA = leave_out_idle(open_NA, self.selection.is_idle_A)
         standing = Standing(list(logics), *map(to_array, (working_NA, open_NA)))
@@ -356,10 +357,3 @@ class TrainNews:
                 for agent, of_agent in enumerate(candidates)
             ]
         return np.stack(gains)
-
-    def _list_known(self) -> list[ForecastExample]:
-        truths = np.stack([each.truth_H for each in self.examples if each.truth_H is not None])
-        return [self.examples[i] for i in np.flatnonzero(is_known_enough(truths)).tolist()]
-
-    def _build_scorer(self, scored: Sequence[ForecastExample]) -> LogicScorer:
-        return LogicScorer(self.build_reader(scored, SEARCHED), self.config)

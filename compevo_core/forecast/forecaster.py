@@ -171,18 +171,10 @@ class CompEvoForecaster:
     def score_logics(
         self, logics: Sequence[str], candidates: Sequence[Sequence[str]], windows: WindowSet
     ) -> FloatArray:
-        """Score logics as training does, for experiments; on windows that chose none of them.
+        """Score logics as a rewriting does, on windows with a known truth that chose none of them.
 
-        Args:
-            logics: (A,) what all agents play while one agent's candidates are scored.
-            candidates: (A, C) logics of each agent, the same number for all.
-            windows: with a known truth.
-
-        Returns:
-            rewards (A, C), scaled; a higher one is better.
-
-        Raises:
-            ConfigError: the model has no agents.
+        Returns the scaled reward (A, C) of each agent's candidates while all play ``logics`` (A,);
+        ConfigError if the model has no agents.
         """
         if not isinstance(self._model, AgentEnsemble):
             raise ConfigError(f"{self.name} has no agents, and so no logics to be scored")
