@@ -9,7 +9,6 @@ Shapes: N windows, Q levels of quantiles, H horizon.
 """
 
 import calendar as month_calendar
-import csv
 import json
 import re
 import time
@@ -273,22 +272,13 @@ def read_typed(path: Path, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
 
     DataError if a column is missing, or a value has the wrong type.
     """
-    with path.open(encoding="utf-8", newline="") as lines:
-        header = next(csv.reader(lines), [])
-    if missing := [name for name in schema if name not in header]:
-        raise DataError(
-            f"{path}: columns {', '.join(missing)} are missing; make its rows again with this "
-            "version"
-        )
-
     # The schema is forced, so that text in a column of numbers is an error and not a string column.
     try:
-        rows = pl.read_csv(path, schema_overrides=schema, null_values=[""])
-    except pl.exceptions.ComputeError as error:
-        raise DataError(
-            f"{path}: a value does not fit its column ({error}); make its rows again"
-        ) from error
-    return rows.select(*schema).with_columns(pl.col(pl.String).fill_null(""))
+        rows = pl.read_csv(path, schema_overrides=schema, null_values=[""]).select(*schema)
+    except pl.exceptions.PolarsError as error:
+        message = str(error).partition("\n")[0]
+        raise DataError(f"{path}: {message}; make its rows again with this version") from error
+    return rows.with_columns(pl.col(pl.String).fill_null(""))
 
 
 def replace_own_rows(

@@ -260,14 +260,9 @@ class PatternWriter:
 
     def __init__(self, backbone: Backbone, folder: Path) -> None:
         """Store sentences in a folder, where other processes find them."""
-        self._backbone = backbone
+        self.backbone = backbone
         key = f"{backbone.name_or_path}, {backbone.model.dtype}, {SENTENCE_TOKENS}"
         self._file = folder / f"patterns-{hash_text(key)[:16]}.json"
-
-    @property
-    def backbone_name(self) -> str:
-        """Name or path of the backbone that writes."""
-        return self._backbone.name_or_path
 
     def write(self, views: Sequence[WindowView]) -> list[str]:
         """Return a sentence about each view, from what it knows alone."""
@@ -279,11 +274,11 @@ class PatternWriter:
 
     @torch.no_grad()
     def _generate(self, prompts: list[str]) -> list[str]:
-        tokenizer = self._backbone.tokenizer
+        tokenizer = self.backbone.tokenizer
         # Rows end where writing begins, so shorter prompts are padded in front.
         encoded = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left")
 
-        ids_NT = self._backbone.model.generate(
+        ids_NT = self.backbone.model.generate(
             input_ids=encoded["input_ids"],
             attention_mask=encoded["attention_mask"],
             max_new_tokens=SENTENCE_TOKENS,
@@ -388,7 +383,7 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
     return NetworkKind(
         make=partial(LTPLLM, embedding_size=size),
         encode=encode,
-        backbone=writer.backbone_name,
+        backbone=writer.backbone.name_or_path,
     )
 
 
