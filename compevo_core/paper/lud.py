@@ -186,8 +186,8 @@ def summarize_gains(table: pl.DataFrame, gains: pl.DataFrame) -> dict[str, Any]:
     return {
         "n": both.height,
         "n_changed": int(is_changed_N.sum()),
-        "pearson_r": _none_if_nan(r),
-        "pearson_p": _none_if_nan(p),
+        "pearson_r": r,
+        "pearson_p": p,
         "regimes": list(REGIMES),
         "regime_edges": list(REGIME_EDGES),
         "n_by_regime": [int(is_inside.sum()) for is_inside in members],
@@ -210,7 +210,8 @@ def measure_agreement(table: pl.DataFrame, other: pl.DataFrame) -> dict[str, Any
         & pl.col("rius_other").is_not_null()
     )
 
-    agreement = {
+    return {
+        "n": both.height,
         "kappa_gate": cohens_kappa(both["rius"] >= 1, both["rius_other"] >= 1),
         **{
             f"kappa_{name}": cohens_kappa(both[name], both[f"{name}_other"])
@@ -219,32 +220,31 @@ def measure_agreement(table: pl.DataFrame, other: pl.DataFrame) -> dict[str, Any
         # The magnitudes are the same for both, so that only the gates can make a difference.
         "pearson_lud": pearson(both["lud"], both["lud_other"])[0],
     }
-    return {"n": both.height} | {name: _none_if_nan(value) for name, value in agreement.items()}
 
 
-def pearson(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[float, float]:
-    """Return Pearson's r of two samples (N,) and its two-sided p-value; NaN where undefined."""
+def pearson(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[float | None, float | None]:
+    """Return Pearson's r of two samples (N,) and its two-sided p-value; None where undefined."""
     from scipy.stats import pearsonr
 
     x = np.asarray(first, dtype=np.float64)
     y = np.asarray(second, dtype=np.float64)
     # Two points always lie on a line, and a constant has no direction to agree with.
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return math.nan, math.nan
+        return None, None
     result = pearsonr(x, y)
     return float(result.statistic), float(result.pvalue)
 
 
-def cohens_kappa(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+def cohens_kappa(first: npt.ArrayLike, second: npt.ArrayLike) -> float | None:
     """Return Cohen's kappa of two raters' labels (N,): 1 is full agreement, 0 what chance gives.
 
-    It is NaN where both raters always give the same label, as chance alone agrees fully there.
+    It is None where both raters always give the same label, as chance alone agrees fully there.
     """
     from sklearn.metrics import cohen_kappa_score  # takes a second to import
 
     # With a single label chance agrees as often; scikit-learn would divide by zero and warn.
     if len(np.union1d(first, second)) < 2:
-        return math.nan
+        return None
     return float(cohen_kappa_score(first, second))
 
 
@@ -424,11 +424,6 @@ def write_lud_rows(results: Path, summary: Mapping[str, Any], dataset: str) -> P
     path = results / f"lud-{dataset}.csv"
     replace_own_rows(path, tabulate_lud(summary, dataset), ["artifact_hash"])
     return path
-
-
-def _none_if_nan(value: float) -> float | None:
-    """Return a number that JSON can hold: it has no NaN."""
-    return None if math.isnan(value) else value
 
 
 def _mean_or_none(values: FloatArray) -> float | None:

@@ -104,7 +104,7 @@ def test_kappa_by_hand():
     assert cohens_kappa([0, 1], [1, 0]) == pytest.approx(-1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert math.isnan(cohens_kappa([1, 1], [1, 1]))
+        assert cohens_kappa([1, 1], [1, 1]) is None
 
 
 def test_agreement_of_two_judges_gates_the_same_magnitudes():
@@ -379,21 +379,18 @@ def join_prompt(previous, current):
     return f"{system['content']}\n\n{user['content']}\n\n"
 
 
-def test_local_scores_equal_one_full_forward_per_answer(judge):
+@pytest.mark.parametrize("is_ragged", [False, True])
+def test_local_scores_equal_one_full_forward_per_answer(judge, monkeypatch, is_ragged):
+    # Answers of other lengths are scored without their padding.
+    if is_ragged:
+        write = lambda mark: json.dumps(asdict(mark), indent=1 + mark.rius)  # noqa: E731
+        monkeypatch.setattr(JudgeVerdict, "to_json", write)
     scores = judge.log_likelihoods("Watch rain.", "Watch tariffs.")
     expected = score_directly(judge, join_prompt("Watch rain.", "Watch tariffs."))
 
     assert list(scores) == list(ANSWERS)
     assert list(scores.values()) == pytest.approx(expected, abs=1e-3)
     assert judge.judge("Watch rain.", "Watch tariffs.") == ANSWERS[expected.index(max(expected))]
-
-
-def test_answers_are_scored_without_padding(judge, monkeypatch):
-    monkeypatch.setattr(
-        JudgeVerdict, "to_json", lambda mark: json.dumps(asdict(mark), indent=1 + mark.rius)
-    )
-    scores = list(judge.log_likelihoods("a", "b").values())
-    assert scores == pytest.approx(score_directly(judge, join_prompt("a", "b")), abs=1e-3)
 
 
 @pytest.mark.parametrize("forbid_system", [False, True])
