@@ -9,10 +9,9 @@ sees the two texts and nothing else, marks at least one structural change.
 
 The paper correlates the LUD of an update with the error that it saves. Here both logics of an
 update are scored on validation windows, the same ones: others would compare days, not logics. The
-round's own windows would not do, as the new logic is the best of its group on these. Updates that
-keep the text have neither LUD nor gain, and are left out of the correlation: with them it is
-"significant" in three of four runs of equally good logics whose gains are of the windows that chose
-them.
+round's own windows would not do, as the new logic is the best of its group there. Updates that keep
+the text have neither LUD nor gain, and are left out of the correlation: with them, and with gains
+on the round's own windows, it is "significant" in three of four runs of equally good logics.
 
 Shapes: N logic pairs, T texts, D embedding size.
 """

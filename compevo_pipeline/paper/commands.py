@@ -291,7 +291,7 @@ def benchmark(
     """Fit the methods of the paper's comparison and score them on the test windows.
 
     Rows go to benchmark-DATASET.csv, where they replace the rows of the same method, seed and
-    budget: you can run a single method again.
+    budget.
     """
     from compevo_core.paper.declared import find_budget
     from compevo_core.paper.method_table import select_methods
@@ -403,9 +403,9 @@ def lud(
     news: OptionalNews = None,
     results: Results = Path("results"),
 ) -> None:
-    """Measure how much the logics of a run changed (Logic Update Degree), and what that gained.
+    """Measure how much the logics of a run changed (Logic Update Degree).
 
-    With --windows and --news gains are those of validation windows, which chose no logic.
+    With --windows and --news also what that gained, on validation windows.
 
     Writes lud.json and lud.csv into the run folder, and rows for `compevo paper table lud` where a
     data set is named.
@@ -542,8 +542,7 @@ def trace(
     """Export a run's training history and final agents as CSV rows.
 
     Writes into RESULTS/traces-DATASET.csv and logics-DATASET.csv, in the place of the rows of the
-    same method, budget and seed; the report draws them. `compevo paper benchmark` does it by itself
-    for systems of agents.
+    same method, budget and seed. `compevo paper benchmark` does it by itself for systems of agents.
     """
     from compevo_core.training.artifact import read_config
     from compevo_pipeline.paper.runs import trace_run
