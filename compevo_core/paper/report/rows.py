@@ -232,10 +232,7 @@ def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def average_rows(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Average rows that agree in some columns, as :func:`average_over_seeds` says.
-
-    Each of the paper's metrics also has its deviation, ``<metric>_sd``; a single row has none.
-    """
+    """Average rows that agree in some columns; the paper's metrics also get ``<metric>_sd``."""
     # Some rows have the seconds of all windows alone.
     share = pl.coalesce("seconds_per_window", pl.col("seconds") / pl.col("n_windows"))
     # A mean of one seed is that seed's own value, bit for bit, so single runs need no other path.
