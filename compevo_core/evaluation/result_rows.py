@@ -268,10 +268,7 @@ def write_tables(
 
 
 def read_typed(path: Path, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Return the columns of a schema that a CSV file has; an empty text is no null.
-
-    DataError if a column is missing, or a value has the wrong type.
-    """
+    """Return the columns of a CSV file, texts without nulls; DataError if one does not fit."""
     # The schema is forced, so that text in a column of numbers is an error and not a string column.
     try:
         rows = pl.read_csv(path, schema_overrides=schema, null_values=[""]).select(*schema)

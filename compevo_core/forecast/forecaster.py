@@ -178,8 +178,8 @@ class CompEvoForecaster:
         """
         if not isinstance(self._model, AgentEnsemble):
             raise ConfigError(f"{self.name} has no agents, and so no logics to be scored")
-        forecasts_NPH = self.priors.forecast(windows.views())
-        examples = make_examples(windows, forecasts_NPH, self._model.scaler)
+        priors_NPH = self.priors.forecast(windows.views())
+        examples = make_examples(windows, priors_NPH, self._model.scaler)
         return self._model.score_logics(logics, candidates, examples)
 
     @property

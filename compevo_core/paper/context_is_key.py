@@ -301,9 +301,8 @@ def keep_answers(write: Write, file: Path) -> Write:
 
     def ask(prompts: Sequence[str], count: int, horizon: int) -> list[list[str]]:
         question = hash_text(json.dumps([list(prompts), count, horizon]))
-        answers: list[list[str]]
-        (answers,) = ask_once(file, [question], lambda _: [write(prompts, count, horizon)]).values()
-        return answers
+        kept = ask_once(file, [question], lambda _: [write(prompts, count, horizon)])
+        return list(kept[question])
 
     return ask
 

@@ -426,8 +426,8 @@ def lud(
     if windows is not None and news is not None:
         forecaster = CompEvoForecaster.load(run, NewsPool.read(news))
         score = partial(forecaster.score_logics, windows=WindowSet.read(windows).split("val"))
-    measured_by = load_encoder(encoder or trained.news.encoder)
-    summary = measure_lud(run, judges, measured_by, pairs=pairs, score=score)
+    chosen = load_encoder(encoder or trained.news.encoder)
+    summary = measure_lud(run, judges, chosen, pairs=pairs, score=score)
     if dataset:
         write_lud_rows(results, summary, dataset)
     typer.echo(json.dumps(summary, indent=1))

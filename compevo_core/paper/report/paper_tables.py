@@ -934,8 +934,7 @@ def format_short_sets(inputs: ReportInputs) -> str:
 def list_fold_tables(rows: pl.DataFrame) -> list[Table]:
     """Return the errors of population and prior on every fold of train, a table a data set."""
     tables = []
-    pooled = rows.filter(experiment=FOLDS, entity=POOLED)
-    for of_dataset in pooled.partition_by("dataset", maintain_order=True):
+    for of_dataset in rows.filter(experiment=FOLDS, entity=POOLED).partition_by("dataset"):
         lines = [
             TableLine(f"{method_name(row['method'])}, {name.format(**row)}", row, {})
             for keys, name in ((["method", "subset"], "{subset}"), (["method"], "mean of folds"))

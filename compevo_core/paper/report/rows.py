@@ -208,9 +208,9 @@ def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, R
         pooled = by_entity.pop(POOLED, None)
         # Without a row over all series there is nothing to compare with the paper's.
         if pooled is not None and method != "compevo-prior":
+            texts: Row = {name: pooled[name] or "" for name in ("unit", "budget")}
             errors = {entity: row["mae"] for entity, row in by_entity.items()}
-            texts = {name: pooled[name] or "" for name in ("unit", "budget")}
-            scores[str(method)] = pooled | texts | {"by_entity": errors}
+            scores[str(method)] = {**pooled, **texts, "by_entity": errors}
     return dict(sorted(scores.items(), key=lambda item: item[1]["mae"]))
 
 

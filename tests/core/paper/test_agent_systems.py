@@ -56,10 +56,8 @@ def test_every_system_gets_the_updates_of_the_budget(system, budget):
     run = configure_method(system, _inputs(budget, 4)).run
     assert run.supervised_rounds + run.rounds == budget.rounds and run.rounds >= 1
     assert (run.batch_size, run.seed) == (budget.round_windows, 4)
-
-
-def test_chance_leaves_the_frozen_model_its_logics():
-    assert configure_method("mae-gpt", _inputs()).evolution.flat_share == 0.0
+    # Chance would leave the frozen model of MAE-GPT nothing to write.
+    assert system != "mae-gpt" or configure_method(system, _inputs()).evolution.flat_share == 0.0
 
 
 def test_committed_rows_of_agents_are_of_today():

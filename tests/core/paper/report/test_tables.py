@@ -122,13 +122,13 @@ def test_the_papers_sets_show_shares_and_gains():
 
 
 def test_round_zero_is_called_untrained():
-    rounds = {0: 0, 1: 0, 2: 4}
-    rows = [make_row("compevo", 200.0 + s, seed=s, chosen_round=r) for s, r in rounds.items()]
+    rows = [make_row("compevo", 200.0 + s, seed=s, chosen_round=r) for s, r in enumerate((0, 0, 4))]
     rows += [make_row("dlinear", 250.0, backbone=""), make_row("sa", 240.0, chosen_round=None)]
     inputs = make_inputs(rows=make_frame(*rows), paired=[])
     assert cells_of(build_paper_tables("main", inputs)[0], "CompEvo")["Seeds"] == "3, 2 untrained"
+    shown = format_paper_sets(inputs)
     for name in ("CompEvo (3, 2 untrained)", "SA, one agent (1, round unknown)", "DLinear (1)"):
-        assert f"| {name} |" in format_paper_sets(inputs)
+        assert f"| {name} |" in shown
     notes = headline_table(inputs.rows, "electricity", "paper-original").notes
     assert "Untrained, as validation chose round 0: CompEvo (2 of 3)." in notes
     assert "Older rows, which do not say what round was chosen: SA, one agent." in notes
