@@ -40,7 +40,7 @@ CHECK_COLUMNS = ("check", "passed", "detail")
 KINDS = {
     "checks": CHECK_COLUMNS,
     "paired": tuple(PAIRED_TEST_SCHEMA),
-    "lud": ("table", "subject", "judge", "kappa"),
+    "lud": ("table", "subject", "judge", "kappa", "windows"),
     "audit": ("source", "news", "group_kind", "group"),
     "specialists": ("agents", *read_columns("control")),
     **{
