@@ -236,12 +236,10 @@ class PriorSet:
         levels, memory = copy.deepcopy(self.levels), copy.copy(self.memory)
         copied = dataclasses.replace(self, levels=levels, memory=memory)
         if news is not None:
-            reading = {
-                key: dataclasses.replace(prior, news=news)
-                for key, prior in self.fitted.items()
-                if isinstance(prior, NewsRidge)
-            }
-            copied.fitted, copied.news = {**self.fitted, **reading}, news
+            copied.fitted, copied.news = dict(self.fitted), news
+            for key, prior in self.fitted.items():
+                if isinstance(prior, NewsRidge):
+                    copied.fitted[key] = dataclasses.replace(prior, news=news)
         return copied
 
     def save(self, folder: Path) -> None:
