@@ -1,4 +1,4 @@
-"""Methods that smooth each series by itself, from libraries: theta and exponential smoothing.
+"""Methods that smooth each series by itself: theta, exponential smoothing, a level with a season.
 
 Theta: the last day without its usual shape, smoothed and continued with half of its trend. Source:
 Assimakopoulos and Nikolopoulos, "The theta model: a decomposition approach to forecasting",
@@ -9,8 +9,8 @@ its own clock; daily grids have none.
 Exponential smoothing (ETS): level, trend and season, each additive, multiplicative or absent.
 Source: Hyndman, Koehler, Snyder and Grose, "A state space framework for automatic forecasting using
 exponential smoothing methods", International Journal of Forecasting, 2002, from ``statsforecast``,
-an extra. The form of each series is chosen on its newest train window, by the corrected Akaike
-criterion; its smoothing is estimated on the inputs of each window. Differs: whether a series has a
+an extra. The form and the rates of each series are chosen on what its newest train window knows, by
+the corrected Akaike criterion. Differs: whether a series has a
 season is decided by how much of its variation a mean season explains, as the criterion, which goes
 by errors one step ahead, leaves out the day of hourly data. Seasons of more than 24 steps are
 beyond the method: their mean shape over the inputs is taken off before and put back after.
@@ -278,7 +278,8 @@ class SeasonalLevel(_FormedSeries):
 
     def _forecast(self, view: WindowView, form: Form) -> FloatArray:
         season, multiplies, rate, drift = form
-        return _extrapolate(view, season, multiplies, np.array([rate]), np.array([drift]))[0, 0]
+        one = np.array([rate]), np.array([drift])
+        return np.asarray(_extrapolate(view, season, multiplies, *one)[0, 0])
 
 
 def _extrapolate(
