@@ -3,6 +3,7 @@
     python -m benchmarks.tables                 # ours again, with the peers' committed rows
     python -m benchmarks.tables --peers         # the peers as well
     python -m benchmarks.tables --role choosing --only bikes wind
+    python -m benchmarks.tables --fev fev.csv   # the rows as the library fev reads them
 
 What belongs here: tables, their cutoffs, peers, one row for each table and method. What does not:
 how the product reads tables. A table whose package is not installed, or whose files are not in
@@ -43,6 +44,7 @@ OURS = "compevo"
 MEDIAN = "median of peers"  # of their forecasts, step by step
 STATISTICAL_STEPS = 1000  # newest steps that the models of statsforecast read, twice that MSTL
 CONTEXT_STEPS = 1024  # newest steps that a pretrained model reads
+FEV_FORMAT = "0.10.0"  # version of fev whose columns are written
 _FRACAST_MEDIAN = 4  # of its nine quantiles
 
 DAY = pd.Timedelta(days=1)
@@ -76,6 +78,13 @@ class Task:
     def step(self) -> pd.DateOffset:
         """A step of the table."""
         return pd.tseries.frequencies.to_offset(self.freq)
+
+    @property
+    def apart(self) -> int:
+        """Steps from one cutoff to the next: within days five days, every weekday in turn."""
+        if self.freq[-1] not in "hn":
+            return self.horizon
+        return max(5 * DAY // pd.Timedelta(self.step), self.horizon)
 
 
 # ---- tables ----
@@ -262,12 +271,8 @@ TASKS = (
 def list_cutoffs(task: Task, rows: pd.DataFrame) -> list[pd.Timestamp]:
     """Return where forecasts begin, the first one first."""
     end = rows.groupby("unique_id")["ds"].max().min() + task.step
-    if task.freq[-1] in "hn":
-        # Five days: every day of the week in turn.
-        horizon = task.horizon * pd.Timedelta(task.step)
-        apart = max(5 * DAY, horizon)
-        return [end - horizon - i * apart for i in range(task.windows - 1, -1, -1)]
-    return [end - i * task.horizon * task.step for i in range(task.windows, 0, -1)]
+    back = [task.horizon + i * task.apart for i in range(task.windows - 1, -1, -1)]
+    return [end - steps * task.step for steps in back]
 
 
 def select_future(task: Task, rows: pd.DataFrame, cutoff: pd.Timestamp) -> pd.DataFrame:
@@ -443,6 +448,50 @@ def measure_peers(task: Task, rows: pd.DataFrame) -> Iterator[Row]:
     yield {"method": MEDIAN, "mase": score(task, rows, median)[0]}
 
 
+def export_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return rows as ``fev.leaderboard`` and ``fev.pairwise_comparison`` read them.
+
+    A table is a task of its name. The time of training is that of fits and forecasts together. MASE
+    divides by the error before the first cutoff; fev's own divides by the error before each.
+    """
+    tasks = {task.name: task for task in TASKS}
+    exported: list[Row] = []
+    for row in rows:
+        task = tasks[row["table"]]
+        exported.append(
+            {
+                "model_name": row["method"],
+                "dataset_path": "benchmarks.tables",
+                "dataset_config": task.name,
+                "horizon": task.horizon,
+                "num_windows": task.windows,
+                "initial_cutoff": -task.horizon - (task.windows - 1) * task.apart,
+                "window_step_size": task.apart,
+                "min_context_length": 1,
+                "max_context_length": "",
+                "seasonality": task.seasons[0],
+                "eval_metric": "MASE",
+                "extra_metrics": [],
+                "quantile_levels": [],
+                "id_column": "unique_id",
+                "timestamp_column": "ds",
+                "target": "y",
+                "generate_univariate_targets_from": "",
+                "known_dynamic_columns": sorted(task.ahead),
+                "past_dynamic_columns": [],
+                "static_columns": [],
+                "test_error": row["mase"],
+                "MASE": row["mase"],
+                "training_time_s": row["cpu_seconds"],
+                "inference_time_s": 0.0,
+                "num_forecasts": int(row["series"]) * task.windows,
+                "trained_on_this_dataset": row["method"] != "fracast",
+                "fev_version": FEV_FORMAT,
+            }
+        )
+    return exported
+
+
 _ROLES = {"": "", "held": " for which nothing was chosen", "choosing": " that choices were made on"}
 
 
@@ -488,7 +537,13 @@ def main() -> None:
     parser.add_argument("--role", choices=("choosing", "held"), help="only tables of a role")
     parser.add_argument("--only", nargs="*", default=(), help="only tables of these names")
     parser.add_argument("--out", type=Path, default=ROWS)
+    parser.add_argument(
+        "--fev", type=Path, help="write the rows as fev reads them, measure nothing"
+    )
     args = parser.parse_args()
+    if args.fev:
+        write_rows(export_rows(read_rows(args.out)), args.fev)
+        return
     warnings.simplefilter("ignore")
 
     kept = read_rows(args.out) if args.out.is_file() else []
