@@ -68,7 +68,7 @@ FEV_COLUMNS = {
 def test_rows_are_exported_as_fev_reads_them(tmp_path):
     rows = [row for row in read_rows(COMMITTED) if row["table"] in ("ni_load", "taylor", "wineind")]
     exported = export_rows(rows)
-    assert FEV_COLUMNS <= exported[0].keys() and len(exported) == len(rows)
+    assert exported[0].keys() >= FEV_COLUMNS and len(exported) == len(rows)
     by_table = {row["dataset_config"]: row for row in exported}
     assert by_table["taylor"]["initial_cutoff"] == -48 - 6 * 240
     assert by_table["wineind"]["initial_cutoff"] == -36
