@@ -451,8 +451,8 @@ def measure_peers(task: Task, rows: pd.DataFrame) -> Iterator[Row]:
 def export_rows(rows: Sequence[Row]) -> list[Row]:
     """Return rows as ``fev.leaderboard`` and ``fev.pairwise_comparison`` read them.
 
-    A table is a task of its name. The time of training is that of fits and forecasts together. MASE
-    divides by the error before the first cutoff; fev's own divides by the error before each.
+    A table is a task of its name. Forecasts count in the time of training. MASE divides by the
+    error before the first cutoff; fev's own divides by the error before each.
     """
     tasks = {task.name: task for task in TASKS}
     exported: list[Row] = []
