@@ -357,6 +357,8 @@ RESULT_COLUMNS = {
     "seconds_per_window": "seconds of a forecast: `seconds` over the windows of the subset",
     "peak_memory_gb": "largest resident memory of the process in fit and forecasts, GB; empty "
     "where it was not measured",
+    "chosen_round": "round of the agents that validation chose; 0 are untrained agents",
+    "blend": "share of their corrections that calibration kept, mean over agents and steps",
     "pinball_10_50_90": "mean pinball loss of the quantiles at 0.1, 0.5 and 0.9, in the series' "
     "unit; this and the columns of quantiles below are empty for methods without them",
     "wql": "weighted quantile loss: twice the pinball losses over the absolute truths, mean over "

@@ -174,7 +174,6 @@ def list_result_files() -> Iterator[str]:
     from compevo_core.evaluation.result_rows import RESULT_SCHEMA
     from compevo_core.evaluation.scoring import REGRET_SCHEMA
     from compevo_core.forecast.issued import ISSUED_SCHEMA
-    from compevo_core.paper.folds import FOLD_SCHEMA
     from compevo_core.paper.lud import LUD_RESULT_SCHEMA, LUD_SCHEMA
     from compevo_core.paper.news_audit import AUDIT_SCHEMA
     from compevo_core.paper.report.inputs import CHECK_COLUMNS
@@ -187,7 +186,6 @@ def list_result_files() -> Iterator[str]:
         "issued forecasts": ISSUED_SCHEMA,
         "scored forecasts": SCORED_SCHEMA,
         "skill": SKILL_SCHEMA,
-        "folds": FOLD_SCHEMA,
         "news audit": AUDIT_SCHEMA,
         "lud of a run": LUD_SCHEMA,
         "lud": LUD_RESULT_SCHEMA,

@@ -134,6 +134,9 @@ class MethodFacts:
     train_seconds: float | None = None
     # Peak memory of that training, in GB of 10^9 bytes; None: the process is measured from outside
     peak_memory_gb: float | None = None
+    # Round of agents that validation chose; 0 are untrained agents. None without rounds, or unknown
+    chosen_round: int | None = None
+    blend: float | None = None  # share of the agents' corrections that calibration kept, a mean
 
 
 def read_facts(forecaster: ViewForecaster) -> MethodFacts:

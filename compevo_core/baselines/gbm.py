@@ -269,7 +269,8 @@ class LaggedTrees(Baseline):
         for entity, windows in grouped.items():
             history = History.from_windows(windows, names)
             view = windows[-1].view
-            history = history.keep_newest(MOST_STEPS // len(grouped), view.step)
+            newest = max(view.lookback + view.horizon, MOST_STEPS // len(grouped))
+            history = history.keep_newest(newest, view.step)
             z_T = space.scaler.scale(history.values_T, entity)
             place_R = np.flatnonzero(history.is_target_T)
             place_R = place_R[place_R >= view.lookback]

@@ -22,6 +22,7 @@ from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
@@ -148,7 +149,8 @@ MOST_SEASON_STEPS = 24  # longest season that the methods hold as a part of thei
 _FEWEST_INPUTS = 12  # from which the library fits any form without a season
 _SPARE_INPUTS = 8  # beside one season, from which it fits any form with one
 _SHAPE_SEASONS = 7  # newest seasons whose mean is the shape of a long one
-_MOST_STEPS = 1000  # newest steps of a series that a form is fitted to
+# Newest steps that the form of a series is fitted to, and those of all series
+_FEWEST_STEPS, _MOST_STEPS, _MOST_FITTED = 60, 1000, 60_000
 _SEASONAL, _NOT_SEASONAL = "ZZA", "ZZN"
 _LEAST_EXPLAINED = 0.2  # by a mean season, of the variation within seasons
 
@@ -173,7 +175,8 @@ class _FormedSeries(Baseline):
         form.
         """
         raise_if_held_out(train, cls.name)
-        return cls({name: cls._choose(part) for name, part in group_by_series(train).items()})
+        grouped = group_by_series(train)
+        return cls({name: cls._choose(part, len(grouped)) for name, part in grouped.items()})
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit; DataError for a series not in train."""
@@ -188,8 +191,8 @@ class _FormedSeries(Baseline):
 
     @classmethod
     @abstractmethod
-    def _choose(cls, windows: Sequence[Window]) -> Form:
-        """Return the form of a series by its train windows, in order of time."""
+    def _choose(cls, windows: Sequence[Window], series: int) -> Form:
+        """Return the form of one of so many series by its train windows, in order of time."""
 
     @abstractmethod
     def _forecast(self, view: WindowView, form: Form) -> FloatArray:
@@ -210,7 +213,7 @@ class Ets(_FormedSeries):
     title = "Exponential smoothing"
 
     @classmethod
-    def _choose(cls, windows: Sequence[Window]) -> Form:
+    def _choose(cls, windows: Sequence[Window], series: int) -> Form:
         view = windows[-1].view
         if view.lookback < _FEWEST_INPUTS:
             raise DataError(
@@ -218,7 +221,8 @@ class Ets(_FormedSeries):
                 f"{view.lookback}"
             )
         ets = import_package("statsforecast.ets")  # takes three seconds
-        left_T, _, season = _take_off_long(view.known[-_MOST_STEPS:], view.seasons.shortest)
+        steps = max(_FEWEST_STEPS, min(_MOST_STEPS, _MOST_FITTED // series))
+        left_T, _, season = _take_off_long(view.known[-steps:], view.seasons.shortest)
         is_long = len(left_T) >= max(2 * season, season + _SPARE_INPUTS)
         is_seasonal = is_long and _explain(left_T, season)
         model = ets.ets_f(
@@ -239,7 +243,8 @@ class Ets(_FormedSeries):
 
 _RATES = np.array([1.0, 0.6, 0.3, 0.15, 0.08, 0.04, 0.02, 0.01, 0.005])  # of a level, by step
 _DRIFTS = np.array([0.0, 0.5, 1.0])  # parts of the mean change that go on
-_JUDGED = 24  # train windows that the form of a series is chosen on, evenly spaced
+# Train windows that the form of a series is chosen on, evenly spaced, and those of all series
+_FEWEST_JUDGED, _MOST_JUDGED, _ALL_JUDGED = 4, 24, 2400
 
 
 class SeasonalLevel(_FormedSeries):
@@ -255,8 +260,9 @@ class SeasonalLevel(_FormedSeries):
     title = "Level, drift and season"
 
     @classmethod
-    def _choose(cls, windows: Sequence[Window]) -> Form:
-        judged = [windows[i] for i in evenly_spaced(len(windows), _JUDGED)]
+    def _choose(cls, windows: Sequence[Window], series: int) -> Form:
+        count = max(_FEWEST_JUDGED, min(_MOST_JUDGED, _ALL_JUDGED // series))
+        judged = [windows[i] for i in evenly_spaced(len(windows), count)]
         view = judged[-1].view
         seasons = {1, view.seasons.shortest} | ({WEEK // view.step} if view.step < DAY else set())
         is_positive = min(window.view.known.min() for window in judged) > 0
@@ -302,13 +308,19 @@ def _extrapolate(
     left_T = known_T - np.tile(shape_S, len(known_T) // season)
 
     # Old values count as they would have become by now.
-    age_T = np.arange(len(left_T))[::-1]
-    weight_RT = (1 - rates_R[:, None]) ** age_T
-    weight_RT = weight_RT / weight_RT.sum(axis=1, keepdims=True)
-    level_RD = (weight_RT @ left_T)[:, None] + np.outer(weight_RT @ age_T, drifts_D * slope)
+    weight_RT = np.stack([_weigh(rate, len(left_T)) for rate in rates_R.tolist()])
+    age_R = weight_RT @ np.arange(len(left_T))[::-1]
+    level_RD = (weight_RT @ left_T)[:, None] + np.outer(age_R, drifts_D * slope)
     change_DH = np.outer(drifts_D * slope, np.arange(1, view.horizon + 1))
     forecast_RDH = level_RD[..., None] + change_DH + np.resize(shape_S, view.horizon)
     return np.asarray(np.exp(forecast_RDH) if is_log else forecast_RDH)
+
+
+@lru_cache(maxsize=512)
+def _weigh(rate: float, steps: int) -> FloatArray:
+    """Return the weights (T,) of values in a level, which series of equal lengths share."""
+    weight_T = (1 - rate) ** np.arange(steps)[::-1]
+    return np.asarray(weight_T / weight_T.sum())
 
 
 def _go_on(known_T: FloatArray, season: int, horizon: int, form: Form) -> FloatArray:

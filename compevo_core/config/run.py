@@ -58,7 +58,13 @@ SYSTEM_SETTINGS: Mapping[str, Mapping[str, object]] = {
     # Agents in parallel, without interaction or evolution.
     "mael": {**_ALONE, "evolution.every": 0},
     # The same agents, whose logics a frozen model mutates; the fittest stays.
-    "mae-gpt": {**_ALONE, "evolution.update": "simplified", "grpo.carry": "best"},
+    "mae-gpt": {
+        **_ALONE,
+        "evolution.update": "simplified",
+        "grpo.carry": "best",
+        "evolution.flat_share": 0.0,
+        "evolution.cross_share": 0.0,
+    },
     # The same agents, which read each other's forecasts and revise their own.
     "mad-rl": dict(_ALONE),
 }

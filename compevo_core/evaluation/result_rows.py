@@ -12,7 +12,7 @@ import calendar as month_calendar
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -70,6 +70,8 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     "learning_rate": pl.Float64(),
     "seconds_per_window": pl.Float64(),
     "peak_memory_gb": pl.Float64(),
+    "chosen_round": pl.Int64(),
+    "blend": pl.Float64(),
 }
 RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
 
@@ -265,27 +267,35 @@ def write_tables(
     return rows_file
 
 
+def read_typed(path: Path, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return the columns of a CSV file, texts without nulls; DataError if one does not fit."""
+    # The schema is forced, so that text in a column of numbers is an error and not a string column.
+    try:
+        rows = pl.read_csv(path, schema_overrides=schema, null_values=[""]).select(*schema)
+    except pl.exceptions.PolarsError as error:
+        message = str(error).partition("\n")[0]
+        raise DataError(f"{path}: {message}; make its rows again with this version") from error
+    return rows.with_columns(pl.col(pl.String).fill_null(""))
+
+
 def replace_own_rows(
     path: Path,
     rows: pl.DataFrame,
     key: Sequence[str],
     *,
-    read: Callable[[Path], pl.DataFrame] | None = None,
     arrange: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
 ) -> None:
     """Replace the rows of a file that many writers share which agree with new ones in ``key``.
 
-    No key may be null. ``read`` returns what the file holds, with the columns of ``rows``, by
-    default in their types; ``arrange`` puts all rows in an order that does not depend on who came
-    first. StoreBusy if others write the file for longer than a minute.
+    No key may be null. ``arrange`` puts all rows in an order that does not depend on who came
+    first. DataError if the file has other columns; StoreBusy if others write it for longer than a
+    minute.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")
     with file_lock(lock, exclusive=True):
         if path.exists():
-            # An empty text comes back as a null, and would no longer equal what is written now.
-            stored = read(path) if read else pl.read_csv(path, schema=rows.schema)
-            stored = stored.with_columns(pl.col(pl.String).fill_null(""))
+            stored = read_typed(path, rows.schema)
             rows = pl.concat([stored.join(rows, on=key, how="anti"), rows])
         write_atomically(path, arrange(rows).write_csv)
         # Nothing but rows stays in a folder that is committed.

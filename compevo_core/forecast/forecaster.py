@@ -56,7 +56,13 @@ from compevo_core.forecast.prediction import Prediction
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.training.artifact import read_config, read_inputs, read_model_manifest
 from compevo_core.training.ensemble import AgentEnsemble, Ensemble, MemberForecasts
-from compevo_core.training.prior import PriorSet, make_view_examples, name_members, name_method
+from compevo_core.training.prior import (
+    PriorSet,
+    make_examples,
+    make_view_examples,
+    name_members,
+    name_method,
+)
 from compevo_core.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -165,6 +171,20 @@ class CompEvoForecaster:
         self.config = config
         self._model.selection.config = config.selection
 
+    def score_logics(
+        self, logics: Sequence[str], candidates: Sequence[Sequence[str]], windows: WindowSet
+    ) -> FloatArray:
+        """Score logics as a rewriting does, on windows with a known truth that chose none of them.
+
+        Returns the scaled reward (A, C) of each agent's candidates while all play ``logics`` (A,);
+        ConfigError if the model has no agents.
+        """
+        if not isinstance(self._model, AgentEnsemble):
+            raise ConfigError(f"{self.name} has no agents, and so no logics to be scored")
+        priors_NPH = self.priors.forecast(windows.views())
+        examples = make_examples(windows, priors_NPH, self._model.scaler)
+        return self._model.score_logics(logics, candidates, examples)
+
     @property
     def name(self) -> str:
         """Name of its method, or of its system of agents."""
@@ -192,6 +212,11 @@ class CompEvoForecaster:
         # Members without agents learn from validation after they have forecast it.
         is_learnt = self.config.run.refit and not self.config.has_agents
         return dataclasses.replace(errors, is_learnt=is_learnt)
+
+    @property
+    def blend(self) -> float | None:
+        """Mean share of the agents' corrections that calibration kept; None without agents."""
+        return float(self._model.calibration.blend_AH.mean()) if self.logics else None
 
     @property
     def is_daily(self) -> bool:

@@ -26,7 +26,7 @@ import shutil
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +173,34 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"{path}: holds a {type(value).__name__}, not an object; {remedy}")
     return value
+
+
+def ask_once(
+    file: Path,
+    questions: Iterable[str],
+    answer: Callable[[list[str]], Iterable[Any]],
+    size: int = 1,
+) -> dict[str, Any]:
+    """Return what models answered to questions; a JSON file keeps it, so that none is asked twice.
+
+    New questions are asked in order, ``size`` at a time; what was answered before an error is kept.
+    An answer None is none: the next call asks again. Two processes that write at the same instant
+    can lose the newer answer, never damage the file. DataError if it is torn.
+    """
+
+    def read() -> dict[str, Any]:
+        remedy = "delete it: what it answered is asked again"
+        return read_json(file, remedy) if file.exists() else {}
+
+    kept = read()
+    found = {question: kept.get(question) for question in questions}
+    unknown = [question for question, known in found.items() if known is None]
+    for start in range(0, len(unknown), size):
+        batch = unknown[start : start + size]
+        found |= zip(batch, answer(batch), strict=True)
+        # Another process may have asked meanwhile.
+        write_json(file, read() | {it: found[it] for it in batch if found[it] is not None})
+    return found
 
 
 def read_toml(path: Path, remedy: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.online_selection import ErrorCalibration
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray, to_array
+from compevo_core.data.arrays import FloatArray, evenly_spaced, to_array
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
@@ -191,6 +191,27 @@ class AgentEnsemble(Ensemble):
             news=[[ids for part in parts for ids in part] for parts in by_agent],
             n_unparsed=sum(part.n_unparsed for part in played),
         )
+
+    def score_logics(
+        self,
+        logics: Sequence[str],
+        candidates: Sequence[Sequence[str]],
+        examples: Sequence[ForecastExample],
+    ) -> FloatArray:
+        """Return the reward (A, C) of each agent's candidates while all play ``logics``.
+
+        It is what a rewriting pays: what ridges gain by the news that a logic finds, or minus the
+        error of the agent's forecast, on as many of the examples. Nothing changes by it.
+        """
+        count = self.config.grpo.reward_windows or len(examples)
+        examples = [examples[i] for i in evenly_spaced(len(examples), count)]
+        if self.config.pays_for_readings:
+            news = self.read_news(examples, self.executor.news_retriever)
+            return news.compare(logics, candidates)
+        executor: Any = self.executor  # of a language model, as others are paid for readings
+        values_ACBH = to_array(executor.forecast_groups(candidates, examples).values_ABH)
+        truth_BH = np.stack([each.truth_H for each in examples if each.truth_H is not None])
+        return np.asarray(-np.nanmean(np.square(values_ACBH - truth_BH), axis=-1).mean(-1))
 
     def shared_parameters(self) -> list[Any]:
         """Return the parameters that every process holds whole; of others an agent each row."""

@@ -236,11 +236,10 @@ class PriorSet:
         levels, memory = copy.deepcopy(self.levels), copy.copy(self.memory)
         copied = dataclasses.replace(self, levels=levels, memory=memory)
         if news is not None:
-            copied.news = news
-            copied.fitted = {
-                key: dataclasses.replace(of, news=news) if isinstance(of, NewsRidge) else of
-                for key, of in self.fitted.items()
-            }
+            copied.fitted, copied.news = dict(self.fitted), news
+            for key, prior in self.fitted.items():
+                if isinstance(prior, NewsRidge):
+                    copied.fitted[key] = dataclasses.replace(prior, news=news)
         return copied
 
     def save(self, folder: Path) -> None:

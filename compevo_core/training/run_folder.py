@@ -144,7 +144,7 @@ class RunFolder:
     lud_summary_file = _RunPath("lud.json", "LUD by agent and judge, and how far the judges agree.")
     lud_rows_file = _RunPath("lud.csv", "One row per agent, update and judge.")
     verdicts_file = _RunPath(
-        "verdicts.jsonl",
+        "verdicts.json",
         "Judges' verdicts by the hash of what they were asked, so that nothing is asked twice.",
     )
 

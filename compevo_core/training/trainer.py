@@ -249,7 +249,8 @@ def _seal(
         folder.metrics_file.unlink(missing_ok=True)
 
     model, data, report, chosen = fitted.model, fitted.data, fitted.report, fitted.chosen
-    artifact_hash = write_model(folder, model, {**other, **run}, shards)
+    facts = {**other, **run, "chosen_round": chosen.round if model.logics else None}
+    artifact_hash = write_model(folder, model, facts, shards)
 
     if shards.is_first:
         sealed = {

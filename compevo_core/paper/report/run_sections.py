@@ -325,7 +325,6 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         finding = "Measured for an earlier training; measure it again with: compevo paper lud."
         return {"is_stale": True, "finding": finding}
 
-    # A run without fixed logics has no gains to measure.
     scored = [judge for judge in judges if judge.get("gains", {}).get("n")]
     failures = [f"{judge['failures']} of {judge['asked']} by {judge['name']}" for judge in judges]
     shifts = [float(agent["first_to_last"]) for agent in lud["agents"]]

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from compevo_core.baselines import fit_baseline, load_baseline
+from compevo_core.baselines import fit_baseline, load_baseline, smoothing
 from compevo_core.baselines.smoothing import Ets
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
@@ -106,3 +106,17 @@ def test_values_before_the_inputs_are_read(method):
 
     assert fitted.predict([alone])[0].mean() == pytest.approx(3.0, abs=0.1)
     assert fitted.predict([after])[0].mean() < 2.0
+
+
+def test_the_forms_of_many_series_take_no_longer(monkeypatch):
+    read = []
+
+    def note(known_T, season):
+        read.append(len(known_T))
+        return np.ones(20), np.zeros(1), 1
+
+    monkeypatch.setattr(smoothing, "_take_off_long", note)
+    window = make_days(0, STEPS, past=np.ones(2000))
+    for series in (1, 100, 5000):
+        Ets._choose([window], series)
+    assert read == [1000, 600, 60]

@@ -45,6 +45,12 @@ def test_windows_are_joined_to_their_series():
     assert newest.start_utc - history.start_utc == 36 * windows[0].view.step
 
 
+def test_each_of_many_series_is_fitted(monkeypatch):
+    monkeypatch.setattr("compevo_core.baselines.gbm.MOST_STEPS", 10)  # less than a look-back
+    train = cut(np.tile([0.0, 5, 9, 4, 2, -8, -12], 20), 0, 100)
+    assert np.isfinite(fit_baseline("lagged-gbm", train).predict(train.views())).all()
+
+
 def test_an_unseen_weekly_level_continues(tmp_path):
     week = np.tile([0.0, 5, 9, 4, 2, -8, -12], 60)
     values = week + RNG.normal(0, 0.3, 420) + np.repeat(RNG.normal(0, 10, 60).cumsum(), 7)

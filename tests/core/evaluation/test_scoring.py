@@ -72,11 +72,11 @@ class FakePopulation:
     config = RunConfig.preset("tiny").with_overrides({"population.agents": 2})
     artifact_hash = "f" * 64
     knowledge_cutoff = "none (a fake)"
-    is_daily = False
+    is_daily, blend = False, 0.25
 
     def __init__(self):
         self.batches = []
-        self.manifest = {"device": "cuda"}
+        self.manifest = {"device": "cuda", "chosen_round": 0}
 
     def predict_by_agent(self, views):
         self.batches.append(len(views))
@@ -124,6 +124,7 @@ def test_population_rows_name_run_and_scopes():
     assert row["seedless_hash"] == hash_without_seed(config)
     assert row["mase"] > 0 and row["parse_failure_rate"] == 0.5
     assert (row["news_choice_share"], row["refit"]) == (1.0, False)
+    assert (row["chosen_round"], row["blend"]) == (0, 0.25)
 
 
 def test_population_parts_are_scored_from_equal_forecasts():

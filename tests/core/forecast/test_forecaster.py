@@ -75,6 +75,20 @@ def test_an_agent_blends_base_and_correction(tmp_path):
     assert np.array_equal(found.prior, found.bases[1])
 
 
+def test_a_logic_is_scored_by_the_agents_forecast(tmp_path):
+    forecaster = seal_population(tmp_path, grpo__reward_windows=0)
+    model, played = forecaster._model, forecaster.logics
+    candidates = [[own, SEED_LOGICS[5]] for own in played]
+    reward_A2 = forecaster.score_logics(played, candidates, VAL)
+
+    model.calibration.blend_AH.fill(1.0)
+    agents_ANH = forecaster.predict_by_agent(VAL.views()).agents
+    spread_N = np.array([model.scaler.std[view.entity] for view in VAL.views()])
+    error_AN = (((agents_ANH - VAL.truth()) / spread_N[:, None]) ** 2).mean(-1)
+    assert np.allclose(reward_A2[:, 0], -error_AN.mean(-1), rtol=1e-4)
+    assert not np.allclose(reward_A2[:, 0], reward_A2[:, 1], rtol=1e-4)
+
+
 def test_the_guards_weights_are_those_of_the_aggregate(tmp_path):
     forecaster = seal_population(tmp_path)
     forecaster._model.calibration.override_A[:] = [0.0, 0.0, 1.0]

@@ -144,8 +144,9 @@ def test_a_stopped_run_does_not_ask_again(tmp_path):
         return [["1"] * count for _ in prompts]
 
     for _ in range(2):
-        assert keep_answers(write, tmp_path)(["a", "b"], 2, 5) == [["1", "1"], ["1", "1"]]
-    keep_answers(write, tmp_path)(["a", "b"], 3, 5)
+        ask = keep_answers(write, tmp_path / "answers.json")
+        assert ask(["a", "b"], 2, 5) == [["1", "1"], ["1", "1"]]
+    ask(["a", "b"], 3, 5)
     assert asked == [["a", "b"], ["a", "b"]]
 
 

@@ -78,6 +78,18 @@ def test_a_search_finds_what_acts(searched):
     assert sum(last.weights) == pytest.approx(1)
 
 
+def test_a_logic_is_scored_by_what_its_news_add(searched):
+    world = planted_world()
+    forecaster = CompEvoForecaster.load(searched, world.news)
+    found, _ = forecaster.logics
+    # The first finds what acts, the second does not; a reader of everything leaves little of it.
+    candidates = [[found, "Track news about interest rates in any region, as a sign of x."]]
+    candidates.append([GENERALIST_LOGIC] * 2)
+    gain_A2 = forecaster.score_logics(forecaster.logics, candidates, world.split("test"))
+    assert gain_A2[0, 0] > 2 * gain_A2[0, 1]
+    assert gain_A2[1, 0] == gain_A2[1, 1]
+
+
 def test_a_killed_search_reaches_the_same_model(searched, tmp_path):
     seen = []
 

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.evaluation.result_rows import write_rows
+from compevo_core.evaluation.result_rows import read_typed, write_rows
 from compevo_core.paper import news_audit
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
+from compevo_core.paper.run_traces import TRACE_SCHEMA
 from compevo_core.runtime.files import write_json
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app, main

@@ -271,7 +271,7 @@ def sweep_rows(name="tau", values=("0.1", "0.5", "1")):
 
 def test_a_curve_holds_own_and_published_errors():
     scores = collect_scores(sweep_rows().filter(pl.col("method") != "compevo"), *SCOPE)
-    means = [score.mean["rmse"] for _, score in sorted(scores.items())]
+    means = [score["rmse"] for _, score in sorted(scores.items())]
 
     (picture,) = show_curves(make_inputs(rows=sweep_rows()))
     axis = picture.plots[0].draw()
