@@ -27,6 +27,7 @@ from compevo_core.paper.report.figures import (
     plot_lines,
 )
 from compevo_core.paper.report.inputs import ReportInputs, TrainingRun
+from compevo_core.paper.report.rows import method_name
 from compevo_core.paper.run_traces import TOPIC_SEPARATOR, Plateau, measure_plateau
 from compevo_core.report.charts import method_colour
 from compevo_core.report.tables import (
@@ -35,7 +36,6 @@ from compevo_core.report.tables import (
     format_number,
     format_percent,
     join_items,
-    method_name,
     scope_name,
     tabulate,
 )

@@ -58,6 +58,7 @@ from compevo_core.paper.report.rows import (
     format_with_unit,
     is_synthetic,
     list_test_scopes,
+    method_name,
     select_pooled,
     select_scope,
     title_metric,
@@ -70,7 +71,6 @@ from compevo_core.report.tables import (
     format_number,
     format_percent,
     join_items,
-    method_name,
     scope_name,
     tabulate,
 )

@@ -33,7 +33,9 @@ from compevo_core.paper.report.figures import (
 )
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.rows import (
+    AGENT,
     NAIVE,
+    RECALIBRATED,
     Column,
     average_over_seeds,
     build_table,
@@ -50,6 +52,7 @@ from compevo_core.paper.report.rows import (
     format_p,
     list_columns,
     list_scopes,
+    method_name,
     metric_column,
     select_methods,
     select_pooled,
@@ -57,15 +60,12 @@ from compevo_core.paper.report.rows import (
 )
 from compevo_core.report.charts import ACCENT, GRID, HISTORY, INK, MUTED, OTHER_BARS
 from compevo_core.report.tables import (
-    AGENT,
     MISSING,
-    RECALIBRATED,
     Row,
     Table,
     format_number,
     format_percent,
     join_items,
-    method_name,
     scope_name,
     shorten_hash,
     tabulate,

@@ -21,6 +21,7 @@ from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.paper.changes import ABLATION, PREFIX
 from compevo_core.paper.declared import BUDGETS, rank_budget
 from compevo_core.report.tables import MISSING, Row, Table, format_number
+from compevo_core.report.tables import method_name as find_title
 
 #: Two rows with equal values here are the same measurement; the later one replaces the earlier.
 _WINDOWS = ("dataset", "split", "subset", "entity")
@@ -43,6 +44,68 @@ _LACKS_ROUND = pl.all_horizontal(
 _THINNED = re.compile(r"-every-\d+$")
 
 PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")  # the paper's metrics
+
+#: How names of rows of one agent begin, and names of recalibrated baselines end.
+AGENT = "compevo-agent-"
+ZERO_SHOT = "zero-shot-"
+RECALIBRATED = "-recalibrated"
+METHOD_NAMES = {
+    "compevo": "CompEvo",
+    "dlinear": "DLinear",
+    "itransformer": "iTransformer",
+    "film": "FiLM",
+    "pyraformer": "Pyraformer",
+    "fedformer": "FEDformer",
+    "gpt4ts": "GPT4TS",
+    "gpt4ts-no-lm": "GPT4TS without its language model",
+    "mixture-issued": "Preset `operational`, day by day",
+    "last-week": "Last week",
+    "train-look-up": "Look-up in train, the measure of the leak",
+    "news2forecast": "News2Forecast",
+    "gpt4mts": "GPT4MTS",
+    "gpt4mts-no-news": "GPT4MTS without news",
+    "ltp-llm": "LTP-LLM",
+    "sa": "SA, one agent",
+    "mael": "MAEL",
+    "mae-gpt": "MAE-GPT",
+    "mad-rl": "MAD-RL",
+    "as-published": "The paper's code",
+    "as-published-mended": "The paper's code, mended prompt",
+    "as-published-swapped": "The paper's code, news of another day",
+    "as-written": "CompEvo without a base model",
+    "as-written-plain": "CompEvo without a base model, its four parts off",
+    "as-written-swapped": "CompEvo without a base model, news of another day",
+    "members": "Ensemble of four regressions (no language model)",
+    "prior": "Own base model",
+    "compevo-equal": "CompEvo, equal weights",
+    "compevo-prior": "CompEvo's best base model",
+    "simplified-logic": "Simplified logic",
+    "uniform-weights": "Uniform weights",
+    "no-diversity": "No diversity term",
+    "no-pruning": "No pruning term",
+    "no-grpo": "No GRPO",
+    "random-layers": "Random layers",
+    "no-news": "No news",
+    "swapped-news": "News of another day",
+    "fixed-logics": "Fixed logics",
+    "one-agent": "One agent",
+    "one-agent-all-trials": "One agent, all trials",
+    "paper-method": "The paper's rewriting, few rounds",
+    "equal-weights": "Equal weights",
+    "no-known-errors": "No known errors",
+    "alike-agents": "Agents alike",
+}
+
+
+def method_name(method: str) -> str:
+    """Return the display name of a method, a part of a population, a variant or a control."""
+    if method.startswith(AGENT):
+        return f"Agent {method.removeprefix(AGENT)}"
+    if method.startswith(ZERO_SHOT):
+        return f"{method.removeprefix(ZERO_SHOT)}, zero-shot"
+    plain = method.removesuffix(RECALIBRATED)
+    name = METHOD_NAMES.get(plain) or find_title(plain)
+    return name if plain == method else f"{name}, known errors added"
 
 
 def empty_rows() -> pl.DataFrame:
