@@ -61,22 +61,6 @@ def scope_name(dataset: str, subset: str, *, synthetic: bool = False) -> str:
     return (f"{dataset.capitalize()}, {name}" if subset else dataset.capitalize()) + marker
 
 
-def format_number(value: float | int | None) -> str:
-    """Format a metric with decimals that fit its size; "n/a" for a missing one."""
-    if value is None or isnan(value):
-        return MISSING
-    # Counts are exact and get separators only.
-    if isinstance(value, int):
-        return f"{value:,}"
-
-    size = abs(value)
-    if size >= 100 or size == 0:
-        return f"{value:z,.1f}"
-    if size >= 1:
-        return f"{value:.2f}"
-    return f"{value:.4f}" if size >= 0.001 else f"{value:.2e}"
-
-
 def format_percent(share: float | None) -> str:
     """Format a share between 0 and 1 as a percentage."""
     return MISSING if share is None or isnan(share) else f"{100 * share:z.1f} %"
@@ -188,11 +172,3 @@ def tabulate(
     """Return a table with one line per row; ``cells`` maps a column title to what it shows."""
     lines = [[cell(row) for cell in cells.values()] for row in rows]
     return Table(header=list(cells), rows=lines, **layout)
-
-
-def group_rows(rows: Iterable[Row], *keys: str) -> list[list[Row]]:
-    """Return rows in groups that are alike in some columns, in the order of first appearance."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return list(groups.values())

@@ -31,15 +31,19 @@ from compevo_core.paper.report.figures import (
 )
 from compevo_core.paper.report.inputs import TrainingRun
 from compevo_core.paper.report.published import CONTEXT, find_published, list_subjects
-from compevo_core.paper.report.rows import find_side, format_interval, format_with_unit
+from compevo_core.paper.report.rows import (
+    find_side,
+    format_interval,
+    format_number,
+    format_with_unit,
+    group_rows,
+)
 from compevo_core.report.charts import ACCENT, GOLD, GREEN, INK, MUTED, OTHER_BARS, PURPLE, RED
 from compevo_core.report.tables import (
     MISSING,
     Row,
     Table,
-    format_number,
     format_percent,
-    group_rows,
     join_items,
     scope_name,
     tabulate,

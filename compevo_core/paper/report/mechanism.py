@@ -27,13 +27,12 @@ from compevo_core.paper.report.figures import (
     plot_lines,
 )
 from compevo_core.paper.report.inputs import ReportInputs, TrainingRun
-from compevo_core.paper.report.rows import method_name
+from compevo_core.paper.report.rows import format_number, method_name
 from compevo_core.paper.run_traces import TOPIC_SEPARATOR, Plateau, measure_plateau
 from compevo_core.report.charts import method_colour
 from compevo_core.report.tables import (
     MISSING,
     Table,
-    format_number,
     format_percent,
     join_items,
     scope_name,

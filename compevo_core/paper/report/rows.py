@@ -20,7 +20,7 @@ from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA, read_type
 from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.paper.changes import ABLATION, PREFIX
 from compevo_core.paper.declared import BUDGETS, rank_budget
-from compevo_core.report.tables import MISSING, Row, Table, format_number
+from compevo_core.report.tables import MISSING, Row, Table
 from compevo_core.report.tables import method_name as find_title
 
 #: Two rows with equal values here are the same measurement; the later one replaces the earlier.
@@ -106,6 +106,30 @@ def method_name(method: str) -> str:
     plain = method.removesuffix(RECALIBRATED)
     name = METHOD_NAMES.get(plain) or find_title(plain)
     return name if plain == method else f"{name}, known errors added"
+
+
+def format_number(value: float | int | None) -> str:
+    """Format a metric with decimals that fit its size; "n/a" for a missing one."""
+    if value is None or math.isnan(value):
+        return MISSING
+    # Counts are exact and get separators only.
+    if isinstance(value, int):
+        return f"{value:,}"
+
+    size = abs(value)
+    if size >= 100 or size == 0:
+        return f"{value:z,.1f}"
+    if size >= 1:
+        return f"{value:.2f}"
+    return f"{value:.4f}" if size >= 0.001 else f"{value:.2e}"
+
+
+def group_rows(rows: Iterable[Row], *keys: str) -> list[list[Row]]:
+    """Return rows in groups that are alike in some columns, in the order of first appearance."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return list(groups.values())
 
 
 def empty_rows() -> pl.DataFrame:

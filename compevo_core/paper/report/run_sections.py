@@ -35,13 +35,12 @@ from compevo_core.paper.report.figures import (
 )
 from compevo_core.paper.report.inputs import TrainingRun
 from compevo_core.paper.report.mechanism import run_plateau_table
-from compevo_core.paper.report.rows import describe_duration
+from compevo_core.paper.report.rows import describe_duration, format_number
 from compevo_core.report.charts import ACCENT, GOLD, GREEN, INK, MUTED, PURPLE, RED
 from compevo_core.report.tables import (
     MISSING,
     Row,
     Table,
-    format_number,
     format_percent,
     join_items,
     shorten_hash,
