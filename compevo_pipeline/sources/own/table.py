@@ -71,9 +71,11 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
     missing = [column for column in columns if column not in there]
     if missing:
         shown = ", ".join(repr(shorten(column)) for column in there[:_SHOWN_COLUMNS])
+        # A line without cells is not a table's: nobody who reads the log may need to see it.
+        found = f"the columns are {shown}" if len(there) > 1 else "its lines are not cells"
         raise DataError(
-            f"{name}: no column {', '.join(map(repr, missing))}; the columns are {shown}: correct "
-            "the column's name, here or in the declaration"
+            f"{name}: no column {', '.join(map(repr, missing))}; {found}: correct the column's "
+            "name, here or in the declaration"
         )
     return table.select(LINE, *dict.fromkeys(columns))
 
