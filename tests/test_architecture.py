@@ -60,7 +60,7 @@ COMPOSING = {"compevo_pipeline.definitions", "compevo_pipeline.cli.main"}
 
 RANK = {name: rank for rank, name in enumerate(LAYERS)}
 NETWORK = {"requests", "httpx", "socket", "urllib.request", "http.client"}
-FORBIDDEN_IN_CORE = {"dagster", "duckdb", "great_expectations", PIPELINE} | NETWORK
+FORBIDDEN_IN_CORE = {"dagster", "duckdb", PIPELINE} | NETWORK
 
 
 def sources(*packages: str) -> list[Path]:

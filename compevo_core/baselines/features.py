@@ -252,7 +252,7 @@ class FeatureSpace(TrainSpace):
     def scale_recent(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the scaled inputs that stand for the target steps one by one, oldest first."""
         recent = cover_horizon(views[0]) if views else DEFAULT_STEPS
-        return self.scale_inputs(views)[:, -recent:]
+        return stack_rows([self.scaler.scale(v.x[-recent:], v.entity) for v in views])
 
     def summarize_seasons(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
         """Summarise the part of the inputs before ``scale_recent``, scaled, by name.

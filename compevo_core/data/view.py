@@ -220,10 +220,12 @@ def cover_horizon(view: WindowView) -> int:
 
 
 def _copy_read_only(values: FloatArray, length: int, name: str) -> FloatArray:
-    # A view of other labels shares the numbers of the one that it is made of.
+    # Views share read-only numbers: of a view with other labels, or of their series.
     is_frozen = isinstance(values, np.ndarray) and not values.flags.writeable
-    is_own = is_frozen and values.base is None and values.dtype == np.float64
-    copied = values if is_own else np.array(values, dtype=np.float64)
+    base = values.base if is_frozen else None
+    is_shared = base is None or (isinstance(base, np.ndarray) and not base.flags.writeable)
+    is_safe = is_frozen and is_shared and values.dtype == np.float64
+    copied = values if is_safe else np.array(values, dtype=np.float64)
     if copied.shape != (length,):
         raise DataError(f"{name} has shape {copied.shape}, not ({length},); cut it again")
 

@@ -335,7 +335,7 @@ def _describe_crowds(articles: pl.DataFrame, spec: DatasetSpec, until: datetime)
     # Many sites with a headline each are no crowd of one site.
     hours = (until - pl.col("available_at")).dt.total_hours()
     by_day = recent.group_by((hours // 24).alias("ago")).len()
-    usual = by_day.filter(pl.col("ago") > 0)["len"].median()
+    usual = by_day.filter(pl.col("ago") > 0).select(pl.col("len").median()).item()
     newest = by_day.filter(pl.col("ago") == 0)["len"].sum()
     if in_time.height > spec.news_limit and usual and newest > TIMES_USUAL_NEWS * usual:
         yield (

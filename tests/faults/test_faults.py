@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from benchmarks.rows import read_rows
-from tests.faults.campaign import RESULTS, STORES
+from tests.faults.campaign import FLIP, RESULTS, STORES
+from tests.faults.flips import KINDS
 from tests.faults.works import WORKS
 
 MOMENTS = 20
@@ -30,6 +31,24 @@ def test_every_killed_work_ended_well():
     assert killed.keys() == WORKS.keys()
     for row in killed.values():
         assert (row["trials"], row["identical"]) == (str(MOMENTS), str(MOMENTS))
+
+
+def test_no_flipped_bit_sealed_other_values():
+    flipped = {row["work"]: row for row in read_rows(RESULTS) if row["fault"] == FLIP}
+    assert flipped.keys() == KINDS.keys()
+    for row in flipped.values():
+        assert (row["trials"], row["identical"]) == (str(2 * MOMENTS), str(2 * MOMENTS))
+
+
+@pytest.mark.slow
+def test_a_few_flipped_bits_seal_no_other_values(tmp_path):
+    out = tmp_path / "results.csv"
+    command = [sys.executable, "-m", "tests.faults.campaign", "--case=flip_bits", "--moments=3"]
+    subprocess.run([*command, "--out", str(out)], check=True, timeout=1200)
+
+    rows = read_rows(out)
+    assert {row["work"] for row in rows} == KINDS.keys()
+    assert_ended_well(rows)
 
 
 @pytest.mark.slow

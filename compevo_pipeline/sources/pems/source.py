@@ -12,7 +12,7 @@ without its last hours.
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -57,9 +57,6 @@ FIVE_MINUTE_COLUMNS = (
     ),
 )
 """The 52 columns of a five-minute file, in order."""
-
-PART_CHARACTERS = 16 * 2**20
-"""Text whose cells are in memory at one time; their strings take some ten times as much."""
 
 SENSORS = 862
 HOURS = 17_544
@@ -298,7 +295,7 @@ def _read_station_rows(
     named = FILE_NAME.fullmatch(name)
     district = int(named["district"]) if named else None
     parts = []
-    for first_line, part in _cut_at_lines(text):
+    for first_line, part in tables.cut_at_lines(text):
         table = tables.read_rows(part, name, columns, first_line=first_line)
         if district is not None:
             is_other = pl.col("district").cast(pl.Int64, strict=False) != district
@@ -315,21 +312,6 @@ def _read_station_rows(
         # A station occurs in thousands of rows: its text is kept once, not as parts of the file.
         parts.append(table.with_columns(pl.col("station").cast(pl.Categorical)))
     return pl.concat(parts)
-
-
-def _cut_at_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield parts of whole lines, each with the number of its first line."""
-    start, line = 0, 1
-    while True:
-        end = text.find("\n", start + PART_CHARACTERS)
-        # What follows the last line end is a part of its own only if it holds a line.
-        if end < 0 or not text[end:].strip():
-            yield line, text[start:]
-            return
-
-        yield line, text[start:end]
-        line += text.count("\n", start, end) + 1
-        start = end + 1
 
 
 def _build_hours(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
