@@ -13,7 +13,7 @@ from tests.faults.works import WORKS
 MOMENTS = 20
 CASES = (
     *("kill", "cut_power", "jump_clock", "limit_files", "at_once", "tear_wal"),
-    *("fill_disk", "read_only"),
+    *("fill_disk", "read_only", "flip_bits"),
 )
 """Cases of one store; those of all of them at once are in the committed table alone."""
 
@@ -41,17 +41,6 @@ def test_no_flipped_bit_sealed_other_values():
 
 
 @pytest.mark.slow
-def test_a_few_flipped_bits_seal_no_other_values(tmp_path):
-    out = tmp_path / "results.csv"
-    command = [sys.executable, "-m", "tests.faults.campaign", "--case=flip_bits", "--moments=3"]
-    subprocess.run([*command, "--out", str(out)], check=True, timeout=1200)
-
-    rows = read_rows(out)
-    assert {row["work"] for row in rows} == KINDS.keys()
-    assert_ended_well(rows)
-
-
-@pytest.mark.slow
 def test_a_few_faults_of_each_kind_end_well(tmp_path):
     out = tmp_path / "results.csv"
     # A process of its own: the campaign forks, and the threads of earlier tests would be lost.
@@ -63,4 +52,5 @@ def test_a_few_faults_of_each_kind_end_well(tmp_path):
     every_store = {"kill -9", "2 at once, the same"}
     tried = {(row["fault"], row["work"]) for row in rows}
     assert {(fault, name) for fault in every_store for name in STORES} <= tried
+    assert {(FLIP, kind) for kind in KINDS} <= tried
     assert_ended_well(rows)
