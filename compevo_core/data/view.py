@@ -151,7 +151,7 @@ class WindowView:
         return count_season_steps(self.step)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Window:
     """A view with its truth ``y`` (H,), NaN where that is missing, filled or known to be wrong."""
 

@@ -22,7 +22,6 @@ from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, overload
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
@@ -87,7 +86,6 @@ _UNHASHED: dict[str, Any] = {
 
 Rows of results name windows by their hash, which cannot be recomputed without their data."""
 
-_SERIALIZED: "WeakKeyDictionary[Window, str]" = WeakKeyDictionary()
 _CHUNK = 4096  # windows that become rows at a time, and rows that become windows
 _NUMBERS_OF_WINDOW = ("x", "y")  # columns that are one matrix of all windows
 
@@ -154,23 +152,7 @@ def from_labels(row: dict[str, Any], x: FloatArray, y: FloatArray) -> Window:
 
 
 def serialize_for_hash(window: Window) -> bytes:
-    """Return bytes that are equal only for equal windows.
-
-    All but the numbers is remembered as long as the window, which never changes: sets of known
-    windows grow day by day, and each of them is hashed.
-    """
-    if window not in _SERIALIZED:
-        _SERIALIZED[window] = _serialize_labels(window)
-
-    # Bytes, not decimal text: two values that print alike are different windows. NaN has many bit
-    # patterns, so masked targets enter as their positions.
-    truth = np.where(np.isnan(window.y), -0.0, window.y)
-    x, y = window.view.x.tobytes().hex(), truth.tobytes().hex()
-    # As one object with sorted keys, of which these are the last.
-    return f'{_SERIALIZED[window][:-1]}, "x": "{x}", "y": "{y}"}}'.encode()
-
-
-def _serialize_labels(window: Window) -> str:
+    """Return bytes that are equal only for equal windows."""
     row = to_labels(window) | {"origin_utc": window.view.origin_utc.isoformat()}
     for name, empty in _UNHASHED.items():
         if row[name] == empty:
@@ -184,7 +166,11 @@ def _serialize_labels(window: Window) -> str:
         digest = hashlib.sha256(values.tobytes()).hexdigest()
         row["step_covariates"] = [*window.view.step_covariates, digest]
 
-    return json.dumps(row, sort_keys=True, default=str)
+    # Bytes, not decimal text: two values that print alike are different windows. NaN has many bit
+    # patterns, so masked targets enter as their positions.
+    truth = np.where(np.isnan(window.y), -0.0, window.y)
+    row |= {"x": window.view.x.tobytes().hex(), "y": truth.tobytes().hex()}
+    return json.dumps(row, sort_keys=True, default=str).encode()
 
 
 WINDOWS_FILE = "windows.parquet"

@@ -115,12 +115,16 @@ def describe_short(raw: RawFile) -> str:
 def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
     """Parse a station-hour or five-minute file, or the benchmark table, into ``SERIES_SCHEMA``.
 
+    Rows of station hours become ``PEMS/<station>``, occupancy as a fraction of time, and
+    ``PEMS_OBSERVED/<station>``, the share of observed samples in percent. PeMS fills detectors that
+    sent nothing: a value without any observed sample is flagged.
+
     ``only`` names stations (``"400001"``) or sensors (``"0"``): the full benchmark table makes 15
     million rows.
     """
     text = read_file_text(raw)
     if HOUR_FILE in raw.name:
-        return parse_station_hour(text, raw, only)
+        return _build_hours(_read_station_rows(text, raw.name, HOUR_COLUMNS, only), raw)
     if FIVE_MINUTE_FILE in raw.name:
         return parse_five_minutes(text, raw, only)
     if raw.name.startswith(BENCHMARK_FILE):
@@ -164,15 +168,6 @@ def read_file_text(raw: RawFile) -> str:
     is_packed = raw.name.endswith(".gz")
     content = gunzip(raw.content, raw.name, MAX_TEXT_BYTES) if is_packed else raw.content
     return read_text(content, raw.name)
-
-
-def parse_station_hour(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.DataFrame:
-    """Parse station-hour rows into ``PEMS/<station>`` and ``PEMS_OBSERVED/<station>``.
-
-    The first is occupancy as a fraction of time, the second the share of observed samples in
-    percent. PeMS fills detectors that sent nothing: a value without any observed sample is flagged.
-    """
-    return _build_hours(_read_station_rows(text, raw.name, HOUR_COLUMNS, only), raw)
 
 
 def parse_five_minutes(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.DataFrame:
