@@ -323,7 +323,10 @@ def verify_manifest(folder: Path) -> dict[str, Any]:
             f"{folder} has no {MANIFEST_FILE}: it was never finished; delete it and train again"
         )
 
-    manifest = read_json(manifest_file, _REMEDY)
+    try:
+        manifest = read_json(manifest_file, _REMEDY)
+    except DataError as error:
+        raise CheckpointMismatch(str(error)) from error
     files = manifest.get("files", {})
     if manifest.get("hash") != _hash_files(files):
         raise CheckpointMismatch(f"{manifest_file} is altered since it was written; {_REMEDY}")
