@@ -18,7 +18,7 @@ import functools
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import TypeVar
 import polars as pl
 
 from compevo_core.data.schemas import SERIES_SCHEMA, validate_frame
-from compevo_core.data.series import validate_series
+from compevo_core.data.series import split_series, validate_series
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import (
     MANIFEST_FILE,
@@ -238,16 +238,16 @@ class SeriesStore:
         """
         folder = self._folder(dataset)
 
-        # Columns and types first: sorting needs them. The rules hold for one row a key.
-        rows = validate_frame(frame, SERIES_SCHEMA, "series frame")
-        rows = rows.sort("fetched_at", maintain_order=True)
-        # Of several rows of a key the last counts, but a value before none.
-        rows = rows.sort(~pl.col("flag").is_in(LACKING), maintain_order=True)
-        latest = validate_series(rows.unique(SERIES_KEY, keep="last", maintain_order=True))
-        parts = {
-            f"{_file_name(str(key[0]))}.parquet": part
-            for key, part in sorted(latest.partition_by("series_id", as_dict=True).items())
-        }
+        # Columns and types first: sorting needs them. The rules hold for one row a key. Series by
+        # series, since all of them are large.
+        parts: dict[str, pl.DataFrame] = {}
+        for series_id, rows in split_series(validate_frame(frame, SERIES_SCHEMA, "series frame")):
+            ordered = rows.sort("fetched_at", maintain_order=True)
+            # Of several rows of a key the last counts, but a value before none.
+            ordered = ordered.sort(~pl.col("flag").is_in(LACKING), maintain_order=True)
+            latest = ordered.unique(SERIES_KEY, keep="last", maintain_order=True)
+            parts[f"{_file_name(series_id)}.parquet"] = validate_series(latest)
+        height = sum(part.height for part in parts.values())
 
         with folder.locked():
             stored, known = folder.find_files(), folder.read_record()
@@ -259,11 +259,11 @@ class SeriesStore:
                 return _read_whole(stored[name]).select(list(SERIES_SCHEMA))
 
             if replace and not accept:
-                there = pl.concat([latest.clear(), *map(read, stored)])
-                waiting = _find_unaccepted(there, latest, earlier)
+                pairs = ((read(name), parts.get(name, frame.clear())) for name in stored)
+                waiting = _find_unaccepted(pairs, earlier)
                 if waiting.height:
                     folder.replace({}, waiting)
-                    return WriteReport(rows=latest.height, waiting=latest.height)
+                    return WriteReport(rows=height, waiting=height)
 
             # A file that is wrong in one of its series is not believed in the others.
             held: set[str] = set()
@@ -271,12 +271,13 @@ class SeriesStore:
                 far = find_far(_pair(read(name), part, keep_values=True))
                 held.update(find_waiting(far, earlier)["source"])
 
-            lost = frame.height - latest.height
+            lost = frame.height - height
             counts = Counter(rows=lost, superseded=lost)
             files: dict[str, pl.DataFrame] = {}
             changes: list[pl.DataFrame] = []
-            for name, part in parts.items():
-                before = read(name)
+            given = pl.concat([frame.clear(), *(() if replace else parts.values())])
+            for name in sorted(parts):
+                part, before = parts.pop(name), read(name)
                 if replace:
                     before = before.join(part, on=list(SERIES_KEY), how="semi")
                 merged, of_part, changed = _upsert(
@@ -290,7 +291,7 @@ class SeriesStore:
             if replace:
                 folder.replace(files, keeps_others=False)
             else:
-                record = join_changes(known, changes, latest)
+                record = join_changes(known, changes, given)
                 is_new = not record.equals(known)
                 if files or is_new:
                     folder.replace(files, record if is_new else None)
@@ -309,7 +310,11 @@ class SeriesStore:
                 f"no series of {dataset} stored under {folder.path}: "
                 f"read its source with `compevo fit {dataset}` or `compevo refresh {dataset}`"
             )
-        return rows if query else rows.select(list(SERIES_SCHEMA)).sort(SERIES_KEY)
+        # Each file is sorted, so that the whole is once its files are.
+        if query is None:
+            parts = sorted(split_series(rows.select(list(SERIES_SCHEMA))))
+            rows = pl.concat([part for _, part in parts], rechunk=False)
+        return rows
 
     def read_waiting(self, dataset: str) -> pl.DataFrame:
         """Read the changes that wait to be confirmed."""
@@ -434,13 +439,21 @@ class SeriesStore:
 
 
 def _find_unaccepted(
-    stored: pl.DataFrame, given: pl.DataFrame, earlier: pl.DataFrame
+    pairs: Iterable[tuple[pl.DataFrame, pl.DataFrame]], earlier: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the changes of a whole file, as waiting ones, that nobody has accepted."""
-    changes = find_far(_pair(stored, given, keep_values=False))
-    lacking = stored.join(given, on=list(SERIES_KEY), how="anti")
-    if lacking.height > MOST_CHANGED * stored.height:
-        changes = pl.concat([changes, list_removals(lacking, ChangeKind.WAITING)])
+    """Return the changes of a whole file, as waiting ones, that nobody has accepted.
+
+    ``pairs`` are the stored and given rows of each series.
+    """
+    far, gone, rows = [empty_changes()], [empty_changes()], 0
+    for stored, given in pairs:
+        far.append(find_far(_pair(stored, given, keep_values=False)))
+        lacking = stored.join(given, on=list(SERIES_KEY), how="anti")
+        gone.append(list_removals(lacking, ChangeKind.WAITING))
+        rows += stored.height
+    changes = pl.concat(far)
+    if sum(each.height for each in gone) > MOST_CHANGED * rows:
+        changes = pl.concat([changes, *gone])
     accepted = earlier.filter(fetched_at=ACCEPTED_AT)
     return changes.join(find_waiting(changes, accepted), on="series_id", how="semi")
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from compevo_core.data.content import describe_faults
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
-from compevo_core.data.series import find_calendar_step, measure_gaps
+from compevo_core.data.series import find_calendar_step, measure_gaps, split_series
 from compevo_core.data.steps import (
     DAY,
     choose_horizon,
@@ -185,6 +185,7 @@ def draft_declaration(
     # What the values show, beyond what the columns do; the plan of windows follows from them.
     declared = {"name": request.name, **_drop_unset(sections)}
     declaration = check_declaration(declared | {"splits": _ANY_SPLITS}, "the declaration")
+    del table, times, columns, stamps  # as large as what is read next
     frame, repairs = parse_series(raw, declaration)
     draft.findings.append(
         ", ".join(f"{count:,} {what}" for what, count in repairs.items() if count)
@@ -194,9 +195,10 @@ def draft_declaration(
         for what, count in repairs.items()
         if what.startswith(CODES)
     ]
-    parts = frame.partition_by("series_id", maintain_order=True)
-    for part in parts:
-        draft.warnings += describe_faults(part["series_id"][0], part, step)
+    by_id = dict(split_series(frame))
+    for series_id, part in by_id.items():
+        draft.warnings += describe_faults(series_id, part, step)
+    parts = list(by_id.values())
     gaps = [_describe_gaps(part, step, draft) for part in parts]
     if len(parts) > _LISTED_SERIES:
         draft.findings[-len(parts) + _LISTED_SERIES :] = [

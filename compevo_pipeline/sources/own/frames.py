@@ -103,9 +103,8 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
                 "cells with unit": cells.with_unit,
             }
         )
-        rows = table.with_columns(
-            starts.alias(_START), stamps.alias(_STAMP), values.alias(_VALUE), entity
-        )
+        times_and_values = (starts.alias(_START), stamps.alias(_STAMP), values.alias(_VALUE))
+        rows = table.select(LINE, *times_and_values, entity)
         is_missing = is_code(_VALUE, "_entity")
         for code, count in rows.filter(is_missing)[_VALUE].value_counts(sort=True).iter_rows():
             repairs[f"{CODES}, {code:.10g}"] += count
@@ -320,25 +319,24 @@ def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, dict[
 
 
 def _build_frame(rows: pl.DataFrame, raw: RawFile, declaration: Declaration) -> pl.DataFrame:
-    frame = build_series_frame(
-        rows,
-        raw,
-        series_id=pl.concat_str(pl.lit(f"{SERIES_PREFIX}/"), pl.col("_entity")),
-        variable=name_variable(declaration),
-        start_utc=pl.col(_START),
-        value=pl.col(_VALUE),
-        unit=declaration.series.unit,
-        flag=flag_missing(pl.col(_VALUE)),
-    )
-
     step = read_step(declaration.grid.step)
     offset = find_standard_offset(declaration.series.time_zone)
-    # Steps begin at midnight of the clock, which need not be one of UTC.
-    averaged = [
-        resample_to_step(part.with_columns(pl.col("start_utc") + offset), step)
-        for part in frame.partition_by("series_id", maintain_order=True)
-    ]
-    return pl.concat(averaged).with_columns(pl.col("start_utc") - offset)
+    frames = []
+    for of_series in rows.partition_by("_entity", maintain_order=True):
+        frame = build_series_frame(
+            of_series,
+            raw,
+            series_id=pl.concat_str(pl.lit(f"{SERIES_PREFIX}/"), pl.col("_entity")),
+            variable=name_variable(declaration),
+            # Steps begin at midnight of the clock, which need not be one of UTC.
+            start_utc=pl.col(_START) + offset,
+            value=pl.col(_VALUE),
+            unit=declaration.series.unit,
+            flag=flag_missing(pl.col(_VALUE)),
+        )
+        averaged = resample_to_step(frame, step)
+        frames.append(averaged.with_columns(pl.col("start_utc") - offset))
+    return pl.concat(frames)
 
 
 def parse_covariates(

@@ -71,9 +71,11 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
     missing = [column for column in columns if column not in there]
     if missing:
         shown = ", ".join(repr(shorten(column)) for column in there[:_SHOWN_COLUMNS])
+        # A line without cells is not a table's: nobody who reads the log may need to see it.
+        found = f"the columns are {shown}" if len(there) > 1 else "its lines are not cells"
         raise DataError(
-            f"{name}: no column {', '.join(map(repr, missing))}; the columns are {shown}: correct "
-            "the column's name, here or in the declaration"
+            f"{name}: no column {', '.join(map(repr, missing))}; {found}: correct the column's "
+            "name, here or in the declaration"
         )
     return table.select(LINE, *dict.fromkeys(columns))
 
@@ -160,11 +162,13 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
     if PurePath(name).suffix == _JSON:
         return _read_json(content, name)
 
-    lines = _decode(content, name).replace("\r", "\n").split("\n")
-    notes = _count_notes(lines)
-    separator, cells = _split_header(lines[notes])
-    body = "\n".join(_leave_out_notes_below(lines[notes + 1 :], separator, len(cells)))
-    if not lines[notes].strip() or not body.strip():
+    text = _decode(content, name).replace("\r", "\n")
+    # The lines of a whole file take three times its memory: only the ends are looked at.
+    notes = _count_notes(text.split("\n", _MOST_NOTES)[:_MOST_NOTES])
+    *_, header, body = [*text.split("\n", notes + 1), ""][: notes + 2]
+    separator, cells = _split_header(header)
+    body = _leave_out_notes_below(body, separator, len(cells))
+    if not header.strip() or not body.strip():
         raise DataError(
             f"{name} has no rows below its header; write a line of column names and one row for "
             "each value"
@@ -208,8 +212,9 @@ def _decode(content: bytes, name: str) -> str:
         return text
 
 
-def _leave_out_notes_below(lines: Sequence[str], separator: str, n_cells: int) -> Sequence[str]:
+def _leave_out_notes_below(body: str, separator: str, n_cells: int) -> str:
     """Return rows without remarks that follow the last one and an empty line."""
+    lines = body.rsplit("\n", _MOST_NOTES)
     end = len(lines)
     for number in range(len(lines) - 1, max(-1, len(lines) - _MOST_NOTES), -1):
         line = lines[number].strip()
@@ -217,7 +222,7 @@ def _leave_out_notes_below(lines: Sequence[str], separator: str, n_cells: int) -
             end = number
         elif '"' in line or line[0].isdigit() or line.count(separator) >= n_cells - 1:
             break
-    return lines[:end]
+    return body if end == len(lines) else "\n".join(lines[:end])
 
 
 def _split_header(line: str) -> tuple[str, list[str]]:

@@ -28,7 +28,7 @@ from compevo_pipeline.sources.own.declaration import (
 )
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
-from compevo_pipeline.sources.own.table import read_text_table
+from compevo_pipeline.sources.own.table import read_columns, read_text_table
 from compevo_pipeline.sources.registry import make_dataset
 from tests.support.nemweb import pack as zipped
 from tests.support.own_tables import declare, wrap
@@ -508,6 +508,13 @@ def test_a_table_is_read_whatever_holds_it(name, content):
 def test_what_is_no_table_is_refused(name, content, said):
     with pytest.raises(CompEvoError, match=said):
         read_text_table(content, name)
+
+
+def test_a_line_of_no_table_stays_untold():
+    content = b"root:$6$secret:19000:0:99999:7:::\ndaemon:*:19000:0:99999:7:::\n"
+    with pytest.raises(CompEvoError, match="no column") as refused:
+        read_columns(content, "shadow", ["stamp"])
+    assert "root" not in str(refused.value)
 
 
 def test_names_in_windows_1252_are_read():
