@@ -283,39 +283,44 @@ def _find_starts(
 
 
 def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Return one row a stamp and series, in order."""
-    key = ["_entity", _START]
+    """Return one row a stamp and series, in order; series by series, since all are large."""
     rows = column.table
     # A file whose newest row comes first is in order as well.
-    ordered = rows.reverse() if rows[_START][0] > rows[_START][-1] else rows
-    newest = pl.col(_START).cum_max().over("_entity")
-    out_of_order = int(ordered.select((pl.col(_START) < newest).sum()).item())
-    # The same value twice is the same row twice; an empty cell gives way to a value.
-    distinct = rows.unique([*key, _VALUE], keep="first", maintain_order=True)
-    has_value = pl.col(_VALUE).is_not_null().any().over(key)
-    distinct = distinct.filter(pl.col(_VALUE).is_not_null() | ~has_value)
-    equal = rows.height - distinct.height
+    is_reversed = rows[_START][0] > rows[_START][-1]
+    joined: dict[str, pl.DataFrame] = {}
+    contradicting: list[pl.DataFrame] = []
+    found: Counter[str] = Counter()
+    for part in rows.partition_by("_entity", maintain_order=True):
+        starts = part[_START].reverse() if is_reversed else part[_START]
+        # The same value twice is the same row twice; an empty cell gives way to a value.
+        distinct = part.unique([_START, _VALUE], keep="first", maintain_order=True)
+        has_value = pl.col(_VALUE).is_not_null().any().over(_START)
+        distinct = distinct.filter(pl.col(_VALUE).is_not_null() | ~has_value)
 
-    other = pl.col(_VALUE).first().over(key)
-    first_row = pl.col(LINE).first().over(key)
-    marked = distinct.with_columns(other.alias("_other"), first_row.alias("_first"))
-    contradicting = marked.filter(pl.col(_VALUE) != pl.col("_other"))
-    if contradicting.height and rule == "refuse":
-        row = contradicting.row(0, named=True)
+        other = pl.col(_VALUE).first().over(_START)
+        first_row = pl.col(LINE).first().over(_START)
+        marked = distinct.with_columns(other.alias("_other"), first_row.alias("_first"))
+        contradicting.append(marked.filter(pl.col(_VALUE) != pl.col("_other")))
+        value = getattr(pl.col(_VALUE), "first" if rule == "refuse" else rule)()
+        grouped = distinct.group_by("_entity", _START, maintain_order=True)
+        one_each = grouped.agg(value, pl.col(LINE).first()).sort(_START)
+        joined[part["_entity"][0]] = one_each
+        found += {
+            "out of order": int((starts < starts.cum_max()).sum()),
+            "equal duplicates": part.height - distinct.height,
+            "joined duplicates": distinct.height - one_each.height,
+        }
+
+    wrong = pl.concat(contradicting)
+    if wrong.height and rule == "refuse":
+        row = wrong.sort(LINE).row(0, named=True)
         raise DataError(
             f"{column.file}, row {row[LINE]}, column {column.name!r}: the stamp of row "
             f"{row['_first']} again, with {row[_VALUE]:g} where that has {row['_other']:g}"
-            f" ({contradicting.height:,} such rows); remove one, set duplicates in the "
+            f" ({wrong.height:,} such rows); remove one, set duplicates in the "
             "declaration to first, last or mean, or name the column of series with --id (id)"
         )
-
-    value = getattr(pl.col(_VALUE), "first" if rule == "refuse" else rule)()
-    joined = distinct.group_by(key, maintain_order=True).agg(value, pl.col(LINE).first())
-    return joined.sort(key), {
-        "out of order": out_of_order,
-        "equal duplicates": equal,
-        "joined duplicates": distinct.height - joined.height,
-    }
+    return pl.concat([joined[entity] for entity in sorted(joined)]), found
 
 
 def _build_frame(rows: pl.DataFrame, raw: RawFile, declaration: Declaration) -> pl.DataFrame:
