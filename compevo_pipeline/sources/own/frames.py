@@ -266,13 +266,22 @@ def _find_starts(
     clock = settle((starts + offset).dt.replace_time_zone(None), distance)
     if keys.aggregate:
         clock = clock.dt.truncate(f"{step // timedelta(seconds=1)}s")
-    times.add(_since=pl.lit(clock - _EPOCH)).raise_if(
-        pl.col("_since").dt.total_microseconds() % (distance // timedelta(microseconds=1)) != 0,
+    late = find_late(clock, distance)
+    if late.n_unique() == 1 and not is_whole_step:
+        return (clock - late - offset).dt.replace_time_zone("UTC")
+    times.add(_late=pl.lit(late)).raise_if(
+        pl.col("_late") != timedelta(0),
         f"is off the grid of {distance}",
-        "correct the stamp, set grid.step in the declaration to a length that all stamps fit, or "
-        "give --aggregate sum, mean or last for events",
+        "correct the stamp, give --step (grid.step) a length that all stamps fit, or --aggregate "
+        "sum, mean or last for events",
     )
     return (clock - offset).dt.replace_time_zone("UTC")
+
+
+def find_late(clock: pl.Series, step: timedelta) -> pl.Series:
+    """Return how long after a step begins each stamp of a clock comes."""
+    microseconds = (clock - _EPOCH).dt.total_microseconds() % (step // timedelta(microseconds=1))
+    return microseconds.cast(pl.Duration("us"))
 
 
 def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -298,8 +307,8 @@ def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, dict[
         raise DataError(
             f"{column.file}, row {row[LINE]}, column {column.name!r}: the stamp of row "
             f"{row['_first']} again, with {row[_VALUE]:g} where that has {row['_other']:g}"
-            f" ({contradicting.height:,} such rows); remove one, set duplicates in the "
-            "declaration to first, last or mean, or name the column of series with --id (id)"
+            f" ({contradicting.height:,} such rows); remove one, give --duplicates first, last or "
+            "mean (duplicates in the declaration), or name the column of series with --id (id)"
         )
 
     value = getattr(pl.col(_VALUE), "first" if rule == "refuse" else rule)()
