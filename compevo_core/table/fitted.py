@@ -13,7 +13,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -41,6 +41,7 @@ from compevo_core.table.frames import (
     put_on_series,
     read_table,
 )
+from compevo_core.training.artifact import read_experience, read_scaler
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -213,6 +214,27 @@ class Fitted(Known):
         except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
             raise DataError(f"{source} is damaged ({error}); save the forecaster again") from error
         return fit, {name: tuple(v) if isinstance(v, list) else v for name, v in params}
+
+
+def read_held_out(run: Path, step: timedelta) -> pl.DataFrame:
+    """Return how a run forecast its own validation, by what train alone taught, and what came.
+
+    A row for each step of each window: series, start, ``cutoff`` (the window's first start), value,
+    ``mean``; no value where it is missing.
+    """
+    lived, scaler = read_experience(run), read_scaler(run)
+    windows = []
+    for row, at in enumerate(lived.origin_N.tolist()):
+        entity, cutoff = lived.entities[lived.entity_N[row]], datetime.fromtimestamp(60 * at, UTC)
+        values = {
+            SERIES: entity,
+            START: [shift(cutoff, i, step) for i in range(lived.truth_NH.shape[1])],
+            "cutoff": cutoff,
+            VALUE: scaler.unscale(lived.truth_NH[row], entity),
+            "mean": scaler.unscale(lived.mixture_NH[row], entity),
+        }
+        windows.append(pl.DataFrame(values))
+    return pl.concat(windows).with_columns(pl.col(VALUE).fill_nan(None))
 
 
 def read_files(folder: Path, root: Path) -> dict[str, bytes]:

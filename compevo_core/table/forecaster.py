@@ -14,7 +14,7 @@ import html
 import math
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from numbers import Integral
 from pathlib import Path
@@ -33,7 +33,7 @@ from compevo_core.data.quantiles import FEWEST, LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.splits import find_midnight
 from compevo_core.data.steps import name_step, shift
-from compevo_core.data.view import WindowView, keep_bounds
+from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, import_package
 from compevo_core.evaluation.method_choice import (
@@ -42,9 +42,10 @@ from compevo_core.evaluation.method_choice import (
     MethodChoice,
     choose_method,
     configure_method,
+    describe_static,
 )
 from compevo_core.evaluation.news_audit import NewsAudit, audit_news
-from compevo_core.forecast.prediction import reconcile_origins
+from compevo_core.forecast.prediction import centre_sparse, reconcile_origins
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
 from compevo_core.table.fitted import (
@@ -55,6 +56,7 @@ from compevo_core.table.fitted import (
     make_folder,
     read_ahead,
     read_files,
+    read_held_out,
 )
 from compevo_core.table.frames import (
     SERIES,
@@ -75,7 +77,7 @@ from compevo_core.table.frames import (
     to_polars,
 )
 from compevo_core.table.stamps import Clock, DateOffset
-from compevo_core.training.artifact import read_experience, read_scaler
+from compevo_core.training.artifact import read_scaler
 from compevo_core.training.prior import MIXTURE
 from compevo_core.training.training_data import join_for_refit
 
@@ -305,6 +307,8 @@ class Forecaster:
             method = choice.method if self._method == AUTO else MIXTURE
             facts = {"method": method, "choice": choice.to_json()}
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
+        if unread := describe_static(config, train_windows):
+            warnings.warn(unread, stacklevel=3)
 
         on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
         folder = make_folder(self)
@@ -427,7 +431,6 @@ class Forecaster:
                 stacklevel=2,
             )
         names, starts = _list_steps(views, steps)
-        prediction = _centre_sparse(prediction, views)
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
 
@@ -439,22 +442,11 @@ class Forecaster:
             ``mean``.
         """
         fit = self._fitted
-        lived, scaler = read_experience(fit.run), read_scaler(fit.run)
-        entities = [lived.entities[i] for i in lived.entity_N]
-        truth, mean = (
-            np.concatenate([scaler.unscale(z_H, e) for z_H, e in zip(z_NH, entities, strict=True)])
-            for z_NH in (lived.truth_NH, lived.mixture_NH)
-        )
-        steps = fit.spec.horizon_steps
-        origins = [datetime.fromtimestamp(60 * int(at), UTC) for at in lived.origin_N]
-        cutoffs = [origin for origin in origins for _ in range(steps)]
-        return fit.form.write(
-            [name for name in entities for _ in range(steps)],
-            [shift(origin, i, fit.spec.step) for origin in origins for i in range(steps)],
-            cutoff=fit.form.clock.read(cutoffs, "cutoff"),
-            **{fit.form.value: pl.Series(truth).fill_nan(None)},
-            mean=mean,
-        )
+        rows = read_held_out(fit.run, fit.spec.step)
+        cutoffs = fit.form.clock.read(rows["cutoff"].to_list(), "cutoff")
+        values = {fit.form.value: rows[VALUE], "mean": rows["mean"]}
+        names, starts = rows[SERIES].to_list(), rows[START].to_list()
+        return fit.form.write(names, starts, cutoff=cutoffs, **values)
 
     def update(self, df: Frame, *, future: Frame = None, news: Frame = None) -> Self:
         """Add newer rows to what is known, without a fit; arguments as in :meth:`predict`.
@@ -612,8 +604,7 @@ class Forecaster:
         prediction = population.follow(
             scored, lambda done: None if done == len(scored) else steps.begin("windows forecast")
         )
-        prediction = self._reconcile(prediction, scored.views(), population)
-        return scored, _centre_sparse(prediction, scored.views())
+        return scored, self._reconcile(prediction, scored.views(), population)
 
     def _name_series(self, form: TableForm, level: Sequence[float] | float | None) -> TableForm:
         """Return the form of an output: Nixtla's columns name the series, also where it is one."""
@@ -705,8 +696,9 @@ class Forecaster:
     def _reconcile(
         self, prediction: "Prediction", views: Sequence[WindowView], population: "CompEvoForecaster"
     ) -> "Prediction":
-        past, rule = population.past_errors, self.reconciliation
-        return reconcile_origins(prediction, views, self.totals or {}, past, rule)
+        past, totals = population.past_errors, self.totals or {}
+        moved = reconcile_origins(prediction, views, totals, past, self.reconciliation)
+        return centre_sparse(moved, views, totals)
 
     # ---- keeping ----
 
@@ -770,19 +762,6 @@ class Forecaster:
 def _select(series: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
     """Return the rows of some series."""
     return series.filter(pl.col("series_id").is_in([name_series(name) for name in names]))
-
-
-def _centre_sparse(prediction: "Prediction", views: Sequence[WindowView]) -> "Prediction":
-    """Return forecasts with the mean of the inputs where most of these are one, as sparse sales.
-
-    The point of least absolute error is that value then, and a planner who adds it up orders none.
-    """
-    points_NH = prediction.aggregate.copy()
-    for row, view in enumerate(views):
-        _, counts = np.unique(view.x, return_counts=True)
-        if 2 * counts.max() > len(view.x):
-            points_NH[row] += view.x.mean() - points_NH[row].mean()
-    return dataclasses.replace(prediction, aggregate=keep_bounds(views, points_NH))
 
 
 def _tabulate(
