@@ -55,6 +55,15 @@ def describe_faults(name: str, rows: pl.DataFrame, step: timedelta) -> list[str]
     return [f"{name}: {problem}" for problem in problems if problem]
 
 
+def describe_new_faults(
+    name: str, rows: pl.DataFrame, step: timedelta, since: datetime
+) -> list[str]:
+    """Return what :func:`describe_faults` says of rows, and not of those before an instant."""
+    faults = describe_faults(name, rows, step)
+    known = describe_faults(name, rows.filter(pl.col("start_utc") < since), step) if faults else []
+    return [fault for fault in faults if fault not in known]
+
+
 def find_faults(known: pl.DataFrame, step: timedelta) -> dict[str, BoolArray]:
     """Return which values of a steady series, such as a load, are faults, by kind.
 

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 from pydantic import TypeAdapter
 
+from compevo_core.data.content import describe_new_faults
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.steps import DAY, count_steps, name_step, shift
+from compevo_core.data.steps import DAY, count_steps, is_calendar_step, name_step, shift
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import write_json
@@ -38,6 +39,7 @@ from compevo_core.table.frames import (
     find_current_ends,
     find_distance,
     join_rows,
+    keep_values,
     put_on_series,
     read_table,
 )
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 RUN = "run"
 """The folder of the sealed run in a folder of a fit."""
 _FACTS = "table.json"
+_CHECKED = 2_000  # newest values of a series that newer rows are compared with
 _ROWS, _ARTICLES = "rows.parquet", "articles.parquet"
 
 
@@ -138,10 +141,28 @@ class Fitted(Known):
                 f"series {', '.join(new[:5])} were not fitted, but one without a name; fit again "
                 "with them"
             )
+        step = self.spec.step
+        delays = (added[START] - self.end).dt.total_microseconds() % (
+            step // timedelta(microseconds=1)
+        )
+        if not is_calendar_step(step) and (delays != 0).any():
+            raise DataError(
+                f"rows are between the steps of the fit, which are {name_step(step)} apart: sum or "
+                "average them to these, or fit again"
+            )
         rows = join_rows(self.rows, added)
         if self.spec.totals:
             rows = add_totals(rows, self.spec.totals)
         extended = dataclasses.replace(self, rows=rows)
+        fitted_until = dict(
+            self.rows.drop_nulls(VALUE).group_by(SERIES).agg(pl.col(START).max()).iter_rows()
+        )
+        for (name,), part in keep_values(rows).group_by(SERIES, maintain_order=True):
+            if name in set(added[SERIES]):
+                since = shift(fitted_until.get(name, part[START].min()), 1, step)
+                faults = describe_new_faults(f"series {name}", part.tail(_CHECKED), step, since)
+                for fault in faults:
+                    warnings.warn(fault, stacklevel=4)
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
         if isinstance(last, datetime) and shift(last, 1, self.spec.step) < self.end:

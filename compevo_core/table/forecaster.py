@@ -13,10 +13,10 @@ import dataclasses
 import html
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from importlib.util import find_spec
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -273,6 +273,9 @@ class Forecaster:
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
             if number is not None and (not isinstance(number, Integral) or number < 1):
                 raise ConfigError(f"{name} = {number!r}: give a number of steps, 1 or more")
+        for name, bound in (("low", self.low), ("high", self.high)):
+            if bound is not None and not isinstance(bound, Real):
+                raise ConfigError(f"{name} = {bound!r}: give a number")
         # Refuses an unknown name before anything is cut.
         config = self._configure()
 
@@ -773,9 +776,9 @@ def _tabulate(
     """
     names = {f"q{quantile:g}": quantile for quantile in LEVELS}
     if level is not None:
-        percents = list(level) if isinstance(level, Iterable) else [level]
+        percents = [level] if isinstance(level, Real | str) else list(level)
         widest = 100 * (1 - 2 * LEVELS[0])
-        if wrong := [percent for percent in percents if not 0 < percent <= widest]:
+        if wrong := [p for p in percents if not (isinstance(p, Real) and 0 < p <= widest)]:
             raise ConfigError(f"level = {wrong}: give numbers above 0, up to {widest:g}")
         sides = {"lo": -1, "hi": 1}
         names = {

@@ -55,7 +55,7 @@ from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.own.declaration import Declaration, check_declaration
 from compevo_pipeline.sources.own.frames import (
     add_periods,
-    find_late,
+    find_delays,
     join_clock,
     parse_series,
 )
@@ -163,9 +163,9 @@ def draft_declaration(
             f"weekdays and holidays follow {place}; set place.time_zone to where people live"
         )
     step = _choose_step(request, stamps, raw.name, draft)
-    late = find_late((stamps + find_standard_offset(zone)).dt.replace_time_zone(None), step)
-    if step < DAY and late.n_unique() == 1 and late[0]:
-        draft.guesses.append(f"stamps come {late[0]} after a step begins, and count for it")
+    delays = find_delays((stamps + find_standard_offset(zone)).dt.replace_time_zone(None), step)
+    if step < DAY and delays.n_unique() == 1 and delays[0]:
+        draft.guesses.append(f"stamps come {delays[0]} after a step begins, and count for it")
 
     sections: dict[str, dict[str, object]] = {
         "series": {

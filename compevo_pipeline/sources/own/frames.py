@@ -266,11 +266,11 @@ def _find_starts(
     clock = settle((starts + offset).dt.replace_time_zone(None), distance)
     if keys.aggregate:
         clock = clock.dt.truncate(f"{step // timedelta(seconds=1)}s")
-    late = find_late(clock, distance)
-    if late.n_unique() == 1 and not is_whole_step:
-        return (clock - late - offset).dt.replace_time_zone("UTC")
-    times.add(_late=pl.lit(late)).raise_if(
-        pl.col("_late") != timedelta(0),
+    delays = find_delays(clock, distance)
+    if delays.n_unique() == 1 and not is_whole_step:
+        return (clock - delays - offset).dt.replace_time_zone("UTC")
+    times.add(_delay=pl.lit(delays)).raise_if(
+        pl.col("_delay") != timedelta(0),
         f"is off the grid of {distance}",
         "correct the stamp, give --step (grid.step) a length that all stamps fit, or --aggregate "
         "sum, mean or last for events",
@@ -278,7 +278,7 @@ def _find_starts(
     return (clock - offset).dt.replace_time_zone("UTC")
 
 
-def find_late(clock: pl.Series, step: timedelta) -> pl.Series:
+def find_delays(clock: pl.Series, step: timedelta) -> pl.Series:
     """Return how long after a step begins each stamp of a clock comes."""
     microseconds = (clock - _EPOCH).dt.total_microseconds() % (step // timedelta(microseconds=1))
     return microseconds.cast(pl.Duration("us"))
