@@ -173,6 +173,9 @@ def test_long_names_and_sparse_sales_are_forecast(run, tmp_path):
 
     rows = pl.DataFrame(json.loads(run("forecast", "shops", "--json"))["rows"])
     assert rows["entity"].str.len_chars().to_list() == [200] * 28
+    first = datetime.fromisoformat(rows["start_utc"][0].rstrip("Z"))
+    explained = run("explain", f"{first:%Y-%m-%d}", rows["entity"][0], "shops")
+    assert "mean of the 14 steps" in explained
     # The likeliest value is none, and what is expected is not.
     assert rows["compevo"].mean() == pytest.approx(0.1, abs=0.05)
 
