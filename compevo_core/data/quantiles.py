@@ -158,6 +158,14 @@ def estimate_quantiles(
     return keep_bounds(views, quantiles_NQH)
 
 
+def describe_missing(without: int, known: int) -> str:
+    """Return why some series have no bands, where the errors of some windows are known."""
+    return (
+        f"no bands of {without} series: they need the errors of {FEWEST} windows that were not "
+        f"fitted, and {known} are known; give more rows or a shorter horizon"
+    )
+
+
 def estimate_day_quantiles(
     past: PastErrors, views: Sequence[WindowView], forecast_NH: FloatArray
 ) -> dict[str, FloatArray]:

@@ -154,15 +154,11 @@ class Fitted(Known):
         if self.spec.totals:
             rows = add_totals(rows, self.spec.totals)
         extended = dataclasses.replace(self, rows=rows)
-        fitted_until = dict(
-            self.rows.drop_nulls(VALUE).group_by(SERIES).agg(pl.col(START).max()).iter_rows()
-        )
-        for (name,), part in keep_values(rows).group_by(SERIES, maintain_order=True):
-            if name in set(added[SERIES]):
-                since = shift(fitted_until.get(name, part[START].min()), 1, step)
-                faults = describe_new_faults(f"series {name}", part.tail(_CHECKED), step, since)
-                for fault in faults:
-                    warnings.warn(fault, stacklevel=4)
+        newer = keep_values(rows).filter(pl.col(SERIES).is_in(added[SERIES].unique().to_list()))
+        for (name,), part in newer.group_by(SERIES, maintain_order=True):
+            newest = part.tail(_CHECKED)
+            for fault in describe_new_faults(f"series {name}", newest, step, self.end):
+                warnings.warn(fault, stacklevel=4)
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
         if isinstance(last, datetime) and shift(last, 1, self.spec.step) < self.end:

@@ -13,7 +13,7 @@ import dataclasses
 import html
 import math
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from importlib.util import find_spec
 from numbers import Integral, Real
@@ -29,7 +29,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_views, build_windows, describe_new
 from compevo_core.data.content import describe_faults
 from compevo_core.data.datasets import RECONCILIATIONS, WLS, DatasetSpec
-from compevo_core.data.quantiles import FEWEST, LEVELS
+from compevo_core.data.quantiles import LEVELS, describe_missing
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.splits import find_midnight
 from compevo_core.data.steps import name_step, shift
@@ -428,11 +428,7 @@ class Forecaster:
         is_banded_N = np.isfinite(prediction.quantiles).all(axis=(1, 2))
         if not is_banded_N.all():
             known, without = len(population.past_errors), int((~is_banded_N).sum())
-            warnings.warn(
-                f"no bands of {without} series: they need the errors of {FEWEST} windows that "
-                f"were not fitted, and {known} are known; give more rows or a shorter horizon",
-                stacklevel=2,
-            )
+            warnings.warn(describe_missing(without, known), stacklevel=2)
         names, starts = _list_steps(views, steps)
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
@@ -776,9 +772,11 @@ def _tabulate(
     """
     names = {f"q{quantile:g}": quantile for quantile in LEVELS}
     if level is not None:
-        percents = [level] if isinstance(level, Real | str) else list(level)
+        percents: list[Any] = [level]
+        if isinstance(level, Iterable) and not isinstance(level, str):
+            percents = list(level)
         widest = 100 * (1 - 2 * LEVELS[0])
-        if wrong := [p for p in percents if not (isinstance(p, Real) and 0 < p <= widest)]:
+        if wrong := [p for p in percents if isinstance(p, str) or not 0 < p <= widest]:
             raise ConfigError(f"level = {wrong}: give numbers above 0, up to {widest:g}")
         sides = {"lo": -1, "hi": 1}
         names = {

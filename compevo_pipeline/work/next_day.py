@@ -36,6 +36,7 @@ from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.data.news import MOST_OF_DOMAIN, is_of_domain, select_articles
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.quantiles import describe_missing
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.splits import resolve_spans
 from compevo_core.data.steps import DAY, WEEK, count_year, name_step
@@ -591,6 +592,8 @@ def _issue(
         for entity, part in select_newest(select_series(spec, rows)[0]):
             notes += tuple(describe_new_faults(entity, part, spec.step, since))
         notes += tuple(_describe_ahead(day_views))
+        if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
+            notes += (describe_missing(without, len(forecaster.past_errors)),)
     # The record that is kept: where two runs issue at once, the first one's.
     return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
 

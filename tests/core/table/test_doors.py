@@ -84,7 +84,7 @@ def test_another_step_than_the_tables_is_refused(freq, message):
 
 
 def test_ids_of_several_kinds_are_refused():
-    with pytest.raises(DataError, match="values of several kinds.*convert it to text"):
+    with pytest.raises(DataError, match=r"values of several kinds.*convert it to text"):
         clone(RIDGE).fit(make_days().assign(unique_id=[("a", 1)] * 240))
 
 
@@ -94,7 +94,7 @@ def test_newer_rows_are_looked_at_as_well():
     with warnings.catch_warnings(action="error"):
         fitted.predict(newer)
         fitted.predict(pd.concat([make_days(), newer]))
-    with pytest.warns(UserWarning, match="the last 2 value.*do not go on from those before"):
+    with pytest.warns(UserWarning, match=r"the last 2 value.*do not go on from those before"):
         fitted.predict(newer.assign(y=10 * newer["y"]))
     with pytest.raises(DataError, match="between the steps of the fit, which are 1d apart: sum or"):
         fitted.predict(

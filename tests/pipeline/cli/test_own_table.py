@@ -163,6 +163,13 @@ def test_test_days_are_neither_learnt_nor_planned_by(run, tmp_path):
     assert "init --test 0.2" in refused
 
 
+def test_a_forecast_without_bands_says_why(run, tmp_path):
+    wave(pd.date_range("2024-01-01", periods=24 * 40, freq="h"), 24).to_csv(tmp_path / "wave.csv")
+    run("init", tmp_path / "wave.csv", "--value", "y")
+    run("fit", "wave", "--method", "persistence")
+    assert "no bands of 1 series: they need the errors of 14 windows" in run("forecast", "wave")
+
+
 def test_long_names_and_sparse_sales_are_forecast(run, tmp_path):
     days = pd.date_range("2024-01-01", periods=300)
     sold = np.random.default_rng(3).poisson(0.1, 300)
@@ -171,7 +178,9 @@ def test_long_names_and_sparse_sales_are_forecast(run, tmp_path):
     run("init", tmp_path / "shops.csv", "--horizon", "14")
     run("fit", "shops", "--method", "seasonal-mean")
 
-    rows = pl.DataFrame(json.loads(run("forecast", "shops", "--json"))["rows"])
+    issued = json.loads(run("forecast", "shops", "--json"))
+    assert not any("no bands" in note for note in issued["notes"])
+    rows = pl.DataFrame(issued["rows"])
     assert rows["entity"].str.len_chars().to_list() == [200] * 28
     first = datetime.fromisoformat(rows["start_utc"][0].rstrip("Z"))
     explained = run("explain", f"{first:%Y-%m-%d}", rows["entity"][0], "shops")
