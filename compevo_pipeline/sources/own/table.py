@@ -93,7 +93,7 @@ def read_text_table(content: bytes, name: str) -> pl.DataFrame:
 
     Notes above the line of column names are left out. Year, month and day in columns of their own
     become one column, with hour and minute if there are any, and so do year and month, quarter or
-    week. Columns that are the hours of a day or the months of a year become rows.
+    week. Columns that are the hours of a day, the months of a year or stamps become rows.
     """
     return _join_dates(_stack_steps(_read_cells(content, name)))
 
@@ -107,6 +107,7 @@ def _stack_steps(table: pl.DataFrame) -> pl.DataFrame:
         for column in names
         if month.fullmatch(column)
     }
+    numbered = [column for column in names if re.search(r"\d", column)]
     hours = {column: int(match[1]) for column in names if (match := _HOUR.fullmatch(column))}
     steps: dict[str, str] = {}
     if sorted(months.values()) == [*range(1, 13)]:
@@ -114,7 +115,7 @@ def _stack_steps(table: pl.DataFrame) -> pl.DataFrame:
     elif sorted(hours.values()) in _HOURS_OF_A_DAY:
         steps = {column: str(number) for column, number in hours.items()}
         label = "hour ending" if names[-1].lower().startswith("he") else "hour"
-    elif len(stamps := _find_stamps(names)) >= _FEWEST_STAMPED:
+    elif len(numbered) >= _FEWEST_STAMPED <= len(stamps := _find_stamps(numbered)):
         top = table.head(_MOST_NOTES).select(name for name in names if name not in stamps)
         # Where a column holds the stamps, numbers name series.
         dated = [cells.name for cells in top if len(_find_stamps(cells.to_list())) == top.height]
