@@ -35,6 +35,7 @@ from compevo_core.runtime.files import (
     describe_storage_error,
     file_lock,
     hash_file,
+    hash_text,
     is_named_by_hash,
     read_together,
     replace_together,
@@ -59,6 +60,8 @@ from compevo_pipeline.storage.series_changes import (
     list_removals,
 )
 from compevo_pipeline.storage.series_changes import KEY as SERIES_KEY
+
+_LONGEST_NAME = 150  # bytes of a series in its file's name
 
 CONTENT = ("value", "unit", "flag")
 """Columns that make a row another one; its source and time do not."""
@@ -564,7 +567,12 @@ def _file_name(series_id: str) -> str:
             "correct the parser"
         )
 
-    return series_id.replace("/", "__")
+    name = series_id.replace("/", "__")
+    if len(name.encode()) > _LONGEST_NAME:
+        # A file system has room for 255 bytes, some of which are added while it is written.
+        start = name.encode()[:_LONGEST_NAME].decode(errors="ignore")
+        name = f"{start}-{hash_text(series_id)[:16]}"
+    return name
 
 
 def _split_by_file(kind: FrameKind, frame: pl.DataFrame) -> dict[str, pl.DataFrame]:

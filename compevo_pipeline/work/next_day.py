@@ -30,12 +30,13 @@ from compevo_core.data.build import (
     select_newest,
     select_series,
 )
-from compevo_core.data.content import describe_faults
+from compevo_core.data.content import describe_new_faults
 from compevo_core.data.context import OWN, NewestKnown, find_newest_known, find_oldest_needed
 from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.data.news import MOST_OF_DOMAIN, is_of_domain, select_articles
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.quantiles import describe_missing
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.splits import resolve_spans
 from compevo_core.data.steps import DAY, WEEK, count_year, name_step
@@ -605,12 +606,12 @@ def _issue(
     if spec.name not in DATASETS:
         # What was said of the days before is not said again.
         rows = learnt.filter(pl.col("start_utc") < origin.until)
-        before = pl.col("start_utc") < origin.until - max(DAY, spec.step)
+        since = origin.until - max(DAY, spec.step)
         for entity, part in select_newest(select_series(spec, rows)[0]):
-            known_faults = describe_faults(entity, part.filter(before), spec.step)
-            faults = describe_faults(entity, part, spec.step)
-            notes += tuple(fault for fault in faults if fault not in known_faults)
+            notes += tuple(describe_new_faults(entity, part, spec.step, since))
         notes += tuple(_describe_ahead(day_views))
+        if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
+            notes += (describe_missing(without, len(forecaster.past_errors)),)
     # The record that is kept: where two runs issue at once, the first one's.
     return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
 

@@ -273,13 +273,22 @@ def _find_starts(
     clock = settle((starts + offset).dt.replace_time_zone(None), distance)
     if keys.aggregate:
         clock = clock.dt.truncate(f"{step // timedelta(seconds=1)}s")
-    times.add(_since=pl.lit(clock - _EPOCH)).raise_if(
-        pl.col("_since").dt.total_microseconds() % (distance // timedelta(microseconds=1)) != 0,
+    delays = find_delays(clock, distance)
+    if delays.n_unique() == 1 and not is_whole_step:
+        return (clock - delays - offset).dt.replace_time_zone("UTC")
+    times.add(_delay=pl.lit(delays)).raise_if(
+        pl.col("_delay") != timedelta(0),
         f"is off the grid of {distance}",
-        "correct the stamp, set grid.step in the declaration to a length that all stamps fit, or "
-        "give --aggregate sum, mean or last for events",
+        "correct the stamp, give --step (grid.step) a length that all stamps fit, or --aggregate "
+        "sum, mean or last for events",
     )
     return (clock - offset).dt.replace_time_zone("UTC")
+
+
+def find_delays(clock: pl.Series, step: timedelta) -> pl.Series:
+    """Return how long after a step begins each stamp of a clock comes."""
+    microseconds = (clock - _EPOCH).dt.total_microseconds() % (step // timedelta(microseconds=1))
+    return microseconds.cast(pl.Duration("us"))
 
 
 def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -317,8 +326,8 @@ def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, dict[
         raise DataError(
             f"{column.file}, row {row[LINE]}, column {column.name!r}: the stamp of row "
             f"{row['_first']} again, with {row[_VALUE]:g} where that has {row['_other']:g}"
-            f" ({wrong.height:,} such rows); remove one, set duplicates in the "
-            "declaration to first, last or mean, or name the column of series with --id (id)"
+            f" ({wrong.height:,} such rows); remove one, give --duplicates first, last or "
+            "mean (duplicates in the declaration), or name the column of series with --id (id)"
         )
     return pl.concat([joined[entity] for entity in sorted(joined)]), found
 
