@@ -17,7 +17,7 @@ Shapes: N windows, H horizon, C covariates, F features, B parts of the season, K
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -63,7 +63,13 @@ CALENDAR_NAMES = (
 
 LAG = "_lag1"  # what the name of a covariate ends with, of the season before
 _PARTS = 8  # of a season, each with an answer of its own
-_FORMS = 4
+_FORMS: tuple[Callable[[FloatArray], FloatArray], ...] = (
+    lambda z_NH: z_NH,
+    lambda z_NH: z_NH**2,
+    lambda z_NH: np.maximum(z_NH - 1, 0.0),
+    lambda z_NH: np.maximum(-z_NH - 1, 0.0),
+)
+"""The forms in which a covariate acts."""
 _PENALTY = 30.0  # steps without an answer, counted with those of train
 _PROOF = 0.2  # last share of the train windows, on which an answer must help
 
@@ -91,7 +97,10 @@ class StepResponse:
         # Changes are counted from one season, repeated over the horizon.
         season = views[0].seasons.reference if views else 1
         before_NH = before_NH[:, np.arange(find_horizon(views)) % season]
-        return _shape(now_NH) - _shape(before_NH)
+        change_NHK = np.empty((*now_NH.shape, len(_FORMS)))
+        for k, form in enumerate(_FORMS):
+            change_NHK[:, :, k] = form(now_NH) - form(before_NH)
+        return change_NHK
 
 
 def fit_responses(
@@ -132,18 +141,13 @@ def _fit(name: str, views: Sequence[WindowView], target_NH: FloatArray) -> StepR
 
     weights = []
     for part in range(int(part_H.max()) + 1):
-        x_RK = change_NHK[:, part_H == part].reshape(-1, _FORMS)
+        x_RK = change_NHK[:, part_H == part].reshape(-1, len(_FORMS))
         y_R = centred_NH[:, part_H == part].reshape(-1)
         is_known_R = np.isfinite(y_R + x_RK[:, 0])  # an unknown value has no form
         x, y = x_RK[is_known_R], y_R[is_known_R]
-        gram = x.T @ x + _PENALTY * np.eye(_FORMS)
+        gram = x.T @ x + _PENALTY * np.eye(len(_FORMS))
         weights.append(tuple(np.linalg.solve(gram, x.T @ y).tolist()))
     return replace(empty, weights=tuple(weights))
-
-
-def _shape(z_NH: FloatArray) -> FloatArray:
-    """Return the forms in which a covariate acts, (N, H, K)."""
-    return np.stack([z_NH, z_NH**2, np.maximum(z_NH - 1, 0.0), np.maximum(-z_NH - 1, 0.0)], axis=-1)
 
 
 def _find_parts(views: Sequence[WindowView], parts: int) -> np.ndarray[Any, np.dtype[np.int64]]:

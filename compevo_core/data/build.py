@@ -36,7 +36,13 @@ from compevo_core.data.cutting import (
 )
 from compevo_core.data.datasets import DatasetSpec, Span
 from compevo_core.data.schemas import BENCHMARK_SCHEMA, UTC_US, validate_frame
-from compevo_core.data.series import find_closed, is_synthetic, select_going_on, skip_closed
+from compevo_core.data.series import (
+    find_closed,
+    is_synthetic,
+    select_going_on,
+    skip_closed,
+    split_series,
+)
 from compevo_core.data.splits import (
     Boundaries,
     assign_folds,
@@ -253,14 +259,16 @@ def select_series(
     spec: DatasetSpec, series: pl.DataFrame
 ) -> tuple[list[tuple[str, pl.DataFrame]], list[str]]:
     """Return (entity, series) of every series to cut, and the ids of the others."""
-    frame = series.filter(pl.col("variable") == spec.variable)
     market_day = (pl.col("start_utc") + spec.market_offset).dt.date()
+    is_chosen = pl.col("variable") == spec.variable
     if spec.first_day is not None:
-        frame = frame.filter(market_day >= spec.first_day)
+        is_chosen &= market_day >= spec.first_day
     if spec.last_day is not None:
-        frame = frame.filter(market_day <= spec.last_day)
+        is_chosen &= market_day <= spec.last_day
     by_id = {
-        str(key[0]): part for key, part in frame.partition_by("series_id", as_dict=True).items()
+        name: rows
+        for name, part in split_series(series)
+        if (rows := part if part.select(is_chosen.all()).item() else part.filter(is_chosen)).height
     }
 
     chosen: list[tuple[str, str]] = []

@@ -171,14 +171,18 @@ def grid_series(frame: pl.DataFrame, spec: DatasetSpec) -> GriddedSeries:
         filled=filled.cast(pl.Float64),
     ).fill_null(float("nan"))
 
+    # Windows share these numbers, so they are read-only.
+    observed, known = (np.array(columns[name], np.float64) for name in columns.columns)
+    for numbers in (observed, known):
+        numbers.setflags(write=False)
     return GriddedSeries(
         series_id=regular["series_id"][0],
         variable=regular["variable"][0],
         unit=regular["unit"][0],
         first_utc=cast(datetime, regular["start_utc"][0]),
         step=spec.step,
-        observed=columns["observed"].to_numpy(),
-        filled=columns["filled"].to_numpy(),
+        observed=observed,
+        filled=known,
         gaps=gaps,
     )
 
@@ -235,10 +239,12 @@ def cut_inputs(
 
     known = series.filled[start:known_end]
     n_filled = int(np.isnan(series.observed[start:known_end]).sum())
-    # The last season repeated; NaN before the series.
-    season = count_season_steps(series.step)
-    places = [known_end + i - season * (i // season + 1) for i in range(unknown_steps)]
-    x = np.concatenate([known, [series.filled[at] if at >= 0 else np.nan for at in places]])
+    x = known
+    if unknown_steps:
+        # The last season repeated; NaN before the series.
+        season = count_season_steps(series.step)
+        places = [known_end + i - season * (i // season + 1) for i in range(unknown_steps)]
+        x = np.concatenate([known, [series.filled[at] if at >= 0 else np.nan for at in places]])
 
     if np.isnan(x).any():
         return "input gap longer than the fill limit"

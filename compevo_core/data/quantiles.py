@@ -159,6 +159,14 @@ def estimate_quantiles(
     return keep_bounds(views, quantiles_NQH)
 
 
+def describe_missing(without: int, known: int) -> str:
+    """Return why some series have no bands, where the errors of some windows are known."""
+    return (
+        f"no bands of {without} series: they need the errors of {FEWEST} windows that were not "
+        f"fitted, and {known} are known; give more rows or a shorter horizon"
+    )
+
+
 def estimate_day_quantiles(
     past: PastErrors, views: Sequence[WindowView], forecast_NH: FloatArray
 ) -> dict[str, FloatArray]:
@@ -263,12 +271,27 @@ def _follow_series(
 
         if n_ended >= FEWEST:
             first = max(n_ended - MEMORY, 0)
+            newest_WH = error_WH[first:n_ended]
             apart = 1 + (end_W[n_ended - 1] - end_W[first]) / length_W[first]
-            independent = min(n_ended - first, apart) if past.is_learnt else None
-            quantile_QH = _read_quantiles(error_WH[first:n_ended], lower, independent)
+            independent = _count_independent(newest_WH, apart) if past.is_learnt else None
+            quantile_QH = _read_quantiles(newest_WH, lower, independent)
             quantile_WQH[until_W == instant] = quantile_QH
             asked_RQH[until_R == instant] = quantile_QH
     return asked_RQH
+
+
+def _count_independent(error_WH: FloatArray, apart: float) -> float:
+    """Return how many windows that do not overlap would say as much as these: ``apart`` or more.
+
+    Windows that share steps need not err alike. How far each errs as the one before it says what it
+    adds: n (1 - r) / (1 + r) of n windows, as in an autoregression of order one.
+    """
+    before, after = error_WH[:-1], error_WH[1:]
+    is_known = np.isfinite(before) & np.isfinite(after)
+    before, after = before[is_known], after[is_known]
+    size = np.linalg.norm(before) * np.linalg.norm(after)
+    alike = np.clip(before @ after / size, 0.0, 1.0) if size > 0 else 1.0
+    return float(min(len(error_WH), max(apart, len(error_WH) * (1 - alike) / (1 + alike))))
 
 
 def _pool_series(past: PastErrors, alike: IntArray, until: int) -> FloatArray:
@@ -302,7 +325,7 @@ def _read_quantiles(
     """Return the quantiles (Q, H) of errors at each step and its neighbours, ascending.
 
     ``independent`` is given for a forecaster that has learnt since, the number of windows that do
-    not overlap: the next error may have any rank among theirs, and errors that lie to one side
+    not err alike: the next error may have any rank among theirs, and errors that lie to one side
     count for both. A step without any error, as at night in a shop, has the quantiles of the
     nearest step with one; all are NaN where no step has an error.
     """

@@ -9,7 +9,7 @@ Two rules hold throughout: nothing is filled from the future, and nothing is fil
 without a flag.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -110,6 +110,18 @@ def select_going_on(
     """
     newest = max(ends.values())
     return {name: end for name, end in ends.items() if shift(end, horizon, step) > newest}
+
+
+def split_series(series: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield the rows of each series by its id; of a sorted frame without a copy of them."""
+    runs = series["series_id"].rle().struct.unnest()
+    if runs["value"].n_unique() < runs.height:
+        series = series.sort("series_id", maintain_order=True)
+        runs = series["series_id"].rle().struct.unnest()
+    first = 0
+    for length, name in runs.iter_rows():
+        yield name, series.slice(first, length)
+        first += length
 
 
 def validate_series(frame: pl.DataFrame) -> pl.DataFrame:

@@ -147,7 +147,7 @@ class WindowView:
         return find_seasons(self.step, self.lookback, self.horizon, self.season)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Window:
     """A view with its truth ``y`` (H,), NaN where that is missing, filled or known to be wrong."""
 
@@ -214,10 +214,12 @@ def find_seasons(step: timedelta, lookback: int, horizon: int, shown: int) -> Se
 
 
 def _copy_read_only(values: FloatArray, length: int, name: str) -> FloatArray:
-    # A view of other labels shares the numbers of the one that it is made of.
+    # Views share read-only numbers: of a view with other labels, or of their series.
     is_frozen = isinstance(values, np.ndarray) and not values.flags.writeable
-    is_own = is_frozen and values.base is None and values.dtype == np.float64
-    copied = values if is_own else np.array(values, dtype=np.float64)
+    base = values.base if is_frozen else None
+    is_shared = base is None or (isinstance(base, np.ndarray) and not base.flags.writeable)
+    is_safe = is_frozen and is_shared and values.dtype == np.float64
+    copied = values if is_safe else np.array(values, dtype=np.float64)
     if copied.shape != (length,):
         raise DataError(f"{name} has shape {copied.shape}, not ({length},); cut it again")
 

@@ -32,12 +32,14 @@ from compevo_core.baselines import (
     is_applicable,
     list_news_readers,
 )
-from compevo_core.baselines.gbm import Blend, BoostedTrees
+from compevo_core.baselines.features import list_own_covariates
+from compevo_core.baselines.gbm import Blend, BoostedTrees, LaggedTrees
 from compevo_core.baselines.naive import Persistence
 from compevo_core.baselines.news_ridge import SUFFIX, NewsRidge
 from compevo_core.baselines.zero_shot import PREFIX, find_at_hand, is_zero_shot
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, evenly_spaced, mean_known
+from compevo_core.data.context import OWN
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import nearest_windows
@@ -48,7 +50,7 @@ from compevo_core.evaluation.comparison import compare_means
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.news_audit import NewsErrors
 from compevo_core.runtime.usage import OnStep, Steps
-from compevo_core.training.prior import MIXTURE
+from compevo_core.training.prior import MIXTURE, name_members, name_method
 
 if TYPE_CHECKING:
     from compevo_core.agents.experience import Experience
@@ -270,6 +272,28 @@ def choose_method(
         members=tuple(members),
         left_out=left_out,
         news=check,
+    )
+
+
+def describe_static(config: RunConfig, train: WindowSet) -> str:
+    """Return a sentence where no member reads what describes whole series; "" otherwise.
+
+    Only trees and estimators on lags are fitted on all series together, and tell such values apart.
+    """
+    members = [PRIORS.get(name) for name in name_members(config)]
+    if any(member is not None and issubclass(member, LaggedTrees) for member in members):
+        return ""
+    static = []
+    for name in list_own_covariates(train):
+        values = [(v.entity, v.step_covariates.get(name, [np.nan])) for v in train.views()]
+        known = {(entity, x) for entity, x_H in values for x in x_H if np.isfinite(x)}
+        if len({entity for entity, _ in known}) == len(known) > 1:
+            static.append(name.removeprefix(OWN).partition("=")[0])
+    if not static:
+        return ""
+    return (
+        f"{name_method(config)} learns each series by itself and reads no static values "
+        f"({', '.join(dict.fromkeys(static))}); {LaggedTrees.name} does"
     )
 
 

@@ -34,7 +34,7 @@ from compevo_core.data.steps import shift
 from compevo_core.data.view import Window, WindowView, find_horizon, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
-from compevo_core.forecast.prediction import Prediction, reconcile
+from compevo_core.forecast.prediction import Prediction, centre_sparse, reconcile
 from compevo_core.runtime.files import (
     file_lock,
     hash_file,
@@ -193,10 +193,11 @@ def issue_forecast(
     if totals:
         past = forecaster.past_errors
         prediction, past = reconcile(prediction, views, totals, past, reconciliation)
+    day_quantiles = forecaster.estimate_day(views, prediction.aggregate, past)
+    prediction = centre_sparse(prediction, views, totals or {})
     by_method = _list_methods(prediction, views, reads_news=bool(forecaster.logics))
 
     first = views[0]
-    day_quantiles = forecaster.estimate_day(views, prediction.aggregate, past)
     pool = news if forecaster.logics else None
     named = [name for view in views for name in view.candidate_ids]
     dates = [] if pool is None else [pool.get_date(name) for name in named]

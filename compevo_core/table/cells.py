@@ -23,13 +23,17 @@ BLANKS = (
 DecimalMark = Literal[".", ","]
 
 _SHOWN_CHARACTERS = 60
-_NUMBER = r"^([+-]?[\d.,'\u2019\u00a0\u202f ]*\d(?:[eE][+-]?\d+)?)"
+_THOUSANDS = r"'\u2019\u00a0\u2009\u202f "  # separate groups of digits, whatever the decimal mark
+_DIGITS = rf"[\d.,{_THOUSANDS}]*\d"
+_NUMBER = rf"^([+-]?{_DIGITS}(?:[eE][+-]?\d+)?)"
 _UNIT = r"^[\p{L}°%‰€$£¥µ][^\d+^:-]*[23]?$"  # kWh/m2; not the rest of 1/2, 01:00 or 1.5D+03
-_NEGATIVE = r"^(?:([\d.,' ]*\d)\s*[-\u2212]|[-\u2212]\s*([\d.,' ]*\d)|\(([\d.,' ]*\d)\))$"
-_CURRENCY = r"^([+-]?)\s*[$€£¥]\s*"
+_CURRENCY = r"\s*[$€£¥]\s*"
+_NEGATIVE = (
+    rf"^(?:({_DIGITS})\s*[-\u2212]|[-\u2212]\s*({_DIGITS})|\((?:{_CURRENCY})?({_DIGITS})\))$"
+)
 _FLAGS = [*"*†‡bcefprsu", "(p)", "(e)", "(r)"]  # of statistics: estimated, provisional, revised
 _WHOLE = rf"{_NUMBER}\s*(?:$|{_UNIT[1:]})"
-_GROUP = r"['\u2019\u00a0\u202f ](\d{3})"  # separates thousands, whatever the decimal mark
+_GROUP = rf"[{_THOUSANDS}](\d{{3}})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,9 @@ class TextColumn:
     @property
     def number(self) -> pl.Expr:
         """The cells as text, without a currency, and a bookkeeper's 3.25- or (3.25) as -3.25."""
-        return self.text.str.replace(_CURRENCY, "$1").str.replace(_NEGATIVE, "-$1$2$3")
+        return self.text.str.replace(rf"^([+-]?){_CURRENCY}", "$1").str.replace(
+            _NEGATIVE, "-$1$2$3"
+        )
 
     @property
     def is_blank(self) -> pl.Expr:
@@ -156,11 +162,20 @@ def guess_decimal(column: TextColumn) -> DecimalMark:
     votes = cells.select(is_comma.any().alias("comma"), is_point.any().alias("point")).row(0)
     if votes == (True, False):
         return ","
-    if votes != (False, False) or not cells.select(text.str.contains(",").any()).item():
+    if votes != (False, False):
         return "."
 
-    # Every comma is followed by three digits. Where some cells have none, it marks thousands: a
+    # Every mark is followed by three digits. Where some cells have none, it marks thousands: a
     # file that writes three decimals writes them in every cell.
+    if not cells.select(text.str.contains(",").any()).item():
+        are_groups, is_marked = (
+            text.str.contains(r"^[+-]?\d{1,3}(\.\d{3})?$"),
+            text.str.contains(r"\."),
+        )
+        whole, some, all_ = cells.select(
+            are_groups.all(), some=is_marked.any(), all=is_marked.all()
+        ).row(0)
+        return "," if whole and some and not all_ else "."
     if not cells.select(text.str.contains(r",\d{3}$").all()).item():
         return "."
     first = cells.row(0, named=True)

@@ -13,7 +13,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -22,10 +22,11 @@ import polars as pl
 from pydantic import TypeAdapter
 
 from compevo_core.agents.experience import Experience
+from compevo_core.data.content import describe_new_faults
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.steps import DAY, count_steps, name_step, shift
+from compevo_core.data.steps import DAY, count_steps, is_calendar_step, name_step, shift
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -41,6 +42,7 @@ from compevo_core.table.frames import (
     find_current_ends,
     find_distance,
     join_rows,
+    keep_values,
     put_on_series,
     read_table,
 )
@@ -51,6 +53,7 @@ from compevo_core.training.run_folder import RunFolder
 RUN = "run"
 """The folder of the sealed run in a folder of a fit."""
 _FACTS = "table.json"
+_CHECKED = 2_000  # newest values of a series that newer rows are compared with
 _ROWS, _ARTICLES = "rows.parquet", "articles.parquet"
 
 
@@ -162,10 +165,24 @@ class Fitted(Known):
                 f"series {', '.join(new[:5])} were not fitted, but one without a name; fit again "
                 "with them"
             )
+        step = self.spec.step
+        delays = (added[START] - self.end).dt.total_microseconds() % (
+            step // timedelta(microseconds=1)
+        )
+        if not is_calendar_step(step) and (delays != 0).any():
+            raise DataError(
+                f"rows are between the steps of the fit, which are {name_step(step)} apart: sum or "
+                "average them to these, or fit again"
+            )
         rows = join_rows(self.rows, added)
         if self.spec.totals:
             rows = add_totals(rows, self.spec.totals)
         extended = dataclasses.replace(self, rows=rows)
+        newer = keep_values(rows).filter(pl.col(SERIES).is_in(added[SERIES].unique().to_list()))
+        for (name,), part in newer.group_by(SERIES, maintain_order=True):
+            newest = part.tail(_CHECKED)
+            for fault in describe_new_faults(f"series {name}", newest, step, self.end):
+                warnings.warn(fault, stacklevel=4)
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
         if isinstance(last, datetime) and shift(last, 1, self.spec.step) < self.end:
@@ -238,6 +255,26 @@ class Fitted(Known):
         except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
             raise DataError(f"{source} is damaged ({error}); save the forecaster again") from error
         return fit, {name: tuple(v) if isinstance(v, list) else v for name, v in params}
+
+
+def read_held_out(lived: Experience, scaler: Scaler, step: timedelta) -> pl.DataFrame:
+    """Return how an ensemble forecast validation, by what train alone taught, and what came.
+
+    A row for each step of each window: series, start, ``cutoff`` (the window's first start), value,
+    ``mean``; no value where it is missing.
+    """
+    windows = []
+    for row, at in enumerate(lived.origin_N.tolist()):
+        entity, cutoff = lived.entities[lived.entity_N[row]], datetime.fromtimestamp(60 * at, UTC)
+        values = {
+            SERIES: entity,
+            START: [shift(cutoff, i, step) for i in range(lived.truth_NH.shape[1])],
+            "cutoff": cutoff,
+            VALUE: scaler.unscale(lived.truth_NH[row], entity),
+            "mean": scaler.unscale(lived.mixture_NH[row], entity),
+        }
+        windows.append(pl.DataFrame(values))
+    return pl.concat(windows).with_columns(pl.col(VALUE).fill_nan(None))
 
 
 def read_files(folder: Path, root: Path) -> dict[str, bytes]:

@@ -320,8 +320,13 @@ def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
         for name, kind in table.dtypes.items():
             if getattr(kind, "tz", None) is not None and str(kind.tz) not in list_zones():
                 table = table.assign(**{name: table[name].dt.tz_convert("UTC")})
-        import_package("pyarrow")
-        return "pandas", pl.from_pandas(table)
+        arrow = import_package("pyarrow")
+        try:
+            return "pandas", pl.from_pandas(table)
+        except arrow.ArrowException as error:
+            raise DataError(
+                f"a column holds values of several kinds ({error}); convert it to text or numbers"
+            ) from error
     if hasattr(table, "__arrow_c_stream__"):
         return "polars", pl.DataFrame(table)
 

@@ -260,7 +260,7 @@ def _find_newest_intact(root: Path, start: int, most_rounds: int | None) -> str 
     for folder in _list_newest_first(root):
         try:
             manifest = verify_manifest(folder)
-        except (CheckpointMismatch, json.JSONDecodeError, KeyError) as error:
+        except CheckpointMismatch as error:
             log.warning("checkpoint %s is passed over: %s", folder.name, error)
             continue
 

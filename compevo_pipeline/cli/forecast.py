@@ -411,7 +411,9 @@ def _choose_step(
     from compevo_core.forecast.explain import format_start
 
     if step is None:
-        return lambda values: float(values.mean()), "mean of the day"
+        is_day = len(why.starts) * issued.step == timedelta(days=1)
+        span = "day" if is_day else f"{len(why.starts)} steps"
+        return lambda values: float(values.mean()), f"mean of the {span}"
 
     clock = [format_start(issued, start) for start in why.starts]
     if step not in clock:

@@ -45,6 +45,7 @@ from compevo_pipeline.sources.registry import RegisteredDataset, Registry
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_changes import ChangeKind, describe_waiting
+from compevo_pipeline.work.alerts import find_answering
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import hash_news, hash_stored
 from compevo_pipeline.work.next_day import (
@@ -311,7 +312,7 @@ def judge_series_age(
     newest = (
         values.filter(pl.col("source").str.starts_with(_LIVE_PREFIX))
         .group_by("series_id", "variable")
-        .agg(pl.col("start_utc").max())
+        .agg(pl.col("start_utc").max(), pl.col("source").last())
     )
     silent = newest.filter(
         pl.col("start_utc").is_between(now - limit - _ENDED_AFTER, now - limit, closed="left")
@@ -320,9 +321,16 @@ def judge_series_age(
         return outcome
     shown = [
         f"{series_id} ({variable}) since {start:%Y-%m-%d %H:%M}"
-        for series_id, variable, start in silent.head(_SHOWN_SERIES).iter_rows()
+        for series_id, variable, start, _ in silent.head(_SHOWN_SERIES).iter_rows()
     ]
     text = f"{silent.height} of {newest.height} series are silent: {', '.join(shown)}"
+    publishers = silent["source"].str.extract(rf"^{_LIVE_PREFIX}([^/]*)/", 1).to_list()
+    answering = find_answering(workspace.list_asked(), now).intersection(publishers)
+    if answering:
+        text += (
+            f"; {', '.join(sorted(answering))} answers, with nothing newer: look whether the "
+            "publisher's own page is old, or an old copy of it is sent"
+        )
     numbers = {**outcome.numbers, "silent": silent.height}
     return CheckOutcome(DATA_AGE, passed=False, text=text, numbers=numbers)
 

@@ -153,11 +153,6 @@ def parse_prompt_articles(raw: RawFile) -> pl.DataFrame:
     return build_article_frame(items, raw, raw.fetched_at)
 
 
-def _is_no_news(text: str) -> bool:
-    """Whether a text states, in one of the model's wordings, that there was nothing to report."""
-    return _NO_NEWS.fullmatch(text.strip()) is not None
-
-
 def _sydney_to_utc(text: str) -> datetime:
     """Return a Sydney wall-clock time in UTC; of a repeated hour the later one.
 
@@ -167,16 +162,6 @@ def _sydney_to_utc(text: str) -> datetime:
     return local.astimezone(UTC)
 
 
-def _end_of_day_utc(text: str) -> datetime:
-    """Return the midnight that ends a Sydney day, in UTC.
-
-    ValueError or OverflowError if it is not a day, or the last one of the year 9999.
-    """
-    # By the calendar and not by 24 hours: daylight saving makes days longer or shorter.
-    next_day = date.fromisoformat(text) + timedelta(days=1)
-    return datetime.combine(next_day, time(), ZONE).astimezone(UTC)
-
-
 def _read_item(raw: RawFile, row: dict[str, str]) -> NewsRecord | None:
     """Return a row's item; None where it says that there is none."""
     stamp, day_text = row["time"].strip(), row["date"].strip()
@@ -184,7 +169,7 @@ def _read_item(raw: RawFile, row: dict[str, str]) -> NewsRecord | None:
     # Without a timestamp the row is not an item of a publisher, so any "no ..." is the model's
     # answer; with one, "NO ONE can dispute ..." is a headline.
     starts_with_no = re.match(r"no\b", row["news"].strip(), re.IGNORECASE)
-    if _is_no_news(row["news"]) or (not has_stamp and starts_with_no):
+    if _NO_NEWS.fullmatch(row["news"].strip()) or (not has_stamp and starts_with_no):
         return None
 
     try:
@@ -195,7 +180,9 @@ def _read_item(raw: RawFile, row: dict[str, str]) -> NewsRecord | None:
             "correct or empty the cell"
         ) from error
     try:
-        day, end_of_day = date.fromisoformat(day_text), _end_of_day_utc(day_text)
+        day = date.fromisoformat(day_text)
+        # By the calendar and not by 24 hours: daylight saving makes days longer or shorter.
+        end_of_day = datetime.combine(day + timedelta(days=1), time(), ZONE).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise SchemaDrift(
             f"{raw.name}, line {row[LINE]}: date {day_text!r} is not YYYY-MM-DD; correct the cell"

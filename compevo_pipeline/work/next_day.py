@@ -30,12 +30,13 @@ from compevo_core.data.build import (
     select_newest,
     select_series,
 )
-from compevo_core.data.content import describe_faults
+from compevo_core.data.content import describe_new_faults
 from compevo_core.data.context import OWN, NewestKnown, find_newest_known, find_oldest_needed
 from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.data.news import MOST_OF_DOMAIN, is_of_domain, select_articles
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.quantiles import describe_missing
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.splits import resolve_spans
 from compevo_core.data.steps import DAY, WEEK, count_year, name_step
@@ -79,6 +80,8 @@ by 1,000 they are 1.4 and 6.9: so one file in a wrong unit stops the day (decisi
 """
 LEAST_SPREAD = 0.05  # A spread is at least this part of the level: a steady series may move too
 LEAST_NEWS_CHANGE = 0.005  # share of the mean that news may move without a note
+CROWD_DAYS = 28  # that say how many articles come on a usual day
+TIMES_USUAL_NEWS = 2.0  # from which a day of news is told as a crowd
 UNBOUNDED = Variable(unit="", low=None, high=None)
 LATEST_DAYS = 14  # days that are tried for the newest one with a published forecast
 DAYLIGHT_SAVING = timedelta(hours=1)
@@ -315,15 +318,31 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) ->
 
 
 def _describe_crowds(articles: pl.DataFrame, spec: DatasetSpec, until: datetime) -> Iterator[str]:
-    """Say which sites published so much on one day that others would have no place."""
-    in_time = pl.col("available_at").is_between(until - spec.news_lookback, until, closed="left")
-    by_day = articles.filter(in_time).group_by("domain", pl.col("available_at").dt.date()).len()
-    for domain, day, count in (
-        by_day.filter(pl.col("len") > spec.news_limit // 2).sort("domain").rows()
+    """Say where so much was published on one day that other articles would have no place."""
+    day = pl.col("available_at").dt.date()
+    earliest = until - CROWD_DAYS * DAY - spec.news_lookback
+    recent = articles.filter(pl.col("available_at").is_between(earliest, until, closed="left"))
+    in_time = recent.filter(pl.col("available_at") >= until - spec.news_lookback)
+    by_site = in_time.group_by("domain", day).len()
+    for domain, day_of_site, count in (
+        by_site.filter(pl.col("len") > spec.news_limit // 2).sort("domain").rows()
     ):
         yield (
-            f"{count} articles of {domain} on {day}: {int(MOST_OF_DOMAIN * spec.news_limit)} of a "
+            f"{count} articles of {domain} on {day_of_site}: "
+            f"{int(MOST_OF_DOMAIN * spec.news_limit)} of a "
             "site are read at most; COMPEVO_NEWS_DOMAINS names the sites that may be read at all"
+        )
+
+    # Many sites with a headline each are no crowd of one site.
+    hours = (until - pl.col("available_at")).dt.total_hours()
+    by_day = recent.group_by((hours // 24).alias("ago")).len()
+    usual = by_day.filter(pl.col("ago") > 0).select(pl.col("len").median()).item()
+    newest = by_day.filter(pl.col("ago") == 0)["len"].sum()
+    if in_time.height > spec.news_limit and usual and newest > TIMES_USUAL_NEWS * usual:
+        yield (
+            f"{newest} articles came in the last day, {usual:g} on a usual one, and "
+            f"{spec.news_limit} are read at most: made-up ones may take the place of others; "
+            "COMPEVO_NEWS_DOMAINS names the sites that may be read"
         )
 
 
@@ -587,12 +606,12 @@ def _issue(
     if spec.name not in DATASETS:
         # What was said of the days before is not said again.
         rows = learnt.filter(pl.col("start_utc") < origin.until)
-        before = pl.col("start_utc") < origin.until - max(DAY, spec.step)
+        since = origin.until - max(DAY, spec.step)
         for entity, part in select_newest(select_series(spec, rows)[0]):
-            known_faults = describe_faults(entity, part.filter(before), spec.step)
-            faults = describe_faults(entity, part, spec.step)
-            notes += tuple(fault for fault in faults if fault not in known_faults)
+            notes += tuple(describe_new_faults(entity, part, spec.step, since))
         notes += tuple(_describe_ahead(day_views))
+        if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
+            notes += (describe_missing(without, len(forecaster.past_errors)),)
     # The record that is kept: where two runs issue at once, the first one's.
     return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
 

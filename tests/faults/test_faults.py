@@ -6,13 +6,14 @@ import sys
 import pytest
 
 from benchmarks.rows import read_rows
-from tests.faults.campaign import RESULTS, STORES
+from tests.faults.campaign import FLIP, RESULTS, STORES
+from tests.faults.flips import KINDS
 from tests.faults.works import WORKS
 
 MOMENTS = 20
 CASES = (
     *("kill", "cut_power", "jump_clock", "limit_files", "at_once", "tear_wal"),
-    *("fill_disk", "read_only"),
+    *("fill_disk", "read_only", "flip_bits"),
 )
 """Cases of one store; those of all of them at once are in the committed table alone."""
 
@@ -32,6 +33,13 @@ def test_every_killed_work_ended_well():
         assert (row["trials"], row["identical"]) == (str(MOMENTS), str(MOMENTS))
 
 
+def test_no_flipped_bit_sealed_other_values():
+    flipped = {row["work"]: row for row in read_rows(RESULTS) if row["fault"] == FLIP}
+    assert flipped.keys() == KINDS.keys()
+    for row in flipped.values():
+        assert (row["trials"], row["identical"]) == (str(2 * MOMENTS), str(2 * MOMENTS))
+
+
 @pytest.mark.slow
 def test_a_few_faults_of_each_kind_end_well(tmp_path):
     out = tmp_path / "results.csv"
@@ -44,4 +52,5 @@ def test_a_few_faults_of_each_kind_end_well(tmp_path):
     every_store = {"kill -9", "2 at once, the same"}
     tried = {(row["fault"], row["work"]) for row in rows}
     assert {(fault, name) for fault in every_store for name in STORES} <= tried
+    assert {(FLIP, kind) for kind in KINDS} <= tried
     assert_ended_well(rows)

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from compevo_core.data.content import describe_faults
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
-from compevo_core.data.series import find_calendar_step, measure_gaps
+from compevo_core.data.series import find_calendar_step, measure_gaps, split_series
 from compevo_core.data.steps import (
     DAY,
     choose_horizon,
@@ -44,6 +44,7 @@ from compevo_core.table.cells import (
 )
 from compevo_core.table.frames import SERIES, START, VALUE, plan_windows
 from compevo_core.table.text_stamps import (
+    RepeatedHour,
     find_place_zone,
     find_standard_offset,
     guess_format,
@@ -52,7 +53,13 @@ from compevo_core.table.text_stamps import (
 )
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.own.declaration import Declaration, check_declaration
-from compevo_pipeline.sources.own.frames import CODES, add_periods, join_clock, parse_series
+from compevo_pipeline.sources.own.frames import (
+    CODES,
+    add_periods,
+    find_delays,
+    join_clock,
+    parse_series,
+)
 from compevo_pipeline.sources.own.guesses import (
     ALL,
     guess_period,
@@ -61,7 +68,6 @@ from compevo_pipeline.sources.own.guesses import (
     guess_value,
     list_numbers,
     refuse_changing_clock,
-    refuse_steps_as_columns,
 )
 from compevo_pipeline.sources.own.table import FIRST_ROW, JOINED, read_columns, read_text_table
 
@@ -94,6 +100,8 @@ class Request:
     decimal: str = ""
     time_format: str = ""
     stamps: str = ""  # "start" or "end"
+    repeated_hour: RepeatedHour | None = None
+    duplicates: str = ""  # "first", "last" or "mean"
     aggregate: str = ""
     fill: float | None = None
     step: str = ""
@@ -141,6 +149,8 @@ def draft_declaration(
     time_format = request.time_format or guess_format(times)
     marks = [request.decimal] if request.decimal else [guess_decimal(each) for each in columns]
     decimal: DecimalMark = "," if "," in marks else "."
+    if decimal == "," and not request.decimal:
+        draft.guesses.append("',' marks decimals; if not, give --decimal .")
     unit = _find_unit(request, columns, decimal, draft)
 
     ends = [name for name in (request.time, request.period) if _IS_END.search(name)]
@@ -154,6 +164,9 @@ def draft_declaration(
             f"weekdays and holidays follow {place}; set place.time_zone to where people live"
         )
     step = _choose_step(request, stamps, raw.name, draft)
+    delays = find_delays((stamps + find_standard_offset(zone)).dt.replace_time_zone(None), step)
+    if step < DAY and delays.n_unique() == 1 and delays[0]:
+        draft.guesses.append(f"stamps come {delays[0]} after a step begins, and count for it")
 
     sections: dict[str, dict[str, object]] = {
         "series": {
@@ -167,6 +180,8 @@ def draft_declaration(
             "time_zone": zone,
             "time_format": time_format,
             "stamps": request.stamps or ("end" if ends else "start"),
+            "repeated_hour": request.repeated_hour,
+            "duplicates": request.duplicates or None,
             "decimal": decimal,
             "aggregate": request.aggregate,
             "fill": request.fill,
@@ -185,6 +200,7 @@ def draft_declaration(
     # What the values show, beyond what the columns do; the plan of windows follows from them.
     declared = {"name": request.name, **_drop_unset(sections)}
     declaration = check_declaration(declared | {"splits": _ANY_SPLITS}, "the declaration")
+    del table, times, columns, stamps  # as large as what is read next
     frame, repairs = parse_series(raw, declaration)
     draft.findings.append(
         ", ".join(f"{count:,} {what}" for what, count in repairs.items() if count)
@@ -194,9 +210,10 @@ def draft_declaration(
         for what, count in repairs.items()
         if what.startswith(CODES)
     ]
-    parts = frame.partition_by("series_id", maintain_order=True)
-    for part in parts:
-        draft.warnings += describe_faults(part["series_id"][0], part, step)
+    by_id = dict(split_series(frame))
+    for series_id, part in by_id.items():
+        draft.warnings += describe_faults(series_id, part, step)
+    parts = list(by_id.values())
     gaps = [_describe_gaps(part, step, draft) for part in parts]
     if len(parts) > _LISTED_SERIES:
         draft.findings[-len(parts) + _LISTED_SERIES :] = [
@@ -245,7 +262,13 @@ def _read_instants(
     except ValueError as error:
         raise ConfigError(f"--zone: {error}") from error
 
-    stamps, about = read_stamps(times, zone=zone, time_format=time_format, by=request.id)
+    stamps, about = read_stamps(
+        times,
+        zone=zone,
+        time_format=time_format,
+        by=request.id,
+        repeated_hour=request.repeated_hour or "refuse",
+    )
     stamps = add_periods(stamps, times, request.period, zone, are_ends=request.stamps == "end")
     if not request.zone and about.with_offset:
         draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
@@ -261,8 +284,6 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
         return request
 
     table = read_text_table(raw.content, raw.name)
-    if not request.values:
-        refuse_steps_as_columns(table, raw.name)
     time = request.time or guess_time(table, raw.name)
     if not request.time:
         draft.guesses.append(f"the stamps are in {time!r}; if not, give --time")
@@ -273,12 +294,16 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
         period = guess_period(table, raw.name, time)
         if period:
             draft.guesses.append(f"{period!r} is the part of the day; if not, give --id")
-    if not series and not (len(request.values) > 1 or ALL in request.values):
-        series = guess_series(table, [time, period] if period else [time])
+    values = request.values
+    if not series and not (len(values) > 1 or ALL in values):
+        # The only numbers are the values, few as they may be.
+        numbers = values or list_numbers(table, raw.name, [time, period])
+        series = guess_series(
+            table, [time, period] if period else [time], numbers if len(numbers) == 1 else ()
+        )
         if series:
             draft.guesses.append(f"{series!r} names the series of each row; if not, give --id")
 
-    values = request.values
     if not values or ALL in values:
         numbers = list_numbers(table, raw.name, [time, period, *series.split(JOINED)])
         values = tuple(numbers) if values else (guess_value(numbers),)

@@ -103,9 +103,8 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
                 "cells with unit": cells.with_unit,
             }
         )
-        rows = table.with_columns(
-            starts.alias(_START), stamps.alias(_STAMP), values.alias(_VALUE), entity
-        )
+        times_and_values = (starts.alias(_START), stamps.alias(_STAMP), values.alias(_VALUE))
+        rows = table.select(LINE, *times_and_values, entity)
         is_missing = is_code(_VALUE, "_entity")
         for code, count in rows.filter(is_missing)[_VALUE].value_counts(sort=True).iter_rows():
             repairs[f"{CODES}, {code:.10g}"] += count
@@ -274,71 +273,84 @@ def _find_starts(
     clock = settle((starts + offset).dt.replace_time_zone(None), distance)
     if keys.aggregate:
         clock = clock.dt.truncate(f"{step // timedelta(seconds=1)}s")
-    times.add(_since=pl.lit(clock - _EPOCH)).raise_if(
-        pl.col("_since").dt.total_microseconds() % (distance // timedelta(microseconds=1)) != 0,
+    delays = find_delays(clock, distance)
+    if delays.n_unique() == 1 and not is_whole_step:
+        return (clock - delays - offset).dt.replace_time_zone("UTC")
+    times.add(_delay=pl.lit(delays)).raise_if(
+        pl.col("_delay") != timedelta(0),
         f"is off the grid of {distance}",
-        "correct the stamp, set grid.step in the declaration to a length that all stamps fit, or "
-        "give --aggregate sum, mean or last for events",
+        "correct the stamp, give --step (grid.step) a length that all stamps fit, or --aggregate "
+        "sum, mean or last for events",
     )
     return (clock - offset).dt.replace_time_zone("UTC")
 
 
+def find_delays(clock: pl.Series, step: timedelta) -> pl.Series:
+    """Return how long after a step begins each stamp of a clock comes."""
+    microseconds = (clock - _EPOCH).dt.total_microseconds() % (step // timedelta(microseconds=1))
+    return microseconds.cast(pl.Duration("us"))
+
+
 def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Return one row a stamp and series, in order."""
-    key = ["_entity", _START]
+    """Return one row a stamp and series, in order; series by series, since all are large."""
     rows = column.table
     # A file whose newest row comes first is in order as well.
-    ordered = rows.reverse() if rows[_START][0] > rows[_START][-1] else rows
-    newest = pl.col(_START).cum_max().over("_entity")
-    out_of_order = int(ordered.select((pl.col(_START) < newest).sum()).item())
-    # The same value twice is the same row twice; an empty cell gives way to a value.
-    distinct = rows.unique([*key, _VALUE], keep="first", maintain_order=True)
-    has_value = pl.col(_VALUE).is_not_null().any().over(key)
-    distinct = distinct.filter(pl.col(_VALUE).is_not_null() | ~has_value)
-    equal = rows.height - distinct.height
+    is_reversed = rows[_START][0] > rows[_START][-1]
+    joined: dict[str, pl.DataFrame] = {}
+    contradicting: list[pl.DataFrame] = []
+    found: Counter[str] = Counter()
+    for part in rows.partition_by("_entity", maintain_order=True):
+        starts = part[_START].reverse() if is_reversed else part[_START]
+        # The same value twice is the same row twice; an empty cell gives way to a value.
+        distinct = part.unique([_START, _VALUE], keep="first", maintain_order=True)
+        has_value = pl.col(_VALUE).is_not_null().any().over(_START)
+        distinct = distinct.filter(pl.col(_VALUE).is_not_null() | ~has_value)
 
-    other = pl.col(_VALUE).first().over(key)
-    first_row = pl.col(LINE).first().over(key)
-    marked = distinct.with_columns(other.alias("_other"), first_row.alias("_first"))
-    contradicting = marked.filter(pl.col(_VALUE) != pl.col("_other"))
-    if contradicting.height and rule == "refuse":
-        row = contradicting.row(0, named=True)
+        other = pl.col(_VALUE).first().over(_START)
+        first_row = pl.col(LINE).first().over(_START)
+        marked = distinct.with_columns(other.alias("_other"), first_row.alias("_first"))
+        contradicting.append(marked.filter(pl.col(_VALUE) != pl.col("_other")))
+        value = getattr(pl.col(_VALUE), "first" if rule == "refuse" else rule)()
+        grouped = distinct.group_by("_entity", _START, maintain_order=True)
+        one_each = grouped.agg(value, pl.col(LINE).first()).sort(_START)
+        joined[part["_entity"][0]] = one_each
+        found += {
+            "out of order": int((starts < starts.cum_max()).sum()),
+            "equal duplicates": part.height - distinct.height,
+            "joined duplicates": distinct.height - one_each.height,
+        }
+
+    wrong = pl.concat(contradicting)
+    if wrong.height and rule == "refuse":
+        row = wrong.sort(LINE).row(0, named=True)
         raise DataError(
             f"{column.file}, row {row[LINE]}, column {column.name!r}: the stamp of row "
             f"{row['_first']} again, with {row[_VALUE]:g} where that has {row['_other']:g}"
-            f" ({contradicting.height:,} such rows); remove one, set duplicates in the "
-            "declaration to first, last or mean, or name the column of series with --id (id)"
+            f" ({wrong.height:,} such rows); remove one, give --duplicates first, last or "
+            "mean (duplicates in the declaration), or name the column of series with --id (id)"
         )
-
-    value = getattr(pl.col(_VALUE), "first" if rule == "refuse" else rule)()
-    joined = distinct.group_by(key, maintain_order=True).agg(value, pl.col(LINE).first())
-    return joined.sort(key), {
-        "out of order": out_of_order,
-        "equal duplicates": equal,
-        "joined duplicates": distinct.height - joined.height,
-    }
+    return pl.concat([joined[entity] for entity in sorted(joined)]), found
 
 
 def _build_frame(rows: pl.DataFrame, raw: RawFile, declaration: Declaration) -> pl.DataFrame:
-    frame = build_series_frame(
-        rows,
-        raw,
-        series_id=pl.concat_str(pl.lit(f"{SERIES_PREFIX}/"), pl.col("_entity")),
-        variable=name_variable(declaration),
-        start_utc=pl.col(_START),
-        value=pl.col(_VALUE),
-        unit=declaration.series.unit,
-        flag=flag_missing(pl.col(_VALUE)),
-    )
-
     step = read_step(declaration.grid.step)
     offset = find_standard_offset(declaration.series.time_zone)
-    # Steps begin at midnight of the clock, which need not be one of UTC.
-    averaged = [
-        resample_to_step(part.with_columns(pl.col("start_utc") + offset), step)
-        for part in frame.partition_by("series_id", maintain_order=True)
-    ]
-    return pl.concat(averaged).with_columns(pl.col("start_utc") - offset)
+    frames = []
+    for of_series in rows.partition_by("_entity", maintain_order=True):
+        frame = build_series_frame(
+            of_series,
+            raw,
+            series_id=pl.concat_str(pl.lit(f"{SERIES_PREFIX}/"), pl.col("_entity")),
+            variable=name_variable(declaration),
+            # Steps begin at midnight of the clock, which need not be one of UTC.
+            start_utc=pl.col(_START) + offset,
+            value=pl.col(_VALUE),
+            unit=declaration.series.unit,
+            flag=flag_missing(pl.col(_VALUE)),
+        )
+        averaged = resample_to_step(frame, step)
+        frames.append(averaged.with_columns(pl.col("start_utc") - offset))
+    return pl.concat(frames)
 
 
 def parse_covariates(

@@ -44,9 +44,10 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
     head = table.head(_LOOKED_AT)
     candidates = _list_times(head, name)
     if not candidates:
-        for column in _list_times(head[1:], name):
-            # Units, most often: says which row it is.
-            guess_format(TextColumn(head, name, column))
+        for column in (*_list_times(head[1:], name), *_list_times(head[:1], name)):
+            # Units, or another format, most often: says which row it is.
+            guess_format(TextColumn(table, name, column))
+        _refuse_steps_as_columns(table, name)
         raise DataError(
             f"{name}: no column holds stamps in a format that is known; the columns are "
             f"{', '.join(map(repr, _list_columns(table)))}: name the column with --time, and its "
@@ -60,7 +61,7 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
     return time
 
 
-def refuse_steps_as_columns(table: pl.DataFrame, name: str) -> None:
+def _refuse_steps_as_columns(table: pl.DataFrame, name: str) -> None:
     """Raise DataError where many columns number the steps of a series, as ``d_1`` and so on do."""
     parts = [re.fullmatch(r"(.*?)(\d+)", column) for column in _list_columns(table)]
     numbered = Counter(match[1] for match in parts if match)
@@ -101,10 +102,10 @@ def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
     return ""
 
 
-def guess_series(table: pl.DataFrame, time: Sequence[str]) -> str:
+def guess_series(table: pl.DataFrame, time: Sequence[str], values: Sequence[str]) -> str:
     """Return the column that names each row's series, two as ``store + item``, "" without.
 
-    ``time`` are the columns of stamps, of days and of parts of a day.
+    ``time`` are the columns of stamps, of days and of parts of a day; ``values`` name no series.
     """
     # An hour that comes twice as clocks go back is not a second series.
     if _LEAST_SERIES * table.select(pl.struct(time).n_unique()).item() > table.height:
@@ -113,7 +114,7 @@ def guess_series(table: pl.DataFrame, time: Sequence[str]) -> str:
     for column in _list_columns(table):
         cells = table[column]
         few = _LEAST_ROWS * cells.n_unique() <= table.height
-        if column not in time and not cells.null_count() and few:
+        if column not in (*time, *values) and not cells.null_count() and few:
             names.append(column)
     # One column, or two that name a series together, as a store and an item do.
     for columns in (*((name,) for name in names), *itertools.combinations(names, 2)):

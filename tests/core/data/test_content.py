@@ -74,6 +74,24 @@ def test_fillers_of_counts_and_weeks_are_described(filler, step):
     assert "are far from the others" in describe(values, step)[0]
 
 
+def test_a_lone_negative_or_record_is_described():
+    rng = np.random.default_rng(5)
+    # Peaks of every height, none of which exceeds the ones before by half.
+    views = 1000 * np.exp(0.5 * np.abs(rng.normal(size=700)))
+    for at, value in ((350, -2500.0), (350, 60_000.0)):
+        faulty = views.copy()
+        faulty[at] = value
+        assert (
+            f"1 value(s) are far from the others, first {value:,.10g}" in describe(faulty, DAY)[0]
+        )
+    sold = np.where(rng.random(700) < 0.5, rng.integers(1, 9, 700), 0).astype(float)
+    sold[400] = -7.0
+    assert "first -7 at" in describe(sold, DAY)[0]
+    degrees = 3 + np.abs(rng.normal(0, 3, 700))
+    degrees[400] = -0.4
+    assert describe(degrees, DAY) == []
+
+
 def test_usual_series_are_not_described():
     rng = np.random.default_rng(5)
     days = np.arange(700)

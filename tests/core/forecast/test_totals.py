@@ -8,7 +8,7 @@ import pytest
 from compevo_core.data.datasets import ALL_SERIES
 from compevo_core.data.quantiles import FEWEST, LEVELS, PastErrors, estimate_quantiles
 from compevo_core.errors import DataError
-from compevo_core.forecast.prediction import Prediction, reconcile
+from compevo_core.forecast.prediction import Prediction, centre_sparse, reconcile
 from tests.support.window_samples import make_window
 
 NAMES = ("a", "total", "b")
@@ -127,3 +127,19 @@ def test_bounds_hold_and_totals_still_add_up():
 def test_a_total_without_a_part_is_refused():
     with pytest.raises(DataError, match="no forecast of c"):
         reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "c")}, past_errors())
+
+
+def test_totals_change_with_sparse_parts():
+    sold = np.where(np.arange(len(VIEWS[0].x)) % 5 == 0, 10.0, 0.0)
+    views = [dataclasses.replace(view, origin_utc=VIEWS[0].origin_utc) for view in VIEWS]
+    views[0] = dataclasses.replace(views[0], x=sold)
+    before = predict(np.ones(3))
+    after = centre_sparse(before, views, {"total": (ALL_SERIES,)})
+
+    change_NH = after.aggregate - before.aggregate
+    np.testing.assert_allclose(after.aggregate[0].mean(), sold.mean())
+    np.testing.assert_allclose(change_NH[1], change_NH[0])
+    assert (change_NH[2] == 0).all()
+    # Parts still add up to the forecast.
+    np.testing.assert_allclose(after.agents.mean(axis=0), after.aggregate)
+    np.testing.assert_array_equal(after.quantiles, before.quantiles)

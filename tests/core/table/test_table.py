@@ -368,6 +368,10 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         fitted.predict(horizon=48)
     with pytest.raises(ConfigError, match=r"level = \[99\]"):
         fitted.predict(level=[80, 99])
+    with pytest.raises(ConfigError, match=r"level = \['80'\]: give numbers"):
+        fitted.predict(level="80")
+    with pytest.raises(ConfigError, match="low = 'none': give a number"):
+        Forecaster(low="none").fit(TABLE)
     with pytest.raises(ConfigError, match=r"backtest\(methods=\[...\]\)"):
         Forecaster(["ets", "theta"]).fit(TABLE)
     with pytest.raises(ConfigError, match="every 24 steps"):

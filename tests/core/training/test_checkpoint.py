@@ -1,12 +1,13 @@
 """Contents of a checkpoint, which one a run resumes from, stages that several runs share."""
 
+import itertools
 import json
 
 import pytest
 import torch
 
 from compevo_core.config.run import iterate_settings
-from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.errors import CheckpointMismatch, CompEvoError, DataError
 from compevo_core.paper.changes import FULL_METHOD, find_variant, list_changes
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.checkpoint import (
@@ -283,6 +284,21 @@ def test_altered_and_missing_files_are_refused(sealed, name):
     (sealed / name).unlink()
     with pytest.raises(CheckpointMismatch, match=f"{name} is missing"):
         verify_manifest(sealed)
+
+
+def test_a_flipped_bit_of_a_manifest_is_a_clear_error(sealed):
+    path = sealed / "manifest.json"
+    sound = path.read_bytes()
+    refused = 0
+    for place, bit in itertools.product(range(len(sound)), (0, 6)):
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ 1 << bit]) + sound[place + 1 :])
+        try:
+            manifest = verify_manifest(sealed)
+        except CompEvoError:
+            refused += 1
+        else:  # no hash covers facts of the training
+            assert manifest["files"] == json.loads(sound)["files"]
+    assert refused > len(sound)
 
 
 def test_the_hash_covers_files_and_no_facts(sealed):

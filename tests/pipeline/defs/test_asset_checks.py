@@ -6,11 +6,17 @@ import polars as pl
 import pytest
 
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.defs.asset_checks import judge_data_age, judge_series_age
+from compevo_pipeline.defs.asset_checks import (
+    judge_data_age,
+    judge_series_age,
+    select_disjoint,
+)
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.work.deployment import Deployment
+from tests.support.scored_samples import make_rows
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +57,32 @@ def test_a_silent_series_is_seen(tmp_path, days, source, silent):
     assert ("ECB/GBP" in result.text) is bool(silent) and "ECB/EUR" not in result.text
 
 
+def test_a_stale_publisher_is_named(tmp_path):
+    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    then = NOW - timedelta(days=9)
+    row = {"series_id": "ECB/EUR", "variable": "rate", "start_utc": then, "value": 1.0}
+    frame = pl.DataFrame([row | {"source": "live:ecb/x"}])
+    ledger = workspace.ledger()
+    ledger.record_fetched("ecb", "x", url="http://ecb.example/x", sha256="0", now=then)
+    assert "answers" not in judge_series_age(frame, timedelta(days=5), workspace, NOW).text
+
+    ledger.record_unchanged("ecb", "x", NOW)
+    found = judge_series_age(frame, timedelta(days=5), workspace, NOW)
+    assert not found.passed and "; ecb answers, with nothing newer" in found.text
+
+
 @pytest.mark.parametrize("mode", [Mode.SAMPLE, Mode.ARCHIVE])
 def test_other_data_clear_no_warning(tmp_path, mode):
     settings = Settings(home=tmp_path, mode=Mode.LIVE, archive=tmp_path)
     workspace = Deployment(settings=settings, mode=mode.value)
     assert not judge_data_age(NOW, timedelta(days=5), workspace, NOW).passed
+
+
+def test_overlapping_forecasts_are_counted_once():
+    rows = make_rows({"forecast": [1.0] * 10})
+    days = sorted(set(rows["day"]))
+    assert sorted(set(select_disjoint(rows, DAY)["day"])) == days
+    assert sorted(set(select_disjoint(rows, 4 * DAY)["day"])) == days[::4]
+    # Days that nobody asked for do not shift those that count.
+    late = rows.filter(pl.col("day") != days[4])
+    assert sorted(set(select_disjoint(late, 4 * DAY)["day"])) == [days[0], days[5], days[9]]

@@ -3,6 +3,7 @@
 import ast
 import base64
 import io
+import itertools
 import json
 import logging
 import math
@@ -205,6 +206,13 @@ def test_a_log_gets_failed_checks_at_once():
         *("[", "1m00s", "0/1]", "round", "60"),
         *("[", "1m30s", "0/1]", "round", "90"),
     ]
+
+
+def test_a_finished_step_says_how_long_it_took():
+    # A minute passes whenever somebody looks, so that every message is a line.
+    view = make_view(["thing"], clock=itertools.count(0, 60).__next__)
+    run(view)
+    assert re.search(r"thing done in [0-9]s,", text_of(view))
 
 
 def test_a_failed_step_shows_its_reason():

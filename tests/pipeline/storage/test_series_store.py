@@ -64,6 +64,12 @@ def test_a_query_selects_series_alone(store, tmp_path):
     assert store.read("electricity").height == 6
 
 
+def test_rows_are_sorted_by_id_and_no_file(store):
+    store.write("electricity", pl.concat([series("A_/x"), series("A/x")]))
+    rows = store.read("electricity")
+    assert rows.equals(rows.sort("series_id", "variable", "start_utc")) and rows.height == 6
+
+
 def test_files_without_a_manifest_are_set_aside(store, tmp_path):
     store.write("electricity", series())
     folder = tmp_path / "series" / "electricity"

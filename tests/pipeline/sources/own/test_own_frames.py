@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -28,7 +29,7 @@ from compevo_pipeline.sources.own.declaration import (
 )
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
-from compevo_pipeline.sources.own.table import read_text_table
+from compevo_pipeline.sources.own.table import read_columns, read_text_table
 from compevo_pipeline.sources.registry import make_dataset
 from tests.support.nemweb import pack as zipped
 from tests.support.own_tables import declare, wrap
@@ -68,6 +69,10 @@ def test_units_and_empty_cells_are_counted():
     ("cells", "values"),
     [
         ("3.25-|(1.5)|- 5|\u22126|7", [-3.25, -1.5, -5.0, -6.0, 7.0]),
+        (
+            "(1\u2019234)|($5.5)|7\u2009000|8'000-|\u2212 9\u202f000",
+            [-1234, -5.5, 7000, -8000, -9000],
+        ),
         ("21.5 °C|-3 °C", [21.5, -3.0]),
         ("1'234 kWh/m2|12 kWh/m2", [1234.0, 12.0]),
         ("12|13*", [12.0, 13.0]),  # the mark of a provisional number
@@ -466,6 +471,7 @@ def test_notes_above_the_names_are_left_out(above):
 
 TEXT = "stamp,load_mw\n2024-01-01,1\n2024-01-02,2\n"
 ROWS = [{"stamp": "2024-01-01", "load_mw": 1}, {"stamp": "2024-01-02", "load_mw": 2}]
+COLUMNS = {"stamp": ["2024-01-01", "2024-01-02"], "load_mw": [1, 2]}
 
 
 def pack(write, *arguments):
@@ -483,13 +489,20 @@ def pack(write, *arguments):
         ("a.jsonl", "\n".join(map(json.dumps, ROWS)).encode()),
         ("a.json", json.dumps(ROWS).encode()),
         ("a.json", json.dumps({"status": "ok", "data": ROWS}).encode()),
+        ("a.json", json.dumps({"units": {"a": "MW"}, "hourly": COLUMNS}).encode()),
         ("a.arrow", pack(pl.DataFrame(ROWS).write_ipc)),
         ("a.csv", TEXT.replace(",", "\t").encode("utf-16")),
         ("a.csv", TEXT.replace("2024-01-02", "stamp,load_mw\n2024-01-02").encode()),
         ("a.csv", f"{TEXT}\nSource: a service\nas of today\n\n".encode()),
+        ("a.csv", TEXT.replace("stamp", '"stamp\n"').encode()),
+        ("a.csv", TEXT.replace("1\n", "1,\n").replace("2\n", "2,\n").encode()),
+        ("a.csv", ("#group,false,true\n" + re.sub("(?m)^(?=.)", ",", TEXT)).encode()),
     ],
     # Packed bytes hold the time, and processes must collect tests of the same names.
-    ids=["gzip", "zip", "lines", "list", "object", "arrow", "utf-16", "joined", "notes"],
+    ids=[
+        *("gzip", "zip", "lines", "list", "object", "lists", "arrow", "utf-16", "joined", "notes"),
+        *("broken name", "ends of rows", "a first cell without a name"),
+    ],
 )
 def test_a_table_is_read_whatever_holds_it(name, content):
     plain = read_text_table(TEXT.encode(), "a.csv").drop("line")
@@ -500,7 +513,8 @@ def test_a_table_is_read_whatever_holds_it(name, content):
     ("name", "content", "said"),
     [
         ("a.ndjson", b"[1, 2", "a.ndjson"),
-        ("a.json", b'{"a": [1], "b": [2]}', "a.json"),
+        ("a.json", b'{"a": [1], "b": [2, 3]}', "a.json"),
+        ("a.csv", b"<!doctype html>\n<html>", "a web page"),
         ("a.csv", f"{TEXT}2024-01-0".encode(), "line 4: 1 cells"),
         ("a.csv", "Время,load\n2024-01-01,1\n".encode("cp1251"), "UTF-8"),
     ],
@@ -508,6 +522,13 @@ def test_a_table_is_read_whatever_holds_it(name, content):
 def test_what_is_no_table_is_refused(name, content, said):
     with pytest.raises(CompEvoError, match=said):
         read_text_table(content, name)
+
+
+def test_a_line_of_no_table_stays_untold():
+    content = b"root:$6$secret:19000:0:99999:7:::\ndaemon:*:19000:0:99999:7:::\n"
+    with pytest.raises(CompEvoError, match="no column") as refused:
+        read_columns(content, "shadow", ["stamp"])
+    assert "root" not in str(refused.value)
 
 
 def test_names_in_windows_1252_are_read():

@@ -48,6 +48,11 @@ def occupancy(frame):
     return frame.filter(pl.col("variable") == "occupancy").sort("start_utc")
 
 
+def test_a_name_says_what_a_file_holds():
+    names = ("d04_text_station_hour_2020_01.txt.gz", "traffic.csv", "d04_text_meta.txt")
+    assert [pems.has_values(name) for name in names] == [True, True, False]
+
+
 def test_a_local_hour_becomes_utc():
     frame = occupancy(parse(line("03/13/2016 01:00:00"), line("03/13/2016 03:00:00")))
     assert frame["start_utc"].to_list() == [
@@ -197,7 +202,7 @@ def test_a_broken_hour_has_no_value(occupancy_cell):
 def test_a_file_in_parts_is_the_same(monkeypatch):
     lines = [*hour(), *hour(station="400002"), *hour(station="400003", occupancy=".09")]
     whole = parse_minutes(*lines)
-    monkeypatch.setattr(pems, "PART_CHARACTERS", 150)
+    monkeypatch.setattr(pems.tables, "PART_CHARACTERS", 150)
     assert parse_minutes(*lines).equals(whole)
     with pytest.raises(SchemaDrift, match=r"line 30: .*'low'"):
         parse_minutes(*lines[:29], lines[29].replace(".09", "low"), *lines[30:])
