@@ -331,7 +331,7 @@ def add_totals(rows: pl.DataFrame, totals: Mapping[str, Sequence[str]]) -> pl.Da
         if missing := {*names} - {*wanted[SERIES], ALL_SERIES}:
             raise DataError(
                 f"the total {total!r} has no part {min(missing)!r}; the series are "
-                f"{', '.join(reach[SERIES].sort()[:8])}"
+                f"{', '.join(reach[SERIES].sort()[:8])}: correct the totals"
             )
         grid = wanted.join(steps, how="cross").filter(pl.col(START).is_between("first", "last"))
         values = grid.join(known, on=[SERIES, START], how="left").group_by(START)
