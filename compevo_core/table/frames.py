@@ -41,7 +41,7 @@ from compevo_core.data.steps import (
 from compevo_core.errors import DataError, import_package
 from compevo_core.table.cells import LINE, TextColumn, guess_decimal, is_numeric
 from compevo_core.table.cells import read_numbers as read_cells
-from compevo_core.table.stamps import Clock, DateOffset, name_distance, read_stamps
+from compevo_core.table.stamps import Clock, DateOffset, read_stamps
 from compevo_core.table.text_stamps import list_zones
 
 SERIES, START, VALUE = "series", "start_utc", "value"
@@ -182,13 +182,6 @@ def read_table(
                 f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
                 f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
                 + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
-            )
-        distances = rows.select(pl.col(START).diff().over(SERIES)).to_series()
-        distance = distances.filter(distances > timedelta(0)).mode().min()
-        if isinstance(distance, timedelta) and 2 * distance <= clock.step:
-            raise DataError(
-                f"rows are {name_distance(distance)} apart, and the fit has steps of "
-                f"{name_step(clock.step)}: sum or average them to that step first"
             )
     rows = rows.with_columns(clock.find_starts(rows[START]).alias(START))
     if known_at:
@@ -364,7 +357,7 @@ def add_totals(rows: pl.DataFrame, totals: Mapping[str, Sequence[str]]) -> pl.Da
         if missing := {*names} - {*wanted[SERIES], ALL_SERIES}:
             raise DataError(
                 f"the total {total!r} has no part {min(missing)!r}; the series are "
-                f"{', '.join(reach[SERIES].sort()[:8])}"
+                f"{', '.join(reach[SERIES].sort()[:8])}: correct the totals"
             )
         grid = wanted.join(steps, how="cross").filter(pl.col(START).is_between("first", "last"))
         values = grid.join(known, on=[SERIES, START], how="left").group_by(START)

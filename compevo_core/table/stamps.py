@@ -251,12 +251,12 @@ def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) 
         least: timedelta = distances.min()  # type: ignore[assignment]  # of durations
         if step < (1 - _MOST_LATE) * named and not (named == MONTH and step > _SHORT_MONTH):
             raise DataError(
-                f"rows are {name_distance(step)} apart and freq says {name_step(named)}: sum or "
+                f"rows are {_say(step)} apart and freq says {name_step(named)}: sum or "
                 "average them to that step first, or leave out freq"
             )
         if least > (1 + _MOST_LATE) * named:
             raise DataError(
-                f"no rows are {name_step(named)} apart, as freq says, but {name_distance(least)} "
+                f"no rows are {name_step(named)} apart, as freq says, but {_say(least)} "
                 "or more: leave out freq, or name that step"
             )
         return named
@@ -278,8 +278,7 @@ def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) 
         raise DataError(f"{problem}: {error}") from error
 
 
-def name_distance(distance: timedelta) -> str:
-    """Return a distance of stamps in words, also where it is no step."""
+def _say(distance: timedelta) -> str:
     return str(distance) if distance % _MINUTE else name_step(distance)
 
 

@@ -38,6 +38,7 @@ from compevo_core.table.covariates import (
     encode_categories,
     repeat_static,
 )
+from compevo_core.table.frames import SERIES, START, VALUE, add_totals
 from compevo_core.table.stamps import settle
 from compevo_core.table.text_stamps import (
     add_clock,
@@ -63,7 +64,6 @@ from compevo_pipeline.sources.own.table import read_columns
 CODES = "code(s) of a missing value"
 """How the count of each begins."""
 
-_LISTED = 8
 _START, _STAMP = "_start", "_stamp"
 _VALUE = "_value"
 _PARTS_OF_DAY = (24, 48, 96)
@@ -170,29 +170,21 @@ def add_periods(
 
 
 def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.DataFrame:
-    """Return a frame with a series for each declared total; empty where a part of it is."""
-    there = frame["series_id"].unique().to_list()
-    sums = []
-    for total, parts in declaration.totals.items():
-        label = _name_series(total)
-        ids = there if parts == [ALL_SERIES] else [*map(_name_series, parts)]
-        unknown = [part for part in ids if part not in there]
-        if unknown or label in there:
-            wrong = f"has no part {unknown[0]}" if unknown else "is a series of its own"
-            raise DataError(
-                f"{name}: the total {total!r} {wrong}; the series are "
-                f"{', '.join(sorted(there)[:_LISTED])}: correct [totals] in the declaration"
-            )
-        is_whole = (pl.len() == len(ids)) & (pl.col("value").null_count() == 0)
-        rows = frame.filter(pl.col("series_id").is_in(ids)).group_by("start_utc")
-        others = ("variable", "unit", "source", "fetched_at")
-        summed = rows.agg(pl.when(is_whole).then(pl.col("value").sum()), pl.col(*others).first())
-        named = summed.sort("start_utc").with_columns(
-            series_id=pl.lit(label), flag=flag_missing(pl.col("value"))
-        )
-        sums.append(named.select(frame.columns))
+    """Return a frame with a series for each declared total, as the ``Forecaster`` adds them."""
+    totals = {
+        _name_series(total): parts if parts == [ALL_SERIES] else [*map(_name_series, parts)]
+        for total, parts in declaration.totals.items()
+    }
+    if own := {*totals} & {*frame["series_id"]}:
+        raise DataError(f"{name}: the total {min(own)} is a series of its own; rename it")
+    if not totals:
+        return frame
 
-    return pl.concat([frame, *sums])
+    sums = add_totals(frame.rename({"series_id": SERIES}), totals).rename({SERIES: "series_id"})
+    sums = sums.filter(pl.col("series_id").is_in([*totals])).select("series_id", START, VALUE)
+    facts = frame.select("variable", "unit", "source", "fetched_at").head(1)
+    named = sums.with_columns(flag=flag_missing(pl.col(VALUE))).join(facts, how="cross")
+    return pl.concat([frame, named.select(frame.columns)])
 
 
 def _name_series(text: str) -> str:

@@ -273,6 +273,11 @@ def test_a_total_needs_all_its_parts():
     made = make_dataset(declaration.model_copy(update=rule), Path("own.toml"))
     assert made.reconciliation == "mint"
 
+    # A part that begins later, or ends, is in the sum as far as it reaches: as in Forecaster.
+    later = declaration.model_copy(update={"totals": {"all": ["*"]}})
+    frame, _ = parse_series(wrap(text.replace("01,1,2,4", "01,1,,4")), later)
+    assert frame.filter(series_id="OWN/all").sort("start_utc")["value"].to_list() == [5, 5, 8]
+
     for totals in ({"t": ["z"]}, {"a": ["b"]}):
         with pytest.raises(DataError):
             parse_series(wrap(text), declaration.model_copy(update={"totals": totals}))
