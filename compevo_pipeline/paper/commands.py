@@ -147,7 +147,7 @@ def folds(
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.paper.folds import train_folds
-    from compevo_core.paper.report.paper_tables import list_fold_tables
+    from compevo_core.paper.report.paper_tables import build_fold_table
     from compevo_pipeline.launchers.worker import describe_round
     from compevo_pipeline.storage.code_versions import read_commit
 
@@ -164,7 +164,7 @@ def folds(
         ),
         commit=read_commit(),
     )
-    typer.echo("\n\n".join(table.to_titled_markdown() for table in list_fold_tables(rows)))
+    typer.echo(build_fold_table(rows).to_titled_markdown())
 
 
 def predict(

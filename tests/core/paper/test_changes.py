@@ -30,7 +30,7 @@ from compevo_core.paper.folds import (
     train_folds,
 )
 from compevo_core.paper.report.inputs import read_configs, read_inputs
-from compevo_core.paper.report.paper_tables import PRINTED, build_paper_tables, list_fold_tables
+from compevo_core.paper.report.paper_tables import PRINTED, build_fold_table, build_paper_tables
 from compevo_core.paper.report.published import list_subjects
 from compevo_core.paper.report.rows import read_result_file
 from compevo_core.paper.trials import Trial, _select_scopes, list_trials_of_runs, score_experiment
@@ -377,8 +377,9 @@ def test_every_fold_is_trained_and_has_rows(folded, trained):
     assert rows.filter(entity="pooled").select("subset", "method").rows() == order
     assert read_result_file(out / "folds-electricity.csv").height == rows.height
     assert set(rows["commit"]) == {"abc"} and set(rows["config_hash"]) == {SHORTEST.hash}
-    (table,) = list_fold_tables(rows)
+    table = build_fold_table(rows)
     names = ["CompEvo's best base model, fold-4", "CompEvo, mean of folds"]
+    names = [f"electricity: {name}" for name in names]
     assert [row[0] for row in table.rows[-3:-1]] == names
     errors = rows.filter(entity="pooled", method="compevo")["mae"]
     assert table.rows[-2][1] == f"{errors.mean():.1f} ± {errors.std():.1f}"

@@ -87,8 +87,8 @@ def test_folds_prints_a_table(tmp_path, stored, monkeypatch):
     options = ("--set", "population.agents=2", "--results", tmp_path / "rows")
     printed = run("folds", tmp_path, *options)
     assert given == [(2, stored.hash, tmp_path / "run", tmp_path / "rows")]
-    assert "| CompEvo, fold-2 | 202.0 |" in printed
-    assert "| CompEvo, mean of folds | 201.0 ± 1.4 |" in printed
+    assert "| electricity: CompEvo, fold-2 | 202.0 |" in printed
+    assert "| electricity: CompEvo, mean of folds | 201.0 ± 1.4 |" in printed
 
 
 @pytest.mark.slow
