@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
-from datetime import timedelta
 from functools import cache
 from html.parser import HTMLParser
 
@@ -30,7 +29,14 @@ from compevo_core.report.tomorrow import (
     read_days,
     weight_table,
 )
-from tests.support.issued_samples import ORIGIN, TITLE, make_issued, make_mixture
+from tests.support.issued_samples import (
+    ONE_DAY,
+    ORIGIN,
+    TITLE,
+    make_day,
+    make_issued,
+    make_mixture,
+)
 from tests.support.report_samples import (
     HOSTILE,
     LUD,
@@ -46,17 +52,7 @@ from tests.support.report_samples import (
 from tests.support.scored_samples import make_rows
 from tests.support.window_samples import make_window
 
-ONE_DAY = timedelta(days=1)
 ATTACK = "</script><script>alert(1)</script>"
-
-
-def make_day(**changes):
-    """Return tomorrow, yesterday's forecast, and what was measured yesterday: 100 MW less."""
-    before = make_issued(origin=ORIGIN - ONE_DAY)
-    values = {entity: before.select_points(entity)["forecast"] for entity in before.entities}
-    truth = {(entity, ORIGIN - ONE_DAY): line - 100 for entity, line in values.items()}
-    day = {"issued": make_issued(), "before": before, "truth": truth}
-    return ForecastDay(**(day | changes))
 
 
 def render(*days):
@@ -314,12 +310,9 @@ def render_whole():
     return render_undrawn(make_inputs())
 
 
-def test_every_tag_closes_in_order():
-    assert len(ParsedPage(render_whole()).tags) > 100
-
-
 def test_nothing_is_fetched_and_nothing_can_run():
     page = ParsedPage(render_whole())
+    assert len(page.tags) > 100
     assert not any(page.attributes_of(tag) for tag in ("script", "link", "iframe"))
     assert all(image["src"].startswith("data:image/") for image in page.attributes_of("img"))
     assert not re.search(r"(src|href)=\"(https?:)?//", render_whole())
