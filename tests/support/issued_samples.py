@@ -7,10 +7,9 @@ import polars as pl
 
 from compevo_core.forecast.issued import ISSUED_SCHEMA, IssuedForecast
 from compevo_core.report.tomorrow import ForecastDay
+from tests.support.window_samples import DAY, HALF_HOUR
 
 ORIGIN = datetime(2026, 3, 30, 14, tzinfo=UTC)
-HALF_HOUR = timedelta(minutes=30)
-ONE_DAY = timedelta(days=1)
 TITLE = "<script>alert('storm')</script> Storm cuts power"
 
 
@@ -67,9 +66,9 @@ def make_mixture(*methods, level=None):
 
 def make_day(**changes):
     """Return tomorrow, yesterday's forecast, and what was measured yesterday: 100 MW less."""
-    before = make_issued(origin=ORIGIN - ONE_DAY)
+    before = make_issued(origin=ORIGIN - DAY)
     values = {entity: before.select_points(entity)["forecast"] for entity in before.entities}
-    truth = {(entity, ORIGIN - ONE_DAY): line - 100 for entity, line in values.items()}
+    truth = {(entity, ORIGIN - DAY): line - 100 for entity, line in values.items()}
     day = {"issued": make_issued(), "before": before, "truth": truth}
     return ForecastDay(**(day | changes))
 
