@@ -73,8 +73,8 @@ def test_pages_ports_and_queries_stay_apart():
     assert len(derive_article_id(pages[0])) == 32
 
 
-def find_indexed(frame, limit=9, origin=ORIGIN, **filters):
-    return ArticleIndex(frame, **filters).find_before(origin, replace(BITCOIN, news_limit=limit))
+def find_indexed(frame, limit=9):
+    return ArticleIndex(frame).find_before(ORIGIN, replace(BITCOIN, news_limit=limit))
 
 
 def test_an_article_at_the_origin_is_too_late():
