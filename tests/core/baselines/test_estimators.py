@@ -1,6 +1,7 @@
 """Estimators of other libraries as methods: handed in, registered, by their path, kept."""
 
 import pickle
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -18,12 +19,10 @@ TABLE = make_days(200, series=["a", "b"])
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch):
+def registry():
     """Forget what a test registers."""
-    before = dict(PRIORS)
-    yield
-    PRIORS.clear()
-    PRIORS.update(before)
+    with patch.dict(PRIORS):
+        yield
 
 
 class Mean:

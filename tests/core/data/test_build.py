@@ -16,12 +16,7 @@ from compevo_core.data.build import (
 )
 from compevo_core.data.datasets import DATASETS, ELECTRICITY, DaySubset
 from compevo_core.data.view import DEFAULT_STEPS
-from compevo_core.data.window import (
-    WindowSet,
-    count_coverage,
-    measure_news_choice,
-    share_with_choice,
-)
+from compevo_core.data.window import count_coverage, measure_news_choice, share_with_choice
 from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import (
     find_overlapping_targets,
@@ -283,11 +278,10 @@ def test_a_choice_needs_more_candidates_than_reads():
     assert (share_with_choice(counts, 6), share_with_choice([], 1)) == (0.0, 0.0)
 
 
-def test_the_manifest_keeps_both_in_a_file(tmp_path):
+def test_the_manifest_counts_both():
     articles = make_articles([from_nem(2019, 11, 2, hour) for hour in range(4)])
     windows = build_windows(ELECTRICITY, make_electricity_series(), articles=articles)
-    windows.write(tmp_path)
-    manifest = WindowSet.read(tmp_path).manifest
+    manifest = windows.manifest
     assert manifest["coverage"] == count_coverage(windows.views())
     assert manifest["news_choice"] == measure_news_choice(windows.views())
     assert 0 < manifest["news_choice"]["train"]["more_than_3"] < 1

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.baselines import fit_baseline
+from compevo_core.baselines import SharedFits, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
@@ -48,20 +48,12 @@ IDS = small.article_ids()
 FITTED = ("persistence", "calendar-ridge", "gbm", "blend")
 PARTS = ["compevo", "compevo-equal", "compevo-agent-0", "compevo-agent-1", "compevo-prior"]
 
-
-FITS = {}
-
-
-def fit_once(name, windows, **options):
-    """Fit a baseline, or take the one that an earlier test fitted on the same days."""
-    key = (name, windows.hash, *options.items())
-    if key not in FITS:
-        FITS[key] = fit_baseline(name, windows, **options)
-    return FITS[key]
+FITS = SharedFits()
+"""What an earlier test fitted on the same days is taken from it."""
 
 
 def score_baselines(scopes, *, seeds=1, **options):
-    shared = {"fit": fit_once, "experiment": "main", "commit": "abc"}
+    shared = {"fit": FITS, "experiment": "main", "commit": "abc"}
     return baseline_scores.score_baselines(TRAIN, scopes, seeds=seeds, **shared, **options)
 
 

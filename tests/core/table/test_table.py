@@ -45,6 +45,8 @@ def hourly(zone=None, series=("a", "b")):
 
 TABLE = hourly()
 ONE = TABLE[TABLE["unique_id"] == "a"]
+DAYS = pd.date_range("2024-01-01", periods=300)
+DAILY = TABLE.groupby("unique_id").head(300).assign(ds=DAYS.tolist() * 2)
 RIDGE = Forecaster("calendar-ridge", horizon=24, lookback=48)
 
 
@@ -140,10 +142,8 @@ def test_without_newer_rows_no_windows_are_cut(fitted, monkeypatch):
 
 def test_a_backtest_has_all_its_windows(monkeypatch):
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 20)
-    days = pd.date_range("2024-01-01", periods=300)
-    table = TABLE.groupby("unique_id").head(300).assign(ds=days.tolist() * 2)
-    tested = Forecaster("persistence", horizon=7).backtest(table, windows=3)
-    assert list(tested["cutoff"].unique()) == [days[-i] for i in (21, 14, 7)]
+    tested = Forecaster("persistence", horizon=7).backtest(DAILY, windows=3)
+    assert list(tested["cutoff"].unique()) == [DAYS[-i] for i in (21, 14, 7)]
     assert len(tested) == 2 * 3 * 7
 
 
@@ -251,9 +251,7 @@ def test_times_without_target_end_no_choice(kind, monkeypatch):
 
 def test_methods_are_chosen_for_very_many_series(monkeypatch):
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 4)
-    daily = TABLE.groupby("unique_id").head(300)
-    daily = daily.assign(ds=pd.date_range("2024-01-01", periods=300).tolist() * 2)
-    chosen = Forecaster(horizon=7).fit(daily)
+    chosen = Forecaster(horizon=7).fit(DAILY)
     assert chosen.choice_.windows >= 2 * 4
 
 
@@ -287,7 +285,7 @@ def test_levels_between_kept_ones_are_interpolated(fitted):
 
 
 def test_a_backtest_compares_methods_on_equal_windows():
-    days = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=300), "y": np.arange(300.0) % 9})
+    days = pd.DataFrame({"ds": DAYS, "y": np.arange(300.0) % 9})
     model = Forecaster("last-value", horizon=7, freq=pd.offsets.Day())
     both = model.backtest(days, windows=5, step=2, methods=["last-value", "persistence"])
     assert list(both.columns) == ["ds", "cutoff", "y", "last-value", "persistence"]
@@ -304,7 +302,7 @@ def test_repeated_rows_are_one_and_conflicts_refused():
     again = pd.concat([TABLE, TABLE[5:6]])
     assert clone(RIDGE).fit(again).predict().equals(clone(RIDGE).fit(TABLE).predict())
 
-    days = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=300), "y": np.arange(300.0)})
+    days = pd.DataFrame({"ds": DAYS, "y": np.arange(300.0)})
     with pytest.raises(DataError, match="the first 2024-01-06"):
         Forecaster(horizon=7).fit(pd.concat([days, days[5:6].assign(y=0)]))
 
