@@ -17,6 +17,7 @@ from compevo_core.agents.objective import (
 from compevo_core.config.sections import MemberConfig, ObjectiveConfig
 from compevo_core.lora.backbone import token_logp
 from tests.support.population import tiny, windows
+from tests.support.tiny_backbone import build_backbone
 
 
 def test_diversity_sums_the_cosines_of_all_pairs():
@@ -110,10 +111,7 @@ def trl(request, tmp_path_factory):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from compevo_core.config.sections import BackboneConfig
-    from compevo_core.lm.backbone import load_backbone
-
-    backbone = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
+    backbone = build_backbone()
     arguments = GRPOConfig(
         output_dir=str(tmp_path_factory.mktemp("trl")),
         # The classic objective, which the core uses, too.

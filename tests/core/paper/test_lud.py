@@ -14,7 +14,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from typer.testing import CliRunner
 
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
 from compevo_core.agents.prompts import SEED_LOGICS
@@ -53,7 +52,7 @@ from compevo_core.paper.lud_judges import (
 from compevo_core.paper.report.inputs import KINDS, read_inputs
 from compevo_core.runtime.files import write_text
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.cli.main import app
+from tests.support.commands import invoke
 from tests.support.lud import LOGICS, ScriptedJudge, finished_run
 from tests.support.report_samples import LUD, NOW
 from tests.support.round_records import round_record
@@ -276,14 +275,11 @@ def test_missing_runs_and_altered_models_are_refused(tmp_path):
 
 
 def test_the_command_loads_the_runs_backbone_lazily(tmp_path, monkeypatch):
-    command = ["paper", "lud", str(finished_run(tmp_path / "run")), "--pairs", "1"]
-    first = CliRunner().invoke(app, command)
+    command = ["paper", "lud", finished_run(tmp_path / "run"), "--pairs", "1"]
+    first = invoke(*command)
     monkeypatch.setattr(backbone, "load_backbone", lambda _: pytest.fail("nothing was asked"))
-    second = CliRunner().invoke(app, command)
-
-    assert first.exit_code == 0, first.output
-    assert json.loads(first.stdout)["judges"][0]["name"] == "local:tiny-random/float32"
-    assert json.loads(second.stdout) == json.loads(first.stdout)
+    assert json.loads(first)["judges"][0]["name"] == "local:tiny-random/float32"
+    assert invoke(*command) == first
 
 
 SUMMARY = LUD | {"config_hash": "c1", "judges": LUD["judges"][1:]}
@@ -372,11 +368,6 @@ def score_directly(judge, prompt):
     return scores
 
 
-def join_prompt(previous, current):
-    system, user = build_judge_messages(previous, current)
-    return f"{system['content']}\n\n{user['content']}\n\n"
-
-
 @pytest.mark.parametrize("is_ragged", [False, True])
 def test_local_scores_equal_one_full_forward_per_answer(judge, monkeypatch, is_ragged):
     # Answers of other lengths are scored without their padding.
@@ -384,7 +375,8 @@ def test_local_scores_equal_one_full_forward_per_answer(judge, monkeypatch, is_r
         write = lambda mark: json.dumps(asdict(mark), indent=1 + mark.rius)  # noqa: E731
         monkeypatch.setattr(JudgeVerdict, "to_json", write)
     scores = judge.log_likelihoods("Watch rain.", "Watch tariffs.")
-    expected = score_directly(judge, join_prompt("Watch rain.", "Watch tariffs."))
+    turns = build_judge_messages("Watch rain.", "Watch tariffs.")
+    expected = score_directly(judge, "".join(f"{turn['content']}\n\n" for turn in turns))
 
     assert list(scores) == list(ANSWERS)
     assert list(scores.values()) == pytest.approx(expected, abs=1e-3)
@@ -477,13 +469,12 @@ def test_free_text_is_no_logic_with_slots():
 
 
 PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb")]
-YES, NO = JudgeVerdict(1, 0), JudgeVerdict(0, 0)
 
 
 def test_a_pair_is_judged_once_a_call(tmp_path):
     judge, path = ScriptedJudge(zero="ccc"), tmp_path / "deep" / "verdicts.json"
     first = judge_pairs(judge, PAIRS, path)
-    assert (first, judge.asked) == ([YES, NO, YES], PAIRS[:2])
+    assert (first, judge.asked) == ([SHIFTED, REWORDED, SHIFTED], PAIRS[:2])
     again = judge_pairs(judge, PAIRS, path)
     assert (again, judge.asked) == (first, PAIRS[:2])
 
@@ -512,8 +503,8 @@ def test_an_invalid_reply_is_asked_for_again(tmp_path):
     path = tmp_path / "v.json"
     torn, whole = ScriptedJudge(fails="ccc"), ScriptedJudge()
 
-    assert judge_pairs(torn, PAIRS, path) == [YES, None, YES]
-    assert judge_pairs(whole, PAIRS, path) == [YES, YES, YES]
+    assert judge_pairs(torn, PAIRS, path) == [SHIFTED, None, SHIFTED]
+    assert judge_pairs(whole, PAIRS, path) == [SHIFTED] * 3
     assert whole.asked == [("a", "ccc")]
 
 

@@ -8,10 +8,8 @@ import torch
 
 from compevo_core.baselines import ViewForecaster
 from compevo_core.baselines.base import count_answers
-from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError, LeakageError, NonFiniteLoss
-from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
@@ -58,8 +56,9 @@ CONFIG = tiny(
 
 @pytest.fixture(autouse=True)
 def _answers(monkeypatch):
-    """Answer in numbers at once; every third answer is one number short."""
+    """Answer at once, in numbers or a few words; every third answer is one number short."""
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
+    monkeypatch.setattr(text_networks, "SENTENCE_TOKENS", 6)
 
 
 def fit(config=CONFIG, train=TRAIN, val=VAL, *, updates=3, reflections=1):
@@ -226,7 +225,7 @@ TWO_DAYS = windows("val", 2, first_day=8)
 
 @pytest.fixture(scope="module")
 def backbone():
-    return load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    return build_backbone()
 
 
 def fit_network(backbone, *, reads_news=True):
@@ -281,14 +280,6 @@ def test_only_news_readers_follow_the_news(backbone):
     assert np.array_equal(twin.predict(views), twin.predict(without))
     # The control of every news arm: another day's articles, on the same fitted network.
     assert own.predict(swap_news(TWO_DAYS, 0).views()).shape == (len(views), 48)
-
-
-ENCODER = HashingEncoder()
-
-
-@pytest.fixture(autouse=True)
-def write_short_sentences(monkeypatch):
-    monkeypatch.setattr(text_networks, "SENTENCE_TOKENS", 6)
 
 
 class Scribe(PatternWriter):
@@ -349,7 +340,7 @@ def test_the_memory_mixes_values_by_key_fit():
 
 def test_a_fit_with_sentences_repeats(backbone, tmp_path):
     def fit_network(seed=0):
-        kind = make_ltp_llm(Scribe(backbone, tmp_path), ENCODER)
+        kind = make_ltp_llm(Scribe(backbone, tmp_path), HashingEncoder())
         options = {"seed": seed, "budget": replace(STANDARD, passes=2), "kind": kind}
         return NetworkBaseline.fit("ltp-llm", FOUR_DAYS, TWO_DAYS, **options)
 

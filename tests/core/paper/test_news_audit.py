@@ -58,7 +58,6 @@ def audit():
         window.change_view(candidate_ids=article_ids()[:1] if i % 4 < 2 else ())
         for i, window in enumerate(windows)
     ]
-    topics = HashingEncoder().encode(["heatwave record demand", "interest rates inflation"])
 
     # The first signal where a window has an article, the others nowhere.
     def measure(views):
@@ -73,7 +72,7 @@ def audit():
     return audit_scope(
         Scope(subset="test", windows=WindowSet(owned, dataset=windows.dataset)),
         predict,
-        Relevance(news_pool(), topics),
+        relevance(),
         SimpleNamespace(measure=measure, find_topics=lambda ids: {SIGNALS[0]} if ids else set()),
         {"source": "probe", "encoder": "hashing"},
     )

@@ -20,7 +20,7 @@ from compevo_core.paper.run_traces import (
     trace_rounds,
     write_traces,
 )
-from compevo_core.training.run_folder import RunFolder
+from tests.support.lud import finished_run
 from tests.support.round_records import round_record
 
 IDENTITY = {"dataset": "electricity", "method": "mae-gpt", "budget": "quick", "seed": 3}
@@ -33,8 +33,8 @@ RECORDS = [
 ]
 
 
-def rows_of(records=RECORDS, **chosen):
-    rows = trace_rounds(records, IDENTITY, HashingEncoder()).to_dicts()
+def rows_of(**chosen):
+    rows = trace_rounds(RECORDS, IDENTITY, HashingEncoder()).to_dicts()
     return [row for row in rows if all(row[name] == value for name, value in chosen.items())]
 
 
@@ -112,12 +112,7 @@ def test_distances_stay_within_a_run():
 
 
 def make_run(folder, rounds=3, words=("storms", "policy")):
-    run = RunFolder(folder)
-    run.path.mkdir()
-    logics = [f"watch {word}" for word in words]
-    for number in range(rounds):
-        run.append_round(round_record(number, agents=len(words), logics=logics))
-    return run.path
+    return finished_run(folder, [[f"watch {word}" for word in words]] * rounds)
 
 
 def test_a_repeated_run_replaces_its_rows(tmp_path):

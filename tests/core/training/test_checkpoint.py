@@ -25,7 +25,7 @@ from compevo_core.training.schedule import RunGenerators
 from tests.support.population import tiny
 from tests.support.round_records import round_record
 from tests.support.rounds import build_round_trainer
-from tests.support.tiny_run import train_days
+from tests.support.tiny_run import Killed, kill_after, train_days
 
 ONE_PROCESS = AgentShards(2)
 CPU = torch.device("cpu")
@@ -172,12 +172,8 @@ def test_a_shared_stage_seals_best_and_continues(tmp_path):
 @pytest.mark.slow
 def test_a_continued_run_resumes_from_its_folder(stages, tmp_path):
     config = find_variant("no-grpo").configure(full_method())
-
-    def stop(_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(config, tmp_path / "run", stages=stages, on_round=stop)
+    with pytest.raises(Killed):
+        run(config, tmp_path / "run", stages=stages, on_round=kill_after(DAYS))
     resumed = run(config, tmp_path / "run")
     assert resumed["artifact_hash"] == run(config, tmp_path / "alone")["artifact_hash"]
 

@@ -64,7 +64,7 @@ def test_the_rounds_gradient_sums_four_weighted_terms():
     assert sum(gradient.shape == (2,) for gradient in pred.values()) == 1
 
 
-def _run_policy_updates(clip, iterations):
+def _run_policy_updates(spy, clip, iterations):
     """Run a round of large policy steps.
 
     Returns logic adapters after it, its record, and the widest ratio of every update.
@@ -73,17 +73,12 @@ def _run_policy_updates(clip, iterations):
     settings |= {"grpo__kl_coefficient": 0.0, "objective__lambda_div": 0.0}
     rates = {"optim__policy_lr": 0.05, "optim__warmup_ratio": 0.0, "optim__max_grad_norm": 0.0}
     trainer, state, examples = build_round_trainer(population__agents=2, **settings, **rates)
-    widest = []
-    original = update.policy_loss
-
-    def measure_ratio(logp, old, *rest, **options):
-        mask = rest[-1].bool()
-        widest.append(float(((logp.detach() - old).exp() - 1.0)[mask].abs().max()))
-        return original(logp, old, *rest, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(update, "policy_loss", measure_ratio)
-        record = run_step(trainer, state, examples)
+    calls = spy(update, "policy_loss")
+    record = run_step(trainer, state, examples)
+    widest = [
+        float(((logp.detach() - old).exp() - 1.0)[mask.bool()].abs().max())
+        for (logp, old, *_, mask), _ in calls
+    ]
     adapters = trainer.model.population.adapter_parameters(LOGIC)
     return [p.detach().clone() for p in adapters], record, widest
 
@@ -92,14 +87,14 @@ def _are_equal(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_the_clip_binds_from_the_second_update():
-    once, record, widest = _run_policy_updates(0.2, 1)
+def test_the_clip_binds_from_the_second_update(spy):
+    once, record, widest = _run_policy_updates(spy, 0.2, 1)
     assert widest == [0.0] * 2
     assert (record.clip_fraction, record.equal_groups) == (0.0, 0)
 
-    narrow, record, widest = _run_policy_updates(0.2, 2)
+    narrow, record, widest = _run_policy_updates(spy, 0.2, 2)
     assert widest[:2] == [0.0] * 2 and max(widest[2:]) > 0.2
-    wide, unclipped, _ = _run_policy_updates(1.0, 2)
+    wide, unclipped, _ = _run_policy_updates(spy, 1.0, 2)
     assert unclipped.clip_fraction < record.clip_fraction
     assert not _are_equal(narrow, wide) and not _are_equal(narrow, once)
 
