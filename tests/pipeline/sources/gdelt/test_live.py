@@ -260,6 +260,7 @@ def test_hours_without_a_file_are_an_error(home, replay, status):
 
 DOC = ("api.gdeltproject.org", "/api/v2/doc/doc")
 START = datetime(2026, 3, 1, tzinfo=UTC)
+A_DAY = timedelta(days=1)
 ASKED_AT = START + timedelta(days=1, hours=5, minutes=7)
 
 
@@ -288,28 +289,21 @@ def answer_every(minutes):
 
 
 def ask(home, *, now=ASKED_AT, **span):
+    """Ask as a refresh does: what came before a failure is stored."""
     live = open_live(home, now=now)
     lookback = timedelta(**span or {"days": 1})
-    return list(gdelt_live.fetch_query(live, "storm", lookback, source="gdelt_doc")), live.ledger
+    try:
+        return list(gdelt_live.fetch_query(live, "storm", lookback, source="gdelt_doc"))
+    finally:
+        live.ledger.confirm()
 
 
 def test_a_cut_answer_is_halved(tmp_path, replay):
     replay.serve({DOC: answer_every(5)})
-    files, _ = ask(tmp_path, now=START + timedelta(days=1))
+    files = ask(tmp_path, now=START + A_DAY)
     assert gdelt.parse_all(files)[0].height == 24 * 12
     assert len(files) == 2
     assert {seen.query["maxrecords"][0] for seen in replay.seen} == {"250"}
-
-
-def ask_confirmed(home):
-    """Ask as a refresh does: what came before a failure is stored."""
-    live = open_live(home, now=START + timedelta(days=1))
-    files = []
-    try:
-        files.extend(gdelt_live.fetch_query(live, "storm", timedelta(days=1), source="gdelt_doc"))
-    finally:
-        live.ledger.confirm()
-    return files
 
 
 def test_a_failed_half_is_asked_again(tmp_path, replay):
@@ -321,31 +315,29 @@ def test_a_failed_half_is_asked_again(tmp_path, replay):
 
     replay.serve({DOC: fail_after_noon})
     with pytest.raises(SourceTransient):
-        ask_confirmed(tmp_path)
+        ask(tmp_path, now=START + A_DAY)
 
     replay.serve({DOC: answer_every(5)})
-    (second,) = ask_confirmed(tmp_path)
+    (second,) = ask(tmp_path, now=START + A_DAY)
     assert "20260301120000_20260302000000" in second.name
     asked = len(replay.seen)
-    assert ask_confirmed(tmp_path) == []
+    assert ask(tmp_path, now=START + A_DAY) == []
     assert len(replay.seen) == asked
 
 
 def test_halving_ends_at_a_quarter_hour(tmp_path, replay, monkeypatch):
     monkeypatch.setattr(gdelt_live, "DOC_CAP", 2)
     replay.serve({DOC: answer_every(1)})
-    assert len(ask(tmp_path, now=START + timedelta(hours=1), hours=1)[0]) == 4
+    assert len(ask(tmp_path, now=START + timedelta(hours=1), hours=1)) == 4
 
 
 def test_a_past_day_is_asked_once(tmp_path, replay):
     replay.serve({DOC: answer_every(60)})
-    _, ledger = ask(tmp_path)
+    ask(tmp_path)
     spans = [(seen.query["startdatetime"][0], seen.query["enddatetime"][0]) for seen in replay.seen]
     assert spans == [("20260301000000", "20260302000000"), ("20260302000000", "20260302050000")]
 
-    ledger.confirm()
-    assert ask(tmp_path)[0] == []
-    ledger.confirm()
+    assert ask(tmp_path) == []
     ask(tmp_path, now=ASKED_AT + timedelta(hours=1))
     assert replay.seen[-1].query["enddatetime"] == ["20260302060000"]
     assert len(replay.seen) == 3
@@ -353,9 +345,7 @@ def test_a_past_day_is_asked_once(tmp_path, replay):
 
 def test_an_empty_answer_is_asked_again(tmp_path, replay):
     replay.serve({DOC: Answer(body=b"{}", kind="application/json")})
-    files, ledger = ask(tmp_path)
-    assert files == []
-    ledger.confirm()
+    assert ask(tmp_path) == []
     ask(tmp_path)
     assert len(replay.seen) == 4
 

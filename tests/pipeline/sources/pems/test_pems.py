@@ -172,10 +172,7 @@ def hour(*, start=MORNING, drop=(), **changes):
     return [minute(stamp, **changes) for step, stamp in enumerate(stamps) if step not in drop]
 
 
-def parse_minutes(*lines, only=None):
-    return validate_series(
-        pems.parse(raw(FIVE_MINUTES, "\n".join(lines) + "\n", "pems"), only=only)
-    )
+parse_minutes = functools.partial(parse, name=FIVE_MINUTES)
 
 
 def test_twelve_intervals_are_an_hour():
