@@ -1,7 +1,5 @@
 """The definitions: assets, pools, checks, jobs, freshness, code versions, and a light import."""
 
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import Mock
@@ -120,20 +118,6 @@ def test_the_demo_runs_on_sample_data(tmp_path):
     config = job.run_config
     assert config == run_config("demo")
     assert config["resources"]["workspace"]["config"] == {"mode": "sample"}
-
-
-@pytest.mark.slow
-def test_loading_the_definitions_imports_no_heavy_library():
-    heavy = (
-        *("torch", "transformers", "peft", "sentence_transformers"),
-        *("great_expectations", "matplotlib", "dagster_k8s"),
-        *("lightgbm", "sklearn", "scipy", "pandas", "holidays"),
-    )
-    loaded = f"[name for name in {heavy} if name in sys.modules]"
-    code = f"import sys, compevo_pipeline.definitions; print({loaded})"
-    command = [sys.executable, "-W", "ignore", "-c", code]
-
-    assert subprocess.check_output(command, text=True).strip() == "[]"
 
 
 REFRESHED_DAILY = ("series/", "news/", "windows/", "forecast/next_day")

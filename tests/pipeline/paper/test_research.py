@@ -174,21 +174,21 @@ def test_asset_and_command_write_equal_rows(deployment, tmp_path, monkeypatch):
     arms = {"seed-logics", "all-articles", "evolved", "oracle-logics"}
     assert set(rows["arm"]) == arms | {"prior", "no-news", "swapped-news", "best-agent"}
     assert set(rows["n_windows"]) == {30}
-    trained = {
-        p: p.stat().st_mtime_ns for p in layout.control("electricity").rglob("manifest.json")
-    }
+
+    def list_trained():
+        manifests = layout.control("electricity").rglob("manifest.json")
+        return {path: path.stat().st_mtime_ns for path in manifests}
+
+    trained = list_trained()
     assert len(trained) > len(arms)
 
     monkeypatch.setenv("COMPEVO_HOME", str(layout.root.parent))
     command = ["paper", "experiment", "control", "electricity", "--preset", preset]
-    command += ["--effects", "2"]
-    command += ["--series", "NSW1", "--results", str(tmp_path)]
+    command += ["--effects", "2", "--series", "NSW1", "--results", tmp_path]
     assert "evolved logics" in invoke(*command)
     again = pl.read_csv(tmp_path / "control-electricity.csv", schema_overrides=CONTROL_SCHEMA)
     assert again.equals(rows)
-    assert trained == {
-        p: p.stat().st_mtime_ns for p in layout.control("electricity").rglob("manifest.json")
-    }
+    assert list_trained() == trained
 
 
 @pytest.mark.slow
