@@ -19,13 +19,10 @@ from compevo_core.paper.report.inputs import read_configs
 from compevo_core.paper.report.rows import read_result_file
 from compevo_core.paper.run_traces import TRACE_SCHEMA
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.paper import runs
 from compevo_pipeline.paper.runs import BenchmarkData, replace_rows
-from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.work.deployment import Deployment
 from tests.support.commands import invoke
-from tests.support.deployment import deploy
+from tests.support.deployment import deploy, open_home
 from tests.support.round_records import round_record
 from tests.support.tiny_time_series_models import save_timesfm
 from tests.support.window_samples import make_window
@@ -90,7 +87,7 @@ def test_agents_train_a_run_per_seed(deployment):
     agents = Method(
         name="pretended", family="agents", fit=fit, configure=configure, leaves_run=True
     )
-    workspace = Deployment(settings=Settings(home=deployment.home, mode=Mode.SAMPLE))
+    workspace = open_home(deployment.home)
     data = BenchmarkData.read(workspace, "electricity")
     inputs = data.prepare(workspace, agents, find_budget("quick"))
     for seed in (0, 1):
@@ -120,8 +117,7 @@ def test_agents_train_a_run_per_seed(deployment):
 def test_news_are_found_by_the_methods_encoder(deployment, monkeypatch, preset):
     # What is read is not of interest: the name of the encoder stands for it.
     monkeypatch.setattr(runs, "read_news", lambda _, encoder, views, *, log: encoder)
-    settings = Settings(home=deployment.home, mode=Mode.SAMPLE, preset=preset)
-    workspace = Deployment(settings=settings)
+    workspace = open_home(deployment.home, preset=preset)
     data = BenchmarkData.read(workspace, "electricity")
     inputs = data.prepare(workspace, find_method("compevo"), find_budget("quick"))
     assert inputs.news == find_method("compevo").configure(inputs).news.encoder
@@ -175,8 +171,7 @@ def paper_archive(tmp_path):
 
 def test_windows_of_the_paper_are_scored(paper_archive, tmp_path, monkeypatch):
     home = tmp_path / "home"
-    settings = Settings(home=home, mode=Mode.ARCHIVE, archive=paper_archive)
-    workspace = Deployment(settings=settings)
+    workspace = open_home(home, "archive", archive=paper_archive)
     data = BenchmarkData.read(workspace, "paper-original")
     for name in ("persistence", "last-week", "calendar-ridge", "train-look-up"):
         method = find_method(name)

@@ -6,10 +6,9 @@ import polars as pl
 import pytest
 
 from compevo_core.data.schemas import PUBLISHED_SCHEMA
-from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.sources.common.base import FrameKind, Mode
-from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.work.source_coverage import find_month, measure_coverage, pivot_months
+from tests.support.deployment import open_home
 from tests.support.window_samples import (
     DAY,
     from_nem,
@@ -24,8 +23,7 @@ FIRST = from_nem(2026, 2, 27)
 
 @pytest.fixture
 def workspace(tmp_path):
-    settings = Settings(home=tmp_path, mode=Mode.LIVE)
-    return Deployment(settings=settings, clock=lambda: NOW)
+    return open_home(tmp_path, "live", now=NOW)
 
 
 def row(counts, source, month, counted):
