@@ -32,7 +32,6 @@ from tests.pipeline.sources.test_registry import SOUND, declare
     [(Mode.SAMPLE, "synthetic data"), (Mode.ARCHIVE, "files"), (Mode.LIVE, "endpoints")],
 )
 def test_assets_and_launchpad_say_the_mode(tmp_path, mode, meaning):
-    (tmp_path / "datasets").mkdir()
     declare(tmp_path / "datasets", SOUND)
     defs = build_defs(Settings(home=tmp_path, mode=mode, archive=tmp_path))
     graph = defs.resolve_asset_graph()
@@ -135,7 +134,6 @@ def test_files_need_no_daily_refresh(tmp_path, mode):
 
 
 def test_published_data_are_refreshed_daily(tmp_path):
-    (tmp_path / "datasets").mkdir()
     declare(tmp_path / "datasets", SOUND)
     graph = build_defs(Settings(home=tmp_path, mode=Mode.LIVE)).resolve_asset_graph()
     names = {key.to_user_string() for key in graph.get_all_asset_keys()}
