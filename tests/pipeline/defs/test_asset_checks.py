@@ -20,16 +20,19 @@ DAY = timedelta(days=1)
 
 
 @pytest.mark.parametrize(
-    ("mode", "age", "passed"),
+    ("mode", "read", "age", "passed"),
     [
-        (Mode.LIVE, timedelta(days=4), True),
-        (Mode.LIVE, timedelta(days=6), False),
-        (Mode.LIVE, None, False),
-        (Mode.ARCHIVE, timedelta(days=900), True),
+        (Mode.LIVE, None, timedelta(days=4), True),
+        (Mode.LIVE, None, timedelta(days=6), False),
+        (Mode.LIVE, None, None, False),
+        (Mode.ARCHIVE, None, timedelta(days=900), True),
+        # Other data of a live deployment clear no warning.
+        (Mode.LIVE, Mode.SAMPLE, timedelta(0), False),
+        (Mode.LIVE, Mode.ARCHIVE, timedelta(0), False),
     ],
 )
-def test_data_age_by_source_and_files_never(tmp_path, mode, age, passed):
-    workspace = open_home(tmp_path, mode)
+def test_data_age_by_source_and_files_never(tmp_path, mode, read, age, passed):
+    workspace = replace(open_home(tmp_path, mode, archive=tmp_path), mode=read)
     newest = None if age is None else NOW - age
     result = judge_data_age(newest, timedelta(days=5), workspace, NOW)
     assert (result.name, result.passed) == ("data_age", passed)
@@ -69,12 +72,6 @@ def test_a_stale_publisher_is_named(tmp_path):
     ledger.record_unchanged("ecb", "x", NOW)
     found = judge_series_age(frame, timedelta(days=5), workspace, NOW)
     assert not found.passed and "; ecb answers, with nothing newer" in found.text
-
-
-@pytest.mark.parametrize("mode", [Mode.SAMPLE, Mode.ARCHIVE])
-def test_other_data_clear_no_warning(tmp_path, mode):
-    workspace = replace(open_home(tmp_path, "live", archive=tmp_path), mode=mode)
-    assert not judge_data_age(NOW, timedelta(days=5), workspace, NOW).passed
 
 
 def test_overlapping_forecasts_are_counted_once():

@@ -1,7 +1,6 @@
 """Research as assets and commands: variants under every seed, and the control."""
 
 import json
-import logging
 from dataclasses import replace
 
 import polars as pl
@@ -23,6 +22,7 @@ from compevo_pipeline.storage.news_store import NewsStore
 from tests.support import population as small
 from tests.support.commands import invoke
 from tests.support.deployment import deploy
+from tests.support.live import LOG
 from tests.support.planted import base_windows, search
 
 VARIANTS = ["compevo", "no-grpo", "swapped-news"]
@@ -140,9 +140,6 @@ def test_an_experiment_has_its_own_changes():
         AblationConfig(experiment="agents", variants=["no-grpo"]).select_variants()
     with pytest.raises(Exception, match="tau"):
         AblationConfig(experiment="tau")
-
-
-LOG = logging.getLogger(__name__)
 
 
 def _write_preset(path):

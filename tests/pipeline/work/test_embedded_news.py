@@ -1,6 +1,5 @@
 """What is embedded, in which order, and the pool that windows get."""
 
-import logging
 from dataclasses import astuple, replace
 from datetime import timedelta
 
@@ -17,8 +16,7 @@ from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.work.embedded_news import embed_nameable, embed_titles, read_news, write_news
 from tests.support import population as small
 from tests.support.deployment import open_home
-
-LOG = logging.getLogger("tests")
+from tests.support.live import LOG
 
 
 @pytest.fixture

@@ -24,13 +24,13 @@ from compevo_pipeline.work.ingest import WHAT_IS_NEW, _Ingest, ingest_dataset, i
 from compevo_pipeline.work.row_rules import refuse_forecasts, refuse_series
 from tests.support import nemweb
 from tests.support.deployment import open_home
+from tests.support.live import LOG
 from tests.support.replay import Answer
 from tests.support.sources import raw
 from tests.support.store_workers import series
 from tests.support.window_samples import make_published
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
-LOG = logging.getLogger("test")
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What has not changed is not made again, and what was lost is."""
 
-import logging
 import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -20,12 +19,12 @@ from compevo_pipeline.work.ingest import ingest_dataset
 from compevo_pipeline.work.stored_windows import cut_windows, write_windows
 from tests.support import operational
 from tests.support.deployment import open_home
+from tests.support.live import LOG
 from tests.support.population import news_pool
 from tests.support.trees import read_tree
 from tests.support.window_samples import make_articles
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-LOG = logging.getLogger("test")
 DATASET = "bitcoin"
 
 

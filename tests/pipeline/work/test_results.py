@@ -3,11 +3,9 @@
 from dataclasses import replace
 from datetime import date, timedelta
 
-import polars as pl
 import pytest
 
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
-from compevo_core.data.schemas import PUBLISHED_SCHEMA
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.forecast.issued import CHAIN_FILE, read_chain, write_issued
 from compevo_pipeline.defs.metadata import render_day
@@ -20,7 +18,12 @@ from tests.support.commands import invoke
 from tests.support.deployment import open_home
 from tests.support.issued_samples import ORIGIN, make_issued
 from tests.support.scored_samples import NOW
-from tests.support.window_samples import HALF_HOUR, from_nem, make_daily_values, make_series
+from tests.support.window_samples import (
+    from_nem,
+    make_daily_values,
+    make_published,
+    make_series,
+)
 
 DATASET = "electricity-operational"
 ONE_DAY = timedelta(days=1)
@@ -109,17 +112,7 @@ def test_the_next_day_follows_the_newest_value(workspace):
 
 def test_the_next_day_has_a_published_forecast(workspace):
     store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(6))
-    published = pl.DataFrame(
-        {
-            "entity": "NSW1",
-            "start_utc": [from_nem(2026, 4, 2) + step * HALF_HOUR for step in range(48)],
-            "value": 7000.0,
-            "available_at": from_nem(2026, 4, 1),
-            "quantile": 0.5,
-            "source": "sample:test",
-        },
-        schema=PUBLISHED_SCHEMA,
-    )
+    published = make_published(from_nem(2026, 4, 2), 1)
     workspace.series_store().write_frame(DATASET, FrameKind.PUBLISHED, published)
 
     # Values reach to the end of 3 April, publications to the end of the 2nd.
