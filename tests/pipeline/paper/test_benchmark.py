@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import date, timedelta
 
 import dagster as dg
 import polars as pl
@@ -23,6 +23,7 @@ from compevo_pipeline.paper import runs
 from compevo_pipeline.paper.runs import BenchmarkData, replace_rows
 from tests.support.commands import invoke
 from tests.support.deployment import deploy, open_home
+from tests.support.nemweb import price_file
 from tests.support.round_records import round_record
 from tests.support.tiny_time_series_models import save_timesfm
 from tests.support.window_samples import make_window
@@ -153,17 +154,15 @@ def test_parallel_writers_lose_no_row(deployment, tmp_path):
 @pytest.fixture
 def paper_archive(tmp_path):
     """An archive with 20 days of one region, and the split of 18 of them."""
-    first = datetime(2020, 1, 1, tzinfo=UTC)
-    stamps = [first + timedelta(minutes=30 * (step + 1)) for step in range(20 * 48)]
-    price = tmp_path / "aemo_price_and_demand" / "PRICE_AND_DEMAND_202001_NSW1.csv"
-    price.parent.mkdir()
-    lines = [f"NSW1,{at:%Y/%m/%d %H:%M:%S},{7000 + at.day + at.hour},40,TRADE" for at in stamps]
-    price.write_text("REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\n" + "\n".join(lines))
+    first = date(2020, 1, 1)
+    name, content = price_file("NSW1", first, days=20, minutes=30)
+    (tmp_path / "aemo_price_and_demand").mkdir()
+    (tmp_path / "aemo_price_and_demand" / name).write_bytes(content)
 
     table = tmp_path / "compevo_paper" / "paper_original_split.csv"
     table.parent.mkdir()
     splits = ["test" if day % 6 == 0 else "val" if day % 6 == 1 else "train" for day in range(18)]
-    days = [first.date() + timedelta(days=2 + day) for day in range(18)]
+    days = [first + timedelta(days=2 + day) for day in range(18)]
     lines = [f"NSW1,{day},{split}" for day, split in zip(days, splits, strict=True)]
     table.write_text("region,target_day,split\n" + "\n".join(lines))
     return tmp_path
