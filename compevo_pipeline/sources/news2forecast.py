@@ -124,13 +124,20 @@ def parse_benchmark(raw: RawFile) -> pl.DataFrame:
     rows = []
     for record, sample in enumerate(_read_samples(raw)):
         match = _match_prompt(raw, record, sample)
+        try:
+            target_date = date(*(int(part) for part in match["target"].split("-")))
+        except ValueError as error:
+            raise SchemaDrift(
+                f"{raw.name}, sample {record}: {match['target']!r} is not a date; fetch the file "
+                "again"
+            ) from error
         # The prompt was matched first, so a changed wording is named before a missing number.
         inputs = sample.instruction.removeprefix(HISTORY)
         rows.append(
             {
                 "record": record,
                 "entity": f"{match['region']}1",
-                "target_date": _read_date(raw, record, match["target"]),
+                "target_date": target_date,
                 "x": _read_numbers(raw, record, "instruction", inputs),
                 "y": _read_numbers(raw, record, "output", sample.output),
                 "source": raw.label,
@@ -148,7 +155,22 @@ def parse_prompt_articles(raw: RawFile) -> pl.DataFrame:
     items: list[NewsRecord] = []
     for record, sample in enumerate(_read_samples(raw)):
         match = _match_prompt(raw, record, sample)
-        items += _read_items(raw, record, match["region"], match["news"].strip())
+        news = match["news"].strip()
+        stamped = _STAMPED_NEWS.findall(news)
+        # Text that the pattern does not fit would silently be lost.
+        if news and not stamped:
+            raise SchemaDrift(
+                f"{raw.name}, sample {record}: news of unknown form ({news[:60]!r}); extend the "
+                "parser"
+            )
+
+        try:
+            for stamp, effect in stamped:
+                items.append(_make_record(effect, match["region"], "", _sydney_to_utc(stamp)))
+        except (ValueError, OverflowError) as error:
+            raise SchemaDrift(
+                f"{raw.name}, sample {record}: news without a time ({error}); fetch the file again"
+            ) from error
 
     return build_article_frame(items, raw, raw.fetched_at)
 
@@ -218,23 +240,6 @@ def _make_record(
     )
 
 
-def _read_items(raw: RawFile, record: int, region: str, news: str) -> Iterator[NewsRecord]:
-    stamped = _STAMPED_NEWS.findall(news)
-    # Text that the pattern does not fit would silently be lost.
-    if news and not stamped:
-        raise SchemaDrift(
-            f"{raw.name}, sample {record}: news of unknown form ({news[:60]!r}); extend the parser"
-        )
-
-    try:
-        for stamp, effect in stamped:
-            yield _make_record(effect, region, "", _sydney_to_utc(stamp))
-    except (ValueError, OverflowError) as error:
-        raise SchemaDrift(
-            f"{raw.name}, sample {record}: news without a time ({error}); fetch the file again"
-        ) from error
-
-
 def _read_samples(raw: RawFile) -> list[_Sample]:
     return check_document(read_json(raw.content, raw.name), raw.name, _Samples)
 
@@ -249,15 +254,6 @@ def _match_prompt(raw: RawFile, record: int, sample: _Sample) -> re.Match[str]:
         )
 
     return match
-
-
-def _read_date(raw: RawFile, record: int, text: str) -> date:
-    try:
-        return date(*(int(part) for part in text.split("-")))
-    except ValueError as error:
-        raise SchemaDrift(
-            f"{raw.name}, sample {record}: {text!r} is not a date; fetch the file again"
-        ) from error
 
 
 def _read_numbers(raw: RawFile, record: int, field: str, text: str) -> list[float]:

@@ -169,17 +169,14 @@ def _dump_statements(text: str) -> str:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             # A bare string is a docstring of a module, class, function or of the name above it.
-            node.body = [item for item in body if not _is_docstring(item)]  # type: ignore[attr-defined]  # statements with a body
+            node.body = [  # type: ignore[attr-defined]  # statements with a body
+                item
+                for item in body
+                if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))
+                or not isinstance(item.value.value, str)
+            ]
 
     return ast.dump(tree)
-
-
-def _is_docstring(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
 
 
 def hash_parts(parts: Iterable[object]) -> str:

@@ -361,7 +361,13 @@ class SeriesStore:
             stored, known = folder.find_files(), folder.read_record()
             files: dict[str, pl.DataFrame] = {}
             changes: list[pl.DataFrame] = []
-            for name, part in _split_by_file(kind, frame).items():
+            parts = {_WHOLE: frame}
+            if "start_utc" in keys:
+                month = pl.col("start_utc").dt.strftime("%Y-%m.parquet").alias(_FILE)
+                by_month = frame.with_columns(month)
+                split = by_month.partition_by(_FILE, as_dict=True, include_key=False)
+                parts = {str(name): part for (name,), part in sorted(split.items())}
+            for name, part in parts.items():
                 before = None if replace or name not in stored else _read_whole(stored[name])
                 # Stored rows come first, so that the given ones are kept.
                 rows = part if before is None else pl.concat([before, part])
@@ -507,7 +513,17 @@ def _upsert(
     new = pairs.filter(is_new)
 
     # A file takes rows away only with a change that it brings.
-    lacking = _find_lacking(stored, given)
+    # Earlier rows than the file's first are history that it no longer reaches back to.
+    files = given.group_by(FILE).agg(
+        pl.col("start_utc").min().alias("_first"), pl.col("fetched_at").max().alias("_fetched_at")
+    )
+    # A row that came later is not missed by an earlier version that is read again.
+    is_reached = pl.col("start_utc") >= pl.col("_first")
+    is_newer = pl.col("fetched_at") <= pl.col("_fetched_at")
+    lacking = stored.join(files, on=FILE, how="inner").filter(is_reached & is_newer)
+    lacking = lacking.with_columns(fetched_at="_fetched_at").join(
+        given, on=list(SERIES_KEY), how="anti"
+    )
     wanted = earlier.filter(pl.col("after").is_null())
     corrected = pl.concat([new.select(FILE), wanted.select(FILE)])
     missed = lacking.filter(~is_held).join(corrected, on=FILE, how="semi")
@@ -529,23 +545,6 @@ def _upsert(
     changed = list_changes(new.filter(_outcome="changed"), ChangeKind.CHANGED)
     changes = [changed, removed, keep_first(waiting, earlier), staying]
     return merged.sort(SERIES_KEY), counts, changes
-
-
-def _find_lacking(stored: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
-    """Return the stored rows that the new version of their file lacks, as fetched with that.
-
-    Earlier rows than the file's first are history that it no longer reaches back to.
-    """
-    files = given.group_by(FILE).agg(
-        pl.col("start_utc").min().alias("_first"), pl.col("fetched_at").max().alias("_fetched_at")
-    )
-    # A row that came later is not missed by an earlier version that is read again.
-    is_reached = pl.col("start_utc") >= pl.col("_first")
-    is_newer = pl.col("fetched_at") <= pl.col("_fetched_at")
-    lacking = stored.join(files, on=FILE, how="inner").filter(is_reached & is_newer)
-    return lacking.with_columns(fetched_at="_fetched_at").join(
-        given, on=list(SERIES_KEY), how="anti"
-    )
 
 
 def _list_rows(found: FileSet) -> dict[str, Path]:
@@ -573,16 +572,6 @@ def _file_name(series_id: str) -> str:
         start = name.encode()[:_LONGEST_NAME].decode(errors="ignore")
         name = f"{start}-{hash_text(series_id)[:16]}"
     return name
-
-
-def _split_by_file(kind: FrameKind, frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return rows by the name of the file that they belong into."""
-    if "start_utc" not in KEYS[kind]:
-        return {_WHOLE: frame}
-
-    month = pl.col("start_utc").dt.strftime("%Y-%m.parquet").alias(_FILE)
-    parts = frame.with_columns(month).partition_by(_FILE, as_dict=True, include_key=False)
-    return {str(name): part for (name,), part in sorted(parts.items())}
 
 
 def _scan(path: Path) -> pl.LazyFrame:

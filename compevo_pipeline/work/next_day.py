@@ -308,7 +308,14 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) ->
     if rule is not None and not frames.spec.news_source:
         warnings.extend(_describe_crowds(articles, frames.spec, origin.until))
     if rule is not None and articles.height:
-        old_news = _describe_old_news(newest, origin, rule)
+        old_news, hour = "", timedelta(hours=1)
+        if newest.article is None:
+            old_news = "no article is from before the forecast"
+        elif (age := origin.until - newest.article) > rule.limit:
+            old_news = (
+                f"the newest article is from {newest.article:%Y-%m-%d %H:%M} UTC, "
+                f"{age / hour:.0f} hours before the forecast; {rule.limit / hour:.0f} are allowed"
+            )
         if old_news:
             (missing if rule.action is StaleNews.REFUSE else warnings).append(old_news)
     elif rule is not None and not frames.spec.news_source:
@@ -351,21 +358,6 @@ def _find_first_later(spec: DatasetSpec) -> datetime | None:
     limits = resolve_spans(spec)
     starts = [start for span, (start, _) in limits.items() if span.split != "train"]
     return min(starts, default=None)
-
-
-def _describe_old_news(newest: NewestKnown, origin: Origin, rule: NewsRule) -> str:
-    """Return what is wrong with the age of the newest article; empty where nothing is."""
-    if newest.article is None:
-        return "no article is from before the forecast"
-
-    age = origin.until - newest.article
-    if age <= rule.limit:
-        return ""
-    hours = timedelta(hours=1)
-    return (
-        f"the newest article is from {newest.article:%Y-%m-%d %H:%M} UTC, {age / hours:.0f} hours "
-        f"before the forecast; {rule.limit / hours:.0f} are allowed"
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,7 +404,16 @@ def forecast_day(
     of_start: list[str] = []
     if day is None:
         day = find_next_day(deployment, spec, known_to)
-        of_start.extend(_describe_start(deployment, spec, Origin.of(spec, day, known_to)))
+        # Why the newest day of declared files lies before what a reader may expect.
+        series, ended = read_live_series(deployment, spec)
+        of_start.extend([ended] if ended else [])
+        start = Origin.of(spec, day, known_to).origin_utc
+        known = find_common_end(spec, series) - start
+        if spec.name not in DATASETS and spec.align_to_market_day and 2 * known >= DAY:
+            of_start.append(
+                f"{known / timedelta(hours=1):g} hours of this forecast are in the file, as "
+                + FIXED_CLOCK.format(origin=start)
+            )
     elif spec.has_origins_within_days and not isinstance(day, datetime):
         newest = find_next_day(deployment, spec, known_to)
         if isinstance(newest, datetime):
@@ -438,29 +439,6 @@ def forecast_day(
         log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
 
     return replace(result, notes=(*of_start, *result.notes, *_describe_news(result.forecast)))
-
-
-def _describe_start(deployment: Deployment, spec: DatasetSpec, origin: Origin) -> Iterator[str]:
-    """Say why the newest day of declared files lies before what a reader may expect."""
-    series, ended = read_live_series(deployment, spec)
-    if ended:
-        yield ended
-    if spec.name not in DATASETS and spec.align_to_market_day:
-        known = find_common_end(spec, series) - origin.origin_utc
-        if 2 * known >= DAY:
-            yield (
-                f"{known / timedelta(hours=1):g} hours of this forecast are in the file, as "
-                + FIXED_CLOCK.format(origin=origin.origin_utc)
-            )
-
-
-def _describe_gap(spec: DatasetSpec, series: pl.DataFrame, origin: Origin) -> str:
-    """Say why a declared file that ends with a day of its own clock may end before ours begins."""
-    gap = origin.origin_utc - find_common_end(spec, series)
-    if spec.name in DATASETS or not spec.align_to_market_day or not timedelta(0) < gap < DAY / 2:
-        return ""
-    hours = gap / timedelta(hours=1)
-    return f"; {hours:g} h before it is missing, as {FIXED_CLOCK.format(origin=origin.origin_utc)}"
 
 
 def find_next_day(
@@ -559,11 +537,19 @@ def _issue(
     frames = replace(frames, series=learnt)
     inputs = check_inputs(frames, origin, rule)
     if inputs.missing or inputs.newest is None:
+        # A declared file that ends with a day of its own clock may end before ours begins.
+        gap, because = origin.origin_utc - find_common_end(spec, learnt), ""
+        is_own = spec.name not in DATASETS and spec.align_to_market_day
+        if is_own and timedelta(0) < gap < DAY / 2:
+            because = (
+                f"; {gap / timedelta(hours=1):g} h before it is missing, as "
+                f"{FIXED_CLOCK.format(origin=origin.origin_utc)}"
+            )
         raise MissingInputError(
             f"{spec.name} cannot be forecast for {origin.day} as known until "
             f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(inputs.missing)}): read the newest "
             "values, name another day, or take out of the table what has ended"
-            f"{_describe_gap(spec, frames.series, origin)}"
+            f"{because}"
         )
 
     # Errors that have become known since validation: the levels of the priors move on with them.
@@ -602,14 +588,29 @@ def _issue(
     refuse_implausible(forecast, day_views, series, rules)
     folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
     new = [view.entity for view in day_views if view.entity in others]
-    notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, new, unknown))
+    notes = (*inputs.warnings, *notes)
+    notes += tuple(f"no forecast of {entity}: {reason}" for entity, reason in unknown.items())
+    if new:
+        notes += (f"{describe_new(new)}, once a whole window of theirs lies in train",)
+    if origin.origin_utc < _find_fitted_until(spec):
+        notes += (
+            f"the model was fitted and chosen on values after {origin.day}, so its error there "
+            "will be too small",
+        )
     if spec.name not in DATASETS:
         # What was said of the days before is not said again.
         rows = learnt.filter(pl.col("start_utc") < origin.until)
         since = origin.until - max(DAY, spec.step)
         for entity, part in select_newest(select_series(spec, rows)[0]):
             notes += tuple(describe_new_faults(entity, part, spec.step, since))
-        notes += tuple(_describe_ahead(day_views))
+        for view in day_views:
+            for name, values in view.step_covariates.items():
+                missing = int(np.isnan(values[: view.horizon]).sum())
+                if name.startswith(OWN) and not name.startswith(f"{OWN}@") and missing:
+                    notes += (
+                        f"{name.removeprefix(OWN)!r} is not known ahead for {missing} of the "
+                        f"{view.horizon} steps of {view.entity}: add them to its table",
+                    )
         if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
             notes += (describe_missing(without, len(forecaster.past_errors)),)
     # The record that is kept: where two runs issue at once, the first one's.
@@ -621,21 +622,6 @@ def _find_fitted_until(spec: DatasetSpec) -> datetime:
     limits = resolve_spans(spec)
     ends = [end for span, (_, end) in limits.items() if span.split in ("train", "val")]
     return max(ends, default=datetime.min.replace(tzinfo=UTC))
-
-
-def _describe_limits(
-    spec: DatasetSpec, origin: Origin, new: Sequence[str], left_out: Mapping[str, str]
-) -> Iterator[str]:
-    """Say which series were not learnt, and whether the day itself was."""
-    for entity, reason in left_out.items():
-        yield f"no forecast of {entity}: {reason}"
-    if new:
-        yield f"{describe_new(new)}, once a whole window of theirs lies in train"
-    if origin.origin_utc < _find_fitted_until(spec):
-        yield (
-            f"the model was fitted and chosen on values after {origin.day}, so its error there "
-            "will be too small"
-        )
 
 
 def _describe_news(forecast: IssuedForecast) -> Iterator[str]:
@@ -650,18 +636,6 @@ def _describe_news(forecast: IssuedForecast) -> Iterator[str]:
             f"news moves {', '.join(changes.values())} against the same forecast without it; "
             f"compevo explain {forecast.origin:%Y-%m-%d} {next(iter(changes))} names the articles"
         )
-
-
-def _describe_ahead(views: Sequence[WindowView]) -> Iterator[str]:
-    """Say which columns known ahead lack values for the steps of a forecast."""
-    for view in views:
-        for name, values in view.step_covariates.items():
-            missing = int(np.isnan(values[: view.horizon]).sum())
-            if name.startswith(OWN) and not name.startswith(f"{OWN}@") and missing:
-                yield (
-                    f"{name.removeprefix(OWN)!r} is not known ahead for {missing} of the "
-                    f"{view.horizon} steps of {view.entity}: add them to its table"
-                )
 
 
 def _load_daily(

@@ -59,11 +59,10 @@ def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin
         news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
         unchanged=unchanged,
     )
-    return _mark_events(windows) if deployment.data_mode is Mode.SAMPLE else windows
+    if deployment.data_mode is not Mode.SAMPLE:
+        return windows
 
-
-def _mark_events(windows: WindowSet) -> WindowSet:
-    """Give the test windows of days with an event of the sample world a subset of their own."""
+    # Test windows of days with an event of the sample world have a subset of their own.
     events = {(day, region) for day, region, _ in read_planted()}
 
     def mark(window: Window) -> Window:

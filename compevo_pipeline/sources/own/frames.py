@@ -118,20 +118,17 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
             rows, joined = _join_duplicates(TextColumn(rows, raw.name, column), keys.duplicates)
             repairs.update(joined)
         if keys.fill is not None:
-            rows = _fill_steps(rows, read_step(declaration.grid.step), keys.fill)
+            # Every step from the first of a series to the table's last.
+            step = read_step(declaration.grid.step)
+            first, last = cast(datetime, rows[_START].min()), cast(datetime, rows[_START].max())
+            steps = [shift(first, i, step) for i in range(count_steps(first, last, step) + 1)]
+            begins = rows.group_by("_entity", maintain_order=True).agg(_first=pl.col(_START).min())
+            all_steps = pl.DataFrame({_START: steps}, schema={_START: rows.schema[_START]})
+            grid = begins.join(all_steps, how="cross").filter(pl.col(_START) >= pl.col("_first"))
+            rows = grid.join(rows, on=["_entity", _START], how="left", maintain_order="left")
+            rows = rows.drop("_first").with_columns(pl.col(_VALUE).fill_null(keys.fill))
         frames.append(_build_frame(rows, raw, declaration))
     return _add_totals(pl.concat(frames), raw.name, declaration), repairs
-
-
-def _fill_steps(rows: pl.DataFrame, step: timedelta, value: float) -> pl.DataFrame:
-    """Return rows with a value for every step from the first of a series to the table's last."""
-    first, last = cast(datetime, rows[_START].min()), cast(datetime, rows[_START].max())
-    steps = [shift(first, i, step) for i in range(count_steps(first, last, step) + 1)]
-    begins = rows.group_by("_entity", maintain_order=True).agg(_first=pl.col(_START).min())
-    all_steps = pl.DataFrame({_START: steps}, schema={_START: rows.schema[_START]})
-    grid = begins.join(all_steps, how="cross").filter(pl.col(_START) >= pl.col("_first"))
-    filled = grid.join(rows, on=["_entity", _START], how="left", maintain_order="left")
-    return filled.drop("_first").with_columns(pl.col(_VALUE).fill_null(value))
 
 
 def join_clock(times: TextColumn, period: str) -> TextColumn:
@@ -506,8 +503,14 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame
     titles = TextColumn(table, raw.name, news.title)
     titles.raise_if(titles.text == "", "is not a headline", "write one, or remove the row")
     if news.url:
+        wrong = []
+        for cell in table[news.url].fill_null("").unique():
+            try:
+                derive_article_id(cell)
+            except ValueError:
+                wrong.append(cell)
         TextColumn(table, raw.name, news.url).raise_if(
-            ~pl.col(news.url).fill_null("").is_in(_find_addresses(table[news.url])),
+            pl.col(news.url).fill_null("").is_in(wrong),
             "is not an address of a page, nor a name",
             "correct it, or leave the cell empty",
         )
@@ -548,14 +551,3 @@ def claim_articles(frame: pl.DataFrame, declaration: Declaration) -> pl.DataFram
     ids = [derive_article_id(f"{declaration.name}:{url}") for url in frame["url"]]
     named = frame.with_columns(pl.Series("article_id", ids, dtype=pl.String))
     return deduplicate_articles(named)
-
-
-def _find_addresses(cells: pl.Series) -> list[str]:
-    addresses = []
-    for cell in cells.fill_null("").unique():
-        try:
-            derive_article_id(cell)
-        except ValueError:
-            continue
-        addresses.append(cell)
-    return addresses

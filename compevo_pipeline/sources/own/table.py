@@ -228,11 +228,8 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
     rows = rows.select(LINE, *cells)
     # Files that were joined have the names again.
     rows = rows.filter(~pl.all_horizontal(pl.col(cell).str.strip_chars() == cell for cell in cells))
-    return _leave_out_other_rows(rows, cells)
 
-
-def _leave_out_other_rows(rows: pl.DataFrame, cells: Sequence[str]) -> pl.DataFrame:
-    """Return rows without units below the column names, and without totals at the end."""
+    # Units below the column names, and totals at the end.
     number = pl.int_range(pl.len())
     are_units = (number < _MOST_OTHER_ROWS) & ~pl.any_horizontal(
         pl.col(cell).str.contains(r"\d") for cell in cells
@@ -343,7 +340,13 @@ def _read_json(content: bytes, name: str) -> pl.DataFrame:
     """Read a list of objects, or an object of equal lists: the whole text, or a part of it."""
     whole = read_json(content, name)
     parts = [whole, *(whole.values() if isinstance(whole, dict) else [])]
-    by_column = [part for part in parts if _are_columns(part)]
+    by_column = [
+        part
+        for part in parts
+        if isinstance(part, dict)
+        and all(isinstance(cells, list) for cells in part.values())
+        and len({len(cells) for cells in part.values()}) == 1 < len(part)
+    ]
     if len(by_column) == 1:
         return _convert_to_text(pl.DataFrame(by_column[0], strict=False), name)
     lists = [part for part in parts if isinstance(part, list) and part]
@@ -352,12 +355,6 @@ def _read_json(content: bytes, name: str) -> pl.DataFrame:
             f'{name} is no list of JSON objects; write [{{"time": "2024-01-01", "value": 1}}, ...]'
         )
     return _convert_to_text(pl.DataFrame(lists[0], infer_schema_length=None, strict=False), name)
-
-
-def _are_columns(part: object) -> bool:
-    if not isinstance(part, dict) or not all(isinstance(cells, list) for cells in part.values()):
-        return False
-    return len({len(cells) for cells in part.values()}) == 1 < len(part)
 
 
 def _convert_to_text(table: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -311,7 +311,25 @@ def _read_station_rows(
 
 def _build_hours(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
     """Build both series from a row per station and local hour; the repeated hour once or twice."""
-    hours = _to_utc_hours(table, raw.name)
+    table = table.with_columns(earliest=_to_utc("earliest"), latest=_to_utc("latest"))
+    tables.raise_if_rows(
+        table,
+        raw.name,
+        pl.col("earliest").is_null(),
+        f"{{stamp}} does not exist in {LOCAL_ZONE} (daylight saving starts)",
+        "PeMS leaves that hour out: check whether the file is in standard time",
+    )
+
+    table = table.with_columns(is_ambiguous=pl.col("earliest") != pl.col("latest"))
+    certain = table.filter(~pl.col("is_ambiguous"))
+    tables.raise_if_duplicates(certain, raw.name, ["station", "stamp"])
+
+    # The repeated hour may be in the file once or twice; either way it gives two null hours.
+    ambiguous = table.filter("is_ambiguous").unique(
+        ("station", "stamp"), keep="first", maintain_order=True
+    )
+    both = [ambiguous.with_columns(start_utc=pl.col(which)) for which in ("earliest", "latest")]
+    hours = pl.concat([certain.with_columns(start_utc="earliest"), *both])
     is_ambiguous = pl.when("is_ambiguous").then(pl.lit(_AMBIGUOUS))
     flag = (
         is_ambiguous.when(pl.col("occupancy").is_null())
@@ -356,26 +374,3 @@ def _to_utc(which: str) -> pl.Expr:
         non_existent="null",
     )
     return local.dt.convert_time_zone("UTC")
-
-
-def _to_utc_hours(table: pl.DataFrame, file_name: str) -> pl.DataFrame:
-    """Add ``start_utc`` and ``is_ambiguous``; a repeated local hour gives two rows."""
-    table = table.with_columns(earliest=_to_utc("earliest"), latest=_to_utc("latest"))
-    tables.raise_if_rows(
-        table,
-        file_name,
-        pl.col("earliest").is_null(),
-        f"{{stamp}} does not exist in {LOCAL_ZONE} (daylight saving starts)",
-        "PeMS leaves that hour out: check whether the file is in standard time",
-    )
-
-    table = table.with_columns(is_ambiguous=pl.col("earliest") != pl.col("latest"))
-    certain = table.filter(~pl.col("is_ambiguous"))
-    tables.raise_if_duplicates(certain, file_name, ["station", "stamp"])
-
-    # The repeated hour may be in the file once or twice; either way it gives two null hours.
-    ambiguous = table.filter("is_ambiguous").unique(
-        ("station", "stamp"), keep="first", maintain_order=True
-    )
-    both = [ambiguous.with_columns(start_utc=pl.col(which)) for which in ("earliest", "latest")]
-    return pl.concat([certain.with_columns(start_utc="earliest"), *both])
