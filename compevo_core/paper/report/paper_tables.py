@@ -50,6 +50,7 @@ from compevo_core.paper.report.rows import (
     Column,
     average_rows,
     build_table,
+    common_unit,
     describe_seeds,
     format_column,
     format_difference,
@@ -167,8 +168,7 @@ def error_table(
     Columns of published figures are left out where no line has any.
     """
     scores = [line.score for line in lines]
-    units = {score["unit"] for score in scores if score}
-    unit = units.pop() if len(units) == 1 else ""
+    unit = common_unit(filter(None, scores))
     columns = [Column(first, [line.name for line in lines])]
 
     for metric in PAPER_METRICS:
@@ -699,8 +699,7 @@ def fill_sweep(name: str, dataset: str, scores: Mapping[str, Row], axis: Axes) -
     axis.set_xticks(list(places.values()), list(places))
     axis.set_xlabel(setting)
     add_legend(axis)
-    units = {score["unit"] for score in scores.values()}
-    axis.set_ylabel(f"RMSE {units.pop()}" if len(units) == 1 else "RMSE")
+    axis.set_ylabel(f"RMSE {common_unit(scores.values())}".strip())
 
     # A span by which a difference that means nothing looks like nothing.
     low, high = axis.get_ylim()
