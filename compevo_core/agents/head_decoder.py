@@ -170,10 +170,6 @@ class PatchReadout(nn.Module):
         spread_ARTD = normed_ARTD - self.centre_ATD[:, None]
         self.size_A.copy_(spread_ARTD.square().mean((1, 2, 3)).sqrt().clamp(min=1e-3))
 
-    def is_started(self, agents: slice) -> bool:
-        """Return whether the read-out of any agent has left its start, all zeros."""
-        return bool(self.weight_AKD[agents].any() or self.bias_AH[agents].any())
-
     def forward(self, states_ARTD: Tensor, agents: slice) -> Tensor:
         """Map states (A, R, T, D) to scaled corrections (A, R, H)."""
         centred_ARTD = self.norm(states_ARTD) - self.centre_ATD[agents][:, None]
@@ -250,9 +246,11 @@ class HeadDecoder:
         # Every logic of a window corrects the same base.
         examples = [reading.example for reading in readings[0] for _ in reading.logics]
         values_ABH = self._to_tensor(mix_bases(self.mix_AP[agents], examples))
-        if torch.is_grad_enabled() or self._readout.is_started(agents):
+        readout = self._readout
+        is_started = readout.weight_AKD[agents].any() or readout.bias_AH[agents].any()
+        if torch.is_grad_enabled() or is_started:
             states_ARTD, n_cut = self._read_states(readings, agents)
-            values_ABH = values_ABH + self._readout(states_ARTD, agents)
+            values_ABH = values_ABH + readout(states_ARTD, agents)
         else:
             # A read-out of zeros corrects nothing.
             _, n_cut = self._lay_out(readings, list(_list_articles(readings)))

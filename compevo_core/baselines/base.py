@@ -139,12 +139,6 @@ class MethodFacts:
     blend: float | None = None  # share of the agents' corrections that calibration kept, a mean
 
 
-def read_facts(forecaster: ViewForecaster) -> MethodFacts:
-    """Return the ``facts`` of a fitted method, or empty facts where it has none."""
-    facts: MethodFacts = getattr(forecaster, "facts", MethodFacts())
-    return facts
-
-
 def count_answers(forecaster: ViewForecaster) -> tuple[int, int]:
     """Return how many answers were unreadable so far and how many there were.
 

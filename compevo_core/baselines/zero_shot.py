@@ -215,12 +215,6 @@ def make_folder_name(name: str) -> str:
     return _UNSAFE.sub("-", name)
 
 
-def _count_inputs(view: WindowView) -> int:
-    """Return how many values of a series a model reads: whole look-backs, so that few differ."""
-    whole = len(view.known) // view.lookback * view.lookback
-    return min(whole, max(view.lookback, _CONTEXT_STEPS))
-
-
 class ZeroShot(Baseline):
     """A pretrained model behind the contract of a baseline."""
 
@@ -266,7 +260,10 @@ class ZeroShot(Baseline):
         forecast_NH = np.empty((len(views), find_horizon(views)))
         places: dict[int, list[int]] = {}
         for i, view in enumerate(views):
-            places.setdefault(_count_inputs(view), []).append(i)
+            # Whole look-backs, so that few lengths differ.
+            whole = len(view.known) // view.lookback * view.lookback
+            length = min(whole, max(view.lookback, _CONTEXT_STEPS))
+            places.setdefault(length, []).append(i)
         for length, place in places.items():
             x_NL = np.stack([views[i].known[-length:] for i in place])
 

@@ -133,10 +133,6 @@ class Replay:
             hashes.append(digest.hexdigest())
         return hashes
 
-    def list_observed(self, step: int) -> list[Window]:
-        """Return the windows that were observed before a step."""
-        return [self.windows[i] for ended, _ in self.steps[:step] for i in ended]
-
     def list_forecast(self, step: int) -> list[Window]:
         """Return the windows that are forecast in a step or later."""
         return [self.windows[i] for _, today in self.steps[step:] for i in today]
@@ -233,7 +229,8 @@ class Snapshots:
             state.experience = state.experience.join(
                 Experience.load(state.experience.entities, part)
             )
-        observed = snapshot.replay.list_observed(snapshot.step)
+        replay = snapshot.replay
+        observed = [replay.windows[i] for ended, _ in replay.steps[: snapshot.step] for i in ended]
         state.priors.load_observed(snapshot.path, observed, snapshot.facts["fitted_utc"])
         if observed:
             state.known_until = max(window.view.end_utc for window in observed)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
 from compevo_core.baselines import FitBaseline, add_news, fit_baseline
@@ -59,7 +60,6 @@ from compevo_core.training.ensemble import AgentEnsemble, Ensemble, MemberForeca
 from compevo_core.training.prior import (
     PriorSet,
     make_examples,
-    make_view_examples,
     name_members,
     name_method,
 )
@@ -401,7 +401,10 @@ class CompEvoForecaster:
     def _forecast(self, views: Sequence[WindowView]) -> "_Forecasts":
         """Forecast views from the present state; nothing is kept."""
         state = self._state
-        examples = make_view_examples(views, state.priors.forecast(views), self._model.scaler)
+        examples = [
+            ForecastExample(view, self._model.scaler.scale(priors_PH, view.entity))
+            for view, priors_PH in zip(views, state.priors.forecast(views), strict=True)
+        ]
 
         # Corrected in the precision of what forecasts, and exact from here on.
         found = self._model.forecast(examples)

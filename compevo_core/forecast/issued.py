@@ -363,17 +363,11 @@ def count_issue(folder: Path) -> int:
     return int("".join(folder.name.split("-")[2:]) or 1)
 
 
-def find_newest(root: Path) -> Path | None:
-    """Return the folder of the newest forecast."""
+def list_issued(root: Path, origin_utc: datetime | None = None) -> list[Path]:
+    """Return the folders of all forecasts, or of one origin, by day, knowledge and issue."""
     # Names begin with the instant, so their order is that of time. Facts are written last.
-    return max((path.parent for path in root.glob(f"*/known-*/{FACTS_FILE}")), default=None)
-
-
-def list_issued(root: Path, origin_utc: datetime) -> list[Path]:
-    """Return the folders of all forecasts of an origin, the one that knew least first."""
-    return sorted(
-        path.parent for path in root.glob(f"{origin_utc:{_INSTANT}}/known-*/{FACTS_FILE}")
-    )
+    day = "*" if origin_utc is None else f"{origin_utc:{_INSTANT}}"
+    return sorted(path.parent for path in root.glob(f"{day}/known-*/{FACTS_FILE}"))
 
 
 def is_issued(folder: Path) -> bool:
@@ -431,7 +425,7 @@ def list_records(root: Path, chain: Chain) -> list[Path]:
     for folder in (root / name for name in chain.records):
         if not is_issued(folder) and not (folder / _SEALING_FILE).exists():
             raise _removed(folder)
-    return sorted(path.parent for path in root.glob(f"*/known-*/{FACTS_FILE}"))
+    return list_issued(root)
 
 
 def verify_issued(root: Path) -> Chain:
@@ -465,9 +459,9 @@ def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = Fals
     with file_lock(root / ".lock", exclusive=True):
         chain = read_chain(root)
         _finish_seal(root, chain)
-        for facts_file in root.glob(f"*/known-*/{FACTS_FILE}"):
-            if facts_file.parent.relative_to(root).as_posix() not in chain.records:
-                raise _unnamed(facts_file.parent)
+        for record in list_issued(root):
+            if record.relative_to(root).as_posix() not in chain.records:
+                raise _unnamed(record)
         folder = find_issued(root, datetime.fromisoformat(facts["origin_utc"]), until)
         if is_issued(folder):
             before = read_issued(folder)

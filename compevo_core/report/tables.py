@@ -71,11 +71,6 @@ def shorten_hash(digest: str | None) -> str:
     return digest[:HASH_CHARACTERS] if digest else MISSING
 
 
-def format_moment(moment: datetime) -> str:
-    """Format a moment in UTC, to the minute."""
-    return moment.astimezone(UTC).strftime("%d %b %Y, %H:%M UTC")
-
-
 def clean_text(text: str, longest: int = 200) -> str:
     """Return text that comes from data as a terminal may show it: one line, no control codes."""
     plain = "".join(letter if letter.isprintable() else " " for letter in text)

@@ -213,14 +213,6 @@ def read_toml(path: Path, remedy: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
 
 
-def append_line(path: Path, line: str) -> None:
-    """Append one line of UTF-8 text, and flush it to disk."""
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(line + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSet:
     """What one manifest names."""

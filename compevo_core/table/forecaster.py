@@ -65,6 +65,7 @@ from compevo_core.table.fitted import (
     read_held_out,
 )
 from compevo_core.table.frames import (
+    PREFIX,
     SERIES,
     START,
     VALUE,
@@ -76,7 +77,6 @@ from compevo_core.table.frames import (
     find_words,
     join_rows,
     keep_values,
-    name_series,
     plan_windows,
     read_table,
     select_later,
@@ -774,7 +774,7 @@ class Forecaster:
 
 def _select(series: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
     """Return the rows of some series."""
-    return series.filter(pl.col("series_id").is_in([name_series(name) for name in names]))
+    return series.filter(pl.col("series_id").is_in([PREFIX + name for name in names]))
 
 
 def _tabulate(

@@ -52,7 +52,7 @@ COLUMN, KNOWN_AT = "column:", "known_at"
 Frame = Any
 """A table of the user's kind: a DataFrame of pandas or polars."""
 
-_PREFIX = "TABLE/"
+PREFIX = "TABLE/"
 _LABELS = {"int": int, "float": float, "str": str}
 _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
@@ -329,11 +329,6 @@ def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
     )
 
 
-def name_series(name: str) -> str:
-    """Return the id of a series."""
-    return _PREFIX + name
-
-
 def join_rows(rows: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
     """Return rows with newer ones, each stamp once; once a time at which columns were known."""
     joined = pl.concat([rows, added], how="diagonal")
@@ -378,7 +373,7 @@ def put_on_series(rows: pl.DataFrame, unit: str = "") -> pl.DataFrame:
     """Return rows as ``SERIES_SCHEMA`` has them."""
     is_known = pl.col(VALUE).is_not_null()
     series = keep_values(rows).select(
-        series_id=_PREFIX + pl.col(SERIES),
+        series_id=PREFIX + pl.col(SERIES),
         variable=pl.lit(VALUE),
         start_utc=pl.col(START),
         value=pl.col(VALUE),
@@ -461,7 +456,7 @@ def plan_windows(
     if low is None and isinstance(lowest, float) and lowest >= 0:
         low = 0.0
     longest_fill, most_filled = _allow_gaps(rows, step, back)
-    pattern = f"^{_PREFIX}(.+)$"
+    pattern = f"^{PREFIX}(.+)$"
     return DatasetSpec(
         name="table",
         variable=VALUE,

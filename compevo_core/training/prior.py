@@ -378,16 +378,6 @@ def make_examples(
     ]
 
 
-def make_view_examples(
-    views: Sequence[WindowView], priors_NPH: FloatArray, scaler: Scaler
-) -> list[ForecastExample]:
-    """Return examples without truth, for prediction."""
-    return [
-        ForecastExample(view, scaler.scale(priors_PH, view.entity))
-        for view, priors_PH in zip(views, priors_NPH, strict=True)
-    ]
-
-
 def _fit(
     key: PriorKey,
     train: WindowSet,

@@ -17,7 +17,6 @@ from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.runtime.files import (
     LOCK_FILE,
     WAIT_SECONDS,
-    append_line,
     file_lock,
     hash_file,
     hash_text,
@@ -209,8 +208,11 @@ class RunFolder:
         return records
 
     def append_round(self, record: RoundRecord) -> None:
-        """Add the record of a round that has just ended."""
-        append_line(self.rounds_file, record.to_json_line())
+        """Add the record of a round that has just ended, and flush it to disk."""
+        with self.rounds_file.open("a", encoding="utf-8") as stream:
+            stream.write(record.to_json_line() + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
 
     def truncate_rounds(self, count: int) -> None:
         """Keep the first ``count`` records, those that the checkpoint to resume from knows.

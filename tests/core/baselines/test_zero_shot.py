@@ -6,7 +6,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from compevo_core.baselines import Baseline, fit_baseline, load_baseline
-from compevo_core.baselines.base import read_facts
 from compevo_core.baselines.naive import Persistence
 from compevo_core.baselines.zero_shot import find_at_hand
 from compevo_core.config.run import RunConfig
@@ -57,7 +56,7 @@ def test_values_before_the_inputs_are_read(timesfm):
 
 
 def test_rows_name_weights_and_possible_memorisation(timesfm):
-    facts = read_facts(fit(timesfm))
+    facts = fit(timesfm).facts
     assert (facts.backbone, facts.knowledge_cutoff) == ("tiny-timesfm", "unknown")
     assert (facts.trainable_parameters, len(facts.artifact_hash)) == (0, 64)
 
