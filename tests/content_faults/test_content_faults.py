@@ -5,9 +5,7 @@ publishers (``worlds``). Faults of form are in ``tests/fuzz``.
 """
 
 import contextlib
-import functools
 import math
-import shutil
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -244,24 +242,6 @@ def read_all(home, world):
     return {kind: rows for kind, rows in frames.items() if rows is not None}
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    """A home of each publisher in which its known files are stored, made once."""
-    worlds = {fault.world.name: fault.world for fault in FAULTS}
-
-    @functools.cache
-    def make(name):
-        home = worlds[name].open(tmp_path_factory.mktemp(name))
-        worlds[name].deliver(home, worlds[name].known)
-        return home.home
-
-    return make
-
-
-def find_entry(home, name):
-    return next(entry for entry in home.ledger.list_entries() if entry.name == name)
-
-
 def group_faults():
     """Refused faults of a file follow each other in one home; one that waits is alone."""
     groups = {}
@@ -272,9 +252,9 @@ def group_faults():
 
 
 @pytest.mark.parametrize("faults", group_faults().values(), ids=group_faults())
-def test_faults_are_refused_or_wait(faults, stored, tmp_path):
+def test_faults_are_refused_or_wait(faults, open_known):
     world, role = faults[0].world, faults[0].role
-    home = world.open(shutil.copytree(stored(world.name), tmp_path / "home"))
+    home = open_known(world)
     before = read_all(home, world)
     name, good = world.files[role]
     for fault in faults:
@@ -282,14 +262,14 @@ def test_faults_are_refused_or_wait(faults, stored, tmp_path):
         assert fault.content != good
         with contextlib.suppress(SourceError):
             world.deliver(home, [(name, fault.content)])
-        entry = find_entry(home, name)
+        entry = home.ledger.get(world.source, name)
         assert (entry.state, fault.says in entry.note) == (EntryState.FAILED, True), fault.name
         assert_all_is_known(fault, home, before)
 
     # Asked for again, the file without the fault is stored, and nothing waits any more.
     home.wait(hours=1)
     world.deliver(home, [(name, good)])
-    assert find_entry(home, name).state is EntryState.STORED
+    assert home.ledger.get(world.source, name).state is EntryState.STORED
     assert home.workspace.series_store().read_waiting(world.dataset).is_empty()
     after = read_all(home, world)
     for kind, rows in before.items():
@@ -314,15 +294,15 @@ def assert_all_is_known(fault, home, before):
         assert rows.height == known.height, fault.name
 
 
-def test_few_values_out_of_bounds_are_nulled(stored, tmp_path):
-    home = PRICES.open(shutil.copytree(stored(PRICES.name), tmp_path / "home"))
+def test_few_values_out_of_bounds_are_nulled(open_known):
+    home = open_known(PRICES)
     known = read_all(home, PRICES)[FrameKind.SERIES].filter(series_id="AEMO/TOTALDEMAND/NSW1")
     last = known["start_utc"].max()
     for days in (9, 14):
         home.wait(days=3)
         odd = price_file(days=days, level=lambda step: 100.0 if 900 <= step < 906 else usual(step))
         PRICES.deliver(home, [odd])
-    assert find_entry(home, odd[0]).state is EntryState.STORED
+    assert home.ledger.get(PRICES.source, odd[0]).state is EntryState.STORED
 
     rows = read_all(home, PRICES)[FrameKind.SERIES].filter(series_id="AEMO/TOTALDEMAND/NSW1")
     odd = rows.filter(pl.col("flag") == "nulled:out-of-bounds")
@@ -332,15 +312,15 @@ def test_few_values_out_of_bounds_are_nulled(stored, tmp_path):
     assert rows.join(known, on=known.columns, how="semi").height == known.height
 
 
-def test_a_collapse_and_stuck_meter_are_nulled(stored, tmp_path):
-    prices = PRICES.open(shutil.copytree(stored(PRICES.name), tmp_path / "prices"))
+def test_a_collapse_and_stuck_meter_are_nulled(open_known):
+    prices = open_known(PRICES)
     prices.wait(hours=1)
     fallen = price_file(days=4, level=lambda step: 600.0 if 900 <= step < 906 else usual(step))
     PRICES.deliver(prices, [fallen])
     rows = prices.series("electricity").filter(series_id="AEMO/TOTALDEMAND/NSW1")
     assert rows.filter(pl.col("flag") != "observed")["flag"].to_list() == ["nulled:collapse"]
 
-    reports = REPORTS.open(shutil.copytree(stored(REPORTS.name), tmp_path / "reports"))
+    reports = open_known(REPORTS)
     for number in range(41, 51):
         reports.wait(minutes=30)
         REPORTS.deliver(reports, [nemweb.actual(DAY + number * HALF_HOUR, 8123.0)])

@@ -265,7 +265,7 @@ class Campaign:
         rng = np.random.default_rng(sorted(KINDS).index(kind))
         for number in range(2 * self._moments):
             try:
-                values, message, _ = flip(home, self._root / f"flip-{number}", kind, rng)
+                values, message = flip(home, self._root / f"flip-{number}", kind, rng)
             except Exception as error:  # noqa: BLE001 - a crash is what the campaign looks for
                 end = End(CRASH, f"{type(error).__name__}: {error}")
             else:

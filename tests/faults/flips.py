@@ -75,7 +75,7 @@ def flip(home, folder, kind, rng):
     """Flip a bit of one kind of file in a copy of a home, and pass a night.
 
     Returns:
-        What was sealed, of an error once the file is put back; the error, or ""; the file's name.
+        What was sealed, of an error once the file is put back; the error, or "".
     """
     shutil.copytree(home, folder)
     files = sorted(path for path in folder.glob(f"home/*/{KINDS[kind]}") if path.is_file())
@@ -92,4 +92,4 @@ def flip(home, folder, kind, rng):
         path.write_bytes(sound)
         values = pass_night(folder)
     shutil.rmtree(folder)
-    return values, message, path.relative_to(folder)
+    return values, message

@@ -25,19 +25,16 @@ def assert_ended_well(rows):
         assert int(row["identical"]) + int(row["clear_error"]) == int(row["trials"]), row
 
 
-def test_every_killed_work_ended_well():
-    assert_ended_well(read_rows(RESULTS))
-    killed = {row["work"]: row for row in read_rows(RESULTS) if row["fault"] == "kill -9"}
-    assert killed.keys() == WORKS.keys()
-    for row in killed.values():
-        assert (row["trials"], row["identical"]) == (str(MOMENTS), str(MOMENTS))
-
-
-def test_no_flipped_bit_sealed_other_values():
-    flipped = {row["work"]: row for row in read_rows(RESULTS) if row["fault"] == FLIP}
-    assert flipped.keys() == KINDS.keys()
-    for row in flipped.values():
-        assert (row["trials"], row["identical"]) == (str(2 * MOMENTS), str(2 * MOMENTS))
+@pytest.mark.parametrize(
+    ("fault", "works", "trials"), [("kill -9", WORKS, MOMENTS), (FLIP, KINDS, 2 * MOMENTS)]
+)
+def test_every_disturbed_work_ended_well(fault, works, trials):
+    rows = read_rows(RESULTS)
+    assert_ended_well(rows)
+    disturbed = {row["work"]: row for row in rows if row["fault"] == fault}
+    assert disturbed.keys() == works.keys()
+    for row in disturbed.values():
+        assert (row["trials"], row["identical"]) == (str(trials), str(trials))
 
 
 @pytest.mark.slow

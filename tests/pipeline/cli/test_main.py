@@ -80,12 +80,23 @@ def test_a_change_without_a_value_is_refused(change):
         parse_changes([change])
 
 
-def test_help_answers_without_loading_a_heavy_library():
-    heavy = ("torch", "transformers", "dagster", "polars", "matplotlib", "sklearn")
+HEAVY = ["torch", "transformers", "matplotlib", "sklearn"]
+OF_SOME_STEPS = ["peft", "sentence_transformers", "great_expectations", "dagster_k8s"]
+OF_MODELS = ["lightgbm", "scipy", "pandas", "holidays"]
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("cli.main", [*HEAVY, "dagster", "polars"]),
+        pytest.param("definitions", HEAVY + OF_SOME_STEPS + OF_MODELS, marks=pytest.mark.slow),
+    ],
+)
+def test_a_start_loads_no_heavy_library(module, heavy):
     loaded = f"[name for name in {heavy} if name in sys.modules]"
-    code = f"import sys, compevo_pipeline.cli.main; print({loaded})"
-    shown = subprocess.check_output([sys.executable, "-c", code], text=True)
-    assert shown.strip() == "[]"
+    code = f"import sys, compevo_pipeline.{module}; print({loaded})"
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    assert subprocess.check_output(command, text=True).strip() == "[]"
 
 
 def test_the_report_is_written_where_asked(tmp_path, monkeypatch):

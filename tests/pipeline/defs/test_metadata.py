@@ -16,16 +16,13 @@ import pytest
 from rich.console import Console
 
 from compevo_core.runtime.usage import format_duration
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs import loggers
 from compevo_pipeline.defs.assets.sources import build_articles_asset
 from compevo_pipeline.defs.jobs import describe_failure
 from compevo_pipeline.defs.loggers import ProgressHandler, progress_logger
 from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
-from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.feeds import Feed, default_feeds
-from compevo_pipeline.work.deployment import Deployment
-from tests.support.deployment import SetClock, read_materialization
+from tests.support.deployment import SetClock, open_home, read_materialization
 from tests.support.sources import raw
 
 PIPELINE = Path(__file__).parents[3] / "compevo_pipeline"
@@ -91,9 +88,8 @@ def test_hostile_headlines_load_nothing(tmp_path):
     answer = raw("answer.json", json.dumps({"articles": listed}), "gdelt_doc")
     (gdelt,) = [feed for feed in default_feeds()["news"] if feed.name == "gdelt"]
     feed = Feed(name="gdelt", read_files=lambda *_: iter([answer]), parsers=gdelt.parsers)
-    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE)
-    workspace = Deployment(settings=settings, clock=SetClock())
-    result = dg.materialize([build_articles_asset([feed])], resources={"workspace": workspace})
+    resources = {"workspace": open_home(tmp_path, "archive")}
+    result = dg.materialize([build_articles_asset([feed])], resources=resources)
 
     shown = read_materialization(result).metadata
     assert shown["dagster/row_count"].value == len(HOSTILE)

@@ -26,9 +26,9 @@ def asked():
         yield hosts.calls
 
 
-def with_run(home, judge=()):
+def with_run(home, judge=(), **made):
     deployment = deploy(home, settings=judge)
-    finished_run(deployment.layout.run("done"))
+    finished_run(deployment.layout.run("done"), **made)
     set_current_run(deployment.layout, "electricity", "done")
     return deployment
 
@@ -53,16 +53,15 @@ def test_the_backbone_judges_without_an_endpoint(tmp_path):
 
 
 def test_logics_with_slots_are_judged_by_rule(tmp_path):
-    deployment = deploy(tmp_path)
     logics = tuple((seed,) for seed in SLOT_SEED_LOGICS[:4])
-    run = finished_run(deployment.layout.run("done"), logics, form="slots")
-    set_current_run(deployment.layout, "electricity", "done")
+    deployment = with_run(tmp_path, logics=logics, form="slots")
     shown = read_materialization(materialize(deployment)).metadata
     (agreement,) = (list(record.data.values()) for record in shown["agreement"].value.records)
     assert agreement[:3] == ["local:tiny-random/float32", "rule:slots", 2]
 
-    arguments = ["paper", "lud", str(run), "--judge", "slots", "--pairs", "1"]
-    (judge,) = json.loads(invoke(*arguments))["judges"]
+    run = deployment.layout.run("done")
+    shown = invoke("paper", "lud", run, "--judge", "slots", "--pairs", "1")
+    (judge,) = json.loads(shown)["judges"]
     assert (judge["name"], judge["failures"]) == ("rule:slots", 0)
     # Every seed logic has a topic of its own.
     assert judge["agents"][0]["mean_evidence_recombination"] == 1.0

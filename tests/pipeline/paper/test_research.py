@@ -1,7 +1,6 @@
 """Research as assets and commands: variants under every seed, and the control."""
 
 import json
-import logging
 from dataclasses import replace
 
 import polars as pl
@@ -23,6 +22,7 @@ from compevo_pipeline.storage.news_store import NewsStore
 from tests.support import population as small
 from tests.support.commands import invoke
 from tests.support.deployment import deploy
+from tests.support.live import LOG
 from tests.support.planted import base_windows, search
 
 VARIANTS = ["compevo", "no-grpo", "swapped-news"]
@@ -142,9 +142,6 @@ def test_an_experiment_has_its_own_changes():
         AblationConfig(experiment="tau")
 
 
-LOG = logging.getLogger(__name__)
-
-
 def _write_preset(path):
     """Write the settings of a short search as TOML, and return the file's name."""
     tree = search(run__rounds=2, grpo__group_size=2).to_dict()
@@ -174,21 +171,21 @@ def test_asset_and_command_write_equal_rows(deployment, tmp_path, monkeypatch):
     arms = {"seed-logics", "all-articles", "evolved", "oracle-logics"}
     assert set(rows["arm"]) == arms | {"prior", "no-news", "swapped-news", "best-agent"}
     assert set(rows["n_windows"]) == {30}
-    trained = {
-        p: p.stat().st_mtime_ns for p in layout.control("electricity").rglob("manifest.json")
-    }
+
+    def list_trained():
+        manifests = layout.control("electricity").rglob("manifest.json")
+        return {path: path.stat().st_mtime_ns for path in manifests}
+
+    trained = list_trained()
     assert len(trained) > len(arms)
 
     monkeypatch.setenv("COMPEVO_HOME", str(layout.root.parent))
     command = ["paper", "experiment", "control", "electricity", "--preset", preset]
-    command += ["--effects", "2"]
-    command += ["--series", "NSW1", "--results", str(tmp_path)]
+    command += ["--effects", "2", "--series", "NSW1", "--results", tmp_path]
     assert "evolved logics" in invoke(*command)
     again = pl.read_csv(tmp_path / "control-electricity.csv", schema_overrides=CONTROL_SCHEMA)
     assert again.equals(rows)
-    assert trained == {
-        p: p.stat().st_mtime_ns for p in layout.control("electricity").rglob("manifest.json")
-    }
+    assert list_trained() == trained
 
 
 @pytest.mark.slow

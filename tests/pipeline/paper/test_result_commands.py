@@ -17,10 +17,9 @@ from compevo_core.runtime.files import write_json
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app, main
 from compevo_pipeline.cli.results import ERRORS, render_scores
-from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.work.deployment import Deployment
 from tests.support.commands import invoke
 from tests.support.context_tasks import write_task
+from tests.support.deployment import open_home
 from tests.support.planted import planted_world
 from tests.support.report_samples import make_rows
 from tests.support.round_records import round_record
@@ -129,9 +128,9 @@ def store(tmp_path, monkeypatch):
     """Store windows of a data set in a deployment; return its layout."""
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COMPEVO_MODE", "sample")
+    layout = open_home(tmp_path / "home").layout
 
     def write(dataset, windows):
-        layout = Deployment(settings=Settings.from_environment()).layout
         WindowSet(windows, dataset=dataset).write(layout.windows(dataset))
         return layout
 

@@ -166,10 +166,8 @@ def places(tmp_path, tiny_run):
     WindowSet(list(inference), dataset="electricity").write(tmp_path / "windows")
     news_pool().write(tmp_path / "news")
     shutil.copytree(tiny_run, tmp_path / "run")
-    named = {name: str(tmp_path / name) for name in ("windows", "news")}
-    return [str(tmp_path / "run")] + [
-        part for name, path in named.items() for part in (f"--{name}", path)
-    ]
+    given = (tmp_path / "run", "--windows", tmp_path / "windows", "--news", tmp_path / "news")
+    return list(map(str, given))
 
 
 @pytest.mark.slow

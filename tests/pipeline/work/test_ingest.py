@@ -16,28 +16,26 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import Feed, default_feeds
 from compevo_pipeline.sources.registry import BUILT_IN
-from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import WHAT_IS_NEW, _Ingest, ingest_dataset, ingest_feed
 from compevo_pipeline.work.row_rules import refuse_forecasts, refuse_series
 from tests.support import nemweb
+from tests.support.deployment import open_home
+from tests.support.live import LOG
 from tests.support.replay import Answer
 from tests.support.sources import raw
 from tests.support.store_workers import series
 from tests.support.window_samples import make_published
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
-LOG = logging.getLogger("test")
 
 
 @pytest.fixture
 def workspace(tmp_path):
-    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE)
-    return Deployment(settings=settings, clock=lambda: NOW)
+    return open_home(tmp_path, "archive", now=NOW)
 
 
 def ingest(workspace, kind, files, parse, dataset):
@@ -174,14 +172,12 @@ def make_feed(name, kind=FrameKind.SERIES, error=None, *, mode=Mode.ARCHIVE, **o
 
 
 def ingest_all(home, *feeds, mode=Mode.ARCHIVE):
-    settings = Settings(home=home, mode=mode, archive=home)
-    workspace = Deployment(settings=settings, clock=lambda: NOW)
+    workspace = open_home(home, mode, now=NOW, archive=home)
     return ingest_dataset(workspace, "electricity", feeds, log=LOG)
 
 
 def read_values(home):
-    store = Deployment(settings=Settings(home=home, mode=Mode.ARCHIVE)).series_store()
-    return list(store.read("electricity")["value"])
+    return list(open_home(home, "archive").series_store().read("electricity")["value"])
 
 
 ABSENT = SourceAbsent("no file aemo/* under the archive")
@@ -243,12 +239,7 @@ FIRST_HOUR = datetime(2026, 7, 19, 1)  # noqa: DTZ001 - NEM time
 
 @pytest.fixture
 def live(replay, tmp_path):
-    settings = Settings(home=tmp_path / "home", mode=Mode.LIVE)
-    return Deployment(settings=settings, clock=now)
-
-
-def now():
-    return datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
+    return open_home(tmp_path / "home", "live", now=datetime(2026, 7, 20, 7, 30, tzinfo=UTC))
 
 
 def ingest_live(workspace, span=WHAT_IS_NEW):

@@ -32,20 +32,9 @@ from tests.support.window_samples import flip_a_bit
 KINDS = (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES)
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    """Homes in which the known files of publishers are stored; tests copy them."""
-    homes = {}
-    for world in (PRICES, REPORTS, NEWS):
-        home = world.open(tmp_path_factory.mktemp(world.name))
-        world.deliver(home, world.known)
-        homes[world.name] = home.home
-    return homes
-
-
 @pytest.fixture
-def reports(stored, tmp_path):
-    return REPORTS.open(shutil.copytree(stored["reports"], tmp_path / "home"))
+def reports(open_known):
+    return open_known(REPORTS)
 
 
 def read(home, dataset=REPORTS.dataset):
@@ -75,8 +64,8 @@ def test_lost_rows_come_back_from_raw_files(reports, lose):
     assert mend_store(reports.workspace, REPORTS.dataset, log=LOG) == {}
 
 
-def test_news_comes_back_from_raw_files(stored, tmp_path):
-    home = NEWS.open(shutil.copytree(stored["news"], tmp_path / "home"))
+def test_news_comes_back_from_raw_files(open_known):
+    home = open_known(NEWS)
     before = home.articles()
     assert before.height
     home.workspace.layout.news_database.unlink()
@@ -131,8 +120,8 @@ def test_a_rebuild_needs_no_ledger(reports):
     assert_same(read(reports), before)
 
 
-def test_versions_of_a_file_are_read_in_order(stored, tmp_path):
-    home = PRICES.open(shutil.copytree(stored["prices"], tmp_path / "home"))
+def test_versions_of_a_file_are_read_in_order(open_known):
+    home = open_known(PRICES)
     home.wait(hours=1)
     name, whole = price_file("NSW1", days=4)
     PRICES.deliver(home, [(name, whole.replace(b",8000.00,", b",8100.00,"))])
@@ -152,8 +141,8 @@ def test_every_feed_knows_its_raw_files():
             assert all(label.startswith(("live:", "archive:")) for label in feed.labels)
 
 
-def test_what_waits_is_accepted_by_a_command(stored, tmp_path):
-    home = PRICES.open(shutil.copytree(stored["prices"], tmp_path / "home"))
+def test_what_waits_is_accepted_by_a_command(open_known):
+    home = open_known(PRICES)
     halved = price_file("NSW1", level=lambda step: usual(step) / 2)
     home.wait(hours=1)
     PRICES.deliver(home, [halved])

@@ -378,7 +378,6 @@ def test_models_use_the_forecast_weather_of_each_hour(name):
 def test_later_values_change_no_forecast():
     windows, frame = make_hours(write_ahead())
     poisoned, poisoned_frame = make_hours(write_ahead(late_error=50.0))
-    assert frame is not None and poisoned_frame is not None
     late = poisoned_frame.filter(pl.col("available_at").dt.hour() == 12)
     assert not late.equals(frame.filter(pl.col("available_at").dt.hour() == 12))
 

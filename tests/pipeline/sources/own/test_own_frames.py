@@ -1,7 +1,6 @@
 """A user's tables: what is guessed, repaired and counted, and what is refused with its row."""
 
 import gzip
-import io
 import json
 import re
 from collections import Counter
@@ -110,6 +109,11 @@ SPRING = table("2024-03-31 01:00,1", "2024-03-31 02:00,2", "2024-03-31 03:00,3")
 OFFSETS = table("2024-10-27T02:30+02:00,1", "2024-10-27T02:00+01:00,2")
 PARIS = {"time_zone": "Europe/Paris", "step": "1h"}
 NIGHT = {utc(2024, 10, 26, 23) + timedelta(hours=hour): 1.0 + hour for hour in range(4)}
+STRAY = morning("00:10:01,1", "00:50:00,3", "01:05:00,8")
+JOINED = {
+    rule: {utc(2024, 1, 1): first, utc(2024, 1, 1, 1): 8.0}
+    for rule, first in (("last", 3.0), ("mean", 2.0))
+}
 QUARTERS = morning(*(f"0{i // 4}:{i % 4 * 15:02d},{i}" for i in range(8)))
 
 
@@ -120,6 +124,12 @@ QUARTERS = morning(*(f"0{i // 4}:{i % 4 * 15:02d},{i}" for i in range(8)))
         (TWO, {"duplicates": "first"}, {utc(2024, 1, 1): 1.0}),
         (TWO, {"duplicates": "last"}, {utc(2024, 1, 1): 4.0}),
         (TWO, {"duplicates": "mean"}, {utc(2024, 1, 1): 2.5}),
+        (
+            ONCE,
+            PARIS | {"repeated_hour": "second"},
+            {utc(2024, 10, 26, 23): 1.0, utc(2024, 10, 27, 1): 2.0, utc(2024, 10, 27, 2): 4.0},
+        ),
+        *((STRAY, {"step": "1h", "aggregate": rule}, hours) for rule, hours in JOINED.items()),
         (TWICE, PARIS, NIGHT),
         (table(*TWICE.splitlines()[:0:-1]), PARIS, NIGHT),
         (SPRING, PARIS | {"time_zone": "+01:00"}, {utc(2024, 3, 31, h): 1.0 + h for h in range(3)}),
@@ -146,11 +156,6 @@ QUARTERS = morning(*(f"0{i // 4}:{i % 4 * 15:02d},{i}" for i in range(8)))
 )
 def test_a_table_is_read_as_declared(text, keys, values):
     assert read(text, **keys) == values
-
-
-def test_an_hour_twice_may_be_the_second():
-    later = read(ONCE, **PARIS, repeated_hour="second")
-    assert later[utc(2024, 10, 27, 1)] == 2.0
 
 
 @pytest.mark.parametrize(
@@ -479,13 +484,6 @@ ROWS = [{"stamp": "2024-01-01", "load_mw": 1}, {"stamp": "2024-01-02", "load_mw"
 COLUMNS = {"stamp": ["2024-01-01", "2024-01-02"], "load_mw": [1, 2]}
 
 
-def pack(write, *arguments):
-    """Return what a call writes into a file."""
-    file = io.BytesIO()
-    write(file, *arguments)
-    return file.getvalue()
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -495,7 +493,7 @@ def pack(write, *arguments):
         ("a.json", json.dumps(ROWS).encode()),
         ("a.json", json.dumps({"status": "ok", "data": ROWS}).encode()),
         ("a.json", json.dumps({"units": {"a": "MW"}, "hourly": COLUMNS}).encode()),
-        ("a.arrow", pack(pl.DataFrame(ROWS).write_ipc)),
+        ("a.arrow", pl.DataFrame(ROWS).write_ipc(None).getvalue()),
         ("a.csv", TEXT.replace(",", "\t").encode("utf-16")),
         ("a.csv", TEXT.replace("2024-01-02", "stamp,load_mw\n2024-01-02").encode()),
         ("a.csv", f"{TEXT}\nSource: a service\nas of today\n\n".encode()),
@@ -560,11 +558,3 @@ def test_events_are_added_up_by_step(step, count):
     assert by_shop["series_id"].n_unique() == 2 and by_shop["value"].sum() == frame["value"].sum()
     with pytest.raises(CompEvoError, match=r"row \d+"):
         parse_series(wrap(EVENTS), declare(declared, **keys | {"aggregate": ""}))
-
-
-def test_the_last_or_mean_may_be_taken():
-    text = "at,load\n2024-01-01 00:10:01,1\n2024-01-01 00:50:00,3\n2024-01-01 01:05:00,8\n"
-    keys = {"step": "1h", "time": "at", "values": ["load"]}
-    last = parse_series(wrap(text), declare(**keys, aggregate="last"))[0]
-    mean = parse_series(wrap(text), declare(**keys, aggregate="mean"))[0]
-    assert (last["value"].to_list(), mean["value"].to_list()) == ([3.0, 8.0], [2.0, 8.0])
