@@ -12,9 +12,8 @@ from datetime import date, timedelta
 import polars as pl
 import pytest
 
-from compevo_core.errors import DataError, SourceError
+from compevo_core.errors import SourceError
 from compevo_pipeline.defs.asset_checks import judge_known_values
-from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.ledger import EntryState
 from tests.content_faults.worlds import (
     ANSWERS,
@@ -84,7 +83,6 @@ _CUT = price_file(days=1, level=lambda step: 8500.0 if step < 6 else usual(step)
 _NEXT = DAY + 41 * HALF_HOUR
 _AT = DAY.replace(hour=18)
 _SOLAR_AT = DAY.replace(hour=16) + A_DAY  # with past days next to it
-_JULY_7 = date(2026, 7, 7)
 _TODAY, _YESTERDAY = date(2026, 7, 18), date(2026, 7, 17)
 _STAMP = QUARTER + timedelta(minutes=30)
 
@@ -228,20 +226,6 @@ FAULTS = [
 ]
 
 
-KINDS = (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES)
-
-
-def read_all(home, world):
-    """Everything that is stored, by frame."""
-    if world.dataset == "news":
-        return {"articles": home.articles()}
-    store = home.workspace.series_store()
-    frames = {kind.value: store.read_frame(world.dataset, kind) for kind in KINDS}
-    with contextlib.suppress(DataError):  # the weather is not a series
-        frames["series"] = home.series(world.dataset)
-    return {kind: rows for kind, rows in frames.items() if rows is not None}
-
-
 def group_faults():
     """Refused faults of a file follow each other in one home; one that waits is alone."""
     groups = {}
@@ -255,7 +239,7 @@ def group_faults():
 def test_faults_are_refused_or_wait(faults, open_known):
     world, role = faults[0].world, faults[0].role
     home = open_known(world)
-    before = read_all(home, world)
+    before = world.read(home)
     name, good = world.files[role]
     for fault in faults:
         home.wait(hours=1)
@@ -271,7 +255,7 @@ def test_faults_are_refused_or_wait(faults, open_known):
     world.deliver(home, [(name, good)])
     assert home.ledger.get(world.source, name).state is EntryState.STORED
     assert home.workspace.series_store().read_waiting(world.dataset).is_empty()
-    after = read_all(home, world)
+    after = world.read(home)
     for kind, rows in before.items():
         known = rows.select(pl.exclude("fetched_at", "source"))
         kept = known.join(after[kind], on=known.columns, how="semi", nulls_equal=True)
@@ -284,7 +268,7 @@ def assert_all_is_known(fault, home, before):
     waiting = home.workspace.series_store().read_waiting(dataset)
     assert (waiting.height > 3) == (fault.says is WAITS), fault.name
     assert judge_known_values(home.workspace, dataset).passed == (fault.says is not WAITS)
-    for kind, rows in read_all(home, fault.world).items():
+    for kind, rows in fault.world.read(home).items():
         left = rows.join(before[kind], on=rows.columns, how="semi", nulls_equal=True)
         assert left.height == before[kind].height - fault.changed, fault.name
         known = before[kind]
@@ -296,7 +280,7 @@ def assert_all_is_known(fault, home, before):
 
 def test_few_values_out_of_bounds_are_nulled(open_known):
     home = open_known(PRICES)
-    known = read_all(home, PRICES)[FrameKind.SERIES].filter(series_id="AEMO/TOTALDEMAND/NSW1")
+    known = home.series(PRICES.dataset).filter(series_id="AEMO/TOTALDEMAND/NSW1")
     last = known["start_utc"].max()
     for days in (9, 14):
         home.wait(days=3)
@@ -304,7 +288,7 @@ def test_few_values_out_of_bounds_are_nulled(open_known):
         PRICES.deliver(home, [odd])
     assert home.ledger.get(PRICES.source, odd[0]).state is EntryState.STORED
 
-    rows = read_all(home, PRICES)[FrameKind.SERIES].filter(series_id="AEMO/TOTALDEMAND/NSW1")
+    rows = home.series(PRICES.dataset).filter(series_id="AEMO/TOTALDEMAND/NSW1")
     odd = rows.filter(pl.col("flag") == "nulled:out-of-bounds")
     assert odd.height == 1 and odd["value"].to_list() == [None]
     later = rows.filter(pl.col("start_utc") > last)

@@ -24,7 +24,7 @@ from compevo_pipeline.work.ingest import WHAT_IS_NEW, _Ingest, ingest_dataset, i
 from compevo_pipeline.work.row_rules import refuse_forecasts, refuse_series
 from tests.support import nemweb
 from tests.support.deployment import open_home
-from tests.support.live import LOG
+from tests.support.live import LOG, LiveHome
 from tests.support.replay import Answer
 from tests.support.sources import raw
 from tests.support.store_workers import series
@@ -239,20 +239,12 @@ FIRST_HOUR = datetime(2026, 7, 19, 1)  # noqa: DTZ001 - NEM time
 
 @pytest.fixture
 def live(replay, tmp_path):
-    return open_home(tmp_path / "home", "live", now=datetime(2026, 7, 20, 7, 30, tzinfo=UTC))
+    return LiveHome(tmp_path / "home", datetime(2026, 7, 20, 7, 30, tzinfo=UTC))
 
 
-def ingest_live(workspace, span=WHAT_IS_NEW):
+def ingest_live(home, span=WHAT_IS_NEW):
     feed = default_feeds()[OPERATIONAL][0]
-    return ingest_feed(workspace, feed, OPERATIONAL, log=LOG, span=span)
-
-
-def read(workspace):
-    return workspace.series_store().read(OPERATIONAL)
-
-
-def ledger(workspace):
-    return workspace.live_context().ledger
+    return ingest_feed(home.workspace, feed, OPERATIONAL, log=LOG, span=span)
 
 
 def serve_actuals(replay, count):
@@ -274,10 +266,10 @@ def test_a_changed_format_stores_the_other_files(replay, live, good):
         replay.serve({(nemweb.HOST, f"/Reports/CURRENT/{nemweb.ACTUAL}/{name}"): Answer(body=body)})
     with pytest.raises(SchemaDrift):
         ingest_live(live)
-    files = list(live.layout.series.rglob("*.parquet"))
+    files = list(live.workspace.layout.series.rglob("*.parquet"))
 
-    assert len(files) == 5 * good and (not files or read(live).height == 5)
-    assert ledger(live).get(PRODUCT, names[0]).state is EntryState.FAILED
+    assert len(files) == 5 * good and (not files or live.series(OPERATIONAL).height == 5)
+    assert live.ledger.get(PRODUCT, names[0]).state is EntryState.FAILED
 
 
 def test_a_killed_run_finds_its_bytes_again(replay, live, monkeypatch):
@@ -323,14 +315,14 @@ def test_a_killed_backfill_goes_on_by_batch(replay, live, monkeypatch):
         patched.setattr(_Ingest, "store", die_at_the_fourth)
         with pytest.raises(KeyboardInterrupt):
             ingest_live(live, span=span)
-    entries = ledger(live).list_entries(PRODUCT)
+    entries = live.ledger.list_entries(PRODUCT)
     # Forecasts, which nobody serves, are absent.
     states = [entry.state for entry in entries if entry.state is not EntryState.ABSENT]
     # The last stored one may hold more members, so it is read again from its kept bytes.
     assert states == [EntryState.STORED] * 2 + [EntryState.FETCHED] * 2
 
     ingest_live(live, span=span)
-    assert read(live).height == 5 * 5
+    assert live.series(OPERATIONAL).height == 5 * 5
     asked = [path for path in replay.paths() if path.endswith(".zip")]
     assert len(asked) == len(set(asked))
 
@@ -338,8 +330,8 @@ def test_a_killed_backfill_goes_on_by_batch(replay, live, monkeypatch):
 ISSUED = FIRST_HOUR.replace(hour=18)
 
 
-def read_published(workspace):
-    return workspace.series_store().read_frame(OPERATIONAL, FrameKind.PUBLISHED)
+def read_published(home):
+    return home.workspace.series_store().read_frame(OPERATIONAL, FrameKind.PUBLISHED)
 
 
 def test_a_forecast_far_off_waits_for_correction(replay, live):
@@ -349,14 +341,14 @@ def test_a_forecast_far_off_waits_for_correction(replay, live):
     nemweb.serve_folder(replay, nemweb.FORECAST, [good, bad])
     assert ingest_live(live)["rejected"] == 1
     assert read_published(live)["available_at"].n_unique() == 1
-    entry = ledger(live).get(PRODUCT, bad[0])
+    entry = live.ledger.get(PRODUCT, bad[0])
     assert entry.state is EntryState.FAILED
 
     # The next tick takes the corrected file, and the actuals were never in danger.
     nemweb.serve_folder(replay, nemweb.FORECAST, [good, nemweb.forecast(ISSUED)])
     assert ingest_live(live)["files"] == 1
     assert read_published(live)["available_at"].n_unique() == 2
-    assert read(live).height == 2 * 5
+    assert live.series(OPERATIONAL).height == 2 * 5
 
 
 def test_a_report_is_known_when_loaded(replay, live):
