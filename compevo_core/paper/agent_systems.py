@@ -348,15 +348,11 @@ def count_built(architecture: Architecture, system: str, *, agents: int, rank: i
 
 
 def build_parameter_report(
-    backbone: str,
-    *,
-    systems: Sequence[str] = PAPER_ORDER,
-    agents: int = PAPER_AGENTS,
-    rank: int = PAPER_RANK,
+    backbone: str, *, agents: int = PAPER_AGENTS, rank: int = PAPER_RANK
 ) -> dict[str, Any]:
     """Build the JSON of ``compevo paper params``: counts by system and part, one adapter's tensors.
 
-    ConfigError for an unknown backbone or system, or if a built one has other parameters than its
+    ConfigError for an unknown backbone, or if a built one has other parameters than its
     parts add up to.
     """
     architecture = load_architecture(backbone)
@@ -382,7 +378,7 @@ def build_parameter_report(
             ],
         },
         "methods": {
-            system: _describe_system(architecture, system, agents, rank) for system in systems
+            system: _describe_system(architecture, system, agents, rank) for system in PAPER_ORDER
         },
     }
 

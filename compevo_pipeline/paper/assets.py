@@ -408,7 +408,7 @@ def text(
 ) -> dg.MaterializeResult[Any]:
     """Train every arm on every text, one after the other."""
     from compevo_core.paper.control import TextPlan  # torch, only in the step
-    from compevo_core.paper.report.evidence_tables import list_text_tables
+    from compevo_core.paper.report.evidence_tables import list_evidence
 
     config = TextConfig.read(context)
     plan = TextPlan(
@@ -419,7 +419,7 @@ def text(
     )
     return dg.MaterializeResult(
         metadata={
-            "verdict": " ".join(table.verdict for table in list_text_tables(rows.to_dicts())),
+            "verdict": " ".join(table.verdict for table in list_evidence("text", rows.to_dicts())),
             **metadata.describe_table(rows),
             "table": metadata.render_table(rows, rows=rows.height),
         }
