@@ -107,9 +107,6 @@ def test_each_test_set_has_a_table():
     assert (first, second) == ("1.5", "2.5")
 
 
-SPLITS = {"train": 24, "val": 6, "test": 4}
-
-
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     """Store windows of a data set in a deployment; return its layout."""
@@ -124,29 +121,17 @@ def store(tmp_path, monkeypatch):
     return write
 
 
-@pytest.fixture
-def benchmark_results(tmp_path, store):
-    """The folder for the rows of a deployment with windows of traffic."""
-    names = [split for split, count in SPLITS.items() for _ in range(count)]
+def test_every_method_has_rows_with_cost(tmp_path, store):
+    names = ["train"] * 24 + ["val"] * 6 + ["test"] * 4
     store("traffic", [make_window(i, split=n, dataset="traffic") for i, n in enumerate(names)])
-    return tmp_path / "results"
+    words = ("traffic", "--methods", "dlinear,gpt4ts-no-lm", "--seeds", 2)
+    shown = invoke("paper", "benchmark", *words, "--results", tmp_path / "rows")
+    assert f"compevo paper table main --results {tmp_path / 'rows'}\n" in shown
 
-
-def benchmark(benchmark_results, methods, seeds):
-    words = ("traffic", "--methods", methods, "--seeds", seeds)
-    shown = invoke("paper", "benchmark", *words, "--results", benchmark_results)
-    assert f"compevo paper table main --results {benchmark_results}\n" in shown
-    return pl.read_csv(benchmark_results / "benchmark-traffic.csv")
-
-
-def test_every_method_has_rows_with_cost(benchmark_results):
-    first = benchmark(benchmark_results, "dlinear,gpt4ts-no-lm", 2).filter(
-        pl.col("entity") == "pooled"
-    )
-
+    first = pl.read_csv(tmp_path / "rows" / "benchmark-traffic.csv").filter(entity="pooled")
     assert first["method"].to_list() == ["dlinear"] * 2 + ["gpt4ts-no-lm"] * 2
     assert first["seed"].to_list() == [0, 1, 0, 1]
-    assert first["n_windows"].unique().to_list() == [SPLITS["test"]]
+    assert first["n_windows"].unique().to_list() == [4]
     assert set(first["trainable_parameters"]) == {4_704, 175_728}
     for column in ("train_seconds", "seconds_per_window", "peak_memory_gb"):
         assert (first[column] > 0).all()
