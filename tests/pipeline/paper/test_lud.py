@@ -6,7 +6,7 @@ import pytest
 import responses
 
 from compevo_core.agents.logics import SLOT_SEED_LOGICS
-from compevo_pipeline.cli.main import main
+from compevo_core.errors import CompEvoError
 from compevo_pipeline.storage.runs import find_current_run, set_current_run
 from tests.support.commands import invoke
 from tests.support.deployment import deploy, read_materialization
@@ -99,9 +99,8 @@ def test_the_command_asks_the_environments_endpoint(tmp_path, asked, monkeypatch
 @pytest.mark.parametrize(
     ("judge", "remedy"), [("endpoint", "COMPEVO_JUDGE_URL"), ("gpt", "slots"), ("slots", "slots")]
 )
-def test_an_unknown_judge_is_refused(tmp_path, monkeypatch, capsys, judge, remedy):
+def test_an_unknown_judge_is_refused(tmp_path, monkeypatch, judge, remedy):
     monkeypatch.delenv("COMPEVO_JUDGE_URL", raising=False)
     run = finished_run(tmp_path / "run")
-    with pytest.raises(SystemExit):
-        main(["paper", "lud", str(run), "--judge", judge])
-    assert remedy in capsys.readouterr().err
+    with pytest.raises(CompEvoError, match=remedy):
+        invoke("paper", "lud", run, "--judge", judge)

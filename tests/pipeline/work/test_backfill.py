@@ -87,13 +87,10 @@ def test_a_backfill_ends_today_whatever_its_last_day(replay, tmp_path):
     assert len(replay.seen) == 5
 
 
-def refuse_from(first):
-    denied = Answer(status=403, body=b"no", kind="text/plain")
-    return lambda seen: denied if asked_run(seen) >= first else answer(seen)
-
-
 def test_a_failed_backfill_asks_for_the_rest(replay, tmp_path):
-    replay.serve({ENDPOINT: refuse_from(datetime(2025, 5, 2, tzinfo=UTC))})
+    denied = Answer(status=403, body=b"no", kind="text/plain")
+    day = datetime(2025, 5, 2, tzinfo=UTC)
+    replay.serve({ENDPOINT: lambda seen: denied if asked_run(seen) >= day else answer(seen)})
     with pytest.raises(SourceBlocked):
         fetch(tmp_path)
     first = [asked_run(seen) for seen in replay.seen]

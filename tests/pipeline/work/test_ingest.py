@@ -43,19 +43,16 @@ def ingest(workspace, kind, files, parse, dataset):
     return ingest_feed(workspace, feed, dataset, log=LOG)
 
 
-def ingest_series(workspace, frame):
-    files = [raw("a.csv", "x", "aemo")]
-    return ingest(workspace, FrameKind.SERIES, files, lambda _: frame, "electricity")
-
-
 def article(number, seen="20260318T031500Z", **changes):
     entry = {"url": f"https://example.org/{number}", "title": f"Storm {number}", "seendate": seen}
     return entry | changes
 
 
 def test_a_mistyped_year_leaves_a_store_empty(workspace):
+    late = series().with_columns(pl.col("start_utc").dt.offset_by("45y"))
+    files = [raw("a.csv", "x", "aemo")]
     with pytest.raises(SchemaDrift, match="2026-04-01"):
-        ingest_series(workspace, series().with_columns(pl.col("start_utc").dt.offset_by("45y")))
+        ingest(workspace, FrameKind.SERIES, files, lambda _: late, "electricity")
     with pytest.raises(DataError, match="compevo fit"):
         workspace.series_store().read("electricity")
     assert not list(workspace.layout.raw.rglob("*.csv"))

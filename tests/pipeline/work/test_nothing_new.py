@@ -28,8 +28,10 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DATASET = "bitcoin"
 
 
-def count_parses(feeds, parsed):
-    """Return feeds whose parsers say that they were called."""
+def test_files_are_parsed_once(tmp_path):
+    workspace = open_home(tmp_path, now=NOW)
+    parsed: list[str] = []
+    feeds = [feed for feed in default_feeds()[DATASET] if feed.exists_in(Mode.SAMPLE)]
 
     def watch(feed):
         def parse(files):
@@ -38,17 +40,8 @@ def count_parses(feeds, parsed):
 
         return replace(feed, parsers={**feed.parsers, FrameKind.SERIES: parse})
 
-    return [watch(feed) for feed in feeds]
-
-
-def test_files_are_parsed_once(tmp_path):
-    workspace = open_home(tmp_path, now=NOW)
-    parsed: list[str] = []
-    feeds = [feed for feed in default_feeds()[DATASET] if feed.exists_in(Mode.SAMPLE)]
-
     def ingest(chosen=feeds):
-        watched = count_parses(chosen, parsed)
-        return ingest_dataset(workspace, DATASET, watched, log=LOG)
+        return ingest_dataset(workspace, DATASET, [watch(feed) for feed in chosen], log=LOG)
 
     ingest()
     before = read_tree(tmp_path)
