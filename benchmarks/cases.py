@@ -365,9 +365,9 @@ def measure_memory(case: Case) -> list[Row]:
 
     # What grows with the agents by nature: trained tensors, gradients, Adam's averages.
     tensors: list[Tensor] = []
-    for group in trainer.optimizer.param_groups:
+    for group in trainer.update.optimizer.param_groups:
         for parameter in group["params"]:
-            averages = trainer.optimizer.state.get(parameter, {}).values()
+            averages = trainer.update.optimizer.state.get(parameter, {}).values()
             gradients = [] if parameter.grad is None else [parameter.grad]
             tensors += [parameter, *gradients, *averages]
     state_gb = sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 1e9
@@ -412,7 +412,7 @@ def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
 
     seconds = []
     for day in (0, *range(len(world.days))):
-        trainer.optimizer.zero_grad(set_to_none=True)
+        trainer.update.optimizer.zero_grad(set_to_none=True)
         rng = np.random.default_rng(day)
         generators = RunGenerators([], rng, rng)
         run = partial(trainer.forecast_step.run, world.logics, world.days[day], generators, day)

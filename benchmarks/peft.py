@@ -334,12 +334,9 @@ class PeftRound:
     def _weigh_own_errors(self, examples: Sequence[ForecastExample]) -> Tensor:
         """Return how much each window and step counts in each agent's own error, (A, B, H)."""
         views = [example.view for example in examples]
-        seed = self.config.run.seed
-        weights = [
-            own_error_weights(member, views, seed=seed, agent=agent)
-            for agent, member in enumerate(self.config.population.list_members())
-        ]
-        return torch.tensor(np.stack(weights), dtype=torch.float32, device=self.backbone.device)
+        members = self.config.population.list_members()
+        weights_ABH = own_error_weights(members, views, self.config.run.seed)
+        return torch.tensor(weights_ABH, dtype=torch.float32, device=self.backbone.device)
 
     def _score_groups(self, replay: Replay) -> Tensor:
         """Return the reward of each agent's sampled logics, (A, G)."""

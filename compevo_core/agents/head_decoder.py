@@ -249,7 +249,7 @@ class HeadDecoder:
         readout = self._readout
         is_started = readout.weight_AKD[agents].any() or readout.bias_AH[agents].any()
         if torch.is_grad_enabled() or is_started:
-            states_ARTD, n_cut = self._read_states(readings, agents)
+            states_ARTD, n_cut = self.read_states(readings, agents)
             values_ABH = values_ABH + readout(states_ARTD, agents)
         else:
             # A read-out of zeros corrects nothing.
@@ -259,23 +259,16 @@ class HeadDecoder:
     @torch.no_grad()
     def centre(self, readings: AgentReadings) -> None:
         """Fix the statistics of the read-out from train windows; call before the first round."""
-        states_ARTD, _ = self._read_states(readings, slice(None))
+        states_ARTD, _ = self.read_states(readings, slice(None))
         self._readout.centre(states_ARTD)
 
-    def read_last_states(
-        self, readings: AgentReadings, agents: slice, base_ABH: FloatArray | None
-    ) -> Tensor:
-        """Return the state at the last token of each reading (A, R, D).
-
-        Forecasts in ``base_ABH`` are read in place of each agent's base.
-        """
-        states_ARTD, _ = self._read_states(readings, agents, base_ABH)
-        return states_ARTD[:, :, -1]
-
-    def _read_states(
+    def read_states(
         self, readings: AgentReadings, agents: slice, base_ABH: FloatArray | None = None
     ) -> tuple[Tensor, int]:
-        """Return the states at the target day's tokens (A, R, T, D), and the cut prompts."""
+        """Return the states at the target day's tokens (A, R, T, D), and the cut prompts.
+
+        Forecasts in ``base_ABH``, if given, are read in place of each agent's base.
+        """
         examples = [reading.example for reading in readings[0]]
         soft_ASD = self._embed_numbers(examples, agents, base_ABH)
         articles = _list_articles(readings)

@@ -312,13 +312,8 @@ class TrainNews:
     ) -> FittedReader:
         """Return what fits the readings of all agents on some of the windows."""
         members = self.config.population.list_members()
-        views, seed = [example.view for example in examples], self.config.run.seed
-        weights_ANH = np.stack(
-            [
-                own_error_weights(member, views, seed=seed, agent=agent)
-                for agent, member in enumerate(members)
-            ]
-        )
+        views = [example.view for example in examples]
+        weights_ANH = own_error_weights(members, views, self.config.run.seed)
         return FittedReader(examples, self.retriever, members, self.mix_AP, weights_ANH, penalties)
 
     def score(

@@ -14,8 +14,7 @@ Shapes: A experts (agents), B or N windows, P parts of a day, H horizon, h steps
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,6 @@ import numpy.typing as npt
 from compevo_core.agents.decoders import EqualFitness
 from compevo_core.agents.experience import Experience
 from compevo_core.config.run import RunConfig
-from compevo_core.config.sections import SelectionConfig
 from compevo_core.data.arrays import FloatArray, split_evenly, to_array
 from compevo_core.data.view import DEFAULT_STEPS, WindowView, find_horizon
 
@@ -135,15 +133,6 @@ def find_excess(experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArr
 def count_alike(first: Sequence[float] | FloatArray) -> float:
     """Return the number of equal experts that experts with these first weights count as."""
     return float(1.0 / min(weight for weight in first if weight > 0))
-
-
-def build_state(
-    config: SelectionConfig, first: Sequence[float], paper: "Callable[[], RuleState]"
-) -> "RuleState":
-    """Return the state of a rule that has seen nothing; the paper's begins where training left."""
-    if config.rule == "paper":
-        return paper()
-    return BoaState(first) if config.rule == "boa" else EqualState(first)
 
 
 class PaperState:
@@ -258,8 +247,11 @@ class PopulationWeights:
             if self._config.news.fit == "joint":
                 # Readings were fitted to add up under the weights of the end of training.
                 first = to_array(self._trained.weights([name]))[0].astype(np.float64).tolist()
-            paper = partial(PaperState, self._trained, name, self._config)
-            self._states[scope] = build_state(self._config.selection, first, paper)
+            rule = self._config.selection.rule
+            if rule == "paper":  # begins where training left
+                self._states[scope] = PaperState(self._trained, name, self._config)
+            else:
+                self._states[scope] = BoaState(first) if rule == "boa" else EqualState(first)
         return self._states[scope]
 
 

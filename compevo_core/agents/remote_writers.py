@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import LOGIC
-from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.logic_writer import Draw, LogicWriter, Proposal
 from compevo_core.agents.logics import clean_logic
 from compevo_core.agents.observation import Observation
@@ -53,12 +52,11 @@ class ServerWriter(LogicWriter):
         self,
         config: RunConfig,
         population: Population,
-        fusion: StrategyFusion | None,
         shards: AgentShards,
         server: Server | None,
         folder: Path | None,
     ) -> None:
-        super().__init__(config, population, fusion, shards)
+        super().__init__(config, population, None, shards)
         writer = config.evolution.writer
         if server is None or folder is None:
             raise ConfigError(

@@ -31,9 +31,6 @@ from compevo_core.lora.population import Population
 
 ALL_AGENTS = slice(None)
 
-NewsByAgent = Sequence[Sequence[tuple[str, ...]]]
-"""Ids of the articles that each agent reads, by agent, then by window; best match first."""
-
 
 class ReadingExecutor:
     """Agents that read what their logics retrieve: each corrects its base by a ridge's reading.

@@ -122,18 +122,10 @@ def capture_state(
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk; its tensors are read when asked for."""
+    """A checkpoint on disk, of which only the plain values have been read."""
 
     folder: Path
-    state: dict[str, Any]  # its plain values
-
-    def read_agent(self, agent: int) -> dict[str, Tensor]:
-        """Read the tensors of one agent."""
-        return dict(load_file(self.folder / _agent_file(agent)))
-
-    def read_shared(self) -> dict[str, Tensor]:
-        """Read the tensors that belong to no single agent."""
-        return dict(load_file(self.folder / _SHARED_FILE))
+    state: dict[str, Any]
 
 
 def restore_state(
@@ -156,8 +148,8 @@ def restore_state(
             "start over with resume=False"
         )
 
-    agents = [saved.read_agent(agent) for agent in model.shards.local_agents]
-    shared = saved.read_shared()
+    agents = [load_file(saved.folder / _agent_file(agent)) for agent in model.shards.local_agents]
+    shared = load_file(saved.folder / _SHARED_FILE)
 
     # The dropout generator is stored with some agents only, so it cannot be stacked.
     names = [name for name in agents[0] if not name.startswith(_RUN_PREFIX)]

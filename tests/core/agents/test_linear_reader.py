@@ -9,7 +9,7 @@ import torch
 
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
 from compevo_core.agents.linear_reader import PARTS, FittedReader, SealedReadings, read_words
-from compevo_core.agents.observation import UnreadNews
+from compevo_core.agents.observation import list_best_unread
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.ridge import PENALTIES
 from compevo_core.config.sections import MOST_ARTICLES, MemberConfig
@@ -254,13 +254,13 @@ ACTING = [template.split("{place}") for topic in SIGNS for template in HEADLINES
 
 
 def test_articles_that_act_come_first(examples):
-    unread = UnreadNews(_fit(examples, MOST_ARTICLES))
+    reader = _fit(examples, MOST_ARTICLES)
 
     # Windows with news of only one acting topic: it explains the whole error.
     effects = planted_world().effects
     batch = [e for e in examples if effects[e.view.window_id]][:8]
     values_BH = torch.zeros(8, 48)
-    found = unread.list_best(0, batch, [()] * 8, values_BH, np.random.default_rng(0), 4)
+    found = list_best_unread(reader, 0, batch, [()] * 8, values_BH, np.random.default_rng(0), 4)
     assert len(found) == 4
     assert all(any(all(p in title for p in parts) for parts in ACTING) for title, _ in found)
     changes = [change for _, change in found]
@@ -268,7 +268,9 @@ def test_articles_that_act_come_first(examples):
 
     # What an agent has read is not unread; where it read all, nothing is left.
     everything = [example.view.candidate_ids for example in batch]
-    assert not unread.list_best(0, batch, everything, values_BH, np.random.default_rng(0), 4)
+    assert not list_best_unread(
+        reader, 0, batch, everything, values_BH, np.random.default_rng(0), 4
+    )
 
 
 def _write_titles(count, rng):

@@ -67,20 +67,19 @@ def test_other_series_and_steps_count_a_quarter():
     inside = np.full(48, 0.25)
     inside[2:4] = 1.0
 
-    weights_BH = own_error_weights(member, views, seed=0, agent=0)
+    weights_BH, alike_BH = own_error_weights([member, MemberConfig()], views, seed=0)
 
     assert [view.entity for view in views] == ["NSW1", "SA1"]
     assert weights_BH.tolist() == [[0.25] * 48, inside.tolist()]
-    assert (own_error_weights(MemberConfig(), views, seed=0, agent=0) == 1.0).all()
+    assert (alike_BH == 1.0).all()
 
 
 def test_window_shares_depend_on_window_agent_and_seeds():
     views = windows("train", 200).views()
     member = MemberConfig(window_share=0.3)
 
-    def counted(**changes):
-        settings = {"member": member, "views": views, "seed": 0, "agent": 0} | changes
-        weights_BH = own_error_weights(**settings)
+    def counted(member=member, views=views, seed=0, agent=0):
+        weights_BH = own_error_weights([member] * 2, views, seed)[agent]
         assert set(np.unique(weights_BH)) <= {0.0, 1.0}
         return weights_BH[:, 0].astype(bool).tolist()
 

@@ -15,8 +15,8 @@ from compevo_core.agents.online_selection import (
     BoaState,
     EqualState,
     ErrorCalibration,
+    PaperState,
     PopulationWeights,
-    build_state,
     find_excess,
 )
 from compevo_core.agents.selection import FitnessSelection, aggregate_forecasts, forecast_error
@@ -54,9 +54,9 @@ def test_fitness_is_the_exponential_average_of_rewards():
     selection = _selection([0.0, -1.0], ema=0.75)
     # The reward of a round is the mean over its windows.
     selection.update_fitness(torch.tensor([[-3.0, -5.0], [-2.0, 0.0]]), ["NSW", "VIC"])
-    assert selection.population_fitness().tolist() == [-1.0, -1.0]
+    assert selection.fitness_EA.mean(0).tolist() == [-1.0, -1.0]
     selection.update_fitness(torch.tensor([[0.0], [-5.0]]), ["NSW"])
-    assert selection.population_fitness().tolist() == [-0.75, -2.0]
+    assert selection.fitness_EA.mean(0).tolist() == [-0.75, -2.0]
 
 
 def test_weights_are_the_gated_softmax():
@@ -132,7 +132,7 @@ def test_series_fitness_weighs_only_its_own_series():
     assert torch.equal(weights[0], weights[2])
 
     # A record holds the mean over series.
-    assert selection.population_fitness().tolist() == [-2.5, -1.5]
+    assert selection.fitness_EA.mean(0).tolist() == [-2.5, -1.5]
     assert selection.population_weights().tolist() == pytest.approx(weights[:2].mean(0).tolist())
 
     # A series without a window in the round keeps its fitness.
@@ -202,11 +202,12 @@ def test_excess_is_the_absolute_errors_slope():
 
 def test_every_named_rule_has_its_own_state():
     def state_of(rule):
-        config = SelectionConfig(online=True, rule=rule)
-        return build_state(config, ALIKE, lambda: EqualState([1 / 99] * 99))
+        config = configure_method("mixture", ("persistence", "theta"))
+        config = config.with_overrides({"selection.rule": rule})
+        weighting = PopulationWeights(config, EqualFitness(2), ErrorCalibration(2, ["NSW1"]))
+        return type(weighting._state("NSW1", 0, 0))
 
-    assert [type(state_of(rule)) for rule in ("equal", "boa")] == [EqualState, BoaState]
-    assert len(state_of("paper").weights()) == 99
+    assert [state_of(r) for r in ("equal", "boa", "paper")] == [EqualState, BoaState, PaperState]
 
 
 def test_each_part_of_a_day_has_weights_of_its_own():

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from compevo_core.config.run import iterate_settings
 from compevo_core.errors import CheckpointMismatch, CompEvoError, DataError
@@ -45,8 +46,8 @@ def test_the_newest_two_are_kept(tmp_path):
 
     newest = load_newest_checkpoint(tmp_path, ONE_PROCESS)
     assert newest is not None and newest.state == {"r": 11}
-    assert newest.read_agent(1)["x"].tolist() == [11.0] * 3
-    assert newest.read_shared()["x"].tolist() == [11.0] * 3
+    for name in ("agent_01.safetensors", "shared.safetensors"):
+        assert load_file(newest.folder / name)["x"].tolist() == [11.0] * 3
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_optimiser_averages_and_every_generator_are_restored(tmp_path):
     generators = RunGenerators.from_seed(20, range(3), CPU)
     trainer.step(state, examples, generators)
     state.best_error, state.train_seconds = 0.25, 3.0
-    captured = capture_state(trainer.model, trainer.optimizer, state, generators)
+    captured = capture_state(trainer.model, trainer.update.optimizer, state, generators)
     save_checkpoint(tmp_path, 1, captured, trainer.shards)
     expected = describe_draws(generators)
 
@@ -103,13 +104,13 @@ def test_optimiser_averages_and_every_generator_are_restored(tmp_path):
     torch.manual_seed(99)
     saved = load_newest_checkpoint(tmp_path, other.shards)
     assert saved is not None
-    again = restore_state(saved, other.model, other.optimizer, restored)
+    again = restore_state(saved, other.model, other.update.optimizer, restored)
 
     assert (again.round, again.logics, again.rewards) == (1, state.logics, state.rewards)
     assert (again.best_error, again.train_seconds) == (0.25, 3.0)
     assert describe_draws(restored) == expected
 
-    ours, theirs = (t.optimizer.state_dict()["state"] for t in (trainer, other))
+    ours, theirs = (t.update.optimizer.state_dict()["state"] for t in (trainer, other))
     assert ours.keys() == theirs.keys() and len(ours) > 0
     for index, slot in ours.items():
         for key, value in slot.items():

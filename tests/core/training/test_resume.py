@@ -176,7 +176,7 @@ def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypa
     trainer, state, _ = build_round_trainer()
     generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
     gpu = _StandInGpu(monkeypatch) if began_with_gpus else None
-    captured = capture_state(trainer.model, trainer.optimizer, state, generators)
+    captured = capture_state(trainer.model, trainer.update.optimizer, state, generators)
     save_checkpoint(tmp_path, 1, captured, trainer.shards)
     gpu = gpu or _StandInGpu(monkeypatch)
     before = [one.clone() for one in gpu.states]
@@ -185,7 +185,7 @@ def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypa
 
     saved = load_newest_checkpoint(tmp_path, trainer.shards)
     assert saved is not None
-    restore_state(saved, trainer.model, trainer.optimizer, generators)
+    restore_state(saved, trainer.model, trainer.update.optimizer, generators)
     assert all(torch.equal(a, b) for a, b in zip(gpu.states, before, strict=True))
 
 
