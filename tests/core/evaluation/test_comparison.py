@@ -105,10 +105,6 @@ def test_series_of_a_day_count_once():
         assert both[name] == pytest.approx(single[name])
 
 
-def make_rng():
-    return np.random.default_rng(0)
-
-
 def test_exact_p_values_equal_those_of_scipy():
     for difference in ([1.0, -1.0, 2.0, 0.0], [-3.0, -3.0, 1.0, -2.0], [0.0, 0.0, 5.0]):
         test = paired_test(np.array(difference), np.zeros(len(difference)))
@@ -122,13 +118,13 @@ def test_exact_p_values_equal_those_of_scipy():
 
 
 def test_blocks_of_independent_days_give_students_t():
-    errors, days = make_rng().exponential(100, 200), np.arange(200)
+    errors, days = np.random.default_rng(0).exponential(100, 200), np.arange(200)
     expected = stats.t.interval(0.95, 199, errors.mean(), stats.sem(errors))
     assert measure_interval(errors, 10 * days, days) == pytest.approx(expected, rel=1e-12)
 
 
 def test_series_that_move_together_make_the_interval_wider():
-    day = np.repeat(make_rng().normal(100, 20, 20), 5)
+    day = np.repeat(np.random.default_rng(0).normal(100, 20, 20), 5)
     alone = measure_interval(day, 10 * np.arange(100), range(100))
     together = measure_interval(day, *2 * [10 * np.repeat(np.arange(20), 5)])
     assert together[1] - together[0] > 1.5 * (alone[1] - alone[0])

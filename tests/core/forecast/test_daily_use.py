@@ -46,21 +46,17 @@ def view_before(days):
     return change_views(days, lambda view: seen | {"window_id": f"{view.window_id}-17"})
 
 
-def _poison(days, first):
-    """The same days with another truth from one on."""
-    origins = sorted({view.origin_utc for view in days.views()})
-    is_late_N = np.array([view.origin_utc >= origins[first] for view in days.views()])
-    return days.with_truth(days.truth() * np.where(is_late_N, 3.0, 1.0)[:, None])
-
-
 @pytest.mark.parametrize("known", ["midnight", "17:00"])
 def test_no_forecast_knows_its_day(known, sealed):
     days = DAYS if known == "midnight" else view_before(DAYS)
-    clean, poisoned = (_load(sealed).follow(some) for some in (days, _poison(days, 6)))
+    # The same days with another truth from day 6 on.
+    origins = sorted({view.origin_utc for view in DAYS.views()})
+    is_late_N = np.array([view.origin_utc >= origins[6] for view in days.views()])
+    altered = days.with_truth(days.truth() * np.where(is_late_N, 3.0, 1.0)[:, None])
+    clean, poisoned = (_load(sealed).follow(some) for some in (days, altered))
 
     # Day 7 is forecast at 17:00 of day 6, whose truth is known at its end.
     last = 6 if known == "midnight" else 7
-    origins = sorted({view.origin_utc for view in DAYS.views()})
     until = np.array([view.origin_utc <= origins[last] for view in DAYS.views()])
     for name in ("aggregate", "step_weights", "quantiles"):
         own, other = (getattr(forecast, name)[until] for forecast in (clean, poisoned))

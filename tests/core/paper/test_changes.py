@@ -24,11 +24,7 @@ from compevo_core.paper.changes import (
     find_variant,
     list_changes,
 )
-from compevo_core.paper.folds import (
-    build_folds,
-    choose_validation,
-    train_folds,
-)
+from compevo_core.paper.folds import build_folds, choose_validation, train_folds
 from compevo_core.paper.report.inputs import read_configs, read_inputs
 from compevo_core.paper.report.paper_tables import PRINTED, build_fold_table, build_paper_tables
 from compevo_core.paper.report.published import list_subjects

@@ -237,9 +237,6 @@ def test_every_data_set_has_its_own_table():
     assert "compevo paper experiment" in format_evidence("text", [])
 
 
-SCOPE = ("electricity", "n2f-test-100")
-
-
 def test_every_panel_method_fits_the_legend():
     values = next(iter(make_panel().forecasts.values()))
     methods = ("persistence", "calendar-ridge", "gbm", "published-error-gbm", "blend", "compevo")
@@ -269,7 +266,8 @@ def sweep_rows(name="tau", values=("0.1", "0.5", "1")):
 
 
 def test_a_curve_holds_own_and_published_errors():
-    scores = collect_scores(sweep_rows().filter(pl.col("method") != "compevo"), *SCOPE)
+    rows = sweep_rows().filter(pl.col("method") != "compevo")
+    scores = collect_scores(rows, "electricity", "n2f-test-100")
     means = [score["rmse"] for _, score in sorted(scores.items())]
 
     (picture,) = show_curves(make_inputs(rows=sweep_rows()))
