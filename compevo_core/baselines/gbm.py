@@ -226,7 +226,6 @@ class OwnWeatherTrees(_Trees[PastSpace]):
         return {"entity": _encode_entity(space, views), **steps, **days}
 
 
-_NEWEST_LAGS = (1, 2, 3)
 _LONGEST_NAME = 80
 _LAGGED_FILE, _ROWS_FILE = "lagged.txt", "rows.safetensors"
 
@@ -399,7 +398,7 @@ def _fill(rows_NC: FloatArray, known_RC: FloatArray) -> FloatArray:
 def _build_lags(view: WindowView, past_RL: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the columns (R, F) of the values before some steps, and the level (R,) they leave."""
     season, week = view.seasons.shortest, max(1, WEEK // view.step)
-    lags = sorted({*_NEWEST_LAGS, season, season + 1, 2 * season, week, 2 * week})
+    lags = sorted({1, 2, 3, season, season + 1, 2 * season, week, 2 * week})
     season = min(season, view.lookback)
     level_R = past_RL[:, -season:].mean(axis=1)
     columns = [past_RL[:, -lag] - level_R for lag in lags if lag <= view.lookback]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -65,7 +65,20 @@ def _load_once(name_or_path: str) -> tuple[MedianForecast, str]:
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     weights_hash = hash_text("".join(map(hash_file, weights)))
-    return _choose_loader(config, name_or_path)(folder), weights_hash
+    kind = (config.get("architectures") or [""])[0]
+    by_architecture = {
+        "Chronos2Model": _load_chronos,
+        "ChronosBoltModelForForecasting": _load_chronos,
+        "TimesFm2_5ModelForPrediction": _load_timesfm,
+    }
+    if kind in by_architecture:
+        return by_architecture[kind](folder), weights_hash
+    if config.get("model", {}).get("family") == FRACAST:
+        return _load_fracast(folder), weights_hash
+    raise ConfigError(
+        f"{name_or_path} has another kind ({kind or 'no architecture in its config.json'}); "
+        f"known: {', '.join(by_architecture)}, Fracast"
+    )
 
 
 def short_name(name_or_path: str) -> str:
@@ -91,23 +104,6 @@ def _find_folder(name_or_path: str) -> Path:
             f"cannot be fetched ({type(error).__name__}); run `hf download {name_or_path}` where "
             "there is a network, or give a folder"
         ) from error
-
-
-def _choose_loader(config: dict[str, Any], name: str) -> Callable[[Path], MedianForecast]:
-    architectures = config.get("architectures") or [""]
-    by_architecture = {
-        "Chronos2Model": _load_chronos,
-        "ChronosBoltModelForForecasting": _load_chronos,
-        "TimesFm2_5ModelForPrediction": _load_timesfm,
-    }
-    if architectures[0] in by_architecture:
-        return by_architecture[architectures[0]]
-    if config.get("model", {}).get("family") == FRACAST:
-        return _load_fracast
-    raise ConfigError(
-        f"{name} has another kind ({architectures[0] or 'no architecture in its config.json'}); "
-        f"known: {', '.join(by_architecture)}, Fracast"
-    )
 
 
 def _load_chronos(folder: Path) -> MedianForecast:
@@ -184,8 +180,6 @@ _AT_HAND = {
 }
 """Models that are a candidate where their weights are, the best first, and their libraries."""
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-
 _CONTEXT_STEPS = 1024  # newest values that a model reads at most
 _LEAST_SPREAD = 1e-6  # of a window that never changes, as a share of its mean
 
@@ -212,7 +206,7 @@ def is_zero_shot(name: str) -> bool:
 
 def make_folder_name(name: str) -> str:
     """Return the name of a baseline without what a folder's name cannot hold."""
-    return _UNSAFE.sub("-", name)
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 
 class ZeroShot(Baseline):

@@ -130,7 +130,9 @@ def _describe_far(known: pl.DataFrame, step: timedelta) -> str:
         is_far |= _find_collapses(jumps, apart * others.max(), _LONGEST_COLLAPSE)
     if _is_sparse(known["value"]):
         is_far[:] = False
-    is_far |= _find_lone_negatives(values)
+    # A few values below zero, and far below, where all others are above, as of sales.
+    if (values < 0).sum() <= max(1, _LONE_SHARE * len(values)):
+        is_far |= values < -max(0.0, float(np.quantile(values, _QUANTILES[0])))
     for value in _find_fillers(known, step):
         is_far |= values == value
     far = known.filter(is_far)
@@ -141,13 +143,6 @@ def _describe_far(known: pl.DataFrame, step: timedelta) -> str:
         f"{_say(far, 0)}, where half of all lie between {below:,g} and {above:,g}; if they are not "
         "measurements, empty their cells"
     )
-
-
-def _find_lone_negatives(values: FloatArray) -> BoolArray:
-    """Return the few values below zero, and far below, where all others are above, as of sales."""
-    is_lone = values < -max(0.0, float(np.quantile(values, _QUANTILES[0])))
-    is_few = (values < 0).sum() <= max(1, _LONE_SHARE * len(values))
-    return is_lone if is_few else np.zeros(len(values), dtype=bool)
 
 
 def _stretch(distances: FloatArray) -> float:

@@ -90,7 +90,18 @@ def apply_known_faults(frame: pl.DataFrame) -> pl.DataFrame:
             continue
         # One fault after the other: a row nulled by the first is null for the second, which then
         # keeps its flag.
-        is_wrong = _match_fault(fault)
+        is_wrong = (
+            pl.col("series_id").str.contains(fault.series_pattern)
+            & (pl.col("start_utc") >= fault.first_utc)
+            & (pl.col("start_utc") < fault.end_utc)
+            & pl.col("value").is_not_null()
+        )
+        if fault.min_decimals is not None:
+            # A value with fewer decimals equals its rounding, up to the error of binary fractions,
+            # which is far below the last decimal that counts.
+            rounded = pl.col("value").round(fault.min_decimals - 1)
+            tolerance = 10.0 ** -(fault.min_decimals + 6)
+            is_wrong &= (pl.col("value") - rounded).abs() > tolerance
         frame = frame.with_columns(
             pl.when(is_wrong).then(None).otherwise(pl.col("value")).alias("value"),
             pl.when(is_wrong)
@@ -99,23 +110,6 @@ def apply_known_faults(frame: pl.DataFrame) -> pl.DataFrame:
             .alias("flag"),
         )
     return frame
-
-
-def _match_fault(fault: Fault) -> pl.Expr:
-    is_wrong = (
-        pl.col("series_id").str.contains(fault.series_pattern)
-        & (pl.col("start_utc") >= fault.first_utc)
-        & (pl.col("start_utc") < fault.end_utc)
-        & pl.col("value").is_not_null()
-    )
-    if fault.min_decimals is None:
-        return is_wrong
-
-    # A value with fewer decimals equals its rounding, up to the error of binary fractions, which is
-    # far below the last decimal that counts.
-    rounded = pl.col("value").round(fault.min_decimals - 1)
-    tolerance = 10.0 ** -(fault.min_decimals + 6)
-    return is_wrong & ((pl.col("value") - rounded).abs() > tolerance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,7 +14,6 @@ from compevo_core.data.calendar import Place
 from compevo_core.data.view import DEFAULT_STEPS, NO_BOUNDS, Bounds
 from compevo_core.errors import ConfigError
 
-_NEM_OFFSET = timedelta(hours=10)  # the market clock keeps no daylight saving
 _NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
 
@@ -180,7 +179,7 @@ ELECTRICITY = DatasetSpec(
     series=((r"^AEMO/(?:HISTDEMAND|TOTALDEMAND|OPERATIONAL_DEMAND)/([A-Z]+1)$", ""),),
     places=NEM_PLACES,
     default_place=NEM_PLACES["NSW1"],
-    market_offset=_NEM_OFFSET,
+    market_offset=timedelta(hours=10),  # the market clock keeps no daylight saving
     align_to_market_day=True,
     spans=(
         # AEMO's three measures of demand are three series. A window is cut from one of them, so
@@ -213,9 +212,6 @@ ELECTRICITY = DatasetSpec(
     mape_threshold=1.0,  # demand of South Australia crosses zero
 )
 
-_ISSUE_TIME_UNKNOWN = 14
-"""Half-hours from 17:00, when AEMO issues its day-ahead forecast, to midnight."""
-
 # Regions, places, grid and news rule are those of the other measures.
 ELECTRICITY_OPERATIONAL = replace(
     ELECTRICITY,
@@ -235,7 +231,8 @@ ELECTRICITY_OPERATIONAL = replace(
         # Every later day that is complete: a frozen population forecasts it, and learns nothing.
         _aemo_span("inference", "OPERATIONAL_DEMAND", date(2026, 3, 31), _NO_LAST_DAY),
     ),
-    unknown_steps=(0, _ISSUE_TIME_UNKNOWN),
+    # 14 half-hours from 17:00, when AEMO issues its day-ahead forecast, to midnight.
+    unknown_steps=(0, 14),
     published_evidence=True,
     past_evidence=True,
 )

@@ -22,7 +22,6 @@ from compevo_core.data.steps import DAY, MONTH, WEEK, count_steps, is_calendar_s
 from compevo_core.data.view import find_season
 from compevo_core.errors import DataError
 
-_SYNTHETIC_PREFIX = "sample:"
 _KEY = ("series_id", "variable", "start_utc")
 _CONSTANT_COLUMNS = ("series_id", "variable", "unit", "source", "fetched_at")
 _SHORTEST_MONTH = 28 * DAY
@@ -165,7 +164,7 @@ def validate_series(frame: pl.DataFrame) -> pl.DataFrame:
 
 def is_synthetic(frame: pl.DataFrame) -> bool:
     """Return whether any row comes from the sample mode of a source."""
-    return bool(frame["source"].str.starts_with(_SYNTHETIC_PREFIX).any())
+    return bool(frame["source"].str.starts_with("sample:").any())
 
 
 def resample_to_step(frame: pl.DataFrame, step: timedelta) -> pl.DataFrame:

@@ -35,7 +35,6 @@ NO_BOUNDS: Bounds = (None, None)
 MOST_PAST = 2048  # steps before the inputs that a view holds at most
 
 _INSTANT = timedelta(microseconds=1)
-_YEAR = timedelta(days=365.25)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -188,7 +187,7 @@ def find_season(step: timedelta, shown: int = 0) -> int:
     day = timedelta(days=1)
     if step < day:
         return day // step
-    return 7 if step == day else max(1, round(_YEAR / step))
+    return 7 if step == day else max(1, round(timedelta(days=365.25) / step))
 
 
 @dataclass(frozen=True, slots=True)

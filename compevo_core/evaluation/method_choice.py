@@ -23,7 +23,6 @@ from pydantic import TypeAdapter
 
 from compevo_core.baselines import (
     PRIORS,
-    Baseline,
     FitBaseline,
     SharedFits,
     add_news,
@@ -219,7 +218,19 @@ def choose_method(
     candidates = []
     origins = sorted({view.origin_utc for view in train.views()})
     apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
-    for name in names or _list_applicable(train, known):
+    if not names:
+        possible = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
+        if len(known) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
+            possible.append(f"{PREFIX}{at_hand}")
+        if not any(view.covariates for view in train.views()):
+            # Without weather by day lagged trees err less, and take a tenth of the time.
+            possible = [name for name in possible if name not in (BoostedTrees.name, Blend.name)]
+        names = [
+            name
+            for name in sorted(possible, key=_place)
+            if is_applicable(name, train) and is_applicable(name, known, train)
+        ]
+    for name in names:
         # The nearest days that it would be fitted on may be too few to be worth it.
         nearest = _limit_days(name, train)
         if nearest and nearest * apart < timedelta(days=_FEWEST_TREE_DAYS):
@@ -228,7 +239,18 @@ def choose_method(
             candidates.append(name)
 
     steps = Steps([*map(find_cost, candidates), len(candidates)], on_step)
-    fitted = _fit_candidates(candidates, train, fit, steps, left_out)
+    fitted = {}
+    for name in candidates:
+        steps.begin(f"fitting {name} on {len(train):,} windows")
+        try:
+            # As the prior will be asked for, so that it is found again.
+            fitted[name] = fit(name, nearest_windows(train, None, None, _limit_days(name, train)))
+        except (DataError, ConfigError) as error:
+            left_out[name] = str(error)
+    if not fitted:
+        reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+        raise DataError(f"no method can forecast {train.dataset}: {reasons}")
+
     steps.begin(f"forecasting {len(known):,} windows of validation with {len(fitted)} methods")
     errors = {
         name: measure_window_errors(known.truth(), forecaster.predict(known.views()))
@@ -357,24 +379,6 @@ def _measure_scales(train: WindowSet, windows: WindowSet) -> FloatArray:
     return scale_N if np.isfinite(scale_N).any() else np.ones(len(scale_N))
 
 
-def _fit_candidates(
-    names: Sequence[str], train: WindowSet, fit: FitBaseline, steps: Steps, left_out: dict[str, str]
-) -> dict[str, Baseline]:
-    """Fit candidates on train; return those that could be, and say why of the others."""
-    fitted = {}
-    for name in names:
-        steps.begin(f"fitting {name} on {len(train):,} windows")
-        try:
-            # As the prior will be asked for, so that it is found again.
-            fitted[name] = fit(name, nearest_windows(train, None, None, _limit_days(name, train)))
-        except (DataError, ConfigError) as error:
-            left_out[name] = str(error)
-    if not fitted:
-        reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
-        raise DataError(f"no method can forecast {train.dataset}: {reasons}")
-    return fitted
-
-
 def rank_methods(
     errors: Mapping[str, FloatArray], windows: WindowSet, scale_N: FloatArray
 ) -> tuple[MethodScore, ...]:
@@ -426,21 +430,6 @@ def _place(name: str) -> int:
     # The simplest first; a pretrained model is with the last that is fitted.
     order = [*PRIORS, MIXTURE, POPULATION]
     return order.index(name) if name in order else len(PRIORS) - 1
-
-
-def _list_applicable(train: WindowSet, val: WindowSet) -> list[str]:
-    """Return the candidates that can forecast these windows, the simplest first."""
-    known = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
-    if len(val) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
-        known.append(f"{PREFIX}{at_hand}")
-    if not any(view.covariates for view in train.views()):
-        # Without weather by day lagged trees err less, and take a tenth of the time.
-        known = [name for name in known if name not in (BoostedTrees.name, Blend.name)]
-    return [
-        name
-        for name in sorted(known, key=_place)
-        if is_applicable(name, train) and is_applicable(name, val, train)
-    ]
 
 
 def _measure_mixture(experience: "Experience", scaler: Scaler, windows: WindowSet) -> FloatArray:

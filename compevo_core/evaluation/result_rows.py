@@ -40,16 +40,13 @@ POOLED = "pooled"  # entity of the row over all windows
 BATCH_SIZE = 64  # windows; the scores do not depend on it
 _CUTOFF = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?!\d)")
 
-_IDENTITY_COLUMNS = ("experiment", "method", "dataset", "split", "subset", "entity")
-_COUNT_COLUMNS = ("n_windows", "n_points", "n_masked", "seed")
-_PROVENANCE_COLUMNS = ("config_hash", "data_hash", "artifact_hash", "commit", "device")
 _METRIC_COLUMNS = ("mape_threshold", "mae", "mse", "rmse", "mape_pct", "wape_pct", "mase")
 
 # The order is that of the CSV files that are kept in results folders: append, never reorder.
 RESULT_SCHEMA: dict[str, pl.DataType] = {
-    **dict.fromkeys(_IDENTITY_COLUMNS, pl.String()),
-    **dict.fromkeys(_COUNT_COLUMNS, pl.Int64()),
-    **dict.fromkeys(_PROVENANCE_COLUMNS, pl.String()),
+    **dict.fromkeys(("experiment", "method", "dataset", "split", "subset", "entity"), pl.String()),
+    **dict.fromkeys(("n_windows", "n_points", "n_masked", "seed"), pl.Int64()),
+    **dict.fromkeys(("config_hash", "data_hash", "artifact_hash", "commit", "device"), pl.String()),
     "seconds": pl.Float64(),
     "backbone": pl.String(),
     "knowledge_cutoff": pl.String(),
@@ -148,7 +145,15 @@ def evaluate(
     forecasts of a wrong shape.
     """
     # A row is about one split and one unit; a mean over two would be about neither.
-    split, unit = (_require_single(windows, name) for name in ("split", "unit"))
+    labels = {}
+    for field in ("split", "unit"):
+        values = sorted({str(getattr(view, field)) for view in windows.views()})
+        if len(values) != 1:
+            raise DataError(
+                f"rows need windows of one {field}, got {values or 'no windows'}; "
+                "select with WindowSet.split"
+            )
+        labels[field] = values[0]
 
     started = clock()
     if isinstance(forecaster, np.ndarray):
@@ -169,14 +174,13 @@ def evaluate(
 
     views, truth_NH = windows.views(), windows.truth()
     shared = asdict(identity) | {
+        **labels,
         "method": method,
         "dataset": windows.dataset,
-        "split": split,
         "data_hash": windows.hash,
         "seconds": seconds,
         "seconds_per_window": seconds / len(windows),
         "synthetic": bool(windows.manifest.get("synthetic", False)),
-        "unit": unit,
     }
     known = DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
     threshold = float(windows.manifest.get("spec", {}).get("mape_threshold", known))
@@ -213,16 +217,6 @@ def evaluate(
         # The scores hold more than a row does.
         rows.append({name: row[name] for name in RESULT_SCHEMA})
     return pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row")
-
-
-def _require_single(windows: WindowSet, field: str) -> str:
-    values = sorted({str(getattr(view, field)) for view in windows.views()})
-    if len(values) != 1:
-        raise DataError(
-            f"rows need windows of one {field}, got {values or 'no windows'}; "
-            "select with WindowSet.split"
-        )
-    return values[0]
 
 
 def _is_possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> bool:

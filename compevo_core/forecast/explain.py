@@ -285,9 +285,6 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
     return summaries
 
 
-_STEP_NAMES = {DAY: "days", WEEK: "weeks", MONTH: "months", 3 * MONTH: "quarters"}
-
-
 def name_comparisons(issued: IssuedForecast) -> tuple[tuple[str, str], tuple[str, str]]:
     """Return in a word and in words what both changes of a summary are against.
 
@@ -297,7 +294,8 @@ def name_comparisons(issued: IssuedForecast) -> tuple[tuple[str, str], tuple[str
     week = ("week", "last week")
     if issued.step < DAY:
         return ("day", "yesterday"), week
-    steps = _STEP_NAMES.get(issued.step, "steps")
+    names = {DAY: "days", WEEK: "weeks", MONTH: "months", 3 * MONTH: "quarters"}
+    steps = names.get(issued.step, "steps")
     before = ("before", f"the {len(issued.starts)} {steps} before")
     year = ("year", f"the same {steps} of last year")
     return before, week if issued.step < WEEK else year

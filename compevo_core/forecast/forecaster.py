@@ -57,12 +57,7 @@ from compevo_core.forecast.prediction import Prediction
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.training.artifact import read_config, read_inputs, read_model_manifest
 from compevo_core.training.ensemble import AgentEnsemble, Ensemble, MemberForecasts
-from compevo_core.training.prior import (
-    PriorSet,
-    make_examples,
-    name_members,
-    name_method,
-)
+from compevo_core.training.prior import PriorSet, make_examples, name_members, name_method
 from compevo_core.training.run_folder import RunFolder
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from compevo_core.data.steps import shift
 from compevo_core.data.view import Window, WindowView, find_horizon, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
-from compevo_core.forecast.prediction import Prediction, centre_sparse, reconcile
+from compevo_core.forecast.prediction import centre_sparse, reconcile
 from compevo_core.runtime.files import (
     file_lock,
     hash_file,
@@ -195,7 +195,17 @@ def issue_forecast(
         prediction, past = reconcile(prediction, views, totals, past, reconciliation)
     day_quantiles = forecaster.estimate_day(views, prediction.aggregate, past)
     prediction = centre_sparse(prediction, views, totals or {})
-    by_method = _list_methods(prediction, views, reads_news=bool(forecaster.logics))
+    by_method = {METHOD: prediction.aggregate}
+    # A model by itself has no parts, and only what reads news corrects a base.
+    if forecaster.logics or len(prediction.agents) > 1:
+        by_method[EQUAL] = prediction.equal
+        by_method |= {f"{MEMBER}{i}": values_NH for i, values_NH in enumerate(prediction.agents)}
+    if forecaster.logics:
+        by_method |= {f"{BASE}{i}": base_NH for i, base_NH in enumerate(prediction.bases)}
+        if prediction.prior is not None:
+            by_method[PRIOR] = prediction.prior
+    if all(view.published is not None for view in views):
+        by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
 
     first = views[0]
     pool = news if forecaster.logics else None
@@ -271,28 +281,6 @@ def list_news_changes(issued: IssuedForecast) -> dict[str, float]:
         for entry in issued.facts["series"]
         if entry["news_change"] is not None
     }
-
-
-def _list_methods(
-    prediction: Prediction, views: Sequence[WindowView], *, reads_news: bool
-) -> dict[str, FloatArray]:
-    """Return the forecasts (N, H) by method: the whole, its parts and what was published.
-
-    A model by itself has no parts, and only what reads news corrects a base.
-    """
-    by_method = {METHOD: prediction.aggregate}
-    if reads_news or len(prediction.agents) > 1:
-        by_method[EQUAL] = prediction.equal
-        members = {f"{MEMBER}{i}": values_NH for i, values_NH in enumerate(prediction.agents)}
-        by_method |= members
-    if reads_news:
-        by_method |= {f"{BASE}{i}": base_NH for i, base_NH in enumerate(prediction.bases)}
-        if prediction.prior is not None:
-            by_method[PRIOR] = prediction.prior
-
-    if all(view.published is not None for view in views):
-        by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
-    return by_method
 
 
 def _describe_inputs(view: WindowView) -> dict[str, Any]:

@@ -40,12 +40,7 @@ from compevo_core.report.charts import (
     draw_chart,
     method_colour,
 )
-from compevo_core.report.tables import (
-    format_percent,
-    join_items,
-    method_name,
-    shorten_hash,
-)
+from compevo_core.report.tables import format_percent, join_items, method_name, shorten_hash
 from compevo_core.report.tomorrow import (
     MOST_CHARTS,
     NAMES,

@@ -122,7 +122,27 @@ def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, N
     parts.raise_if(
         ~empty & ~pl.col("_value").is_finite(), "is not a finite number", "correct the cell"
     )
-    return parts.table["_value"], _check_units(parts)
+
+    filled = parts.table.filter(pl.col("_value").is_not_null())
+    with_unit = filled.filter(pl.col("_unit") != "")
+    units = with_unit["_unit"].unique(maintain_order=True).to_list()
+    if len(units) > 1:
+        replace(parts, table=filled).raise_if(
+            pl.col("_unit") == units[1],
+            f"is in {units[1]!r}, rows before it in {units[0]!r}",
+            "write all values in one unit",
+        )
+    if 0 < with_unit.height < filled.height:
+        replace(parts, table=filled).raise_if(
+            pl.col("_unit") != "",
+            f"has a unit, and {filled.height - with_unit.height:,} other cells have none",
+            "write it in all cells or in none",
+        )
+    return parts.table["_value"], NumberReport(
+        unit=units[0] if units else "",
+        with_unit=with_unit.height,
+        empty=parts.table.height - filled.height,
+    )
 
 
 def is_numeric(column: TextColumn) -> bool:
@@ -183,27 +203,4 @@ def guess_decimal(column: TextColumn) -> DecimalMark:
         f"{column.file}, row {first[LINE]}, column {column.name!r}: {first[column.name]!r} may be "
         f"{first['_digits'].replace(',', '')} or {first['_digits'].replace(',', '.')}, and so may "
         "every other cell; say which with --decimal . or --decimal ,"
-    )
-
-
-def _check_units(parts: TextColumn) -> NumberReport:
-    filled = parts.table.filter(pl.col("_value").is_not_null())
-    with_unit = filled.filter(pl.col("_unit") != "")
-    units = with_unit["_unit"].unique(maintain_order=True).to_list()
-    if len(units) > 1:
-        replace(parts, table=filled).raise_if(
-            pl.col("_unit") == units[1],
-            f"is in {units[1]!r}, rows before it in {units[0]!r}",
-            "write all values in one unit",
-        )
-    if 0 < with_unit.height < filled.height:
-        replace(parts, table=filled).raise_if(
-            pl.col("_unit") != "",
-            f"has a unit, and {filled.height - with_unit.height:,} other cells have none",
-            "write it in all cells or in none",
-        )
-    return NumberReport(
-        unit=units[0] if units else "",
-        with_unit=with_unit.height,
-        empty=parts.table.height - filled.height,
     )

@@ -165,7 +165,18 @@ def read_table(
         },
         schema_overrides={VALUE: pl.Float64},
     )
-    rows = _empty_codes(rows, value)
+    for name, kind_of_column in rows.schema.items():
+        if kind_of_column != pl.Float64:
+            continue
+        is_code_here = rows.select(is_code(name, SERIES)).to_series()
+        if count := int(is_code_here.sum()):
+            codes = rows.filter(is_code_here)[name].unique().sort().head(3)
+            warnings.warn(
+                f"column {(value if name == VALUE else name.removeprefix(COLUMN))!r}: {count:,} "
+                f"value(s) are read as missing: {', '.join(f'{code:.10g}' for code in codes)}",
+                stacklevel=3,
+            )
+            rows = rows.with_columns(pl.when(~is_code_here).then(pl.col(name)).alias(name))
     if known_at:
         known, _, are_days = read_stamps(frame[known_at])
         # A date without a time is known when its day is over.
@@ -202,23 +213,6 @@ def read_table(
         closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
     )
     return rows, form
-
-
-def _empty_codes(rows: pl.DataFrame, value: str) -> pl.DataFrame:
-    """Return rows without the codes of missing values, and warn of them."""
-    for name, kind in rows.schema.items():
-        if kind != pl.Float64:
-            continue
-        is_empty = rows.select(is_code(name, SERIES)).to_series()
-        if count := int(is_empty.sum()):
-            codes = rows.filter(is_empty)[name].unique().sort().head(3)
-            warnings.warn(
-                f"column {(value if name == VALUE else name.removeprefix(COLUMN))!r}: {count:,} "
-                f"value(s) are read as missing: {', '.join(f'{code:.10g}' for code in codes)}",
-                stacklevel=4,
-            )
-            rows = rows.with_columns(pl.when(~is_empty).then(pl.col(name)).alias(name))
-    return rows
 
 
 def _join_duplicates(

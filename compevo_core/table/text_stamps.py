@@ -161,7 +161,14 @@ def read_stamps(
     of the part before it. ``by`` names the series, where the rows of several are in one table;
     ``repeated_hour`` says which hour a stamp is in that comes once where it could come twice.
     """
-    parts = _parse_walls(column, time_format)
+    text = pl.col("_text")
+    parts = _parse_cells(column, (time_format,) if time_format else ISO)
+    parts = parts.add(_offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)))
+    parts.raise_if(
+        pl.col(_WALL).is_null(),
+        f"is not a stamp as {time_format or 'ISO 8601, such as 2024-03-31 02:30'}",
+        "correct the cell, or time_format in the declaration",
+    )
     with_offset = int(parts.table["_offset"].is_not_null().sum())
     if with_offset:
         parts.raise_if(
@@ -346,19 +353,6 @@ def strip_offset(text: pl.Expr) -> pl.Expr:
 
 def _has_time(text: pl.Expr) -> pl.Expr:
     return text.str.contains(r"\d:\d|\d{12}")
-
-
-def _parse_walls(column: TextColumn, time_format: str) -> TextColumn:
-    text = pl.col("_text")
-    parts = _parse_cells(column, (time_format,) if time_format else ISO)
-    parts = parts.add(_offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)))
-    wanted = time_format or "ISO 8601, such as 2024-03-31 02:30"
-    parts.raise_if(
-        pl.col(_WALL).is_null(),
-        f"is not a stamp as {wanted}",
-        "correct the cell, or time_format in the declaration",
-    )
-    return parts
 
 
 def _read_on_clock(
