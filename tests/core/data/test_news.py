@@ -359,17 +359,6 @@ FIRST = datetime(2019, 1, 1, tzinfo=UTC)
 HOURS = [timedelta(hours=5 * n) for n in range(600)]
 
 
-class CountingSource(FrameSource):
-    def __init__(self, frame):
-        super().__init__(frame, "")
-        self.reads = []
-
-    def read(self, since, until):
-        part = super().read(since, until)
-        self.reads.append((since, until, part.height))
-        return part
-
-
 @pytest.fixture(scope="module")
 def articles():
     return make_articles([FIRST + hours for hours in HOURS])
@@ -389,15 +378,17 @@ def test_monthly_search_finds_what_a_whole_one_finds(articles):
             assert finder.find("NSW1", end) == tuple(found)
 
 
-def test_each_month_is_read_once_for_all(articles):
-    source = CountingSource(articles)
+def test_each_month_is_read_once_for_all(articles, spy):
+    source = FrameSource(articles, "")
+    reads = spy(source, "read")
     finder = CandidateFinder(ELECTRICITY, source, "origin")
     for entity in ("NSW1", "VIC1"):
         for day in range(100):
             finder.find(entity, FIRST + timedelta(days=day))
-    months = [(since.month, until.month) for since, until, _ in source.reads]
+    spans = [span for span, _ in reads]
+    months = [(since.month, until.month) for since, until in spans]
     assert months == [(12, 2), (1, 3), (2, 4), (3, 5)]
-    assert max(height for *_, height in source.reads) < len(HOURS) / 2
+    assert max(source.read(*span).height for span in spans) < len(HOURS) / 2
     assert finder.count_articles() == len(HOURS)
 
 
