@@ -43,13 +43,7 @@ COLUMNS = (
 )
 OURS = "compevo"
 MEDIAN = "median of peers"  # of their forecasts, step by step
-STATISTICAL_STEPS = 1000  # newest steps that the models of statsforecast read, twice that MSTL
-CONTEXT_STEPS = 1024  # newest steps that a pretrained model reads
 FEV_FORMAT = "0.10.0"  # version of fev whose columns are written
-_FRACAST_MEDIAN = 4  # of its nine quantiles
-
-DAY = pd.Timedelta(days=1)
-
 
 _HELD = (
     *("wineind", "fred_monthly", "peyton_manning", "retail", "hierarchy", "exchange", "solar"),
@@ -85,7 +79,7 @@ class Task:
         """Steps from one cutoff to the next: within days five days, every weekday in turn."""
         if self.freq[-1] not in "hn":
             return self.horizon
-        return max(5 * DAY // pd.Timedelta(self.step), self.horizon)
+        return max(pd.Timedelta(days=5) // pd.Timedelta(self.step), self.horizon)
 
 
 # ---- tables ----
@@ -363,7 +357,7 @@ def _forecast_statistical(
         "AutoTheta": lambda: models.AutoTheta(season_length=season),
         "MSTL": lambda: models.MSTL(list(task.seasons)),
     }[name]()
-    steps = STATISTICAL_STEPS * (2 if name == "MSTL" else 1)
+    steps = 2000 if name == "MSTL" else 1000
     newest = known.groupby("unique_id").tail(steps)[["unique_id", "ds", "y"]]
     naive = models.SeasonalNaive(task.seasons[0])
     library = StatsForecast(models=[model], freq=task.freq, fallback_model=naive)
@@ -419,8 +413,8 @@ def _forecast_fracast(task: Task, known: pd.DataFrame, future: pd.DataFrame) -> 
     model = FracastModel(core, head, json.loads((folder / "config.json").read_text("utf-8")))
     values = []
     for _, part in known.groupby("unique_id"):
-        context = part["y"].to_numpy(np.float32)[-CONTEXT_STEPS:]
-        values.append(model.forecast(context, horizon=task.horizon)[:, _FRACAST_MEDIAN])
+        context = part["y"].to_numpy(np.float32)[-1024:]
+        values.append(model.forecast(context, horizon=task.horizon)[:, 4])  # of nine quantiles
     return _place(np.stack(values), known, future)
 
 
