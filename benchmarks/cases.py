@@ -32,7 +32,7 @@ from torch.nn.functional import linear
 from benchmarks.clock import forget_peak, name_gpu, read_peak, time_call
 from benchmarks.dense_sampling import sample_every_token
 from benchmarks.rows import Row, print_row
-from benchmarks.world import Case, Replay, World
+from benchmarks.world import REGIONS, Case, Replay, World
 from compevo_core.agents.decoders import LOGIC, ForecastExample
 from compevo_core.agents.logics import build_slots
 from compevo_core.agents.observation import fit_logic_prompt
@@ -57,20 +57,13 @@ LARGEST_GAP = {"mixed": 2e-2, "bfloat16": 5e-2, "float32": 1e-3}
 #: of rows rounds otherwise.
 LARGEST_DIFFERENCE = {"mixed": 5e-2, "bfloat16": 1e-1, "float32": 1e-4}
 
-_OWN_TYPES = ("mixed", "float32")
-
 #: What the reference of a row is, in words.
 PEFT_BY_AGENT = "PEFT, an adapter set once an agent, padded batch"
 PEFT_MIXED = "PEFT, mixed batch by adapter_names"
 PEFT_SHARED = "PEFT, agent by agent, each group's prompt read once"
 
 _CALLS_A_REPEAT = 5  # of one product, which takes milliseconds
-_PRODUCT_ROWS = (3, 24, 768)  # decoding for 3 agents, for their groups of 8, and a prefill
-_MATRIX_SIDE, _QUICK_MATRIX_SIDE = 2048, 128
-_PROMPT_TOKENS, _QUICK_PROMPT_TOKENS = 512, 64
-_SAMPLES = 4
 _TOKENS = 64  # of a continuation that nothing ends
-_ENTITIES = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 
 
 class TokenCounter:
@@ -123,7 +116,7 @@ def list_types(case: Case) -> list[str]:
 
     Without such an instruction neither way would be what a user runs. Chosen types replace them.
     """
-    own = [type_ for type_ in _OWN_TYPES if case.quick or type_ == "float32" or not WIDENS_BFLOAT16]
+    own = ["mixed", "float32"] if case.quick or not WIDENS_BFLOAT16 else ["float32"]
     return list(case.types) or own
 
 
@@ -291,14 +284,14 @@ def measure_ceiling(case: Case) -> list[Row]:
     """Measure one float32 product of square matrices, and a prompt's pass at that speed."""
     world = World(case.configure(agents=1, dtype="float32"), 1)
 
-    side = _QUICK_MATRIX_SIDE if case.quick else _MATRIX_SIDE
+    side = 128 if case.quick else 2048
     device = world.model.backbone.device
     a, b = torch.randn(2, side, side, device=device)
     torch.mm(a, b)  # warms up
     products = [time_call(lambda: torch.mm(a, b))[0] for _ in range(_CALLS_A_REPEAT * case.repeats)]
     flop_per_second = 2 * side**3 / statistics.median(products)
 
-    tokens = _QUICK_PROMPT_TOKENS if case.quick else _PROMPT_TOKENS
+    tokens = 64 if case.quick else 512
     ids = torch.randint(3, 200, (1, tokens), generator=torch.Generator().manual_seed(0)).to(device)
     decoder = world.model.backbone.decoder
     forwards = [
@@ -325,7 +318,7 @@ def measure_products(case: Case) -> list[Row]:
     for dtype in list_types(case):
         world = World(case.configure(agents=1, dtype=dtype), 1)
         weights = [layer.base.weight for layer in world.model.population.layers.values()]
-        for rows in _PRODUCT_ROWS:
+        for rows in (3, 24, 768):  # decoding for 3 agents, for their groups of 8, and a prefill
             timed = _time_products(weights, rows, _CALLS_A_REPEAT * case.repeats)
             ours, theirs = zip(*timed, strict=True)
             columns = {"reference": "torch linear", "repeats": case.repeats}
@@ -450,10 +443,10 @@ def measure_sampling(case: Case) -> list[Row]:
     counter = TokenCounter(world.model.backbone)
     population = world.model.population
     tokenizer = world.model.backbone.tokenizer
-    grammar = SlotGrammar(build_slots(_ENTITIES), tokenizer, list_stop_tokens(tokenizer))
+    grammar = SlotGrammar(build_slots(REGIONS), tokenizer, list_stop_tokens(tokenizer))
 
     def sample(way: Callable[..., Any], seed: int) -> tuple[float, tuple[Tensor, Tensor]]:
-        settings = _plan_sampling(world, _SAMPLES, grammar.max_tokens, seed)
+        settings = _plan_sampling(world, 4, grammar.max_tokens, seed)
         counter.take()
         return time_call(lambda: way(population, cache, grammar, settings))
 

@@ -36,12 +36,10 @@ from compevo_pipeline.storage.series_store import SeriesStore
 
 HOUR = timedelta(hours=1)
 LONGEST = 4_000  # values of a series
-FILLERS = (-9999.0, -1.0, 0.0, 999.0)
 SHARES = (0.005, 0.02, 0.08, 0.2, 0.3)
 FAULTY = ("exchange c0", "exchange c4", "ni_load s")
 """Series of the tables with true faults: rates far off for a day, a meter stuck for two days."""
 TIMES = (-3.0, 5.0, 20.0)  # a spike is the value
-VISIBLE = 3.0  # times the highest other jump
 SPARSE = 0.1  # of zeros from which on a large order is as likely as a fault
 FEWEST = 120  # values of a series that shows what is usual
 ROWS = RESULTS / "content.csv"
@@ -54,7 +52,7 @@ def draw_faults(
 ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """Yield the name of each fault that can be put into a series, and the series with it."""
     low, high = values.min(), values.max()
-    for filler in FILLERS:
+    for filler in (-9999.0, -1.0, 0.0, 999.0):
         for share in SHARES:
             # Within the range of the values nothing tells a filler from a value.
             if not low <= filler <= high:
@@ -107,7 +105,7 @@ def is_visible(values: np.ndarray[Any, Any], faulty: np.ndarray[Any, Any], at: i
     others = np.abs(np.diff(np.delete(values, at)))
     records = np.maximum.accumulate(others)[max(9, len(others) // 10 - 1) :]
     ratios = records[1:][records[:-1] > 0] / records[:-1][records[:-1] > 0]
-    least = max(VISIBLE, ratios.max(initial=0.0)) * others.max()
+    least = max(3.0, ratios.max(initial=0.0)) * others.max()
     return bool(np.abs(to_and_back).min() > least)
 
 

@@ -25,7 +25,6 @@ from compevo_core.paper.planted_news import PlantedNews, plant_news
 from tests.support.population import windows
 
 _LOGICS, _TIMED = 320, 32
-_LARGEST_GAP = 1e-6
 
 
 def build_reader(config: RunConfig) -> FittedReader:
@@ -88,7 +87,7 @@ def main() -> None:
     _, cpu_of_some, expected = measure_seconds(refit_some)
     found = [gains[agent][place] for agent, place in timed]
     gap = float(np.abs(np.array(found) - np.array(expected)).max())
-    if gap > _LARGEST_GAP:
+    if gap > 1e-6:
         raise ArithmeticError(f"rewards differ by {gap:.2g}: one of the two ways is wrong")
 
     reference = cpu_of_some * _LOGICS / _TIMED

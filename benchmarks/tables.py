@@ -3,7 +3,6 @@
     python -m benchmarks.tables                 # ours again, with the peers' committed rows
     python -m benchmarks.tables --peers         # the peers as well
     python -m benchmarks.tables --role choosing --only bikes wind
-    python -m benchmarks.tables --fev fev.csv   # the rows as the library fev reads them
 
 What belongs here: tables, their cutoffs, peers, one row for each table and method. What does not:
 how the product reads tables. A table whose package is not installed, or whose files are not in
@@ -43,13 +42,6 @@ COLUMNS = (
 )
 OURS = "compevo"
 MEDIAN = "median of peers"  # of their forecasts, step by step
-STATISTICAL_STEPS = 1000  # newest steps that the models of statsforecast read, twice that MSTL
-CONTEXT_STEPS = 1024  # newest steps that a pretrained model reads
-FEV_FORMAT = "0.10.0"  # version of fev whose columns are written
-_FRACAST_MEDIAN = 4  # of its nine quantiles
-
-DAY = pd.Timedelta(days=1)
-
 
 _HELD = (
     *("wineind", "fred_monthly", "peyton_manning", "retail", "hierarchy", "exchange", "solar"),
@@ -85,7 +77,7 @@ class Task:
         """Steps from one cutoff to the next: within days five days, every weekday in turn."""
         if self.freq[-1] not in "hn":
             return self.horizon
-        return max(5 * DAY // pd.Timedelta(self.step), self.horizon)
+        return max(pd.Timedelta(days=5) // pd.Timedelta(self.step), self.horizon)
 
 
 # ---- tables ----
@@ -363,7 +355,7 @@ def _forecast_statistical(
         "AutoTheta": lambda: models.AutoTheta(season_length=season),
         "MSTL": lambda: models.MSTL(list(task.seasons)),
     }[name]()
-    steps = STATISTICAL_STEPS * (2 if name == "MSTL" else 1)
+    steps = 2000 if name == "MSTL" else 1000
     newest = known.groupby("unique_id").tail(steps)[["unique_id", "ds", "y"]]
     naive = models.SeasonalNaive(task.seasons[0])
     library = StatsForecast(models=[model], freq=task.freq, fallback_model=naive)
@@ -419,8 +411,8 @@ def _forecast_fracast(task: Task, known: pd.DataFrame, future: pd.DataFrame) -> 
     model = FracastModel(core, head, json.loads((folder / "config.json").read_text("utf-8")))
     values = []
     for _, part in known.groupby("unique_id"):
-        context = part["y"].to_numpy(np.float32)[-CONTEXT_STEPS:]
-        values.append(model.forecast(context, horizon=task.horizon)[:, _FRACAST_MEDIAN])
+        context = part["y"].to_numpy(np.float32)[-1024:]
+        values.append(model.forecast(context, horizon=task.horizon)[:, 4])  # of nine quantiles
     return _place(np.stack(values), known, future)
 
 
@@ -472,50 +464,6 @@ def measure_peers(task: Task, rows: pd.DataFrame) -> Iterator[Row]:
     yield {"method": MEDIAN, "mase": score(task, rows, median)[0]}
 
 
-def export_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return rows as ``fev.leaderboard`` and ``fev.pairwise_comparison`` read them.
-
-    A table is a task of its name. Forecasts count in the time of training. MASE divides by the
-    error before the first cutoff; fev's own divides by the error before each.
-    """
-    tasks = {task.name: task for task in TASKS}
-    exported: list[Row] = []
-    for row in rows:
-        task = tasks[row["table"]]
-        exported.append(
-            {
-                "model_name": row["method"],
-                "dataset_path": "benchmarks.tables",
-                "dataset_config": task.name,
-                "horizon": task.horizon,
-                "num_windows": task.windows,
-                "initial_cutoff": -task.horizon - (task.windows - 1) * task.apart,
-                "window_step_size": task.apart,
-                "min_context_length": 1,
-                "max_context_length": "",
-                "seasonality": task.seasons[0],
-                "eval_metric": "MASE",
-                "extra_metrics": [],
-                "quantile_levels": [],
-                "id_column": "unique_id",
-                "timestamp_column": "ds",
-                "target": "y",
-                "generate_univariate_targets_from": "",
-                "known_dynamic_columns": sorted(task.ahead),
-                "past_dynamic_columns": [],
-                "static_columns": [],
-                "test_error": row["mase"],
-                "MASE": row["mase"],
-                "training_time_s": row["cpu_seconds"],
-                "inference_time_s": 0.0,
-                "num_forecasts": int(row["series"]) * task.windows,
-                "trained_on_this_dataset": row["method"] != "fracast",
-                "fev_version": FEV_FORMAT,
-            }
-        )
-    return exported
-
-
 _ROLES = {"": "", "held": " for which nothing was chosen", "choosing": " that choices were made on"}
 
 
@@ -565,13 +513,7 @@ def main() -> None:
     parser.add_argument("--role", choices=("choosing", "held"), help="only tables of a role")
     parser.add_argument("--only", nargs="*", default=(), help="only tables of these names")
     parser.add_argument("--out", type=Path, default=ROWS)
-    parser.add_argument(
-        "--fev", type=Path, help="write the rows as fev reads them, measure nothing"
-    )
     args = parser.parse_args()
-    if args.fev:
-        write_rows(export_rows(read_rows(args.out)), args.fev)
-        return
     warnings.simplefilter("ignore")
 
     kept = read_rows(args.out) if args.out.is_file() else []

@@ -41,11 +41,7 @@ from compevo_core.evaluation.leakage import (
     hash_folder,
 )
 from compevo_core.evaluation.result_rows import POOLED, write_config, write_rows
-from compevo_core.evaluation.scopes import (
-    select_month_scopes,
-    thin_windows,
-    write_forecasts,
-)
+from compevo_core.evaluation.scopes import select_month_scopes, thin_windows, write_forecasts
 from compevo_core.evaluation.scoring import score_population
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.changes import (
@@ -106,10 +102,6 @@ RESEARCH_CODE = (
             "worded_data",
         )
     ),
-)
-LUD_CODE = (
-    *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
-    *("compevo_core/paper/judge_prompt.toml", "compevo_core/lm/encoder.py"),
 )
 
 ZERO_SHOT = "zero-shot"
@@ -292,7 +284,10 @@ class LudConfig(LaunchConfig):
         "set, by an endpoint."
     ),
     kinds={"pytorch", "json"},
-    code=LUD_CODE,
+    code=(
+        *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
+        *("compevo_core/paper/judge_prompt.toml", "compevo_core/lm/encoder.py"),
+    ),
     pool=GPU_POOL,
     config=LudConfig,
 )

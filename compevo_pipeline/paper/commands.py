@@ -36,24 +36,14 @@ if TYPE_CHECKING:
     from compevo_core.paper.lud_judges import Judge
     from compevo_core.paper.report.inputs import ReportInputs
 
-WindowsFolder = Annotated[
-    Path, typer.Option(help="Folder of windows, as the windows asset writes it.")
-]
-NewsFolder = Annotated[Path, typer.Option(help="Folder of news and embeddings.")]
-OptionalWindows = Annotated[
-    Path | None, typer.Option(help="Folder of windows, as the windows asset writes it.")
-]
-OptionalNews = Annotated[Path | None, typer.Option(help="Folder of news and embeddings.")]
+_WINDOWS = typer.Option(help="Folder of windows, as the windows asset writes it.")
+_NEWS = typer.Option(help="Folder of news and embeddings.")
+WindowsFolder = Annotated[Path, _WINDOWS]
+NewsFolder = Annotated[Path, _NEWS]
+OptionalWindows = Annotated[Path | None, _WINDOWS]
+OptionalNews = Annotated[Path | None, _NEWS]
 RunPath = Annotated[Path, typer.Argument(help="Folder of a training run.")]
-ResultsFolder = Annotated[Path, typer.Argument(help="Folder of result rows (CSV).")]
 Results = Annotated[Path, typer.Option(help="Folder of result rows (CSV).")]
-ResultsOfRuns = Annotated[
-    Path | None,
-    typer.Option(
-        help="Results folder (default: the one in the deployment, or `results` for folders of "
-        "runs)."
-    ),
-]
 ShardBackbone = Annotated[
     bool,
     typer.Option(
@@ -101,10 +91,9 @@ def train(
     from compevo_pipeline.config.settings import process_rank
     from compevo_pipeline.launchers.worker import describe_round
 
-    base = arguments.resolve_config(preset, changes)
-    name = variant or FULL_METHOD
-    config = find_variant(name).configure(base)
-    window_set = find_variant(name).change_windows(WindowSet.read(windows))
+    change = find_variant(variant or FULL_METHOD)
+    config = change.configure(arguments.resolve_config(preset, changes))
+    window_set = change.change_windows(WindowSet.read(windows))
     train_windows, val_windows = choose_validation(window_set, last_fold=validation == "last-fold")
     rank, processes, local_rank = process_rank()
 
@@ -469,7 +458,13 @@ def audit_news(
             "--probe", help="Use a linear probe (a few minutes) instead of a trained run."
         ),
     ] = False,
-    results: ResultsOfRuns = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            help="Results folder (default: the one in the deployment, or `results` for folders of "
+            "runs)."
+        ),
+    ] = None,
     every: arguments.Every = 1,
 ) -> None:
     """Test whether news improves the forecast.
@@ -580,7 +575,7 @@ def table(
 
 
 def report(
-    results: ResultsFolder,
+    results: Annotated[Path, typer.Argument(help="Folder of result rows (CSV).")],
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders to show.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write the two pages to.")] = Path("report"),
     mode: Annotated[
@@ -598,11 +593,7 @@ def report(
 ) -> None:
     """Write the page of forecasts and the page of experiments."""
     from compevo_core.paper.report.page import render_research
-    from compevo_core.report.forecast_page import (
-        FORECAST_PAGE,
-        RESEARCH_PAGE,
-        render_forecasts,
-    )
+    from compevo_core.report.forecast_page import FORECAST_PAGE, RESEARCH_PAGE, render_forecasts
     from compevo_core.report.tomorrow import read_days
     from compevo_core.runtime.files import write_text
 

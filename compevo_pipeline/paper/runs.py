@@ -66,11 +66,6 @@ log = logging.getLogger(__name__)
 
 _LABEL_DIGITS = 8
 
-_RUN = ("experiment", "method", "dataset", "subset", "seed", "budget")
-"""Rows that agree in these belong to the same run of a method."""
-
-PAPER_FOLDER = "compevo_paper"  # of an archive, with the tables of the paper's sets
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentRun:
@@ -442,7 +437,7 @@ def cut_paper_windows(deployment: Deployment, name: str, results: Path) -> Windo
     an archive that has the table of the set; DataError if nothing of the data set is stored.
     """
     paper, archive = PAPER_SETS[name], deployment.settings.archive
-    path = (archive or Path()) / PAPER_FOLDER / paper.file
+    path = (archive or Path()) / "compevo_paper" / paper.file
     if archive is None or not path.is_file():
         raise SourceAbsent(f"{path} does not exist: name the folder above it in COMPEVO_ARCHIVE")
     published = parse_table(path.read_bytes(), path.name)
@@ -485,7 +480,7 @@ def replace_rows(path: Path, rows: pl.DataFrame) -> None:
     replace_own_rows(
         path,
         rows,
-        _RUN,
+        ("experiment", "method", "dataset", "subset", "seed", "budget"),
         arrange=lambda every: every.sort("method", "budget", "seed", "subset", maintain_order=True),
     )
 
