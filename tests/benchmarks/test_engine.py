@@ -197,7 +197,6 @@ def test_a_stopped_gpu_run_goes_on_where_it_was(calls, tmp_path, monkeypatch):
     gpu.main(tmp_path, out, 1, quick=True)
     assert [(case.name, case.agents) for case in calls] == [step[1:3] for step in steps]
 
-    # Another version of the code measures everything again.
     text = out.read_text("utf-8").replace(rows.read_rows(out)[0]["commit"], "0" * 12)
     out.write_text(text, encoding="utf-8")
     assert list(gpu.list_open(gpu.STEPS, out, "f" * 12, quick=True)) == steps

@@ -67,7 +67,7 @@ EVENT_EFFECTS = {"power outages": -0.055, "industrial production": 0.055}
 """Change of demand all day, as a share of it, by the topic of the news, which a logic can name."""
 
 EVENT_CHANCE = 0.17
-"""Of each kind on one day in one region, whatever was on the day before."""
+"""Of each kind on one day in one region, independent of the day before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,19 +140,20 @@ def test_yesterdays_forecast_is_held_against_what_happened():
 def test_the_day_has_bands_and_changes():
     issued = make_issued()
     assert "80 % band" not in day_table(issued).header
+    rows = day_table(add_day_facts(issued)).rows
+    # 8,000 MW are 192 GWh a day; last week had 7,000 MW. The peak is the middle of its own band.
+    assert rows[0][:6] == ["NSW1", "192.0", "189.6-194.4", "9520", "9400-9700", "18:30"]
+    assert rows[0][6:] == ["+25.0%", "+14.3%", "189.6"]
 
+
+def add_day_facts(issued):
     mean, peak = [0.0] * len(LEVELS), [0.0] * len(LEVELS)
     day = ((0.1, 7900.0, 9400.0), (0.5, 8000.0, 9520.0), (0.9, 8100.0, 9700.0))
     for level, *values in day:
         mean[LEVELS.index(level)], peak[LEVELS.index(level)] = values
     more = {"day_quantiles": {"mean": mean, "peak": peak}, "last_week": [7000.0] * 48}
     series = [one | more for one in issued.facts["series"]]
-    issued = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": series})
-
-    rows = day_table(issued).rows
-    # 8,000 MW are 192 GWh a day; last week had 7,000 MW. The peak is the middle of its own band.
-    assert rows[0][:6] == ["NSW1", "192.0", "189.6-194.4", "9520", "9400-9700", "18:30"]
-    assert rows[0][6:] == ["+25.0%", "+14.3%", "189.6"]
+    return IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": series})
 
 
 def make_scores():
@@ -208,14 +209,17 @@ def test_members_are_named_by_their_methods():
     assert "agent" not in render(single) and "Who carried weight" not in render(single)
 
 
-def test_a_large_effect_names_article_and_agent():
-    issued = make_issued()
-    # An agent takes 400 MW off what it corrects, at three quarters of the weight.
-    added = pl.when(pl.col("method") == "member-1").then(-400.0).otherwise(0.0)
+def add_effect(issued, size):
+    """Let an agent add so much to what it corrects, at three quarters of the weight."""
+    added = pl.when(pl.col("method") == "member-1").then(size).otherwise(0.0)
     rows = issued.rows.with_columns(value=pl.col("value") + added)
     changes = {"chosen_news": [["id1"], ["id1"]], "levels": [[0.0] * 48] * 2}
     series = [entry | changes for entry in issued.facts["series"]]
-    issued = IssuedForecast(rows=rows, facts=issued.facts | {"series": series})
+    return IssuedForecast(rows=rows, facts=issued.facts | {"series": series})
+
+
+def test_a_large_effect_names_article_and_agent():
+    issued = add_effect(make_issued(), -400.0)
     effects = list_effects(issued)
     # The other agent adds 12 MW, less than a hundredth.
     told = [(effect.entity, effect.agent, effect.amount) for effect in effects]
@@ -267,6 +271,9 @@ def test_the_day_before_needs_equal_knowledge(deployment):
     assert day.issued.hash == later.hash and day.before is None
 
 
+VOID = {"meta", "img", "br"}
+
+
 class ParsedPage(HTMLParser):
     """Collects tags with their attributes and the visible text, and checks that tags close."""
 
@@ -278,7 +285,7 @@ class ParsedPage(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "img", "br"):
+        if tag not in VOID:
             self.unclosed.append(tag)
 
     def handle_endtag(self, tag):
