@@ -14,6 +14,7 @@ Tokens are those that pass through the backbone's first layer, read or written.
 Shapes: A agents, G samples of an agent, B windows, H horizon.
 """
 
+import dataclasses
 import json
 import statistics
 import sys
@@ -31,7 +32,7 @@ from torch.nn.functional import linear
 from benchmarks.clock import forget_peak, name_gpu, read_peak, time_call
 from benchmarks.dense_sampling import sample_every_token
 from benchmarks.rows import Row, print_row
-from benchmarks.world import Case, Replay, World
+from benchmarks.world import REGIONS, Case, Replay, World
 from compevo_core.agents.decoders import LOGIC, ForecastExample
 from compevo_core.agents.logics import build_slots
 from compevo_core.agents.observation import fit_logic_prompt
@@ -40,6 +41,7 @@ from compevo_core.agents.selection import aggregate_forecasts
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
 from compevo_core.lora import PromptGroup, SamplingSettings
+from compevo_core.lora.attention import PrefillCache
 from compevo_core.lora.backbone import WIDENS_BFLOAT16, Backbone, linear_without_grad
 from compevo_core.training.schedule import RunGenerators
 from tests.support.rounds import start_state
@@ -55,19 +57,13 @@ LARGEST_GAP = {"mixed": 2e-2, "bfloat16": 5e-2, "float32": 1e-3}
 #: of rows rounds otherwise.
 LARGEST_DIFFERENCE = {"mixed": 5e-2, "bfloat16": 1e-1, "float32": 1e-4}
 
-_OWN_TYPES = ("mixed", "float32")
-
 #: What the reference of a row is, in words.
 PEFT_BY_AGENT = "PEFT, an adapter set once an agent, padded batch"
 PEFT_MIXED = "PEFT, mixed batch by adapter_names"
 PEFT_SHARED = "PEFT, agent by agent, each group's prompt read once"
 
 _CALLS_A_REPEAT = 5  # of one product, which takes milliseconds
-_PRODUCT_ROWS = (3, 24, 768)  # decoding for 3 agents, for their groups of 8, and a prefill
-_MATRIX_SIDE, _QUICK_MATRIX_SIDE = 2048, 128
-_PROMPT_TOKENS, _QUICK_PROMPT_TOKENS = 512, 64
-_SAMPLES = 4
-_ENTITIES = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
+_TOKENS = 64  # of a continuation that nothing ends
 
 
 class TokenCounter:
@@ -120,7 +116,7 @@ def list_types(case: Case) -> list[str]:
 
     Without such an instruction neither way would be what a user runs. Chosen types replace them.
     """
-    own = [type_ for type_ in _OWN_TYPES if case.quick or type_ == "float32" or not WIDENS_BFLOAT16]
+    own = ["mixed", "float32"] if case.quick or not WIDENS_BFLOAT16 else ["float32"]
     return list(case.types) or own
 
 
@@ -288,14 +284,14 @@ def measure_ceiling(case: Case) -> list[Row]:
     """Measure one float32 product of square matrices, and a prompt's pass at that speed."""
     world = World(case.configure(agents=1, dtype="float32"), 1)
 
-    side = _QUICK_MATRIX_SIDE if case.quick else _MATRIX_SIDE
+    side = 128 if case.quick else 2048
     device = world.model.backbone.device
     a, b = torch.randn(2, side, side, device=device)
     torch.mm(a, b)  # warms up
     products = [time_call(lambda: torch.mm(a, b))[0] for _ in range(_CALLS_A_REPEAT * case.repeats)]
     flop_per_second = 2 * side**3 / statistics.median(products)
 
-    tokens = _QUICK_PROMPT_TOKENS if case.quick else _PROMPT_TOKENS
+    tokens = 64 if case.quick else 512
     ids = torch.randint(3, 200, (1, tokens), generator=torch.Generator().manual_seed(0)).to(device)
     decoder = world.model.backbone.decoder
     forwards = [
@@ -322,7 +318,7 @@ def measure_products(case: Case) -> list[Row]:
     for dtype in list_types(case):
         world = World(case.configure(agents=1, dtype=dtype), 1)
         weights = [layer.base.weight for layer in world.model.population.layers.values()]
-        for rows in _PRODUCT_ROWS:
+        for rows in (3, 24, 768):  # decoding for 3 agents, for their groups of 8, and a prefill
             timed = _time_products(weights, rows, _CALLS_A_REPEAT * case.repeats)
             ours, theirs = zip(*timed, strict=True)
             columns = {"reference": "torch linear", "repeats": case.repeats}
@@ -362,9 +358,9 @@ def measure_memory(case: Case) -> list[Row]:
 
     # What grows with the agents by nature: trained tensors, gradients, Adam's averages.
     tensors: list[Tensor] = []
-    for group in trainer.optimizer.param_groups:
+    for group in trainer.update.optimizer.param_groups:
         for parameter in group["params"]:
-            averages = trainer.optimizer.state.get(parameter, {}).values()
+            averages = trainer.update.optimizer.state.get(parameter, {}).values()
             gradients = [] if parameter.grad is None else [parameter.grad]
             tensors += [parameter, *gradients, *averages]
     state_gb = sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 1e9
@@ -409,7 +405,7 @@ def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
 
     seconds = []
     for day in (0, *range(len(world.days))):
-        trainer.optimizer.zero_grad(set_to_none=True)
+        trainer.update.optimizer.zero_grad(set_to_none=True)
         rng = np.random.default_rng(day)
         generators = RunGenerators([], rng, rng)
         run = partial(trainer.forecast_step.run, world.logics, world.days[day], generators, day)
@@ -447,29 +443,16 @@ def measure_sampling(case: Case) -> list[Row]:
     counter = TokenCounter(world.model.backbone)
     population = world.model.population
     tokenizer = world.model.backbone.tokenizer
-    stop_tokens = list_stop_tokens(tokenizer)
-    grammar = SlotGrammar(build_slots(_ENTITIES), tokenizer, stop_tokens)
-    prompts = [
-        fit_logic_prompt(world.observe(), agent, world.config, tokenizer)[0]
-        for agent in range(case.agents)
-    ]
+    grammar = SlotGrammar(build_slots(REGIONS), tokenizer, list_stop_tokens(tokenizer))
 
     def sample(way: Callable[..., Any], seed: int) -> tuple[float, tuple[Tensor, Tensor]]:
-        device = world.model.backbone.device
-        settings = SamplingSettings(
-            samples=_SAMPLES,
-            max_new_tokens=grammar.max_tokens,
-            temperature=world.config.evolution.temperature,
-            stop_tokens=stop_tokens,
-            pad_token=tokenizer.pad_token_id,
-            generators=RunGenerators.from_seed(seed, range(case.agents), device).agents,
-        )
+        settings = _plan_sampling(world, 4, grammar.max_tokens, seed)
         counter.take()
         return time_call(lambda: way(population, cache, grammar, settings))
 
     ours, reference, tokens = [], [], []
     with population.use_adapters(LOGIC):
-        cache = population.prefill(population.pack([[PromptGroup(ids)] for ids in prompts]))
+        cache = _prefill_prompts(world)
         for repeat in range(case.repeats + 1):
             our_seconds, our_texts = sample(sample_under_grammar, repeat)
             tokens.append(counter.take())
@@ -487,6 +470,62 @@ def measure_sampling(case: Case) -> list[Row]:
     return [build_row("sampling", world, ours[1:], reference[1:], **columns)]
 
 
+@torch.no_grad()
+def measure_token(case: Case) -> list[Row]:
+    """Measure a token of all agents' groups, against reading each weight that it needs once.
+
+    The reference is what memory allows: the ratio is the share of that limit which is reached.
+    """
+    world = World(case.configure(), 1)
+    population = world.model.population
+    settings = dataclasses.replace(
+        _plan_sampling(world, world.config.grpo.group_size, _TOKENS, 0), stop_tokens=()
+    )
+    with population.use_adapters(LOGIC):
+        cache = _prefill_prompts(world)
+        seconds = [
+            time_call(lambda: population.sample(cache, settings))[0] / _TOKENS
+            for _ in range(case.repeats + 1)
+        ]
+
+    # The head's matrix is read for the scores of all tokens.
+    weights = [layer.base.weight for layer in population.layers.values()]
+    weights += population.adapter_parameters(LOGIC)
+    weights.append(world.model.backbone.model.get_output_embeddings().weight)
+    needed = sum(weight.numel() * weight.element_size() for weight in weights)
+
+    source = torch.zeros(needed // 2, dtype=torch.uint8, device=world.model.backbone.device)
+    target = torch.empty_like(source)
+    # A copy of half the bytes moves as many as reading all of them.
+    limits = [time_call(lambda: target.copy_(source))[0] for _ in range(_CALLS_A_REPEAT + 1)]
+
+    columns = {"reference": "reading the weights once", "tokens": _TOKENS}
+    return [build_row("token", world, seconds[1:], limits[1:], **columns)]
+
+
+def _prefill_prompts(world: World) -> PrefillCache:
+    """Read the prompts that each agent writes its logics by."""
+    tokenizer = world.model.backbone.tokenizer
+    prompts = [
+        fit_logic_prompt(world.observe(), agent, world.config, tokenizer)[0]
+        for agent in range(world.config.population.agents)
+    ]
+    population = world.model.population
+    return population.prefill(population.pack([[PromptGroup(ids)] for ids in prompts]))
+
+
+def _plan_sampling(world: World, samples: int, tokens: int, seed: int) -> SamplingSettings:
+    backbone, agents = world.model.backbone, range(world.config.population.agents)
+    return SamplingSettings(
+        samples=samples,
+        max_new_tokens=tokens,
+        temperature=world.config.evolution.temperature,
+        stop_tokens=list_stop_tokens(backbone.tokenizer),
+        pad_token=backbone.tokenizer.pad_token_id,
+        generators=RunGenerators.from_seed(seed, agents, backbone.device).agents,
+    )
+
+
 CASES: dict[str, tuple[Callable[..., list[Row]], tuple[int, ...]]] = {
     "backward": (measure_backward, (1, 3, 10)),
     "ceiling": (measure_ceiling, (1,)),
@@ -499,6 +538,7 @@ CASES: dict[str, tuple[Callable[..., list[Row]], tuple[int, ...]]] = {
     "preset-round": (measure_rounds, (3,)),
     "round": (measure_round, (1, 3, 10)),
     "sampling": (measure_sampling, (3,)),
+    "token": (measure_token, (3,)),
 }
 """How each case is measured, and for how many agents."""
 

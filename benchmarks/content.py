@@ -1,12 +1,18 @@
 """How many faults of content are described, and how many sound series are: a sweep of draws.
 
-    python -m benchmarks.content ARCHIVE
+    python -m benchmarks.content            # faults put into the series of benchmarks.tables
+    python -m benchmarks.content ARCHIVE    # into stored series as well
 
 What belongs here: faults put into real series and files, and the shares found, by kind. What does
 not: the rules (``compevo_core.data.content``, ``storage.series_store``). ``ARCHIVE`` is a folder of
 stored series, searched for ``*__*.parquet``; none of them has a known fault or is a price, whose
-spikes are true. The series of ``benchmarks.tables`` but three are taken for sound, too; the rules
-were chosen on tables of the role ``choosing``.
+spikes are true. The series of ``benchmarks.tables`` but three are taken for sound, too; rules of
+files were chosen on tables of the role ``choosing``, rules of spikes on all tables.
+
+A spike is *visible* where it is below zero and nothing else is, or where the jumps to it and back
+are three times as high as all other jumps, and further above them than any record was above the
+record before. Every tenth series has a true value of twice that height. Faults that are not
+measured keep their rows.
 """
 
 import re
@@ -21,7 +27,7 @@ import numpy as np
 import polars as pl
 import typer
 
-from benchmarks.rows import RESULTS, describe_surroundings, write_rows
+from benchmarks.rows import RESULTS, describe_surroundings, read_rows, write_rows
 from benchmarks.tables import TASKS
 from compevo_core import Forecaster
 from compevo_core.data.content import describe_faults
@@ -30,10 +36,13 @@ from compevo_pipeline.storage.series_store import SeriesStore
 
 HOUR = timedelta(hours=1)
 LONGEST = 4_000  # values of a series
-FILLERS = (-9999.0, -1.0, 0.0, 999.0)
 SHARES = (0.005, 0.02, 0.08, 0.2, 0.3)
 FAULTY = ("exchange c0", "exchange c4", "ni_load s")
 """Series of the tables with true faults: rates far off for a day, a meter stuck for two days."""
+TIMES = (-3.0, 5.0, 20.0)  # a spike is the value
+SPARSE = 0.1  # of zeros from which on a large order is as likely as a fault
+FEWEST = 120  # values of a series that shows what is usual
+ROWS = RESULTS / "content.csv"
 NEW = 24  # values that a file has beyond the stored ones
 RATIOS = (0.001, 0.1, 0.5, 0.98, 1.02, 2.0, 10.0, 1000.0)
 
@@ -43,7 +52,7 @@ def draw_faults(
 ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """Yield the name of each fault that can be put into a series, and the series with it."""
     low, high = values.min(), values.max()
-    for filler in FILLERS:
+    for filler in (-9999.0, -1.0, 0.0, 999.0):
         for share in SHARES:
             # Within the range of the values nothing tells a filler from a value.
             if not low <= filler <= high:
@@ -51,7 +60,7 @@ def draw_faults(
                     f"filler {filler:g}",
                     np.where(rng.random(len(values)) < share, filler, values),
                 )
-    for times in (-3.0, 5.0, 20.0):
+    for times in TIMES:
         spike = values.copy()
         spike[rng.integers(100, len(values) - 100)] *= times
         yield "spike", spike
@@ -68,14 +77,36 @@ def draw_faults(
         yield "a third at the end", np.append(values[:-1], values[-1] / 3)
 
 
-def sweep_series(
+def sweep_spikes(
     rows: pl.DataFrame, step: timedelta, rng: np.random.Generator
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each fault of values, and whether it is described."""
-    starts, values = rows["start_utc"], rows["value"].to_numpy()
-    for name, faulty in draw_faults(values, step, rng):
-        series = pl.DataFrame({"start_utc": starts, "value": faulty})
-        yield name, bool(describe_faults("", series, step))
+    """Yield the name of each spike and of an end that lacks a part, and whether it is described."""
+    values = rows["value"].to_numpy()
+    places = [(times, int(rng.integers(60, len(values) - 60))) for times in TIMES for _ in range(2)]
+    for times, at in [*places, (1 / 3, len(values) - 1)]:
+        faulty = values.copy()
+        faulty[at] *= times
+        if faulty[at] == values[at] or (times < 1 / 2 and times > 0 and values.min() <= 0):
+            continue
+        name = f"spike {times:g}" if at < len(values) - 1 else "a third at the end"
+        is_seen = "visible" if is_visible(values, faulty, at) else "hidden"
+        described = describe_faults("", rows.with_columns(value=pl.Series(faulty)), step)
+        yield f"{name}, {is_seen}", bool(described)
+
+
+def is_visible(values: np.ndarray[Any, Any], faulty: np.ndarray[Any, Any], at: int) -> bool:
+    """Return whether a person would see the fault among the jumps of the sound series."""
+    if faulty[at] < 0 <= values.min():
+        return True
+    to_and_back = np.diff(faulty)[at - 1 : at + 1]
+    is_counted = (values == 0).mean() >= SPARSE
+    if is_counted or (len(to_and_back) == 2 and to_and_back.prod() >= 0):
+        return False
+    others = np.abs(np.diff(np.delete(values, at)))
+    records = np.maximum.accumulate(others)[max(9, len(others) // 10 - 1) :]
+    ratios = records[1:][records[:-1] > 0] / records[:-1][records[:-1] > 0]
+    least = max(3.0, ratios.max(initial=0.0)) * others.max()
+    return bool(np.abs(to_and_back).min() > least)
 
 
 def sweep_files(rows: pl.DataFrame) -> Iterator[tuple[str, bool]]:
@@ -96,7 +127,7 @@ def sweep_files(rows: pl.DataFrame) -> Iterator[tuple[str, bool]]:
             yield name, report.waiting > 0
 
 
-def main(archive: Path) -> None:
+def main(archive: Path | None = None) -> None:
     """Sweep the faults over all series, and write a row for each kind."""
     rng = np.random.default_rng(0)
     found: dict[str, list[bool]] = defaultdict(list)
@@ -111,25 +142,33 @@ def main(archive: Path) -> None:
             print(*said, sep="\n")  # noqa: T201 - a command
             kind = "true" if f"{task.name} {series}" in FAULTY else "none"
             found[f"{kind}, tables {task.role}"].append(bool(said))
-            for name, is_seen in sweep_files(part):
+            values = part.drop_nulls("value").tail(LONGEST).select("start_utc", "value")
+            swept = [*sweep_files(part)]
+            if not said and len(values) >= FEWEST:
+                swept += sweep_spikes(values, form.clock.step, rng)
+            for name, is_seen in swept:
                 found[f"{name}, tables {task.role}"].append(is_seen)
 
-    for path in sorted(archive.rglob("*__*.parquet")):
+    for path in sorted(archive.rglob("*__*.parquet")) if archive else ():
         rows = pl.read_parquet(path, glob=False).drop_nulls("value").sort("start_utc")
         step = rows["start_utc"].diff().mode().min()
         rows = rows.tail(LONGEST).select("start_utc", "value")
         # Prices jump, years of bitcoin's are one value, and what has few values counts.
         if re.search("RRP|BITINFO", path.name) or len(rows) < 300 or rows["value"].n_unique() < 50:
             continue
-        found["none"].append(bool(describe_faults("", rows, step)))
-        for name, is_seen in [*sweep_series(rows, step, rng), *sweep_files(rows)]:
+        faults = draw_faults(rows["value"].to_numpy(), step, rng)
+        for name, values in [("none", rows["value"]), *faults]:
+            described = describe_faults("", rows.with_columns(value=pl.Series(values)), step)
+            found[name].append(bool(described))
+        for name, is_seen in sweep_files(rows):
             found[name].append(is_seen)
     lines = [
         {"fault": name, "draws": len(said), "described": float(np.mean(said))}
         for name, said in found.items()
     ]
     facts = describe_surroundings(())
-    write_rows([line | facts for line in lines], RESULTS / "content.csv", [*lines[0], *facts])
+    kept = [row for row in read_rows(ROWS) if row["fault"] not in found] if ROWS.is_file() else []
+    write_rows([*(line | facts for line in lines), *kept], ROWS, [*lines[0], *facts])
 
 
 if __name__ == "__main__":

@@ -252,13 +252,28 @@ class PeftRound:
         if self.config.evolution.update == "three-stage":
             soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, replay.previous_AD))
         self.generate_groups(replay, soft_prompt_AD)
-        reward_AG = self._score_groups(replay)
+
+        # The played logic is scored in its group, as the core does.
+        logics = zip(self.world.logics, replay.proposal.group_logics, strict=True)
+        groups = [[played, *samples] for played, samples in logics]
+        values_AGBH = self.executor.forecast_groups(groups, replay.reward_examples).values_ABH
+        truth_BH = stack_truths(replay.reward_examples, self.backbone.device)
+        reward_AG = -forecast_error(values_AGBH, truth_BH).mean(-1)[:, 1:]
+
+        loss_div = self._backward_regularisers(candidate_AD)
+        loss_pg = self._backward_policy(replay, soft_prompt_AD, reward_AG)
+        max_norm = self.config.optim.max_grad_norm or float("inf")
+        norms = [
+            float(nn.utils.clip_grad_norm_(group["params"], max_norm))
+            for group in self.optimizer.param_groups
+        ]
+        self.optimizer.step()
         return {
             "loss_pred": loss_pred,
             "loss_own": loss_own,
-            "loss_div": self._backward_regularisers(candidate_AD),
-            "loss_pg": self._backward_policy(replay, soft_prompt_AD, reward_AG),
-            "grad_norm": self._take_step(),
+            "loss_div": loss_div,
+            "loss_pg": loss_pg,
+            "grad_norm": float(np.hypot.reduce(norms)),  # before clipping
             "group_rewards": reward_AG.tolist(),
         }
 
@@ -322,35 +337,21 @@ class PeftRound:
             weights_BA = self.selection.weights([example.view.entity for example in part])
             forecast_BH = aggregate_forecasts(values_ABH, weights_BA)
             pred = prediction_loss(forecast_BH, truth_BH, objective).sum() / len(examples)
-            own_weights = self._weigh_own_errors(part)
-            own_AB = prediction_loss(values_ABH, truth_BH, objective, own_weights)
+            # How much each window and step counts in each agent's own error.
+            views = [example.view for example in part]
+            members = self.config.population.list_members()
+            weights_ABH = torch.tensor(
+                own_error_weights(members, views, self.config.run.seed),
+                dtype=torch.float32,
+                device=self.backbone.device,
+            )
+            own_AB = prediction_loss(values_ABH, truth_BH, objective, weights_ABH)
             own_loss = own_AB.sum() / len(examples)
 
             self._make_all_trainable()
             (pred + objective.lambda_own * own_loss).backward()
             totals += [float(pred.detach()), float(own_loss.detach())]
         return float(totals[0]), float(totals[1])
-
-    def _weigh_own_errors(self, examples: Sequence[ForecastExample]) -> Tensor:
-        """Return how much each window and step counts in each agent's own error, (A, B, H)."""
-        views = [example.view for example in examples]
-        seed = self.config.run.seed
-        weights = [
-            own_error_weights(self.config.population.member(agent), views, seed=seed, agent=agent)
-            for agent in range(self.agents)
-        ]
-        return torch.tensor(np.stack(weights), dtype=torch.float32, device=self.backbone.device)
-
-    def _score_groups(self, replay: Replay) -> Tensor:
-        """Return the reward of each agent's sampled logics, (A, G)."""
-        # The played logic is scored in its group, as the core does.
-        groups = [
-            [played, *samples]
-            for played, samples in zip(self.world.logics, replay.proposal.group_logics, strict=True)
-        ]
-        values_AGBH = self.executor.forecast_groups(groups, replay.reward_examples).values_ABH
-        truth_BH = stack_truths(replay.reward_examples, self.backbone.device)
-        return -forecast_error(values_AGBH, truth_BH).mean(-1)[:, 1:]
 
     def _encode(self, texts: Sequence[str]) -> Tensor:
         """Return the representation of each agent's candidate with gradient, (A, D)."""
@@ -430,16 +431,6 @@ class PeftRound:
         cache = DynamicCache()
         out = self.model(inputs_embeds=embeds, past_key_values=cache, logits_to_keep=1)
         return out.logits[:, -1].float(), cache
-
-    def _take_step(self) -> float:
-        """Clip each group's gradient and update; return the norm before clipping."""
-        max_norm = self.config.optim.max_grad_norm or float("inf")
-        norms = [
-            float(nn.utils.clip_grad_norm_(group["params"], max_norm))
-            for group in self.optimizer.param_groups
-        ]
-        self.optimizer.step()
-        return float(np.hypot.reduce(norms))
 
     def _make_all_trainable(self) -> None:
         """Unfreeze all adapters before a backward pass.

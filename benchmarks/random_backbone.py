@@ -12,7 +12,9 @@ import torch
 import typer
 from transformers import AutoTokenizer
 
+from compevo_core.lm.backbone import load_packaged
 from compevo_core.paper.agent_systems import build_model, known_architectures, load_architecture
+from compevo_core.runtime.files import fill_folder_atomically
 
 
 def main(
@@ -21,12 +23,14 @@ def main(
         str, typer.Option(help=f"One of {', '.join(known_architectures())}.")
     ] = "llama-3.1-8b",
     tokenizer: Annotated[
-        str, typer.Option(help="A folder or hub id with a tokenizer.")
-    ] = "HuggingFaceTB/SmolLM2-135M-Instruct",
+        str, typer.Option(help="A folder or hub id with a tokenizer; empty: the packaged one.")
+    ] = "",
 ) -> None:
     """Save a random backbone in bfloat16, drawn on a GPU where there is one."""
-    torch.set_default_dtype(torch.bfloat16)
-    loaded = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
+    if tokenizer:
+        loaded = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
+    else:
+        loaded = load_packaged().tokenizer
     special = {
         "bos_token_id": loaded.bos_token_id,
         "eos_token_id": loaded.eos_token_id,
@@ -36,10 +40,19 @@ def main(
         "max_position_embeddings": 8_192,
     }
     torch.manual_seed(0)
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        model = build_model(load_architecture(shape), **special)
-    model.save_pretrained(folder)
-    loaded.save_pretrained(folder)
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+            model = build_model(load_architecture(shape), **special)
+    finally:
+        torch.set_default_dtype(usual)
+
+    def save(part: Path) -> None:
+        model.save_pretrained(part)
+        loaded.save_pretrained(part)
+
+    fill_folder_atomically(folder, save)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,6 @@ RESULTS = REPO / "benchmarks" / "results"
 
 LIBRARIES = ("torch", "transformers", "peft", "trl")
 
-_LAST_CHARACTERS = 2000  # of a failed process's output, in the message
-
 Row = dict[str, Any]
 
 
@@ -42,9 +40,6 @@ def write_rows(rows: list[Row], path: Path, columns: Sequence[str] = ()) -> None
         table.writeheader()
         for row in rows:
             table.writerow({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()})
-
-
-_ROW = '{"'  # how a row begins; TRL prints a dict of Python of its own
 
 
 def measure_in_process(module: str, *arguments: str, environment: Mapping[str, str]) -> list[Row]:
@@ -65,11 +60,12 @@ def measure_in_process(module: str, *arguments: str, environment: Mapping[str, s
         check=False,
     )
 
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(_ROW)]
+    # TRL prints a dict of Python of its own.
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
     if done.returncode or not rows:
         raise RuntimeError(
             f"{' '.join(command)} ended with code {done.returncode} and {len(rows)} rows; run it "
-            f"by itself to see why\n{done.stderr[-_LAST_CHARACTERS:]}"
+            f"by itself to see why\n{done.stderr[-2000:]}"
         )
     for row in rows:
         print_row(row)

@@ -37,7 +37,6 @@ from compevo_core.training.trainer import train
 from tests.support.population import news_pool, windows
 
 _ROUNDS = 5  # of which the first warms up, and the last is validated
-_STEPS = 4
 
 
 def build_config(system: str, backbone: str) -> RunConfig:
@@ -76,7 +75,7 @@ def measure(system: str, backbone: str) -> Row:
         forecaster = CompEvoForecaster.load(Path(folder), news)
 
     views = windows("test", config.run.batch_size, first_day=50).views()[: config.run.batch_size]
-    steps = [time_call(partial(forecaster.predict, views))[0] for _ in range(_STEPS)]
+    steps = [time_call(partial(forecaster.predict, views))[0] for _ in range(4)]
 
     rounds = [end - begin for begin, end in itertools.pairwise(ends[:-1])]
     round_seconds = statistics.median(rounds)
@@ -94,10 +93,6 @@ def measure(system: str, backbone: str) -> Row:
     }
 
 
-app = typer.Typer(add_completion=False)
-
-
-@app.command()
 def main(
     backbone: Annotated[str, typer.Argument(help="Folder or name of a backbone.")],
     out: Annotated[Path, typer.Option(help="The table.")] = RESULTS / "systems.csv",
@@ -118,4 +113,4 @@ def main(
 
 
 if __name__ == "__main__":
-    app()
+    typer.run(main)

@@ -14,13 +14,6 @@ from compevo_core.report.tables import Table, method_name, tabulate
 Columns = Mapping[str, Callable[[Row], str]]
 """How each column of a table shows a row, by its title."""
 
-#: Figure of a system's row, the paper's name of it, how it is called, and its digits.
-SYSTEM_FIGURES = (
-    ("epoch_hours", "train_hours_per_epoch", "hours an epoch", 2),
-    ("step_seconds", "seconds_per_step", "seconds a step of forecasts", 2),
-    ("peak_memory_gb", "peak_memory_gb", "peak memory, GB", 1),
-)
-
 #: What a row measures, in the order of the table; a case without a text is not shown.
 TEXTS = {
     "round": "a round",
@@ -133,9 +126,14 @@ def format_store(rows: Sequence[Row]) -> str:
 def format_systems(rows: Sequence[Row]) -> str:
     """Return the costs of the systems of agents, with the paper's figures and ratios."""
     cells = []
-    for column, published, title, digits in SYSTEM_FIGURES:
+    for column, published, title, digits in (
+        ("epoch_hours", "train_hours_per_epoch", "hours an epoch", 2),
+        ("step_seconds", "seconds_per_step", "seconds a step of forecasts", 2),
+        ("peak_memory_gb", "peak_memory_gb", "peak memory, GB", 1),
+    ):
         own = [float(row[column]) for row in rows]
-        papers = [read_paper(row["system"], published) for row in rows]
+        subjects = [(EFFICIENCY, "electricity", row["system"], published) for row in rows]
+        papers = [find_published(*subject).value for subject in subjects]
         for name, figures in ((title, own), (f"{title}, the paper", papers)):
             shown = (f"{each:.{digits}f} ({each / figures[0]:.1f})" for each in figures)
             cells.append((name, *shown))
@@ -148,14 +146,6 @@ def format_systems(rows: Sequence[Row]) -> str:
         f"{first['agents']} agents, {first['dtype']}; "
         f"{_list_versions(first, 'torch', 'transformers')}."
     )
-
-
-def read_paper(system: str, metric: str) -> float:
-    """Return the paper's figure of a system's costs."""
-    figure = find_published(EFFICIENCY, "electricity", system, metric)
-    if figure is None:
-        raise LookupError(f"the paper prints no {metric} of {system}")
-    return figure.value
 
 
 PAGE = "explanation/benchmarks.md"

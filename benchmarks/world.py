@@ -39,13 +39,9 @@ from tests.support.population import TITLES, news_pool, windows
 
 TRAIN_WINDOWS = 1975  # of the archive of electricity
 
-_REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
+REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 
-# Standard deviations of adapters and read-out. At their start both ways would forecast the base.
-_ADAPTER_SPREAD = 0.02
-_READOUT_SPREAD = 0.01
 _SCHEDULE_ROUNDS = 100  # length of the learning-rate schedule, of which few rounds are run
-_FEWEST_DAYS = 4  # statistics of the numeric inputs are fitted on all days
 
 #: What is compared with other ways: free texts of a fixed length, one reading of each window.
 _COMPARED = {
@@ -59,7 +55,6 @@ _COMPARED = {
     "objective.lambda_div": 0.1,
     "objective.lambda_prune": 0.01,
 }
-_PAPER_GROUP = {"grpo.group_size": 8, "evolution.max_new_tokens": 32}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,8 +95,8 @@ class Case:
 
         The group is the paper's, unless the backbone is the tiny one.
         """
-        fixed = _COMPARED | ({} if self.quick else _PAPER_GROUP) | dict(settings or {})
-        return self.configure(dtype=dtype, settings=fixed)
+        group = {} if self.quick else {"grpo.group_size": 8, "evolution.max_new_tokens": 32}
+        return self.configure(dtype=dtype, settings=_COMPARED | group | dict(settings or {}))
 
 
 @dataclasses.dataclass
@@ -170,8 +165,9 @@ class World:
         self.config = config
 
         batch = config.run.batch_size
-        days = max(_FEWEST_DAYS, math.ceil(rounds * batch / len(_REGIONS)))
-        train = windows("train", days, entities=_REGIONS)
+        # Statistics of the numeric inputs are fitted on all days, and need four.
+        days = max(4, math.ceil(rounds * batch / len(REGIONS)))
+        train = windows("train", days, entities=REGIONS)
         encoder = load_encoder(config.news.encoder)
         pool = news_pool(encoder)
         self.news_retriever = NewsRetriever(pool, encoder, config.news.top_k)
@@ -240,7 +236,7 @@ class World:
         generator = torch.Generator(self.model.backbone.device).manual_seed(2)
         for name, parameter in self.model.decoder.module.named_parameters():
             if name.startswith("readout."):
-                parameter.data.normal_(0, _READOUT_SPREAD, generator=generator)
+                parameter.data.normal_(0, 0.01, generator=generator)
 
         # Unequal weights, so that a mistake in an agent's share shows in the loss.
         fitness_A = -torch.linspace(0.1, 1.0, self.config.population.agents)
@@ -254,10 +250,11 @@ class World:
         }
 
     def _draw_adapters(self) -> None:
+        # At their start both ways would forecast the base.
         generator = torch.Generator(self.model.backbone.device).manual_seed(1)
         for kind in KINDS:
             for parameter in self.model.population.adapter_parameters(kind):
-                parameter.data.normal_(0, _ADAPTER_SPREAD, generator=generator)
+                parameter.data.normal_(0, 0.02, generator=generator)
                 parameter.grad = None
 
     def _plan(self, *, rewrites: bool) -> RunSchedule:

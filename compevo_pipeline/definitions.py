@@ -13,14 +13,7 @@ from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs.alerts import build_alert_sensors
 from compevo_pipeline.defs.asset_checks import build_asset_checks
-from compevo_pipeline.defs.assets import (
-    evaluation,
-    forecast,
-    report,
-    sources,
-    training,
-    windows,
-)
+from compevo_pipeline.defs.assets import evaluation, forecast, report, sources, training, windows
 from compevo_pipeline.defs.dead_runs import dead_runs
 from compevo_pipeline.defs.definition import DAILY_REFRESH
 from compevo_pipeline.defs.jobs import build_jobs

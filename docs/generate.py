@@ -357,6 +357,8 @@ RESULT_COLUMNS = {
     "seconds_per_window": "seconds of a forecast: `seconds` over the windows of the subset",
     "peak_memory_gb": "largest resident memory of the process in fit and forecasts, GB; empty "
     "where it was not measured",
+    "chosen_round": "round of the agents that validation chose; 0 are untrained agents",
+    "blend": "share of their corrections that calibration kept, mean over agents and steps",
     "pinball_10_50_90": "mean pinball loss of the quantiles at 0.1, 0.5 and 0.9, in the series' "
     "unit; this and the columns of quantiles below are empty for methods without them",
     "wql": "weighted quantile loss: twice the pinball losses over the absolute truths, mean over "
@@ -411,7 +413,13 @@ def data_contracts_page() -> str:
     for title, meaning, schema in contracts():
         rows = [[f"`{name}`", f"`{kind}`", COLUMN_MEANINGS[name]] for name, kind in schema.items()]
         parts += [f"## {title}", meaning, table(("column", "type", "meaning"), rows)]
-    sources = {f"`{paper.file}`": paper.provenance for paper in PAPER_SETS.values()}
+    original, newer = (PAPER_SETS[name].file for name in ("paper-original", "paper-2026"))
+    sources = {
+        f"`{original}`": "order of `real_dataset_enhanced.json` and split of `dataset.py` in the "
+        "paper's repository at e3204217; AEMO TOTALDEMAND, of Tasmania HISTDEMAND",
+        f"`{newer}`": "`real_dataset_100_2026_test.json` there; AEMO operational demand, from "
+        "which the paper's values differ by up to 160 MW",
+    }
     parts += [
         "## Windows of the paper",
         "Tables with the columns `region`, `target_day` and, of the first, `split`, in the folder "

@@ -2,8 +2,10 @@
 
 import gc
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,25 @@ def replay(tmp_path, monkeypatch):
     """Publishers' hosts as the test says, over real TLS; everything else is 404."""
     with run_replay(tmp_path, monkeypatch) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def known_home(tmp_path_factory):
+    """Return a function that stores the known files of a publisher in a home, once."""
+
+    @cache
+    def make(world):
+        home = world.open(tmp_path_factory.mktemp(world.name))
+        world.deliver(home, world.known)
+        return home.home
+
+    return make
+
+
+@pytest.fixture
+def open_known(known_home, tmp_path):
+    """Open a copy of a home with the known files of a publisher."""
+    return lambda world: world.open(shutil.copytree(known_home(world), tmp_path / world.name))
 
 
 @pytest.fixture

@@ -217,9 +217,8 @@ def test_a_packages_top_holds_no_other_module():
 def reads_environment(path: Path) -> bool:
     return any(
         isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "os"
         and node.attr in ("environ", "getenv", "environb")
+        and ast.unparse(node.value) == "os"
         for node in ast.walk(tree_of(path))
     ) or any(one in ("os.environ", "os.getenv") for one in imported(path))
 
@@ -287,11 +286,7 @@ def find_tricks(tree: ast.AST) -> list[str]:
     return found
 
 
-SOURCES = [
-    path
-    for folder in ("compevo_core", "compevo_pipeline", "benchmarks", ".ci", "docs", "deploy")
-    for path in sorted((REPO / folder).rglob("*.py"))
-]
+SOURCES = sources(CORE, PIPELINE, "benchmarks", ".ci", "docs", "deploy")
 CODE_FROM_BYTES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 """Modules that run what a file says."""
 
@@ -300,7 +295,7 @@ CANARY = "canary-K3y/+&="
 
 
 def find_dangers(tree: ast.AST) -> list[str]:
-    """Calls and imports that run code from data, or hand text to a shell."""
+    """Calls and imports that run code from data; ruff sees shells, eval and the known loaders."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -316,11 +311,9 @@ def find_dangerous_call(call: ast.Call) -> list[str]:
     name = ast.unparse(call.func)
     options = {one.arg: ast.unparse(one.value) for one in call.keywords}
     found = []
-    if name in {"eval", "exec", "os.system", "os.popen", "torch.load", "subprocess.getoutput"}:
+    if name == "torch.load":
         found.append(name)
-    if name.endswith(("yaml.load", "read_pickle")):
-        found.append(name)
-    harmless = dict.fromkeys(("shell", "trust_remote_code", "allow_pickle"), "False")
+    harmless = dict.fromkeys(("trust_remote_code", "allow_pickle"), "False")
     for option, value in (harmless | {"use_safetensors": "True"}).items():
         if options.get(option, value) != value:
             found.append(f"{name}({option}=...)")
@@ -352,19 +345,15 @@ def test_no_expression_is_shorter_than_it_is_plain():
         "from joblib import load",
         "torch.load(path)",
         "np.load(path, allow_pickle=True)",
-        "yaml.load(text)",
-        "subprocess.run(command, shell=True)",
         "AutoTokenizer.from_pretrained(name, trust_remote_code=True)",
         "AutoModelForCausalLM.from_pretrained(name)",
-        "pd.read_pickle(path)",
-        "eval(text)",
     ],
 )
 def test_each_danger_would_be_seen(line):
     assert find_dangers(ast.parse(line))
 
 
-def test_no_file_or_shell_text_is_executed():
+def test_no_file_is_executed():
     dangers = {
         f"{path.relative_to(REPO)}: {danger}"
         for path in SOURCES

@@ -227,13 +227,12 @@ CODE = re.compile(r"`((?:[\w/]+/)?\w+\.py)(?::([\w.]+))?`")
 TEST = re.compile(r"`((?:[\w/]+/)?test_\w+\.py)::(test_\w+)`")
 
 
-def paper_map() -> str:
-    return (REPO / "docs" / "paper-map.md").read_text(encoding="utf-8")
+PAPER_MAP = (REPO / "docs" / "paper-map.md").read_text(encoding="utf-8")
 
 
 def rows(table: str) -> list[list[str]]:
     """Cells of one table, without its head."""
-    text = paper_map().split(f"## {table}\n")[1].split("\n## ")[0]
+    text = PAPER_MAP.split(f"## {table}\n")[1].split("\n## ")[0]
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
@@ -268,7 +267,7 @@ def numbers(cell: str) -> set[int]:
 
 @pytest.mark.parametrize(("pattern", "home"), [(CODE, "compevo_core"), (TEST, "tests/core")])
 def test_everything_on_the_map_exists(pattern, home):
-    named = pattern.findall(paper_map())
+    named = pattern.findall(PAPER_MAP)
     named = [pair for pair in named if pattern is TEST or not re.search(r"\btest_", pair[0])]
     assert len(named) > 50
     assert find_missing(named, home) == []

@@ -1,6 +1,5 @@
 """The mutation runner says what a suite notices, and names faults that the code left behind."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -61,9 +60,7 @@ def run(root: Path, *faults: dict[str, str], options: tuple[str, ...] = ()) -> t
 
     code = (root / "compevo_core" / "sums.py").read_text(encoding="utf-8")
     command = [sys.executable, str(runner / "run.py"), "--seed", "a", *options]
-    done = subprocess.run(
-        command, cwd=root, capture_output=True, text=True, timeout=300, env=os.environ
-    )
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
 
     assert (root / "compevo_core" / "sums.py").read_text(encoding="utf-8") == code
     return done.returncode, done.stdout

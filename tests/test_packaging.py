@@ -16,6 +16,7 @@ import pytest
 
 from compevo_core.errors import _EXTRAS
 from compevo_core.paper.report.markdown import find_outdated
+from tests.test_architecture import ALL, imported, tree_of
 
 REPO = Path(__file__).resolve().parents[1]
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
@@ -53,18 +54,11 @@ NOT_IMPORTED = {
 @cache
 def imported_modules() -> set[str]:
     """Top-level names that the two packages import anywhere."""
-    found: set[str] = set()
-    for path in [
-        *(REPO / "compevo_core").rglob("*.py"),
-        *(REPO / "compevo_pipeline").rglob("*.py"),
-    ]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                found.add(node.module.partition(".")[0])
-            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "import_package":
-                found |= {arg.value.partition(".")[0] for arg in node.args if hasattr(arg, "value")}
+    found = {name.partition(".")[0] for path in ALL for name in imported(path)}
+    calls = (n for path in ALL for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call))
+    for call in calls:
+        if getattr(call.func, "id", "") == "import_package":
+            found |= {arg.value.partition(".")[0] for arg in call.args if hasattr(arg, "value")}
     # Type checkers alone read these; typer brings its own click.
     of_checkers = {"_typeshed", "click"}
     own = {"compevo_core", "compevo_pipeline"}

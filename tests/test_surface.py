@@ -174,7 +174,6 @@ def list_result_files() -> Iterator[str]:
     from compevo_core.evaluation.result_rows import RESULT_SCHEMA
     from compevo_core.evaluation.scoring import REGRET_SCHEMA
     from compevo_core.forecast.issued import ISSUED_SCHEMA
-    from compevo_core.paper.folds import FOLD_SCHEMA
     from compevo_core.paper.lud import LUD_RESULT_SCHEMA, LUD_SCHEMA
     from compevo_core.paper.news_audit import AUDIT_SCHEMA
     from compevo_core.paper.report.inputs import CHECK_COLUMNS
@@ -187,7 +186,6 @@ def list_result_files() -> Iterator[str]:
         "issued forecasts": ISSUED_SCHEMA,
         "scored forecasts": SCORED_SCHEMA,
         "skill": SKILL_SCHEMA,
-        "folds": FOLD_SCHEMA,
         "news audit": AUDIT_SCHEMA,
         "lud of a run": LUD_SCHEMA,
         "lud": LUD_RESULT_SCHEMA,
@@ -269,19 +267,13 @@ def parse_reports() -> dict[str, ReportPage]:
     from compevo_core.paper.report.inputs import read_inputs
     from compevo_core.paper.report.rows import empty_rows
     from compevo_core.report.forecast_page import render_forecasts
-    from compevo_core.report.tomorrow import ForecastDay
-    from tests.support.issued_samples import ORIGIN, make_issued
+    from tests.support.issued_samples import make_day
     from tests.support.report_samples import make_inputs, make_run, render_undrawn
     from tests.support.traced_samples import make_traced_inputs
 
     now = datetime(2026, 1, 1, tzinfo=UTC)
     committed = read_inputs(RESULTS, [], mode="archive", generated_at=now)
 
-    before = make_issued(origin=ORIGIN - timedelta(days=1))
-    truth = {
-        (entity, before.origin): before.select_points(entity)["forecast"] - 100
-        for entity in before.entities
-    }
     with tempfile.TemporaryDirectory() as folder:
         traced = make_traced_inputs(Path(folder))
     stages = {"error_correlation": 0.5, "gain_over_best": 1.0, "effective_agents": 1.5}
@@ -291,7 +283,6 @@ def parse_reports() -> dict[str, ReportPage]:
         record.model_copy(update=stages | {"stage": name})
         for record, name in zip(run.rounds, names, strict=True)
     ]
-    day = ForecastDay(issued=make_issued(), before=before, truth=truth)
     sample = make_inputs(
         rows=empty_rows(),
         runs=(replace(run, rounds=rounds),),
@@ -302,7 +293,7 @@ def parse_reports() -> dict[str, ReportPage]:
     # Images are counted and not looked at.
     return {
         "committed": ReportPage(render_undrawn(committed)),
-        "forecasts": ReportPage(render_forecasts([day], mode=sample.mode, generated_at=now)),
+        "forecasts": ReportPage(render_forecasts([make_day()], mode=sample.mode, generated_at=now)),
         "sample": ReportPage(render_undrawn(sample)),
     }
 

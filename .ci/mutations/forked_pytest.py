@@ -7,24 +7,24 @@ A child needs a tenth of a second in place of ten for torch, transformers, dagst
 module of the project is imported before the fork: a child reads the copy as it is then.
 """
 
-import ast
 import contextlib
 import gc
 import importlib
 import json
 import os
+import pkgutil
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("compevo_core", "compevo_pipeline")
-_FOLDERS_READ_FOR_IMPORTS = (*PACKAGES, "tests")
+from mutation_list import PACKAGES, read_imports
+
 _OUTCOME_FILE = "outcome.json"
 
 
@@ -186,35 +186,15 @@ def set_environment(repo: Path, work: Path) -> None:
 
 
 def preload(root: Path) -> None:
-    """Import every third-party module that the project and its tests name."""
-    for module, names in sorted(_find_imports(root).items()):
-        # Optional packages are absent, and names may be modules of their own.
-        with contextlib.suppress(ImportError):
-            loaded = importlib.import_module(module)
-            for name in sorted(names):
-                getattr(loaded, name, None)  # transformers loads its modules on demand
+    """Import every third-party module and name that the project and its tests name."""
+    for name in sorted(set().union(*read_imports(root).values())):
+        if not (root / name.partition(".")[0]).exists():
+            # Optional packages are absent; transformers loads its modules when a name is asked for.
+            with contextlib.suppress(ImportError, AttributeError):
+                pkgutil.resolve_name(name)
 
     gc.collect()
     gc.freeze()
-
-
-def _find_imports(root: Path) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for path in (
-        path for folder in _FOLDERS_READ_FOR_IMPORTS for path in _python_files(root / folder)
-    ):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    found.setdefault(alias.name, set())
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found.setdefault(node.module, set()).update(alias.name for alias in node.names)
-
-    return {name: found[name] for name in found if not (root / name.partition(".")[0]).exists()}
-
-
-def _python_files(folder: Path) -> Iterator[Path]:
-    yield from sorted(folder.rglob("*.py"))
 
 
 def _run_and_exit(copy: Path, folder: Path, tests: Sequence[str]) -> None:

@@ -254,7 +254,7 @@ def find_closest_tests(root: Path, path: str) -> tuple[str, ...]:
     """
     package, _, rest = path.partition("/")
     mirrored = Path("tests", PACKAGES[package], rest).with_name(f"test_{Path(path).stem}.py")
-    imports = _index_imports(root)
+    imports = read_imports(root)
 
     wanted = {_name_module(path)}
     while True:
@@ -265,8 +265,11 @@ def find_closest_tests(root: Path, path: str) -> tuple[str, ...]:
             break
         wanted = {_name_module(file) for file in importers}
 
-    order = sorted(tests, key=lambda file: (file != mirrored.as_posix(), len(imports[file]), file))
-    return tuple(order[:MOST_TEST_FILES])
+    def rank(file: str) -> tuple[bool, int, str]:
+        own = [name for name in imports[file] if name.startswith(tuple(PACKAGES))]
+        return file != mirrored.as_posix(), len(own), file
+
+    return tuple(sorted(tests, key=rank)[:MOST_TEST_FILES])
 
 
 def _name_module(path: str) -> str:
@@ -274,8 +277,8 @@ def _name_module(path: str) -> str:
 
 
 @cache
-def _index_imports(root: Path) -> dict[str, set[str]]:
-    """Return the modules of the project that each of its files imports."""
+def read_imports(root: Path) -> dict[str, set[str]]:
+    """Return the modules, and what may be modules, that each file of the project imports."""
     index = {}
     for path in sorted(
         path for folder in (*PACKAGES, "tests") for path in (root / folder).rglob("*.py")
@@ -287,9 +290,7 @@ def _index_imports(root: Path) -> dict[str, set[str]]:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names.add(node.module)
                 names.update(f"{node.module}.{alias.name}" for alias in node.names)
-        index[path.relative_to(root).as_posix()] = {
-            name for name in names if name.startswith(tuple(PACKAGES))
-        }
+        index[path.relative_to(root).as_posix()] = names
     return index
 
 

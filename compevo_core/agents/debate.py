@@ -193,6 +193,6 @@ class DebateExecutor(StrategyExecutor):
         """
         base = None if base_ABH is None else base_ABH.detach().cpu().numpy().astype(np.float64)
         with self.population.use_adapters(kind, rows=agents):
-            states_ABD = self._reader.read_last_states(readings, agents, base)
-        value_AB: Tensor = self.heads(kind, states_ABD, agents)
+            states_ABTD, _ = self._reader.read_states(readings, agents, base)
+        value_AB: Tensor = self.heads(kind, states_ABTD[:, :, -1], agents)
         return value_AB

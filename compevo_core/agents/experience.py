@@ -17,11 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from compevo_core.baselines.known_errors import NOT_STARTED
 from compevo_core.data.arrays import FloatArray, IntArray
-from compevo_core.data.quantiles import (
-    PastErrors,
-    find_scale,
-    measure_spread,
-)
+from compevo_core.data.quantiles import PastErrors, find_scale, measure_spread
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import WindowView, count_minutes
 
@@ -48,10 +44,10 @@ class Experience:
     def start(cls, entities: Sequence[str], agents: int, horizon: int) -> Self:
         """Return no experience."""
         shapes = {"NAH": (0, agents, horizon), "NH": (0, horizon), "N": (0,)}
-        arrays: dict[str, Any] = {}
-        for name in _list_arrays():
-            kind = np.int64 if name in _COUNTS else np.float64
-            arrays[name] = np.empty(shapes[name.rpartition("_")[2]], dtype=kind)
+        arrays: dict[str, Any] = {
+            name: np.empty(shapes[name.rpartition("_")[2]], np.int64 if name in _COUNTS else float)
+            for name in _ARRAYS
+        }
         return cls(tuple(entities), **arrays)
 
     @classmethod
@@ -98,13 +94,13 @@ class Experience:
         """Return the experience with others of the same series behind it."""
         joined: dict[str, Any] = {
             name: np.concatenate([getattr(part, name) for part in (self, *later)])
-            for name in _list_arrays()
+            for name in _ARRAYS
         }
         return dataclasses.replace(self, **joined)
 
     def select_from(self, first: int) -> Self:
         """Return the windows from a position on."""
-        rows: dict[str, Any] = {name: getattr(self, name)[first:] for name in _list_arrays()}
+        rows: dict[str, Any] = {name: getattr(self, name)[first:] for name in _ARRAYS}
         return dataclasses.replace(self, **rows)
 
     def rescale(self, before: Scaler, after: Scaler) -> Self:
@@ -135,9 +131,7 @@ class Experience:
 
     def save(self, file: Path) -> None:
         """Write the arrays; the run itself stores the names of the series."""
-        save_file(
-            {name: np.ascontiguousarray(getattr(self, name)) for name in _list_arrays()}, file
-        )
+        save_file({name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}, file)
 
     @classmethod
     def load(cls, entities: Sequence[str], file: Path) -> Self:
@@ -145,6 +139,4 @@ class Experience:
         return cls(tuple(entities), **load_file(file))
 
 
-def _list_arrays() -> list[str]:
-    names = [field.name for field in dataclasses.fields(Experience)]
-    return [name for name in names if name != "entities"]
+_ARRAYS = [field.name for field in dataclasses.fields(Experience) if field.name != "entities"]

@@ -38,11 +38,7 @@ from compevo_core.agents.decoders import (
     mix_bases,
 )
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.prompts import (
-    render_logic_and_news,
-    render_task,
-    tokenize_prompt,
-)
+from compevo_core.agents.prompts import render_logic_and_news, render_task, tokenize_prompt
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError
@@ -174,10 +170,6 @@ class PatchReadout(nn.Module):
         spread_ARTD = normed_ARTD - self.centre_ATD[:, None]
         self.size_A.copy_(spread_ARTD.square().mean((1, 2, 3)).sqrt().clamp(min=1e-3))
 
-    def is_started(self, agents: slice) -> bool:
-        """Return whether the read-out of any agent has left its start, all zeros."""
-        return bool(self.weight_AKD[agents].any() or self.bias_AH[agents].any())
-
     def forward(self, states_ARTD: Tensor, agents: slice) -> Tensor:
         """Map states (A, R, T, D) to scaled corrections (A, R, H)."""
         centred_ARTD = self.norm(states_ARTD) - self.centre_ATD[agents][:, None]
@@ -202,7 +194,9 @@ class HeadDecoder:
         self.mix_AP = mix_AP
         # 1 where an agent sees an input step; the last step is one step old.
         age_H = inputs.lookback - torch.arange(inputs.lookback)
-        seen = [config.population.member(a).count_seen(inputs.lookback) for a in local_agents]
+        seen = [
+            config.population.list_members()[a].count_seen(inputs.lookback) for a in local_agents
+        ]
         self._is_seen_AH = torch.stack([(age_H <= count).float() for count in seen]).to(device)
 
         history, target = Patches.cut(inputs.lookback), Patches.cut(inputs.horizon)
@@ -215,7 +209,7 @@ class HeadDecoder:
 
         hidden = population.backbone.hidden_size
         # An agent's numeric tokens are its own, whoever holds it.
-        seeds = [config.population.member(agent).seed for agent in local_agents]
+        seeds = [config.population.list_members()[agent].seed for agent in local_agents]
         generators = [
             torch.Generator().manual_seed(derive_seed(config.run.seed, "numeric inputs", *of_agent))
             for of_agent in zip(seeds, local_agents, strict=True)
@@ -252,9 +246,11 @@ class HeadDecoder:
         # Every logic of a window corrects the same base.
         examples = [reading.example for reading in readings[0] for _ in reading.logics]
         values_ABH = self._to_tensor(mix_bases(self.mix_AP[agents], examples))
-        if torch.is_grad_enabled() or self._readout.is_started(agents):
-            states_ARTD, n_cut = self._read_states(readings, agents)
-            values_ABH = values_ABH + self._readout(states_ARTD, agents)
+        readout = self._readout
+        is_started = readout.weight_AKD[agents].any() or readout.bias_AH[agents].any()
+        if torch.is_grad_enabled() or is_started:
+            states_ARTD, n_cut = self.read_states(readings, agents)
+            values_ABH = values_ABH + readout(states_ARTD, agents)
         else:
             # A read-out of zeros corrects nothing.
             _, n_cut = self._lay_out(readings, list(_list_articles(readings)))
@@ -263,23 +259,16 @@ class HeadDecoder:
     @torch.no_grad()
     def centre(self, readings: AgentReadings) -> None:
         """Fix the statistics of the read-out from train windows; call before the first round."""
-        states_ARTD, _ = self._read_states(readings, slice(None))
+        states_ARTD, _ = self.read_states(readings, slice(None))
         self._readout.centre(states_ARTD)
 
-    def read_last_states(
-        self, readings: AgentReadings, agents: slice, base_ABH: FloatArray | None
-    ) -> Tensor:
-        """Return the state at the last token of each reading (A, R, D).
-
-        Forecasts in ``base_ABH`` are read in place of each agent's base.
-        """
-        states_ARTD, _ = self._read_states(readings, agents, base_ABH)
-        return states_ARTD[:, :, -1]
-
-    def _read_states(
+    def read_states(
         self, readings: AgentReadings, agents: slice, base_ABH: FloatArray | None = None
     ) -> tuple[Tensor, int]:
-        """Return the states at the target day's tokens (A, R, T, D), and the cut prompts."""
+        """Return the states at the target day's tokens (A, R, T, D), and the cut prompts.
+
+        Forecasts in ``base_ABH``, if given, are read in place of each agent's base.
+        """
         examples = [reading.example for reading in readings[0]]
         soft_ASD = self._embed_numbers(examples, agents, base_ABH)
         articles = _list_articles(readings)

@@ -312,13 +312,8 @@ class TrainNews:
     ) -> FittedReader:
         """Return what fits the readings of all agents on some of the windows."""
         members = self.config.population.list_members()
-        views, seed = [example.view for example in examples], self.config.run.seed
-        weights_ANH = np.stack(
-            [
-                own_error_weights(member, views, seed=seed, agent=agent)
-                for agent, member in enumerate(members)
-            ]
-        )
+        views = [example.view for example in examples]
+        weights_ANH = own_error_weights(members, views, self.config.run.seed)
         return FittedReader(examples, self.retriever, members, self.mix_AP, weights_ANH, penalties)
 
     def score(
@@ -344,3 +339,16 @@ class TrainNews:
         ]
         order = rng.permutation(len(logics)).tolist()
         return take_turns(scorer, self.selection, logics, candidates, records, order)
+
+    def compare(self, logics: Sequence[str], candidates: Sequence[Sequence[str]]) -> FloatArray:
+        """Return what each agent's candidates gain on the windows while others play, (A, C)."""
+        scorer = LogicScorer(self.build_reader(self.examples, SEARCHED), self.config)
+        open_NA = self.selection.open_weights([view.entity for view in scorer.reader.views])
+        working_NA = leave_out_idle(open_NA, self.selection.is_idle_A)
+        standing = Standing(list(logics), *map(to_array, (working_NA, open_NA)))
+        with find_blas().limit(limits=1):
+            gains = [
+                scorer.score(agent, of_agent, standing).mean(1)
+                for agent, of_agent in enumerate(candidates)
+            ]
+        return np.stack(gains)

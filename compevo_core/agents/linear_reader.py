@@ -131,16 +131,14 @@ def gather_evidence(
     for place, part in enumerate(parts_P[1:], 1):
         for n, rows in groupby(np.flatnonzero(parts_M == part), window_M.__getitem__):
             words_NPE[n, place] = unite(embeddings_ME[list(rows)], axis=0)
-    return Evidence(parts_P, words_NPE, [_average_numbers(of_window) for of_window in words])
 
-
-def _average_numbers(words: Sequence[Words]) -> dict[int, float]:
-    """Return the mean of the numbers of each key."""
-    values: dict[int, list[float]] = {}
-    for article in words:
-        for key, value in article.numbers:
+    numbers: list[dict[int, float]] = []  # the mean of each key
+    for of_window in words:
+        values: dict[int, list[float]] = {}
+        for key, value in chain.from_iterable(article.numbers for article in of_window):
             values.setdefault(key, []).append(value)
-    return {key: sum(of_key) / len(of_key) for key, of_key in values.items()}
+        numbers.append({key: sum(of_key) / len(of_key) for key, of_key in values.items()})
+    return Evidence(parts_P, words_NPE, numbers)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -77,22 +77,15 @@ def clean_logic(text: str, fallback: str, *, was_cut: bool = False) -> tuple[str
     first_line = clean_text(text.strip().split("\n")[0], LOGIC_CHARACTERS)
     bare = first_line.removeprefix(LOGIC_CUE).strip("\"'* ").rstrip("]")
 
-    # Square brackets hold what the template wants replaced.
-    if bare.startswith("[") or is_instruction(bare):
+    # Square brackets hold what the template wants replaced; others repeat the instruction.
+    runs = _list_runs(bare)
+    repeated = len(runs & _INSTRUCTION_RUNS)
+    begins_alike = bare.lower().startswith(("[", *_TEMPLATE_BEGINNINGS))
+    if begins_alike or repeated > _REPEATED_SHARE * len(runs):
         return fallback, True
 
     logic = end_at_clause(bare) if was_cut else bare
     return (fallback, True) if len(logic) < _SHORTEST_LOGIC else (logic, False)
-
-
-def is_instruction(text: str) -> bool:
-    """Return whether a text repeats the instruction instead of following it."""
-    lowered = text.lower()
-    if lowered.startswith(_TEMPLATE_BEGINNINGS):
-        return True
-
-    runs = _list_runs(lowered)
-    return len(runs & _INSTRUCTION_RUNS) > _REPEATED_SHARE * len(runs)
 
 
 def end_at_clause(text: str) -> str:

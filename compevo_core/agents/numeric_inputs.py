@@ -18,7 +18,7 @@ from compevo_core.baselines.base import repeat_last_season
 from compevo_core.baselines.features import FeatureSpace, encode_calendars
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, find_lookback
+from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, find_shared
 
 _SMALLEST_SPREAD = 1e-6  # a column with less is constant on train and becomes zero
 
@@ -62,7 +62,7 @@ class NumericInputs:
             context_spread_C=np.where(spread_C > _SMALLEST_SPREAD, spread_C, 1.0),
             spread_of_priors=_measure_disagreement(space.scaler, views, priors_NPH),
             article_size=article_size,
-            lookback=find_lookback(views),
+            lookback=find_shared(views, "lookback"),
             horizon=find_horizon(views),
         )
 
@@ -141,7 +141,7 @@ def _extract_context(space: FeatureSpace, views: Sequence[WindowView]) -> FloatA
 
     # Without weather the columns are the train mean; a flag keeps that apart from a mean day.
     weather_BW = space.extract_weather(views)
-    has_weather_B1 = np.array([[float(space.has_weather(view))] for view in views])
+    has_weather_B1 = np.array([[float(space.find_route(view))] for view in views])
 
     columns = [
         encode_calendars(views),

@@ -54,20 +54,24 @@ def prediction_loss(
 
 
 def own_error_weights(
-    member: MemberConfig, views: Sequence[WindowView], *, seed: int, agent: int
+    members: Sequence[MemberConfig], views: Sequence[WindowView], seed: int
 ) -> FloatArray:
-    """Return how much every window and step counts in an agent's own error, (B, H).
+    """Return how much every window and step counts in each agent's own error, (A, B, H).
 
     1 in its own series and steps, a quarter outside, 0 in a window that is not of its share.
     """
     horizon = find_horizon(views)
-    weight_BH = np.stack([weigh_own_steps(member, view.entity, horizon) for view in views])
-    if member.window_share < 1.0:
+    weight_ABH = np.array(
+        [[weigh_own_steps(member, view.entity, horizon) for view in views] for member in members]
+    )
+    for agent, member in enumerate(members):
+        if member.window_share == 1.0:
+            continue
         # Sampled by the window's name: a property of agent and window, the same in every round.
-        for weight_H, view in zip(weight_BH, views, strict=True):
+        for weight_H, view in zip(weight_ABH[agent], views, strict=True):
             stream = derive_seed(seed, "own windows", member.seed, agent, view.window_id)
             weight_H *= np.random.default_rng(stream).random() < member.window_share
-    return weight_BH
+    return weight_ABH
 
 
 def weigh_own_steps(member: MemberConfig, entity: str, horizon: int) -> FloatArray:

@@ -47,7 +47,7 @@ class Observation:
     headlines: Sequence[Sequence[str]] = ()
     recent: str = ""  # the history of the round's windows in words, see ``prompts.describe_recent``
     # For each local agent, titles that it did not read and what they would have changed, see
-    # :class:`UnreadNews`; empty if it must not see them
+    # :func:`list_best_unread`; empty if it must not see them
     unread: Sequence[Sequence[tuple[str, float]]] = ()
     round: int = 0  # its number, from 0; no agent sees it
 
@@ -124,57 +124,47 @@ def _drop_evidence(seen: AgentObservation) -> Iterator[AgentObservation]:
         yield dataclasses.replace(bare, recent="", peers=seen.peers[:count])
 
 
-class UnreadNews:
-    """Tries articles that an agent did not read."""
+def list_best_unread(
+    reader: FittedReader,
+    row: int,
+    examples: Sequence[ForecastExample],
+    read: Sequence[Sequence[str]],
+    values_BH: torch.Tensor,
+    rng: np.random.Generator,
+    count: int,
+) -> list[tuple[str, float]]:
+    """Return the titles that a local agent should have read, each with the change of its error.
 
-    def __init__(self, reader: FittedReader) -> None:
-        """Take a reader of all articles."""
-        self._reader = reader
+    Of a sample of the articles that it did not read, in the windows that it has forecast.
+    ``reader`` reads all articles.
+    """
+    views = [example.view for example in examples]
+    member = reader.members[row]
+    seen = reader.retriever.retrieve_for(member, _NO_LOGIC, views)
+    unread = [(b, name) for b, names in enumerate(seen) for name in names if name not in read[b]]
+    sampled = [unread[i] for i in rng.permutation(len(unread))[:_SAMPLED]]
+    if not sampled:
+        return []
 
-    def list_best(
-        self,
-        row: int,
-        examples: Sequence[ForecastExample],
-        read: Sequence[Sequence[str]],
-        values_BH: torch.Tensor,
-        rng: np.random.Generator,
-        count: int,
-    ) -> list[tuple[str, float]]:
-        """Return the titles that a local agent should have read, each with the change of its error.
-
-        Of a sample of the articles that it did not read, in the windows that it has forecast.
-        """
-        views = [example.view for example in examples]
-        member = self._reader.members[row]
-        seen = self._reader.retriever.retrieve_for(member, _NO_LOGIC, views)
-        unread = [
-            (b, name) for b, names in enumerate(seen) for name in names if name not in read[b]
+    articles = reader.retriever.resolve([name for _, name in sampled])
+    fit = reader.find(row, _NO_LOGIC)
+    # The ridge reads the mean of a window's articles: one of them moves it by its share.
+    reading_SH = np.stack(
+        [
+            fit.predict(examples[b].view, [article]) / len(seen[b])
+            for (b, _), article in zip(sampled, articles, strict=True)
         ]
-        sampled = [unread[i] for i in rng.permutation(len(unread))[:_SAMPLED]]
-        if not sampled:
-            return []
+    )
+    windows = [b for b, _ in sampled]
+    truth_SH = torch.from_numpy(np.stack([examples[b].truth_H for b in windows]))
+    values_SH = values_BH[windows].cpu().double()
+    before_S, after_S = (
+        forecast_error(values, truth_SH)
+        for values in (values_SH, values_SH + torch.from_numpy(reading_SH))
+    )
+    changes = (after_S - before_S).tolist()
 
-        articles = self._reader.retriever.resolve([name for _, name in sampled])
-        fit = self._reader.find(row, _NO_LOGIC)
-        # The ridge reads the mean of a window's articles: one of them moves it by its share.
-        reading_SH = np.stack(
-            [
-                fit.predict(examples[b].view, [article]) / len(seen[b])
-                for (b, _), article in zip(sampled, articles, strict=True)
-            ]
-        )
-        windows = [b for b, _ in sampled]
-        truth_SH = torch.from_numpy(np.stack([examples[b].truth_H for b in windows]))
-        values_SH = values_BH[windows].cpu().double()
-        before_S, after_S = (
-            forecast_error(values, truth_SH)
-            for values in (values_SH, values_SH + torch.from_numpy(reading_SH))
-        )
-        changes = (after_S - before_S).tolist()
-
-        best: dict[str, float] = {}
-        for article, change in sorted(
-            zip(articles, changes, strict=True), key=lambda pair: pair[1]
-        ):
-            best.setdefault(article.title, change)
-        return list(best.items())[:count]
+    best: dict[str, float] = {}
+    for article, change in sorted(zip(articles, changes, strict=True), key=lambda pair: pair[1]):
+        best.setdefault(article.title, change)
+    return list(best.items())[:count]

@@ -14,8 +14,7 @@ Shapes: A experts (agents), B or N windows, P parts of a day, H horizon, h steps
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,6 @@ import numpy.typing as npt
 from compevo_core.agents.decoders import EqualFitness
 from compevo_core.agents.experience import Experience
 from compevo_core.config.run import RunConfig
-from compevo_core.config.sections import SelectionConfig
 from compevo_core.data.arrays import FloatArray, split_evenly, to_array
 from compevo_core.data.view import DEFAULT_STEPS, WindowView, find_horizon
 
@@ -137,15 +135,6 @@ def count_alike(first: Sequence[float] | FloatArray) -> float:
     return float(1.0 / min(weight for weight in first if weight > 0))
 
 
-def build_state(
-    config: SelectionConfig, first: Sequence[float], paper: "Callable[[], RuleState]"
-) -> "RuleState":
-    """Return the state of a rule that has seen nothing; the paper's begins where training left."""
-    if config.rule == "paper":
-        return paper()
-    return BoaState(first) if config.rule == "boa" else EqualState(first)
-
-
 class PaperState:
     """Fitness of A agents; gates stay as they are, no gradient is taken."""
 
@@ -204,7 +193,11 @@ class PopulationWeights:
         Weights that come with the forecasts replace the weights from training.
         """
         if self._config.selection.online and not self._calibration.override_A.any():
-            return np.stack([self._online_weights(view) for view in views])
+            spans = split_evenly(find_horizon(views), self._config.selection.parts)
+            lengths = [span.stop - span.start for span in spans]
+            scopes = ((view.entity, view.unknown_steps) for view in views)
+            by_part = [[self._state(*of, p).weights() for p in range(len(spans))] for of in scopes]
+            return np.repeat(np.stack(by_part).swapaxes(1, 2), lengths, axis=2)
 
         if own_NA is None:
             own_NA = to_array(self._trained.weights([view.entity for view in views]))
@@ -245,16 +238,6 @@ class PopulationWeights:
             is_array = isinstance(getattr(state, name), np.ndarray)
             setattr(state, name, value if is_array else float(value))
 
-    def _online_weights(self, view: WindowView) -> FloatArray:
-        """Return the weights (A, H) of one window by the errors that are known."""
-        spans = split_evenly(view.horizon, self._config.selection.parts)
-        by_part = [
-            self._state(view.entity, view.unknown_steps, part).weights()
-            for part in range(len(spans))
-        ]
-        lengths = [span.stop - span.start for span in spans]
-        return np.repeat(np.stack(by_part, axis=1), lengths, axis=1)
-
     def _state(self, entity: str, unknown_steps: int, part: int) -> RuleState:
         by_series = self._config.selection.scope == "series"
         scope = (entity if by_series else "", unknown_steps, part)
@@ -264,8 +247,11 @@ class PopulationWeights:
             if self._config.news.fit == "joint":
                 # Readings were fitted to add up under the weights of the end of training.
                 first = to_array(self._trained.weights([name]))[0].astype(np.float64).tolist()
-            paper = partial(PaperState, self._trained, name, self._config)
-            self._states[scope] = build_state(self._config.selection, first, paper)
+            rule = self._config.selection.rule
+            if rule == "paper":  # begins where training left
+                self._states[scope] = PaperState(self._trained, name, self._config)
+            else:
+                self._states[scope] = BoaState(first) if rule == "boa" else EqualState(first)
         return self._states[scope]
 
 

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import LOGIC
-from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.logic_writer import Draw, LogicWriter, Proposal
 from compevo_core.agents.logics import clean_logic
 from compevo_core.agents.observation import Observation
@@ -33,7 +32,7 @@ from compevo_core.runtime.seeding import derive_seed
 
 _NAME_DIGITS = 12  # hex digits of a hash that set an adapter's name apart
 
-# Named in every request, or a server takes those of the model's ``generation_config.json``.
+# Sent with every request: otherwise a server uses the model's ``generation_config.json``.
 _WHOLE_SOFTMAX = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 _Ids = list[list[int]]  # token ids of an agent's samples
@@ -53,12 +52,11 @@ class ServerWriter(LogicWriter):
         self,
         config: RunConfig,
         population: Population,
-        fusion: StrategyFusion | None,
         shards: AgentShards,
         server: Server | None,
         folder: Path | None,
     ) -> None:
-        super().__init__(config, population, fusion, shards)
+        super().__init__(config, population, None, shards)
         writer = config.evolution.writer
         if server is None or folder is None:
             raise ConfigError(

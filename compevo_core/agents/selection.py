@@ -95,10 +95,6 @@ class FitnessSelection(nn.Module):
         """Return the weights (A,) of a round's record, with gradient: their mean over series."""
         return leave_out_idle(self._weigh_scopes(), self.is_idle_A).mean(0)
 
-    def population_fitness(self) -> Tensor:
-        """Return the fitness (A,) of a round's record: its mean over series."""
-        return self.fitness_EA.mean(0)
-
     @torch.no_grad()
     def update_fitness(self, reward_AB: Tensor, entities: Sequence[str]) -> None:
         """Set M <- beta M + (1 - beta) R (Eq. 4), R the mean over the windows of a scope.

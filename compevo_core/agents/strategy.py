@@ -31,9 +31,6 @@ from compevo_core.lora.population import Population
 
 ALL_AGENTS = slice(None)
 
-NewsByAgent = Sequence[Sequence[tuple[str, ...]]]
-"""Ids of the articles that each agent reads, by agent, then by window; best match first."""
-
 
 class ReadingExecutor:
     """Agents that read what their logics retrieve: each corrects its base by a ridge's reading.
@@ -85,7 +82,7 @@ class ReadingExecutor:
         views = [example.view for example in examples]
         readings = []
         for agent, group in zip(self.agents[agents], groups, strict=True):
-            member, retriever = self.config.population.member(agent), self.news_retriever
+            member, retriever = self.config.population.list_members()[agent], self.news_retriever
             news = [retriever.retrieve_for(member, logic, views) for logic in group]
             if adds_no_news:
                 group = [*group, group[0]]

@@ -56,11 +56,6 @@ def format_numbers(values: Sequence[float] | FloatArray, unit: str) -> list[str]
     return [f"{float(value):.{decimals}f}" for value in values]
 
 
-def format_answer(values: Sequence[float] | FloatArray, unit: str) -> str:
-    """Write an answer as the paper's template does, separated by comma and space."""
-    return ", ".join(format_numbers(values, unit))
-
-
 def has_all_numbers(text: str, horizon: int = DEFAULT_STEPS) -> bool:
     """Whether a text that is being written holds its last number and the separator that ends it."""
     parts = [part for part in _SEPARATOR.split(text) if part]
@@ -169,7 +164,7 @@ class TextDecoder:
         view = reading.example.view
         mix_P = self.mix_AP[number]
         base_H = mix_P @ reading.example.priors_PH if mix_P.any() else None
-        member = self.config.population.member(self.population.local[number])
+        member = self.config.population.list_members()[self.population.local[number]]
 
         points = self.config.forecast.history_points
         seen = max(points * member.lookback_steps // SHARES, 1)
@@ -284,7 +279,7 @@ class TextDecoder:
             values_H = (truth_H - question.base_H) * self.scaler.std[view.entity]
 
         # The leading space makes the first number the token that follows the cue in running text.
-        text = " " + format_answer(values_H, view.unit)
+        text = " " + ", ".join(format_numbers(values_H, view.unit))
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         return [*ids, self._tokenizer.eos_token_id]
 

@@ -34,7 +34,7 @@ from compevo_core.baselines.naive import (
 )
 from compevo_core.baselines.news_ridge import SUFFIX, NewsRidge, reads_news
 from compevo_core.baselines.ridge import CalendarRidge, OwnWeatherRidge, PublishedErrorRidge
-from compevo_core.baselines.smoothing import Ets, Theta
+from compevo_core.baselines.smoothing import Ets, SeasonalLevel, Theta
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot, make_folder_name
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
@@ -59,10 +59,10 @@ __all__ = [
 ]
 
 PRIORS: dict[str, type[Baseline]] = {}
-"""Every baseline that can be fitted by name, the simplest first: of equal ones that is chosen."""
+"""Every baseline that can be fitted by name, the simplest first: on a tie it is chosen."""
 
 BASELINES: dict[str, type[Baseline]] = {}
-"""Those of the result tables, which every evaluation fits."""
+"""Baselines of the result tables, which every evaluation fits."""
 
 
 def register(baseline: type[Baseline]) -> None:
@@ -87,10 +87,13 @@ def register_estimator(estimator: Any, name: str = "") -> str:  # noqa: ANN401 -
 
 
 def has_method(name: str) -> bool:
-    """Whether a baseline has a name; a regressor of scikit-learn by its path has one, too.
+    """Whether a baseline has a name, or one that news may correct (:func:`list_news_readers`).
 
-    Such as ``sklearn.linear_model.LassoCV``, with its own defaults.
+    A regressor of scikit-learn has its path as a name, such as ``sklearn.linear_model.LassoCV``,
+    with its own defaults.
     """
+    if reads_news(name):
+        return name in list_news_readers()
     module, _, title = name.rpartition(".")
     if name not in PRIORS and module.startswith("sklearn."):
         regressor = import_package("sklearn.base").RegressorMixin
@@ -109,6 +112,7 @@ for _baseline in (
     SeasonalMean,
     PublishedForecast,
     Theta,
+    SeasonalLevel,
     Ets,
     CalendarRidge,
     PublishedErrorRidge,

@@ -134,12 +134,9 @@ class MethodFacts:
     train_seconds: float | None = None
     # Peak memory of that training, in GB of 10^9 bytes; None: the process is measured from outside
     peak_memory_gb: float | None = None
-
-
-def read_facts(forecaster: ViewForecaster) -> MethodFacts:
-    """Return the ``facts`` of a fitted method, or empty facts where it has none."""
-    facts: MethodFacts = getattr(forecaster, "facts", MethodFacts())
-    return facts
+    # Round of agents that validation chose; 0 are untrained agents. None without rounds, or unknown
+    chosen_round: int | None = None
+    blend: float | None = None  # share of the agents' corrections that calibration kept, a mean
 
 
 def count_answers(forecaster: ViewForecaster) -> tuple[int, int]:
@@ -325,13 +322,6 @@ class History:
             covariates={name: v_T[left_out:] for name, v_T in self.covariates.items()},
         )
 
-    def join(self, view: WindowView) -> FloatArray:
-        """Return the values up to a view's origin: the inputs alone where they begin later."""
-        begin = count_steps(self.start_utc, view.origin_utc, view.step) - view.lookback
-        if not 0 <= begin <= len(self.values_T):
-            return view.x
-        return np.concatenate([self.values_T[:begin], view.x])
-
 
 def group_by_series(windows: Sequence[Window]) -> dict[str, list[Window]]:
     """Return the windows of each entity, in their order."""
@@ -343,7 +333,7 @@ def group_by_series(windows: Sequence[Window]) -> dict[str, list[Window]]:
 
 def repeat_last_season(view: WindowView) -> FloatArray:
     """Return the last season of the input, repeated over the horizon (H,)."""
-    return np.resize(view.x[-view.reference_steps :], view.horizon)
+    return np.resize(view.x[-view.seasons.reference :], view.horizon)
 
 
 def stack_published(views: Sequence[WindowView]) -> FloatArray:

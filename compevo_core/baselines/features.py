@@ -17,7 +17,7 @@ Shapes: N windows, H horizon, C covariates, F features, B parts of the season, K
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -26,16 +26,13 @@ import numpy as np
 from compevo_core.baselines.base import TrainSpace, repeat_last_season
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar
-from compevo_core.data.context import (
-    OWN,
-)
+from compevo_core.data.context import OWN
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import WEEK
 from compevo_core.data.view import (
     DEFAULT_STEPS,
     Window,
     WindowView,
-    cover_horizon,
     find_horizon,
     stack_by_step,
     stack_rows,
@@ -66,7 +63,13 @@ CALENDAR_NAMES = (
 
 LAG = "_lag1"  # what the name of a covariate ends with, of the season before
 _PARTS = 8  # of a season, each with an answer of its own
-_FORMS = 4
+_FORMS: tuple[Callable[[FloatArray], FloatArray], ...] = (
+    lambda z_NH: z_NH,
+    lambda z_NH: z_NH**2,
+    lambda z_NH: np.maximum(z_NH - 1, 0.0),
+    lambda z_NH: np.maximum(-z_NH - 1, 0.0),
+)
+"""The forms in which a covariate acts."""
 _PENALTY = 30.0  # steps without an answer, counted with those of train
 _PROOF = 0.2  # last share of the train windows, on which an answer must help
 
@@ -92,9 +95,12 @@ class StepResponse:
         now_NH = (stack_by_step(views, self.name) - self.mean) / self.spread
         before_NH = (stack_by_step(views, self.name + LAG) - self.mean) / self.spread
         # Changes are counted from one season, repeated over the horizon.
-        season = views[0].reference_steps if views else 1
+        season = views[0].seasons.reference if views else 1
         before_NH = before_NH[:, np.arange(find_horizon(views)) % season]
-        return _shape(now_NH) - _shape(before_NH)
+        change_NHK = np.empty((*now_NH.shape, len(_FORMS)))
+        for k, form in enumerate(_FORMS):
+            change_NHK[:, :, k] = form(now_NH) - form(before_NH)
+        return change_NHK
 
 
 def fit_responses(
@@ -135,23 +141,18 @@ def _fit(name: str, views: Sequence[WindowView], target_NH: FloatArray) -> StepR
 
     weights = []
     for part in range(int(part_H.max()) + 1):
-        x_RK = change_NHK[:, part_H == part].reshape(-1, _FORMS)
+        x_RK = change_NHK[:, part_H == part].reshape(-1, len(_FORMS))
         y_R = centred_NH[:, part_H == part].reshape(-1)
-        is_known_R = np.isfinite(y_R) & np.isfinite(x_RK).all(axis=1)
+        is_known_R = np.isfinite(y_R + x_RK[:, 0])  # an unknown value has no form
         x, y = x_RK[is_known_R], y_R[is_known_R]
-        gram = x.T @ x + _PENALTY * np.eye(_FORMS)
+        gram = x.T @ x + _PENALTY * np.eye(len(_FORMS))
         weights.append(tuple(np.linalg.solve(gram, x.T @ y).tolist()))
     return replace(empty, weights=tuple(weights))
 
 
-def _shape(z_NH: FloatArray) -> FloatArray:
-    """Return the forms in which a covariate acts, (N, H, K)."""
-    return np.stack([z_NH, z_NH**2, np.maximum(z_NH - 1, 0.0), np.maximum(-z_NH - 1, 0.0)], axis=-1)
-
-
 def _find_parts(views: Sequence[WindowView], parts: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the part of the season of each target step (H,), from 0."""
-    season = views[0].reference_steps if views else 1
+    season = views[0].seasons.reference if views else 1
     place_H = np.arange(find_horizon(views)) % season
     return np.asarray(place_H * min(parts, season) // season, dtype=np.int64)
 
@@ -197,18 +198,14 @@ class FeatureSpace(TrainSpace):
         rows = [[view.covariates.get(name, np.nan) for name in self.covariates] for view in views]
         return np.array(rows, dtype=np.float64).reshape(len(views), len(self.covariates))
 
-    def has_weather(self, view: WindowView) -> bool:
-        """Return whether a view has any covariate of the train split."""
-        return any(name in view.covariates for name in self.covariates)
-
     @property
     def routes(self) -> tuple[int, ...]:
         """With weather and without; only without if no covariate is usual."""
         return (True, False) if self.covariates else (False,)
 
     def find_route(self, view: WindowView) -> int:
-        """Return whether a view has weather."""
-        return self.has_weather(view)
+        """Return whether a view has weather: any covariate of the train split."""
+        return any(name in view.covariates for name in self.covariates)
 
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the last season of each input, repeated over the horizon, (N, H).
@@ -251,7 +248,7 @@ class FeatureSpace(TrainSpace):
 
     def scale_recent(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the scaled inputs that stand for the target steps one by one, oldest first."""
-        recent = cover_horizon(views[0]) if views else DEFAULT_STEPS
+        recent = views[0].seasons.covering if views else DEFAULT_STEPS
         return self.scale_inputs(views)[:, -recent:]
 
     def summarize_seasons(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
@@ -262,11 +259,11 @@ class FeatureSpace(TrainSpace):
         (N, H) where steps are shorter than a day and ``scale_recent`` does not hold a week. Empty
         where inputs reach no further back.
         """
-        if not views or views[0].lookback <= cover_horizon(views[0]):
+        if not views or views[0].lookback <= views[0].seasons.covering:
             return {}
 
         first = views[0]
-        z_NL, season = self.scale_inputs(views), first.shortest_season
+        z_NL, season = self.scale_inputs(views), first.seasons.shortest
         seasons_NRS = z_NL[:, len(z_NL[0]) % season :].reshape(len(views), -1, season)
         summaries = {
             "season_mean": seasons_NRS.mean(axis=1),
@@ -274,7 +271,7 @@ class FeatureSpace(TrainSpace):
         }
         weeks = math.ceil(first.horizon * first.step / WEEK)
         back = weeks * (WEEK // first.step)
-        if cover_horizon(first) < back <= first.lookback and first.season_steps > 1:
+        if first.seasons.covering < back <= first.lookback and first.seasons.day > 1:
             start = first.lookback - back
             summaries["last_week"] = z_NL[:, start : start + first.horizon]
         return summaries

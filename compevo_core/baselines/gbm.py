@@ -40,12 +40,7 @@ from compevo_core.baselines.features import (
     name_columns,
     stack_change,
 )
-from compevo_core.baselines.leads import (
-    PastSpace,
-    PublishedErrorSpace,
-    encode_past,
-    encode_weather,
-)
+from compevo_core.baselines.leads import PastSpace, PublishedErrorSpace, encode_past, encode_weather
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.scaling import Scaler
@@ -231,7 +226,6 @@ class OwnWeatherTrees(_Trees[PastSpace]):
         return {"entity": _encode_entity(space, views), **steps, **days}
 
 
-_NEWEST_LAGS = (1, 2, 3)
 _LONGEST_NAME = 80
 _LAGGED_FILE, _ROWS_FILE = "lagged.txt", "rows.safetensors"
 
@@ -274,7 +268,8 @@ class LaggedTrees(Baseline):
         for entity, windows in grouped.items():
             history = History.from_windows(windows, names)
             view = windows[-1].view
-            history = history.keep_newest(MOST_STEPS // len(grouped), view.step)
+            newest = max(view.lookback + view.horizon, MOST_STEPS // len(grouped))
+            history = history.keep_newest(newest, view.step)
             z_T = space.scaler.scale(history.values_T, entity)
             place_R = np.flatnonzero(history.is_target_T)
             place_R = place_R[place_R >= view.lookback]
@@ -402,8 +397,8 @@ def _fill(rows_NC: FloatArray, known_RC: FloatArray) -> FloatArray:
 
 def _build_lags(view: WindowView, past_RL: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the columns (R, F) of the values before some steps, and the level (R,) they leave."""
-    season, week = view.shortest_season, max(1, WEEK // view.step)
-    lags = sorted({*_NEWEST_LAGS, season, season + 1, 2 * season, week, 2 * week})
+    season, week = view.seasons.shortest, max(1, WEEK // view.step)
+    lags = sorted({1, 2, 3, season, season + 1, 2 * season, week, 2 * week})
     season = min(season, view.lookback)
     level_R = past_RL[:, -season:].mean(axis=1)
     columns = [past_RL[:, -lag] - level_R for lag in lags if lag <= view.lookback]

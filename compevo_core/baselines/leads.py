@@ -30,14 +30,7 @@ from compevo_core.baselines.features import (
     stack_change,
 )
 from compevo_core.data.arrays import FloatArray, mean_known
-from compevo_core.data.context import (
-    ERROR_LAGS,
-    ERROR_MEANS,
-    PAST,
-    PAST_LAGS,
-    PAST_MEAN,
-    PUBLISHED,
-)
+from compevo_core.data.context import ERROR_LAGS, ERROR_MEANS, PAST, PAST_LAGS, PAST_MEAN, PUBLISHED
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import Window, WindowView, stack_by_step
 from compevo_core.data.window import WindowSet

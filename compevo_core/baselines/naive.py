@@ -49,7 +49,7 @@ class NaiveForecast(Baseline):
 class Persistence(NaiveForecast):
     """Repeats yesterday; on coarser grids the last week or year, or the last value of short inputs.
 
-    It is the season that :attr:`WindowView.reference_steps` counts changes from.
+    It is the season that :attr:`Seasons.reference` counts changes from.
     """
 
     name = "persistence"
@@ -65,7 +65,7 @@ class LastValue(NaiveForecast):
     @classmethod
     def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
         """Return whether it differs from persistence: on days and coarser steps with a season."""
-        return all(view.step >= DAY and view.reference_steps > 1 for view in windows.views())
+        return all(view.step >= DAY and view.seasons.reference > 1 for view in windows.views())
 
     def _forecast(self, view: WindowView) -> FloatArray:
         return np.full(view.horizon, view.x[-1])
@@ -102,7 +102,7 @@ class SeasonalMean(NaiveForecast):
     is_scored = False
 
     def _forecast(self, view: WindowView) -> FloatArray:
-        steps = min(view.shortest_season, view.lookback)
+        steps = min(view.seasons.shortest, view.lookback)
         seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
         recent = view.x[-seasons * steps :].reshape(seasons, -1)
         return np.resize(recent.mean(axis=0), view.horizon)

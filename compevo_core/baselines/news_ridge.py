@@ -56,7 +56,7 @@ _PARTS, _FIRST_JUDGED = 5, 2  # parts of train in time, and the first one that j
 _MOST_ROWS = 1000  # the newest are read: the cost of a fit is their cube
 _MOST_WORDS, _FEWEST_ARTICLES = 2000, 3  # words that are read, and articles of train that hold one
 _FEWEST_ROWS = 40
-_MOST_SERIES = 12  # with weights of their own beside those of all series
+_MOST_SERIES = 12  # up to which each series has weights of its own as well as the shared ones
 
 _TENSORS = ("mean_K", "weights_KH")
 _WEIGHTS_FILE = "reading.safetensors"
@@ -258,7 +258,7 @@ def standardize(
 
 @dataclass(frozen=True, eq=False)
 class NewsWeights:
-    """What the articles of some ages change in all series, or in one beside that."""
+    """What the articles of some ages change in all series, or in one in addition."""
 
     entity: str  # "" for all
     ages: tuple[int, ...]

@@ -17,10 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from compevo_core.baselines.base import (
-    RoutedBaseline,
-    SpaceT,
-)
+from compevo_core.baselines.base import RoutedBaseline, SpaceT
 from compevo_core.baselines.features import FeatureSpace, encode_calendars
 from compevo_core.baselines.leads import (
     ERRORS,
@@ -55,6 +52,7 @@ MAX_COLUMNS = 2000
 TENSORS_FILE = "ridge.safetensors"
 _ARRAYS = ("mean", "spread", "offset", "weights")
 
+_PART = 4096  # windows
 _WEEK_MEAN = ERRORS[2]  # stands in for an error that was not known yet
 _SMALLEST_SPREAD = 1e-9  # a column with less is constant and must not be divided by it
 
@@ -75,9 +73,12 @@ class LinearMap:
 
     def build_design(self, features_NF: FloatArray) -> FloatArray:
         """Return standardised columns and a one (N, F + 1); a missing value is the train mean."""
-        known = np.where(np.isnan(features_NF), self.mean, features_NF)
-        standardised = (known - self.mean) / self.spread
-        return np.concatenate([standardised, np.ones((len(features_NF), 1))], axis=1)
+        design = np.ones((len(features_NF), features_NF.shape[1] + 1))
+        columns = design[:, :-1]
+        columns[:] = np.where(np.isnan(features_NF), self.mean, features_NF)
+        columns -= self.mean
+        columns /= self.spread
+        return design
 
     def apply(self, features_NF: FloatArray, codes: IntArray) -> FloatArray:
         """Return outputs (N, H) for windows of the entities of these numbers."""
@@ -110,7 +111,10 @@ class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
         feature (NaN) is the train mean, a masked target is left out.
         """
         views = [window.view for window in windows]
-        features_NF = self._build_features(views, route)
+        # Part by part: what the columns are made of is larger than they are.
+        starts = range(0, len(views), _PART)
+        parts = [self._build_features(views[first : first + _PART], route) for first in starts]
+        features_NF = np.concatenate(parts)
         target_NH = _mask_partial_windows(self._space.scale_targets(windows))
 
         # Missing covariates and masked targets must not pull the means.

@@ -1,4 +1,4 @@
-"""Methods that smooth each series by itself, from libraries: theta and exponential smoothing.
+"""Methods that smooth each series by itself: theta, exponential smoothing, a level with a season.
 
 Theta: the last day without its usual shape, smoothed and continued with half of its trend. Source:
 Assimakopoulos and Nikolopoulos, "The theta model: a decomposition approach to forecasting",
@@ -9,8 +9,8 @@ its own clock; daily grids have none.
 Exponential smoothing (ETS): level, trend and season, each additive, multiplicative or absent.
 Source: Hyndman, Koehler, Snyder and Grose, "A state space framework for automatic forecasting using
 exponential smoothing methods", International Journal of Forecasting, 2002, from ``statsforecast``,
-an extra. The form of each series is chosen on its newest train window, by the corrected Akaike
-criterion; its smoothing is estimated on the inputs of each window. Differs: whether a series has a
+an extra. The form and the rates of each series are chosen on what its newest train window knows, by
+the corrected Akaike criterion. Differs: whether a series has a
 season is decided by how much of its variation a mean season explains, as the criterion, which goes
 by errors one step ahead, leaves out the day of hourly data. Seasons of more than 24 steps are
 beyond the method: their mean shape over the inputs is taken off before and put back after.
@@ -18,25 +18,23 @@ beyond the method: their mean shape over the inputs is taken off before and put 
 Shapes: N windows, H horizon, L lookback.
 """
 
+from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
+from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 from zoneinfo import ZoneInfo
 
 import numpy as np
-from safetensors.numpy import load_file, save
 
-from compevo_core.baselines.base import (
-    Baseline,
-    History,
-    group_by_series,
-    raise_if_held_out,
-)
-from compevo_core.data.arrays import FloatArray
+from compevo_core.baselines.base import Baseline, group_by_series, raise_if_held_out
+from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.steps import DAY, WEEK
-from compevo_core.data.view import WindowView, keep_bounds, stack_rows
+from compevo_core.data.view import Window, WindowView, keep_bounds, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, import_package
 
@@ -68,7 +66,7 @@ class Theta(Baseline):
         """
         raise_if_held_out(train, cls.name)
         # Values may stand in for other days' where a season is one step: there is no shape.
-        shaped = [window for window in train if window.view.season_steps != 1]
+        shaped = [window for window in train if window.view.seasons.day != 1]
         targets = _average_by_step(
             (_list_day_steps(window.view, 0, window.view.horizon), window.y) for window in shaped
         )
@@ -99,7 +97,7 @@ class Theta(Baseline):
     def _forecast(self, view: WindowView) -> FloatArray:
         # Takes a second to import, and most users of this package never ask for it.
         library = import_package("statsmodels.tsa.forecasting.theta")
-        if view.season_steps == 1:
+        if view.seasons.day == 1:
             past_L, future_H = np.zeros(view.lookback), np.zeros(view.horizon)
         else:
             past_L = self._look_up(view, -view.lookback, 0)
@@ -151,62 +149,34 @@ MOST_SEASON_STEPS = 24  # longest season that the methods hold as a part of thei
 _FEWEST_INPUTS = 12  # from which the library fits any form without a season
 _SPARE_INPUTS = 8  # beside one season, from which it fits any form with one
 _SHAPE_SEASONS = 7  # newest seasons whose mean is the shape of a long one
-_MOST_STEPS = 1000  # newest steps of a series that a form is fitted to
-_HISTORY_FILE = "history.safetensors"
+# Newest steps that the form of a series is fitted to, and those of all series
+_FEWEST_STEPS, _MOST_STEPS, _MOST_FITTED = 60, 1000, 60_000
 _SEASONAL, _NOT_SEASONAL = "ZZA", "ZZN"
 _LEAST_EXPLAINED = 0.2  # by a mean season, of the variation within seasons
 
 Form = list[Any]
-"""Components, as ``MNA`` and whether its trend is damped, and the rates of its states."""
+"""What is chosen for one series, ready for JSON."""
 
 
-class Ets(Baseline):
-    """Exponential smoothing, with a form and rates for each series, on all that is known of it.
+class _FormedSeries(Baseline):
+    """A method that has a form for each series, and reads all that is known of it."""
 
-    Inputs that follow what was fitted are joined to it; where days lie between, a forecast goes by
-    the inputs alone.
-    """
-
-    name = "ets"
-    title = "Exponential smoothing"
     is_scored = False
 
-    def __init__(self, histories: Mapping[str, History], forms: Mapping[str, Form]) -> None:
-        """Take the newest values and the form of each entity; use :meth:`fit`."""
-        self._histories = dict(histories)
+    def __init__(self, forms: Mapping[str, Form]) -> None:
+        """Take the form of each entity; use :meth:`fit`."""
         self._forms = dict(forms)
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
-        """Choose the form of every entity on its newest values; ``seed`` is not used.
+        """Choose the form of every entity; ``seed`` is not used.
 
-        ConfigError if the extra is not installed; DataError if a look-back is too short for every
+        ConfigError if an extra is not installed; DataError if a look-back is too short for every
         form.
         """
         raise_if_held_out(train, cls.name)
-        shortest = min((window.view.lookback for window in train), default=_FEWEST_INPUTS)
-        if shortest < _FEWEST_INPUTS:
-            raise DataError(
-                f"{cls.name} needs a look-back of {_FEWEST_INPUTS} steps or more, not {shortest}"
-            )
-        ets = import_package("statsforecast.ets")  # takes three seconds
-        histories, forms = {}, {}
-        for entity, windows in group_by_series(train).items():
-            view = windows[-1].view
-            season = view.shortest_season
-            histories[entity] = History.from_windows(windows).keep_newest(_MOST_STEPS, view.step)
-            left_T, _, season = _take_off_long(histories[entity].values_T, season)
-            is_long = len(left_T) >= max(2 * season, season + _SPARE_INPUTS)
-            is_seasonal = is_long and _explain(left_T, season)
-            model = ets.ets_f(
-                left_T,
-                m=season if is_seasonal else 1,
-                model=_SEASONAL if is_seasonal else _NOT_SEASONAL,
-                additive_only=None if left_T.min() > 0 else True,
-            )
-            # What a form does not have is NaN.
-            forms[entity] = [str(model["components"]), np.nan_to_num(model["par"][:4]).tolist()]
-        return cls(histories, forms)
+        grouped = group_by_series(train)
+        return cls({name: cls._choose(part, len(grouped)) for name, part in grouped.items()})
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit; DataError for a series not in train."""
@@ -216,29 +186,141 @@ class Ets(Baseline):
                 f"no train window belongs to {unknown[0]}, so {self.name} has no form for it; "
                 "train on windows of every series"
             )
-        rows = []
-        for view in views:
-            known_T = self._histories[view.entity].join(view)
-            left_T, shape_S, season = _take_off_long(known_T, view.shortest_season)
-            future_H = _go_on(left_T, season, view.horizon, self._forms[view.entity])
-            rows.append(future_H + np.resize(shape_S, view.horizon))
+        rows = [self._forecast(view, self._forms[view.entity]) for view in views]
         return keep_bounds(views, stack_rows(rows))
 
+    @classmethod
+    @abstractmethod
+    def _choose(cls, windows: Sequence[Window], series: int) -> Form:
+        """Return the form of one of so many series by its train windows, in order of time."""
+
+    @abstractmethod
+    def _forecast(self, view: WindowView, form: Form) -> FloatArray:
+        """Return the forecast (H,) of one view."""
+
     def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        values = {
-            str(i): np.ascontiguousarray(h.values_T) for i, h in enumerate(self._histories.values())
-        }
-        starts = {name: h.start_utc.isoformat() for name, h in self._histories.items()}
-        return {"forms": self._forms, "starts": starts}, {_HISTORY_FILE: save(values)}
+        return {"forms": self._forms}, {}
 
     @classmethod
     def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
-        values = load_file(folder / _HISTORY_FILE)
-        histories = {
-            name: History(start_utc=datetime.fromisoformat(start), values_T=values[str(i)])
-            for i, (name, start) in enumerate(facts["starts"].items())
-        }
-        return cls(histories, facts["forms"])
+        return cls(facts["forms"])
+
+
+class Ets(_FormedSeries):
+    """Exponential smoothing; a form is its components, as ``MNA``, and the rates of its states."""
+
+    name = "ets"
+    title = "Exponential smoothing"
+
+    @classmethod
+    def _choose(cls, windows: Sequence[Window], series: int) -> Form:
+        view = windows[-1].view
+        if view.lookback < _FEWEST_INPUTS:
+            raise DataError(
+                f"{cls.name} needs a look-back of {_FEWEST_INPUTS} steps or more, not "
+                f"{view.lookback}"
+            )
+        ets = import_package("statsforecast.ets")  # takes three seconds
+        steps = max(_FEWEST_STEPS, min(_MOST_STEPS, _MOST_FITTED // series))
+        left_T, _, season = _take_off_long(view.known[-steps:], view.seasons.shortest)
+        is_long = len(left_T) >= max(2 * season, season + _SPARE_INPUTS)
+        is_seasonal = is_long and _explain(left_T, season)
+        model = ets.ets_f(
+            left_T,
+            m=season if is_seasonal else 1,
+            model=_SEASONAL if is_seasonal else _NOT_SEASONAL,
+            additive_only=None if left_T.min() > 0 else True,
+        )
+        # What a form does not have is NaN.
+        return [str(model["components"]), np.nan_to_num(model["par"][:4]).tolist()]
+
+    def _forecast(self, view: WindowView, form: Form) -> FloatArray:
+        known_T = view.known[-_MOST_STEPS:]
+        left_T, shape_S, season = _take_off_long(known_T, view.seasons.shortest)
+        future_H = _go_on(left_T, season, view.horizon, form)
+        return np.asarray(future_H + np.resize(shape_S, view.horizon))
+
+
+_RATES = np.array([1.0, 0.6, 0.3, 0.15, 0.08, 0.04, 0.02, 0.01, 0.005])  # of a level, by step
+_DRIFTS = np.array([0.0, 0.5, 1.0])  # parts of the mean change that go on
+# Train windows that the form of a series is chosen on, evenly spaced, and those of all series
+_FEWEST_JUDGED, _MOST_JUDGED, _ALL_JUDGED = 4, 24, 2400
+
+
+class SeasonalLevel(_FormedSeries):
+    """A smoothed level, its drift and the usual shape of a season.
+
+    Chosen by the error over the horizon on train windows: the season (none, the shortest, a week
+    below daily grids), whether parts add or multiply, the rate of smoothing, the share of the
+    drift. With half of the drift it is the theta method. Source: Hyndman and Billah, "Unmasking the
+    theta method", International Journal of Forecasting, 2003.
+    """
+
+    name = "seasonal-level"
+    title = "Level, drift and season"
+
+    @classmethod
+    def _choose(cls, windows: Sequence[Window], series: int) -> Form:
+        count = max(_FEWEST_JUDGED, min(_MOST_JUDGED, _ALL_JUDGED // series))
+        judged = [windows[i] for i in evenly_spaced(len(windows), count)]
+        view = judged[-1].view
+        seasons = {1, view.seasons.shortest} | ({WEEK // view.step} if view.step < DAY else set())
+        is_positive = min(window.view.known.min() for window in judged) > 0
+
+        best: tuple[float, Form] = (np.inf, [])
+        for season, multiplies in product(sorted(seasons), (False, True)[: 1 + is_positive]):
+            error_RD = np.zeros((len(_RATES), len(_DRIFTS)))
+            for window in judged:
+                forecast_RDH = _extrapolate(window.view, season, multiplies, _RATES, _DRIFTS)
+                error_RD += np.nansum(np.abs(forecast_RDH - window.y), axis=2)
+            rate, drift = divmod(int(error_RD.argmin()), len(_DRIFTS))
+            form = [season, multiplies, float(_RATES[rate]), float(_DRIFTS[drift])]
+            best = min(best, (float(error_RD.min()), form), key=itemgetter(0))
+        return best[1]
+
+    def _forecast(self, view: WindowView, form: Form) -> FloatArray:
+        season, multiplies, rate, drift = form
+        one = np.array([rate]), np.array([drift])
+        return np.asarray(_extrapolate(view, season, multiplies, *one)[0, 0])
+
+
+def _extrapolate(
+    view: WindowView, season: int, multiplies: bool, rates_R: FloatArray, drifts_D: FloatArray
+) -> FloatArray:
+    """Return the forecasts (R, D, H) of a view by every rate and part of the drift.
+
+    There is no season where fewer than two are known.
+    """
+    known_T = view.known
+    is_log = multiplies and known_T.min() > 0
+    known_T = np.log(known_T) if is_log else known_T
+    season = season if len(known_T) >= 2 * season else 1
+    known_T = known_T[len(known_T) % season :]
+    rows_NS = known_T.reshape(-1, season)
+    if season > 1:
+        rows_NS = rows_NS[-_SHAPE_SEASONS:]
+    level_N = rows_NS.mean(axis=1)
+    slope = (level_N[-1] - level_N[0]) / max(1, season * (len(level_N) - 1))
+
+    # Within a season the drift is no part of its shape.
+    shape_S = (rows_NS - level_N[:, None]).mean(axis=0)
+    shape_S = shape_S - slope * (np.arange(season) - (season - 1) / 2)
+    left_T = known_T - np.tile(shape_S, len(known_T) // season)
+
+    # Old values count as they would have become by now.
+    weight_RT = np.stack([_weigh(rate, len(left_T)) for rate in rates_R.tolist()])
+    age_R = weight_RT @ np.arange(len(left_T))[::-1]
+    level_RD = (weight_RT @ left_T)[:, None] + np.outer(age_R, drifts_D * slope)
+    change_DH = np.outer(drifts_D * slope, np.arange(1, view.horizon + 1))
+    forecast_RDH = level_RD[..., None] + change_DH + np.resize(shape_S, view.horizon)
+    return np.asarray(np.exp(forecast_RDH) if is_log else forecast_RDH)
+
+
+@lru_cache(maxsize=512)
+def _weigh(rate: float, steps: int) -> FloatArray:
+    """Return the weights (T,) of values in a level, which series of equal lengths share."""
+    weight_T = (1 - rate) ** np.arange(steps)[::-1]
+    return np.asarray(weight_T / weight_T.sum())
 
 
 def _go_on(known_T: FloatArray, season: int, horizon: int, form: Form) -> FloatArray:

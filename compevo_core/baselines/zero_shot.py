@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -65,7 +65,20 @@ def _load_once(name_or_path: str) -> tuple[MedianForecast, str]:
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     weights_hash = hash_text("".join(map(hash_file, weights)))
-    return _choose_loader(config, name_or_path)(folder), weights_hash
+    kind = (config.get("architectures") or [""])[0]
+    by_architecture = {
+        "Chronos2Model": _load_chronos,
+        "ChronosBoltModelForForecasting": _load_chronos,
+        "TimesFm2_5ModelForPrediction": _load_timesfm,
+    }
+    if kind in by_architecture:
+        return by_architecture[kind](folder), weights_hash
+    if config.get("model", {}).get("family") == FRACAST:
+        return _load_fracast(folder), weights_hash
+    raise ConfigError(
+        f"{name_or_path} has another kind ({kind or 'no architecture in its config.json'}); "
+        f"known: {', '.join(by_architecture)}, Fracast"
+    )
 
 
 def short_name(name_or_path: str) -> str:
@@ -91,23 +104,6 @@ def _find_folder(name_or_path: str) -> Path:
             f"cannot be fetched ({type(error).__name__}); run `hf download {name_or_path}` where "
             "there is a network, or give a folder"
         ) from error
-
-
-def _choose_loader(config: dict[str, Any], name: str) -> Callable[[Path], MedianForecast]:
-    architectures = config.get("architectures") or [""]
-    by_architecture = {
-        "Chronos2Model": _load_chronos,
-        "ChronosBoltModelForForecasting": _load_chronos,
-        "TimesFm2_5ModelForPrediction": _load_timesfm,
-    }
-    if architectures[0] in by_architecture:
-        return by_architecture[architectures[0]]
-    if config.get("model", {}).get("family") == FRACAST:
-        return _load_fracast
-    raise ConfigError(
-        f"{name} has another kind ({architectures[0] or 'no architecture in its config.json'}); "
-        f"known: {', '.join(by_architecture)}, Fracast"
-    )
 
 
 def _load_chronos(folder: Path) -> MedianForecast:
@@ -184,8 +180,7 @@ _AT_HAND = {
 }
 """Models that are a candidate where their weights are, the best first, and their libraries."""
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-
+_CONTEXT_STEPS = 1024  # newest values that a model reads at most
 _LEAST_SPREAD = 1e-6  # of a window that never changes, as a share of its mean
 
 
@@ -211,7 +206,7 @@ def is_zero_shot(name: str) -> bool:
 
 def make_folder_name(name: str) -> str:
     """Return the name of a baseline without what a folder's name cannot hold."""
-    return _UNSAFE.sub("-", name)
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 
 class ZeroShot(Baseline):
@@ -255,16 +250,28 @@ class ZeroShot(Baseline):
 
         import torch
 
-        # Models were trained on series of all sizes; in float32 a scaled window keeps its digits.
-        x_NL = np.stack([view.x for view in views])
-        mean_N1 = x_NL.mean(axis=1, keepdims=True)
-        least_N1 = _LEAST_SPREAD * np.maximum(np.abs(mean_N1), 1.0)
-        spread_N1 = np.maximum(x_NL.std(axis=1, keepdims=True), least_N1)
+        # Windows of one length are forecast together.
+        forecast_NH = np.empty((len(views), find_horizon(views)))
+        places: dict[int, list[int]] = {}
+        for i, view in enumerate(views):
+            # Whole look-backs, so that few lengths differ.
+            whole = len(view.known) // view.lookback * view.lookback
+            length = min(whole, max(view.lookback, _CONTEXT_STEPS))
+            places.setdefault(length, []).append(i)
+        for length, place in places.items():
+            x_NL = np.stack([views[i].known[-length:] for i in place])
 
-        scaled = torch.tensor((x_NL - mean_N1) / spread_N1, dtype=torch.float32)
-        with torch.inference_mode():
-            median_NH = self._forecast(scaled, find_horizon(views)).double().numpy()
-        return np.asarray(median_NH * spread_N1 + mean_N1, dtype=np.float64)
+            # Models were trained on series of all sizes; in float32 a scaled window keeps its
+            # digits.
+            mean_N1 = x_NL.mean(axis=1, keepdims=True)
+            least_N1 = _LEAST_SPREAD * np.maximum(np.abs(mean_N1), 1.0)
+            spread_N1 = np.maximum(x_NL.std(axis=1, keepdims=True), least_N1)
+
+            scaled = torch.tensor((x_NL - mean_N1) / spread_N1, dtype=torch.float32)
+            with torch.inference_mode():
+                median_NH = self._forecast(scaled, forecast_NH.shape[1]).double().numpy()
+            forecast_NH[place] = median_NH * spread_N1 + mean_N1
+        return forecast_NH
 
     def save(self, folder: Path) -> None:
         """Write which model it is; its weights stay where they are."""

@@ -23,7 +23,6 @@ from compevo_core.config.sections import (
     EvolutionConfig,
     ForecastConfig,
     GrpoConfig,
-    MemberConfig,
     NewsConfig,
     ObjectiveConfig,
     OptimConfig,
@@ -59,7 +58,13 @@ SYSTEM_SETTINGS: Mapping[str, Mapping[str, object]] = {
     # Agents in parallel, without interaction or evolution.
     "mael": {**_ALONE, "evolution.every": 0},
     # The same agents, whose logics a frozen model mutates; the fittest stays.
-    "mae-gpt": {**_ALONE, "evolution.update": "simplified", "grpo.carry": "best"},
+    "mae-gpt": {
+        **_ALONE,
+        "evolution.update": "simplified",
+        "grpo.carry": "best",
+        "evolution.flat_share": 0.0,
+        "evolution.cross_share": 0.0,
+    },
     # The same agents, which read each other's forecasts and revise their own.
     "mad-rl": dict(_ALONE),
 }
@@ -77,16 +82,20 @@ _FAULTS = {
 """What a reader of TOML calls what pydantic finds."""
 
 
-_NUMERIC = frozenset(
-    (
-        *("population.agents", "population.members", "selection"),
-        *("forecast.decoder", "forecast.prior", "forecast.zero_shot_model"),
-        *("forecast.known_errors", "forecast.prior_folds", "forecast.refit_days"),
-        *("run.seed", "run.refit", "run.micro_batch_size"),
-        *("run.validate_every", "run.validation_windows"),
-    )
-)
-"""Settings, and a section, that act without a language model."""
+_NUMERIC = {
+    "population": ("agents", "members"),
+    "selection": tuple(SelectionConfig.model_fields),
+    "forecast": [
+        "decoder",
+        "prior",
+        "zero_shot_model",
+        "known_errors",
+        "prior_folds",
+        "refit_days",
+    ],
+    "run": ["seed", "refit", "micro_batch_size", "validate_every", "validation_windows"],
+}
+"""Settings that act without a language model, by section."""
 _NUMERIC_MEMBER = ("prior", "calibration_days", "weight")
 
 
@@ -174,16 +183,16 @@ class RunConfig(SettingsSection):
         if self.has_agents:
             return self
         differing = [
-            dotted
-            for dotted, field in iterate_settings()
-            if not _NUMERIC & {dotted, dotted.partition(".")[0]}
-            and attrgetter(dotted)(self) != field.default
+            f"{section}.{name}"
+            for section, changed in self.model_dump(exclude_defaults=True).items()
+            for name in changed
+            if name not in _NUMERIC.get(section, ())
         ]
         differing += [
             f"population.members[{agent}].{name}"
             for agent, member in enumerate(self.population.members)
-            for name, field in MemberConfig.model_fields.items()
-            if name not in _NUMERIC_MEMBER and getattr(member, name) != field.default
+            for name in member.model_dump(exclude_defaults=True)
+            if name not in _NUMERIC_MEMBER
         ]
         if differing:
             raise ValueError(
@@ -193,9 +202,9 @@ class RunConfig(SettingsSection):
 
         keys = [
             (prior, m.calibration_days)
-            for prior, m in zip(self._priors, self.population.list_members(), strict=True)
+            for prior, m in zip(self.priors, self.population.list_members(), strict=True)
         ]
-        if "none" in self._priors:
+        if "none" in self.priors:
             raise ValueError("a base model or a language model is needed to forecast: set one")
         if len(set(keys)) < len(keys):
             raise ValueError(
@@ -256,8 +265,8 @@ class RunConfig(SettingsSection):
             raise ValueError(f"{what}: set {', '.join(differing)}, or {otherwise}")
 
     @property
-    def _priors(self) -> list[str]:
-        """Base model of each member."""
+    def priors(self) -> list[str]:
+        """Base model of each member, by name."""
         members, shared = self.population.list_members(), self.forecast.prior
         return [shared if member.prior == "shared" else member.prior for member in members]
 
@@ -266,7 +275,7 @@ class RunConfig(SettingsSection):
         """Name of the encoder of the news that members read; empty where none does."""
         from compevo_core.baselines.news_ridge import reads_news
 
-        reads = self.has_agents or any(map(reads_news, self._priors))
+        reads = self.has_agents or any(map(reads_news, self.priors))
         return self.news.encoder if reads else ""
 
     @property

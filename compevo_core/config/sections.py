@@ -4,6 +4,7 @@ The defaults are the paper's (table "Main implementation hyperparameters" of D.2
 """
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -18,8 +19,8 @@ def _check_prior(name: str, others: tuple[str, ...] = ()) -> str:
     # Imports polars, which most readers of settings never need.
     from compevo_core.baselines import PRIORS, has_method, list_news_readers
 
-    known = ["none", *PRIORS, *list_news_readers(), "zero-shot", *others]
-    if name not in known and not has_method(name):
+    if name not in ("none", "zero-shot", *others) and not has_method(name):
+        known = ["none", *PRIORS, *list_news_readers(), "zero-shot", *others]
         choices = ", ".join(f"{choice!r}" for choice in known)
         raise PydanticCustomError("prior", "Input should be {choices}", {"choices": choices})
     return name
@@ -146,10 +147,6 @@ class PopulationConfig(SettingsSection):
     members: Annotated[tuple[MemberConfig, ...], Field(strict=False)] = ()
     """what makes each agent different, one entry per agent; empty = only the seed logic differs"""
 
-    def member(self, agent: int) -> MemberConfig:
-        """Return what sets an agent apart."""
-        return self.members[agent] if self.members else MemberConfig()
-
     @property
     def shape(self) -> "LoraShape":
         """Number and size of the adapters of each kind."""
@@ -160,12 +157,12 @@ class PopulationConfig(SettingsSection):
     @property
     def first_weights(self) -> tuple[float, ...]:
         """Weights before any error is known, which sum to 1."""
-        weights = [self.member(agent).weight for agent in range(self.agents)]
+        weights = [member.weight for member in self.list_members()]
         return tuple(weight / sum(weights) for weight in weights)
 
-    def list_members(self) -> list[MemberConfig]:
-        """Return what sets each of all agents apart."""
-        return [self.member(agent) for agent in range(self.agents)]
+    def list_members(self) -> Sequence[MemberConfig]:
+        """Return what sets each agent apart."""
+        return self.members or [MemberConfig()] * self.agents
 
     @model_validator(mode="after")
     def _check_members(self) -> Self:

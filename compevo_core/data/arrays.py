@@ -46,3 +46,8 @@ def evenly_spaced(total: int, count: int) -> list[int]:
 
     # Ties round as numpy does it: changing that changes which validation windows a run measures.
     return [int(position) for position in np.linspace(0, total - 1, count).round()]
+
+
+def keep_last_run(values_T: FloatArray) -> FloatArray:
+    """Return the values after the last one that is missing, without a copy."""
+    return values_T[len(values_T) - int(np.isfinite(values_T[::-1]).cumprod().sum()) :]

@@ -30,14 +30,19 @@ from compevo_core.data.cutting import (
     GriddedSeries,
     InputValues,
     cut_inputs,
-    cut_targets,
     find_origins,
     grid_series,
     locate_origin,
 )
 from compevo_core.data.datasets import DatasetSpec, Span
 from compevo_core.data.schemas import BENCHMARK_SCHEMA, UTC_US, validate_frame
-from compevo_core.data.series import find_closed, is_synthetic, select_going_on, skip_closed
+from compevo_core.data.series import (
+    find_closed,
+    is_synthetic,
+    select_going_on,
+    skip_closed,
+    split_series,
+)
 from compevo_core.data.splits import (
     Boundaries,
     assign_folds,
@@ -186,7 +191,7 @@ def _reach_over_closed(
 ) -> pl.DataFrame:
     """Return a series up to an instant, if it never has a value between its end and then."""
     # Almost always it reaches that far, and there is nothing to look for.
-    if shift(_find_last_stamp(frame), 1, spec.step) >= until:
+    if shift(cast(datetime, frame["start_utc"].max()), 1, spec.step) >= until:
         return frame
     stamps = frame.drop_nulls("value")["start_utc"]
     if not len(stamps) or _find_end(spec, entity, stamps) < until:
@@ -254,14 +259,16 @@ def select_series(
     spec: DatasetSpec, series: pl.DataFrame
 ) -> tuple[list[tuple[str, pl.DataFrame]], list[str]]:
     """Return (entity, series) of every series to cut, and the ids of the others."""
-    frame = series.filter(pl.col("variable") == spec.variable)
     market_day = (pl.col("start_utc") + spec.market_offset).dt.date()
+    is_chosen = pl.col("variable") == spec.variable
     if spec.first_day is not None:
-        frame = frame.filter(market_day >= spec.first_day)
+        is_chosen &= market_day >= spec.first_day
     if spec.last_day is not None:
-        frame = frame.filter(market_day <= spec.last_day)
+        is_chosen &= market_day <= spec.last_day
     by_id = {
-        str(key[0]): part for key, part in frame.partition_by("series_id", as_dict=True).items()
+        name: rows
+        for name, part in split_series(series)
+        if (rows := part if part.select(is_chosen.all()).item() else part.filter(is_chosen)).height
     }
 
     chosen: list[tuple[str, str]] = []
@@ -297,16 +304,12 @@ def select_newest(
     def find_reach(frame: pl.DataFrame) -> datetime:
         counted = frame if before is None else frame.filter(pl.col("start_utc") < before)
         # A series that begins later counts where there is no other: its entity has a name.
-        return _find_last_stamp(counted) if counted.height else _NEVER
+        return cast(datetime, counted["start_utc"].max()) if counted.height else _NEVER
 
     by_entity = groupby(sorted(chosen, key=itemgetter(0)), key=itemgetter(0))
     return [
         (entity, max((frame for _, frame in pairs), key=find_reach)) for entity, pairs in by_entity
     ]
-
-
-def _find_last_stamp(frame: pl.DataFrame) -> datetime:
-    return cast(datetime, frame["start_utc"].max())
 
 
 def build_windows(
@@ -390,7 +393,7 @@ def build_windows(
         "n_without_candidates": sum(not view.candidate_ids for view in views),
         "unused_series": unused,
         "dropped_origins": dict(sorted(dropped.items())),
-        "articles": context.candidates.count_articles(),
+        "articles": context.candidates.count_articles() if context.candidates else 0,
         "news_cutoff": news_cutoff,
         "holidays_version": HOLIDAYS_VERSION,
     }
@@ -446,7 +449,7 @@ def _cut_series(
             dropped["outside the split plan or in an embargo"] += 1
             continue
 
-        targets = cut_targets(series, position, spec.horizon_steps)
+        targets = series.observed[position : position + spec.horizon_steps]
         for unknown_steps in spec.unknown_steps:
             inputs = cut_inputs(series, position, spec, unknown_steps)
             if isinstance(inputs, str):
@@ -456,7 +459,17 @@ def _cut_series(
                 dropped["no observed target"] += 1
                 continue
 
-            subsets = _find_subsets(spec, plan, split, origin, unknown_steps)
+            # Windows that know less are a subset of their own, with rows of their own.
+            until = origin + spec.market_offset - unknown_steps * spec.step
+            ending = f"-known-{until:%H%M}" if unknown_steps else ""
+            day = (origin + spec.market_offset).date()
+            subsets = tuple(
+                subset.name + ending
+                for span in plan.spans
+                if span.split == split
+                for subset in span.subsets
+                if subset.contains(day)
+            )
             same = known.get((series.series_id, origin, unknown_steps))
             labels = (plan.entity, series.unit, split, subsets, inputs.n_filled)
             if (
@@ -472,22 +485,6 @@ def _cut_series(
 
 
 _read_labels = attrgetter("entity", "unit", "split", "subsets", "n_filled")
-
-
-def _find_subsets(
-    spec: DatasetSpec, plan: _PlannedSeries, split: str, origin: datetime, unknown_steps: int
-) -> tuple[str, ...]:
-    day = (origin + spec.market_offset).date()
-    # Windows that know less are a subset of their own, with rows of their own.
-    until = origin + spec.market_offset - unknown_steps * spec.step
-    ending = f"-known-{until:%H%M}" if unknown_steps else ""
-    return tuple(
-        subset.name + ending
-        for span in plan.spans
-        if span.split == split
-        for subset in span.subsets
-        if subset.contains(day)
-    )
 
 
 def _build_benchmark_windows(

@@ -143,24 +143,19 @@ class CandidateFinder:
         # "horizon-end" copies the leaky prompts of published work, to measure what the leak gives.
         end = before if self._cutoff == "origin" else before + spec.horizon
         if (country, end) not in self._candidates:
-            index = self._index(self._source, country, end)
-            ids = index.find_before(end, spec, is_spread=self._is_spread)
+            month = (end.year, end.month)
+            if month != self._month:
+                first = end.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+                following = first.replace(year=end.year + end.month // 12, month=end.month % 12 + 1)
+                self._of_month = self._source.read(first - spec.news_longest_lookback, following)
+                self._month, self._indices = month, {}
+                if self._of_month.is_empty() and not self._source.count():
+                    self._source = None  # reading every month of nothing takes seconds
+
+            if country not in self._indices:
+                self._indices[country] = ArticleIndex(
+                    self._of_month, languages=spec.news_languages, country=country
+                )
+            ids = self._indices[country].find_before(end, spec, is_spread=self._is_spread)
             self._candidates[country, end] = tuple(ids)
         return self._candidates[country, end]
-
-    def _index(self, source: ArticleSource, country: str, end: datetime) -> ArticleIndex:
-        """Return the index of articles around the month of an instant."""
-        month = (end.year, end.month)
-        if month != self._month:
-            first = end.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-            following = first.replace(year=end.year + end.month // 12, month=end.month % 12 + 1)
-            self._of_month = source.read(first - self._spec.news_longest_lookback, following)
-            self._month, self._indices = month, {}
-            if self._of_month.is_empty() and not source.count():
-                self._source = None  # reading every month of nothing takes seconds
-
-        if country not in self._indices:
-            self._indices[country] = ArticleIndex(
-                self._of_month, languages=self._spec.news_languages, country=country
-            )
-        return self._indices[country]

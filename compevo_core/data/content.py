@@ -25,11 +25,14 @@ _LONGEST_COLLAPSE = 24  # values
 _HIGHEST_JUMP = 1.75  # times the highest step before, into the last values
 _BEYOND = 0.25  # of the range of all earlier values, from which on the last ones are beyond it
 _FEWEST_EARLIER = 60  # values that show a range
+_LONE_SHARE = 0.002  # of values below zero, up to which a series has none of its own
 _SPARSE = 0.1  # share of zeros from which on they are counts of nothing, as of sales
 _SHORTEST_STUCK = 6  # values
 _LONGER_STUCK = 2.0  # times the longest run before that a sensor is stuck from
 _TAIL_SHARE = 0.1  # of all distances, whose heights show how far peaks reach
 _TAIL_SCALES = 2.5  # mean logarithms of that tail, by which a peak may exceed the others
+_CODES = r"^(-99+|999+)(\.9+|\.0|\.25)?$|^-32768(\.0)?$"  # what loggers write for a missing value
+_LARGEST = 1e20  # of an array format: a value from here on is one, too
 # In AEMO's archive no run but that of the stuck meters of April 2019 is longer than 4, and no jump
 # there and back but the known fault of November 2025 is above 2.7 times that quantile.
 _STUCK_STEPS = 6
@@ -52,6 +55,30 @@ def describe_faults(name: str, rows: pl.DataFrame, step: timedelta) -> list[str]
         _describe_end(known, step),
     )
     return [f"{name}: {problem}" for problem in problems if problem]
+
+
+def is_code(value: str, by: str) -> pl.Expr:
+    """Return the expression of "this is a code for a missing value, such as -9999 or 1e20".
+
+    Of each series, named by the column ``by``, a code is further from all other values than these
+    are from each other: 999 is a count among thousands of others.
+    """
+    cell = pl.col(value)
+    is_like_one = (cell.abs() >= _LARGEST) | cell.cast(pl.String).str.contains(_CODES)
+    others = pl.when(~is_like_one).then(cell)
+    low, high = others.min().over(by), others.max().over(by)
+    span = high - low
+    is_apart = (cell < low - span) | (cell > high + span)
+    return (is_like_one & is_apart).fill_null(value=False)
+
+
+def describe_new_faults(
+    name: str, rows: pl.DataFrame, step: timedelta, since: datetime
+) -> list[str]:
+    """Return what :func:`describe_faults` says of rows, and not of those before an instant."""
+    faults = describe_faults(name, rows, step)
+    known = describe_faults(name, rows.filter(pl.col("start_utc") < since), step) if faults else []
+    return [fault for fault in faults if fault not in known]
 
 
 def find_faults(known: pl.DataFrame, step: timedelta) -> dict[str, BoolArray]:
@@ -88,21 +115,26 @@ def _describe_far(known: pl.DataFrame, step: timedelta) -> str:
     low, below, middle, above, high = (
         cast(float, known["value"].quantile(share)) for share in _QUANTILES
     )
+    values = known["value"].to_numpy()
     # Where most values are one, as zeros are at night, nothing is far from them.
-    distances = np.abs(known["value"].to_numpy() - middle)
+    distances = np.abs(values - middle)
     is_far = distances > (_FAR * (high - low) or np.inf)
     # Peaks that go on from lower ones, as of page views and prices, are the series' own.
     if is_far.any() and distances[is_far].min() <= _stretch(distances) * distances[~is_far].max():
         is_far[:] = False
-    jumps = np.diff(known["value"].to_numpy())
     # Any series may have two jumps there and back that are far above all of its others.
-    apart = max(_JUMPS, _stretch(np.abs(jumps)))
-    least = apart * np.sort(np.abs(jumps))[-3] if len(jumps) >= _FEWEST_EARLIER else np.inf
-    is_far |= _find_collapses(jumps, least, _LONGEST_COLLAPSE)
+    jumps = np.diff(values)
+    if len(jumps) >= _FEWEST_EARLIER:
+        others = np.delete(np.abs(jumps), np.argsort(np.abs(jumps))[-2:])
+        apart = max(_JUMPS, min(_stretch(np.abs(jumps)), _find_record(others)))
+        is_far |= _find_collapses(jumps, apart * others.max(), _LONGEST_COLLAPSE)
     if _is_sparse(known["value"]):
         is_far[:] = False
+    # A few values below zero, and far below, where all others are above, as of sales.
+    if (values < 0).sum() <= max(1, _LONE_SHARE * len(values)):
+        is_far |= values < -max(0.0, float(np.quantile(values, _QUANTILES[0])))
     for value in _find_fillers(known, step):
-        is_far |= known["value"].to_numpy() == value
+        is_far |= values == value
     far = known.filter(is_far)
     if not far.height:
         return ""
@@ -121,6 +153,14 @@ def _stretch(distances: FloatArray) -> float:
     count = max(2, int(_TAIL_SHARE * len(distances)))
     tail = np.sort(distances[distances > 0])[-count:]
     return float(np.exp(_TAIL_SCALES * np.log(tail / tail[0]).mean())) if len(tail) else 1.0
+
+
+def _find_record(distances: FloatArray) -> float:
+    """Return the highest ratio of a record to the one before, after the first tenth of values."""
+    records = np.maximum.accumulate(distances)[int(_TAIL_SHARE * len(distances)) :]
+    before, after = records[:-1], records[1:]
+    is_known = before > 0
+    return float((after[is_known] / before[is_known]).max(initial=1.0))
 
 
 def _is_sparse(values: pl.Series) -> bool:

@@ -18,7 +18,7 @@ Shapes: H horizon, V values of one entity and name, T steps from the oldest seas
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any, cast
 
 import numpy as np
@@ -42,8 +42,8 @@ from compevo_core.data.view import (
     WindowView,
     count_season_steps,
     find_known_before,
-    find_reference,
     find_season,
+    find_seasons,
 )
 from compevo_core.errors import DataError
 
@@ -176,12 +176,10 @@ def _count_microseconds(instant: datetime) -> int:
     return (instant - _EPOCH_UTC) // _MICROSECOND
 
 
-def index_daily(frame: pl.DataFrame | None) -> StepValues:
-    """Index a frame of ``COVARIATE_SCHEMA``, or no values: a day is a step, from midnight UTC."""
-    if frame is not None:
-        frame = validate_frame(frame, COVARIATE_SCHEMA, "covariate frame")
-        frame = frame.with_columns(start_utc=pl.col("valid_date").cast(UTC_US))
-    return StepValues(frame, DAY, 1)
+def index_daily(frame: pl.DataFrame) -> StepValues:
+    """Index a frame of ``COVARIATE_SCHEMA``: a day is a step, from midnight UTC."""
+    frame = validate_frame(frame, COVARIATE_SCHEMA, "covariate frame")
+    return StepValues(frame.with_columns(start_utc=pl.col("valid_date").cast(UTC_US)), DAY, 1)
 
 
 def index_published(frame: pl.DataFrame | None, step: timedelta, horizon: int) -> StepValues:
@@ -208,11 +206,16 @@ class ContextBuilder:
     ) -> None:
         """Index every frame once; with ``spreads_news`` no domain or story crowds others out."""
         self._spec = spec
-        self._covariates = index_daily(covariates)
-        self._published = index_published(published, spec.step, spec.horizon_steps)
-        self._step_covariates = StepValues(step_covariates, spec.step, spec.horizon_steps)
-
-        self.candidates = CandidateFinder(spec, articles, news_cutoff, is_spread=spreads_news)
+        self._covariates = None if covariates is None else index_daily(covariates)
+        self._published: StepValues | None = None
+        if published is not None or spec.published_evidence:
+            self._published = index_published(published, spec.step, spec.horizon_steps)
+        self._step_covariates: StepValues | None = None
+        if step_covariates is not None:
+            self._step_covariates = StepValues(step_covariates, spec.step, spec.horizon_steps)
+        self.candidates: CandidateFinder | None = None
+        if articles is not None:
+            self.candidates = CandidateFinder(spec, articles, news_cutoff, is_spread=spreads_news)
         self._cutoff = news_cutoff
         self._holidays: dict[tuple[Place, datetime], FloatArray] = {}  # which series share
 
@@ -233,7 +236,18 @@ class ContextBuilder:
         until = shift(origin_utc, -inputs.unknown_steps, spec.step)
         before = find_known_before(origin_utc, until)
         calendar = build_calendar(origin_utc, spec.find_place(entity), spec.horizon)
-        median = self._published.find(entity, MEDIAN, origin_utc, before)
+        median = None
+        if self._published is not None:
+            median = self._published.find(entity, MEDIAN, origin_utc, before)
+        # The newest daily value of each name and lag that was available in time.
+        daily: dict[str, float] = {}
+        if self._covariates is not None:
+            midnight = datetime.combine(calendar.target_date, time(), UTC)
+            days = (midnight, before, COVARIATE_DAYS, 1)
+            for name in self._covariates.names(entity):
+                lags = self._covariates.find_seasons(entity, name, *days)[:, 0].tolist()
+                known = {lag: value for lag, value in enumerate(lags) if np.isfinite(value)}
+                daily |= {f"{name}_lag{lag}": value for lag, value in known.items()}
 
         window_id = f"{spec.name}|{series.series_id}|{origin_utc:%Y%m%dT%H%MZ}"
         if inputs.unknown_steps:
@@ -245,11 +259,12 @@ class ContextBuilder:
             step_minutes=int(spec.step / timedelta(minutes=1)),
             origin_utc=origin_utc,
             x=inputs.x,
+            past=inputs.past,
             calendar=calendar,
-            covariates=self._find_covariates(entity, calendar.target_date, before),
+            covariates=daily,
             # A part of a forecast cannot be compared with whole ones.
-            published=median if np.isfinite(median).all() else None,
-            candidate_ids=self.candidates.find(entity, before),
+            published=median if median is not None and np.isfinite(median).all() else None,
+            candidate_ids=self.candidates.find(entity, before) if self.candidates else (),
             leaky=self._cutoff != "origin",
             n_filled=inputs.n_filled,
             unknown_steps=inputs.unknown_steps,
@@ -266,18 +281,6 @@ class ContextBuilder:
             subsets=subsets,
         )
 
-    def _find_covariates(self, entity: str, target: date, before: datetime) -> dict[str, float]:
-        """Return the newest daily value of each name and lag that was available in time."""
-        midnight = datetime.combine(target, time(), UTC)
-        return {
-            f"{name}_lag{lag}": float(value)
-            for name in self._covariates.names(entity)
-            for lag, (value,) in enumerate(
-                self._covariates.find_seasons(entity, name, midnight, before, COVARIATE_DAYS, 1)
-            )
-            if np.isfinite(value)
-        }
-
     def _find_step_covariates(
         self, entity: str, inputs: InputValues, before: datetime, series: GriddedSeries
     ) -> dict[str, FloatArray]:
@@ -286,22 +289,22 @@ class ContextBuilder:
         origin_utc = inputs.origin_utc
         step = self._spec.step
         season = count_season_steps(step)
-        reference = find_reference(
+        reference = find_seasons(
             step, self._spec.lookback_steps, self._spec.horizon_steps, self._spec.season_steps
-        )
+        ).reference
 
-        for name in self._step_covariates.names(entity):
-            back = reference if name.startswith(OWN) else season
-            seasons = PAST_SEASONS if self._spec.past_evidence else 1
-            by_season = self._step_covariates.find_seasons(
-                entity, name, origin_utc, before, seasons, back
-            )
-            # What begins to be stored one day, as forecast weather does, leaves the windows from
-            # before it as they were, and with them every model that was trained on them.
-            if np.isfinite(by_season[:2]).any():
-                by_step |= {name: by_season[0], f"{name}_lag1": by_season[1]}
-                if self._spec.past_evidence:
-                    by_step[f"{name}{PAST_MEAN}"] = mean_known(by_season[1:], axis=0)
+        covariates = self._step_covariates
+        seasons = PAST_SEASONS if self._spec.past_evidence else 1
+        if covariates is not None:
+            for name in covariates.names(entity):
+                back = reference if name.startswith(OWN) else season
+                known = covariates.find_seasons(entity, name, origin_utc, before, seasons, back)
+                # What begins to be stored one day, as forecast weather does, leaves the windows
+                # from before it as they were, and with them every model that was trained on them.
+                if np.isfinite(known[:2]).any():
+                    by_step |= {name: known[0], f"{name}_lag1": known[1]}
+                    if self._spec.past_evidence:
+                        by_step[f"{name}{PAST_MEAN}"] = mean_known(known[1:], axis=0)
 
         if self._spec.year_evidence:
             by_step |= self._find_last_year(inputs, series, reference)
@@ -312,18 +315,18 @@ class ContextBuilder:
             past = np.stack([_observe(series, s, until, self._spec.horizon_steps) for s in starts])
             by_step |= {f"{PAST}_lag{lag}": past[lag - 1] for lag in PAST_LAGS}
             by_step[f"{PAST}{PAST_MEAN}"] = mean_known(past, axis=0)
-        if not self._spec.published_evidence:
+        published = self._published
+        if published is None or not self._spec.published_evidence:
             return by_step
 
-        for quantile in self._published.names(entity):
+        for quantile in published.names(entity):
             if quantile != MEDIAN:
-                by_step[f"{PUBLISHED}_q{quantile}"] = self._published.find(
-                    entity, quantile, origin_utc, before
-                )
-        by_step[f"{PUBLISHED}_lag1"] = self._published.find(
+                found = published.find(entity, quantile, origin_utc, before)
+                by_step[f"{PUBLISHED}_q{quantile}"] = found
+        by_step[f"{PUBLISHED}_lag1"] = published.find(
             entity, MEDIAN, origin_utc - season * step, before - season * step
         )
-        return by_step | self._find_published_errors(entity, inputs, before, series)
+        return by_step | self._find_published_errors(published, entity, inputs, before, series)
 
     def _find_last_year(
         self, inputs: InputValues, series: GriddedSeries, reference: int
@@ -364,7 +367,12 @@ class ContextBuilder:
         return {HOLIDAY: counts_T[reference:], f"{HOLIDAY}_lag1": counts_T[:horizon]}
 
     def _find_published_errors(
-        self, entity: str, inputs: InputValues, before: datetime, series: GriddedSeries
+        self,
+        published: StepValues,
+        entity: str,
+        inputs: InputValues,
+        before: datetime,
+        series: GriddedSeries,
     ) -> dict[str, FloatArray]:
         """Return what is known of a published forecast's errors, truth minus forecast, by step.
 
@@ -380,7 +388,7 @@ class ContextBuilder:
 
         for back in range(1, SEASONS_BACK + 1):
             start = inputs.origin_utc - back * season
-            forecast = self._published.find(entity, MEDIAN, start, before - back * season)
+            forecast = published.find(entity, MEDIAN, start, before - back * season)
             errors[back] = _observe(series, start, until, len(forecast)) - forecast
 
         by_lag = {f"{PUBLISHED}_error_lag{lag}": errors[lag] for lag in ERROR_LAGS}

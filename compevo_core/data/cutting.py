@@ -10,18 +10,18 @@ against an invented value means nothing.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import numpy as np
 import polars as pl
 
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, keep_last_run
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.series import regularise_series, resample_to_step
 from compevo_core.data.steps import count_steps, shift
-from compevo_core.data.view import count_season_steps
+from compevo_core.data.view import MOST_PAST, count_season_steps
 from compevo_core.errors import DataError
 
 
@@ -90,7 +90,18 @@ def apply_known_faults(frame: pl.DataFrame) -> pl.DataFrame:
             continue
         # One fault after the other: a row nulled by the first is null for the second, which then
         # keeps its flag.
-        is_wrong = _match_fault(fault)
+        is_wrong = (
+            pl.col("series_id").str.contains(fault.series_pattern)
+            & (pl.col("start_utc") >= fault.first_utc)
+            & (pl.col("start_utc") < fault.end_utc)
+            & pl.col("value").is_not_null()
+        )
+        if fault.min_decimals is not None:
+            # A value with fewer decimals equals its rounding, up to the error of binary fractions,
+            # which is far below the last decimal that counts.
+            rounded = pl.col("value").round(fault.min_decimals - 1)
+            tolerance = 10.0 ** -(fault.min_decimals + 6)
+            is_wrong &= (pl.col("value") - rounded).abs() > tolerance
         frame = frame.with_columns(
             pl.when(is_wrong).then(None).otherwise(pl.col("value")).alias("value"),
             pl.when(is_wrong)
@@ -99,23 +110,6 @@ def apply_known_faults(frame: pl.DataFrame) -> pl.DataFrame:
             .alias("flag"),
         )
     return frame
-
-
-def _match_fault(fault: Fault) -> pl.Expr:
-    is_wrong = (
-        pl.col("series_id").str.contains(fault.series_pattern)
-        & (pl.col("start_utc") >= fault.first_utc)
-        & (pl.col("start_utc") < fault.end_utc)
-        & pl.col("value").is_not_null()
-    )
-    if fault.min_decimals is None:
-        return is_wrong
-
-    # A value with fewer decimals equals its rounding, up to the error of binary fractions, which is
-    # far below the last decimal that counts.
-    rounded = pl.col("value").round(fault.min_decimals - 1)
-    tolerance = 10.0 ** -(fault.min_decimals + 6)
-    return is_wrong & ((pl.col("value") - rounded).abs() > tolerance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,6 +146,7 @@ class InputValues:
     x: FloatArray
     n_filled: int
     unknown_steps: int = 0
+    past: FloatArray = field(default_factory=lambda: np.zeros(0))  # before the inputs
 
 
 def grid_series(frame: pl.DataFrame, spec: DatasetSpec) -> GriddedSeries:
@@ -170,14 +165,18 @@ def grid_series(frame: pl.DataFrame, spec: DatasetSpec) -> GriddedSeries:
         filled=filled.cast(pl.Float64),
     ).fill_null(float("nan"))
 
+    # Windows share these numbers, so they are read-only.
+    observed, known = (np.array(columns[name], np.float64) for name in columns.columns)
+    for numbers in (observed, known):
+        numbers.setflags(write=False)
     return GriddedSeries(
         series_id=regular["series_id"][0],
         variable=regular["variable"][0],
         unit=regular["unit"][0],
         first_utc=cast(datetime, regular["start_utc"][0]),
         step=spec.step,
-        observed=columns["observed"].to_numpy(),
-        filled=columns["filled"].to_numpy(),
+        observed=observed,
+        filled=known,
         gaps=gaps,
     )
 
@@ -234,24 +233,23 @@ def cut_inputs(
 
     known = series.filled[start:known_end]
     n_filled = int(np.isnan(series.observed[start:known_end]).sum())
-    # The last season repeated; NaN before the series.
-    season = count_season_steps(series.step)
-    places = [known_end + i - season * (i // season + 1) for i in range(unknown_steps)]
-    x = np.concatenate([known, [series.filled[at] if at >= 0 else np.nan for at in places]])
+    x = known
+    if unknown_steps:
+        # The last season repeated; NaN before the series.
+        season = count_season_steps(series.step)
+        places = [known_end + i - season * (i // season + 1) for i in range(unknown_steps)]
+        x = np.concatenate([known, [series.filled[at] if at >= 0 else np.nan for at in places]])
 
     if np.isnan(x).any():
         return "input gap longer than the fill limit"
     if n_filled > spec.max_filled_inputs:
         return "too many filled inputs"
 
+    most_past = MOST_PAST if spec.year_evidence else 0
     return InputValues(
         origin_utc=series.locate_start(position),
         x=x,
         n_filled=n_filled,
         unknown_steps=unknown_steps,
+        past=keep_last_run(series.filled[max(0, start - most_past) : start]),
     )
-
-
-def cut_targets(series: GriddedSeries, position: int, horizon: int) -> FloatArray:
-    """Return the targets (H,) from a position on, NaN where none was measured."""
-    return series.observed[position : position + horizon]

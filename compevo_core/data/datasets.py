@@ -14,7 +14,6 @@ from compevo_core.data.calendar import Place
 from compevo_core.data.view import DEFAULT_STEPS, NO_BOUNDS, Bounds
 from compevo_core.errors import ConfigError
 
-_NEM_OFFSET = timedelta(hours=10)  # the market clock keeps no daylight saving
 _NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
 
@@ -95,7 +94,8 @@ class DatasetSpec:
         False  # whether views hold own values and covariates of the last fortnight
     )
     totals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # entities by their total's
-    year_evidence: bool = False  # whether views hold last year's values, and holidays by step
+    # Whether views hold last year's values, holidays by step, and the values before the inputs
+    year_evidence: bool = False
 
     def __post_init__(self) -> None:
         """Check bounds before any work starts."""
@@ -179,7 +179,7 @@ ELECTRICITY = DatasetSpec(
     series=((r"^AEMO/(?:HISTDEMAND|TOTALDEMAND|OPERATIONAL_DEMAND)/([A-Z]+1)$", ""),),
     places=NEM_PLACES,
     default_place=NEM_PLACES["NSW1"],
-    market_offset=_NEM_OFFSET,
+    market_offset=timedelta(hours=10),  # the market clock keeps no daylight saving
     align_to_market_day=True,
     spans=(
         # AEMO's three measures of demand are three series. A window is cut from one of them, so
@@ -212,9 +212,6 @@ ELECTRICITY = DatasetSpec(
     mape_threshold=1.0,  # demand of South Australia crosses zero
 )
 
-_ISSUE_TIME_UNKNOWN = 14
-"""Half-hours from 17:00, when AEMO issues its day-ahead forecast, to midnight."""
-
 # Regions, places, grid and news rule are those of the other measures.
 ELECTRICITY_OPERATIONAL = replace(
     ELECTRICITY,
@@ -234,7 +231,8 @@ ELECTRICITY_OPERATIONAL = replace(
         # Every later day that is complete: a frozen population forecasts it, and learns nothing.
         _aemo_span("inference", "OPERATIONAL_DEMAND", date(2026, 3, 31), _NO_LAST_DAY),
     ),
-    unknown_steps=(0, _ISSUE_TIME_UNKNOWN),
+    # 14 half-hours from 17:00, when AEMO issues its day-ahead forecast, to midnight.
+    unknown_steps=(0, 14),
     published_evidence=True,
     past_evidence=True,
 )

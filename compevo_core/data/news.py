@@ -87,7 +87,6 @@ COUNTRIES: dict[str, Country] = {
 """Signs by ISO code. A data set with another country needs an entry here."""
 
 _ADD = "add it to COUNTRIES in compevo_core/data/news.py"
-_LONGEST_ACRONYM = 4
 
 
 def is_of_country(country: str) -> pl.Expr:
@@ -152,7 +151,7 @@ def is_in_language(languages: Sequence[str]) -> pl.Expr:
 
 def _holds_name(words: Sequence[str]) -> pl.Expr:
     # An acronym counts only in capitals: "sa" and "vic" are also parts of ordinary text.
-    acronyms = {word for word in words if word.isupper() and len(word) <= _LONGEST_ACRONYM}
+    acronyms = {word for word in words if word.isupper() and len(word) <= 4}
     patterns = [
         re.escape(word) if word in acronyms else f"(?i:{re.escape(word)})" for word in words
     ]
@@ -161,7 +160,6 @@ def _holds_name(words: Sequence[str]) -> pl.Expr:
 
 OWN_PUBLISHER = "own-"  # begins the publisher of what belongs to a data set of a user's own
 
-_REQUIRED = ("article_id", "url", "title", "available_at", "fetched_at", "source")
 _TRACKING = re.compile(r"^(utm_.*|fbclid|gclid|mc_[ce]id|igshid|cmpid|ref|ref_src)$")
 _DEFAULT_PORT = {"http": 80, "https": 443}
 _ID_DIGITS = 32
@@ -211,7 +209,7 @@ def validate_articles(frame: pl.DataFrame) -> pl.DataFrame:
     """
     frame = validate_frame(frame, ARTICLE_SCHEMA, "article frame")
 
-    for name in _REQUIRED:
+    for name in ("article_id", "url", "title", "available_at", "fetched_at", "source"):
         nulls = frame.filter(pl.col(name).is_null())
         if nulls.height:
             raise DataError(

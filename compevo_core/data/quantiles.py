@@ -76,7 +76,8 @@ class PastErrors:
         The forecaster was fitted on none of the windows; its forecasts are in their unit. DataError
         if there is not one forecast for each window, or a window is given twice.
         """
-        horizon = _find_horizon([window.view for window in windows], forecast_NH)
+        views = [window.view for window in windows]
+        horizon = find_horizon(views) if views else forecast_NH.shape[-1]
         keys = {(w.view.entity, w.view.origin_utc, w.view.unknown_steps) for w in windows}
         if forecast_NH.shape != (len(windows), horizon) or len(keys) < len(windows):
             raise DataError(
@@ -116,7 +117,7 @@ def estimate_quantiles(
     ``FEWEST`` windows of its kind had ended, in all series together, has NaN. DataError if there is
     not one finite forecast for each view.
     """
-    horizon = _find_horizon(views, forecast_NH)
+    horizon = find_horizon(views) if views else forecast_NH.shape[-1]
     if forecast_NH.shape != (len(views), horizon) or not np.isfinite(forecast_NH).all():
         raise DataError(
             f"forecasts of shape {forecast_NH.shape} for {len(views)} views, or some are not "
@@ -156,6 +157,14 @@ def estimate_quantiles(
     is_whole_N = np.isfinite(offset_NQH).all(axis=(1, 2))
     quantiles_NQH = np.where(is_whole_N[:, None, None], forecast_NH[:, None] + offset_NQH, np.nan)
     return keep_bounds(views, quantiles_NQH)
+
+
+def describe_missing(without: int, known: int) -> str:
+    """Return why some series have no bands, where the errors of some windows are known."""
+    return (
+        f"no bands of {without} series: they need the errors of {FEWEST} windows that were not "
+        f"fitted, and {known} are known; give more rows or a shorter horizon"
+    )
 
 
 def estimate_day_quantiles(
@@ -234,11 +243,6 @@ def drop_crossing(quantiles_NQH: FloatArray) -> FloatArray:
     return checked_NQH
 
 
-def _find_horizon(views: Sequence[WindowView], forecast_NH: FloatArray) -> int:
-    """Return the horizon of the views, or of the forecasts where there is no view."""
-    return find_horizon(views) if views else forecast_NH.shape[-1]
-
-
 def _follow_series(
     past: PastErrors, of_series: IntArray, until_R: IntArray, *, is_scaled: bool
 ) -> FloatArray:
@@ -267,12 +271,27 @@ def _follow_series(
 
         if n_ended >= FEWEST:
             first = max(n_ended - MEMORY, 0)
+            newest_WH = error_WH[first:n_ended]
             apart = 1 + (end_W[n_ended - 1] - end_W[first]) / length_W[first]
-            independent = min(n_ended - first, apart) if past.is_learnt else None
-            quantile_QH = _read_quantiles(error_WH[first:n_ended], lower, independent)
+            independent = _count_independent(newest_WH, apart) if past.is_learnt else None
+            quantile_QH = _read_quantiles(newest_WH, lower, independent)
             quantile_WQH[until_W == instant] = quantile_QH
             asked_RQH[until_R == instant] = quantile_QH
     return asked_RQH
+
+
+def _count_independent(error_WH: FloatArray, apart: float) -> float:
+    """Return how many windows that do not overlap would say as much as these: ``apart`` or more.
+
+    Windows that share steps need not err alike. How far each errs as the one before it says what it
+    adds: n (1 - r) / (1 + r) of n windows, as in an autoregression of order one.
+    """
+    before, after = error_WH[:-1], error_WH[1:]
+    is_known = np.isfinite(before) & np.isfinite(after)
+    before, after = before[is_known], after[is_known]
+    size = np.linalg.norm(before) * np.linalg.norm(after)
+    alike = np.clip(before @ after / size, 0.0, 1.0) if size > 0 else 1.0
+    return float(min(len(error_WH), max(apart, len(error_WH) * (1 - alike) / (1 + alike))))
 
 
 def _pool_series(past: PastErrors, alike: IntArray, until: int) -> FloatArray:
@@ -306,7 +325,7 @@ def _read_quantiles(
     """Return the quantiles (Q, H) of errors at each step and its neighbours, ascending.
 
     ``independent`` is given for a forecaster that has learnt since, the number of windows that do
-    not overlap: the next error may have any rank among theirs, and errors that lie to one side
+    not err alike: the next error may have any rank among theirs, and errors that lie to one side
     count for both. A step without any error, as at night in a shop, has the quantiles of the
     nearest step with one; all are NaN where no step has an error.
     """

@@ -9,7 +9,7 @@ Two rules hold throughout: nothing is filled from the future, and nothing is fil
 without a flag.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -22,7 +22,6 @@ from compevo_core.data.steps import DAY, MONTH, WEEK, count_steps, is_calendar_s
 from compevo_core.data.view import find_season
 from compevo_core.errors import DataError
 
-_SYNTHETIC_PREFIX = "sample:"
 _KEY = ("series_id", "variable", "start_utc")
 _CONSTANT_COLUMNS = ("series_id", "variable", "unit", "source", "fetched_at")
 _SHORTEST_MONTH = 28 * DAY
@@ -112,6 +111,18 @@ def select_going_on(
     return {name: end for name, end in ends.items() if shift(end, horizon, step) > newest}
 
 
+def split_series(series: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield the rows of each series by its id; of a sorted frame without a copy of them."""
+    runs = series["series_id"].rle().struct.unnest()
+    if runs["value"].n_unique() < runs.height:
+        series = series.sort("series_id", maintain_order=True)
+        runs = series["series_id"].rle().struct.unnest()
+    first = 0
+    for length, name in runs.iter_rows():
+        yield name, series.slice(first, length)
+        first += length
+
+
 def validate_series(frame: pl.DataFrame) -> pl.DataFrame:
     """Return a frame sorted by series, variable and time, checked by ``SERIES_SCHEMA`` and values.
 
@@ -153,7 +164,7 @@ def validate_series(frame: pl.DataFrame) -> pl.DataFrame:
 
 def is_synthetic(frame: pl.DataFrame) -> bool:
     """Return whether any row comes from the sample mode of a source."""
-    return bool(frame["source"].str.starts_with(_SYNTHETIC_PREFIX).any())
+    return bool(frame["source"].str.starts_with("sample:").any())
 
 
 def resample_to_step(frame: pl.DataFrame, step: timedelta) -> pl.DataFrame:

@@ -21,11 +21,9 @@ FEWEST_INPUTS = 4
 """Steps that a look-back has at least."""
 _STEP = re.compile(r"(\d{1,4})\s*(min|mo|h|d|w)")
 _UNITS = {"min": timedelta(minutes=1), "h": timedelta(hours=1), "d": DAY, "w": WEEK, "mo": MONTH}
-_LONGEST = 53 * WEEK
 _LARGEST_OFFSET = timedelta(hours=14)  # of a clock
 _DAILY_WEEKS = 8
 _SPARE_WEEKS = 4  # that daily inputs hold in addition to those that cover the horizon
-_YEAR_DAYS = 364  # whole weeks
 _FEWEST_INPUTS = 8  # of coarse grids
 _ENOUGH_WINDOWS = 3_000
 _MOST_WINDOWS = 50_000
@@ -48,7 +46,7 @@ def read_step(text: str) -> timedelta:
 
     step = int(match[1]) * _UNITS[match[2]]
     fits = is_calendar_step(step) or not (DAY % step if step < DAY else step % DAY)
-    if not fits or step > _LONGEST:
+    if not fits or step > 53 * WEEK:
         raise ValueError(
             f"a day is not a whole number of steps of {text}, nor the other way round; write "
             "30min, 1h, 1d, 1w or 1mo"
@@ -93,7 +91,7 @@ def _find_month(instant: datetime) -> datetime:
 
 def count_year(step: timedelta) -> int:
     """Return the steps of a year: of whole weeks, so that weekdays meet; at least one."""
-    return max(1, 12 * MONTH // step if is_calendar_step(step) else _YEAR_DAYS * DAY // step)
+    return max(1, 12 * MONTH // step if is_calendar_step(step) else 52 * WEEK // step)
 
 
 def choose_horizon(step: timedelta) -> int:

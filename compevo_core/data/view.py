@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any, Self
 
@@ -31,8 +32,9 @@ Bounds = tuple[float | None, float | None]  # lowest and highest value, None whe
 
 NO_BOUNDS: Bounds = (None, None)
 
+MOST_PAST = 2048  # steps before the inputs that a view holds at most
+
 _INSTANT = timedelta(microseconds=1)
-_YEAR = timedelta(days=365.25)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,6 +72,13 @@ class WindowView:
     horizon: int = DEFAULT_STEPS  # target steps
     bounds: Bounds = NO_BOUNDS  # of what the series can be, which no forecast leaves
     season: int = 0  # steps of the season that its data show; 0: that of its grid
+    # Values before the inputs, for models that read a whole series; it is not stored
+    past: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    lookback: int = field(init=False)  # inputs
+    step: timedelta = field(init=False)  # length of one
+    end_utc: datetime = field(init=False)  # of the last target interval
+    information_until: datetime = field(init=False)  # the latest that anything in it was known at
 
     def __post_init__(self) -> None:
         """Check shapes and values, and make the view read-only.
@@ -83,18 +92,25 @@ class WindowView:
             raise DataError(f"{name}: origin_utc has no time zone; give an aware UTC datetime")
 
         # A frozen dataclass sets fields through object; arrays inside would still be writable.
+        put = partial(object.__setattr__, self)
         if self.horizon < 1 or not np.size(self.x):
             raise DataError(
                 f"{name}: a horizon of {self.horizon} after {np.size(self.x)} inputs; both must be "
                 "at least 1"
             )
-        object.__setattr__(self, "x", _copy_read_only(self.x, np.size(self.x), f"{name}: x"))
+        put("lookback", np.size(self.x))
+        put("x", _copy_read_only(self.x, self.lookback, f"{name}: x"))
         if not np.isfinite(self.x).all():
             raise DataError(f"{name}: x holds NaN or infinity; fill it causally or drop the window")
 
+        # Windows of a series share these numbers: a copy for each would be large.
+        past = np.asarray(self.past, dtype=np.float64).view()
+        past.flags.writeable = False
+        put("past", past)
+
         if self.published is not None:
             published = _copy_read_only(self.published, self.horizon, f"{name}: published")
-            object.__setattr__(self, "published", published)
+            put("published", published)
 
         if not 0 <= self.unknown_steps < self.lookback:
             raise DataError(
@@ -103,32 +119,21 @@ class WindowView:
             )
 
         # Sorted, so that equal covariates give equal prompts for any order of the frame.
-        object.__setattr__(self, "covariates", dict(sorted(self.covariates.items())))
+        put("covariates", dict(sorted(self.covariates.items())))
         by_step = {
             covariate: _copy_read_only(values, self.horizon, f"{name}: {covariate}")
             for covariate, values in sorted(self.step_covariates.items())
         }
-        object.__setattr__(self, "step_covariates", by_step)
+        put("step_covariates", by_step)
+
+        put("step", timedelta(minutes=self.step_minutes))
+        put("end_utc", shift(self.origin_utc, self.horizon, self.step))
+        put("information_until", shift(self.origin_utc, -self.unknown_steps, self.step))
 
     @property
-    def lookback(self) -> int:
-        """Number of inputs."""
-        return len(self.x)
-
-    @property
-    def step(self) -> timedelta:
-        """Length of one step."""
-        return timedelta(minutes=self.step_minutes)
-
-    @property
-    def end_utc(self) -> datetime:
-        """End of the last target interval."""
-        return shift(self.origin_utc, self.horizon, self.step)
-
-    @property
-    def information_until(self) -> datetime:
-        """Latest instant that anything in the view could be known at."""
-        return shift(self.origin_utc, -self.unknown_steps, self.step)
+    def known(self) -> FloatArray:
+        """All that is known of the series (T,): the values before the inputs, and the inputs."""
+        return np.concatenate([self.past, self.x])
 
     @property
     def known_before(self) -> datetime:
@@ -136,22 +141,12 @@ class WindowView:
         return find_known_before(self.origin_utc, self.information_until)
 
     @property
-    def reference_steps(self) -> int:
-        """Steps of the last season of the input, which changes are counted from."""
-        return find_reference(self.step, self.lookback, self.horizon, self.season)
-
-    @property
-    def shortest_season(self) -> int:
-        """Steps of the season that the data show, or else of the shortest one of the grid."""
-        return find_season(self.step, self.season)
-
-    @property
-    def season_steps(self) -> int:
-        """Steps of one season: a day below daily grids, else one step."""
-        return count_season_steps(self.step)
+    def seasons(self) -> "Seasons":
+        """Steps of the seasons of the grid and of the input."""
+        return find_seasons(self.step, self.lookback, self.horizon, self.season)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Window:
     """A view with its truth ``y`` (H,), NaN where that is missing, filled or known to be wrong."""
 
@@ -192,38 +187,38 @@ def find_season(step: timedelta, shown: int = 0) -> int:
     day = timedelta(days=1)
     if step < day:
         return day // step
-    return 7 if step == day else max(1, round(_YEAR / step))
+    return 7 if step == day else max(1, round(timedelta(days=365.25) / step))
 
 
-def find_reference(step: timedelta, lookback: int, horizon: int, shown: int = 0) -> int:
-    """Return the steps of the season that changes are counted from: a day below daily grids.
+@dataclass(frozen=True, slots=True)
+class Seasons:
+    """Seasons in steps."""
 
-    On daily and coarser grids it is one step, or the grid's own season where the inputs hold more
-    of them than cover the horizon.
-    """
-    is_long = lookback > count_covering(step, lookback, horizon, shown)
-    return find_season(step, shown) if is_long else count_season_steps(step)
-
-
-def count_covering(step: timedelta, lookback: int, horizon: int, shown: int = 0) -> int:
-    """Return how many of the last inputs stand for the target steps one by one.
-
-    Whole seasons that cover the horizon, or all inputs where they reach no further.
-    """
-    season = find_season(step, shown)
-    return min(math.ceil(horizon / season) * season, lookback)
+    day: int  # a day below daily grids, else one step
+    shortest: int  # the season that the data show, or else the shortest one of the grid
+    # How many of the last inputs stand for the target steps one by one: whole seasons that cover
+    # the horizon, or all inputs where they reach no further
+    covering: int
+    # The last season of the input, which changes are counted from: a day, or the shortest season
+    # where the inputs hold more than cover the horizon
+    reference: int
 
 
-def cover_horizon(view: WindowView) -> int:
-    """Return :func:`count_covering` of a view."""
-    return count_covering(view.step, view.lookback, view.horizon, view.season)
+@lru_cache
+def find_seasons(step: timedelta, lookback: int, horizon: int, shown: int) -> Seasons:
+    """Return the seasons of a grid, of inputs and of a horizon; see :func:`find_season`."""
+    day, season = count_season_steps(step), find_season(step, shown)
+    covering = min(math.ceil(horizon / season) * season, lookback)
+    return Seasons(day, season, covering, season if lookback > covering else day)
 
 
 def _copy_read_only(values: FloatArray, length: int, name: str) -> FloatArray:
-    # A view of other labels shares the numbers of the one that it is made of.
+    # Views share read-only numbers: of a view with other labels, or of their series.
     is_frozen = isinstance(values, np.ndarray) and not values.flags.writeable
-    is_own = is_frozen and values.base is None and values.dtype == np.float64
-    copied = values if is_own else np.array(values, dtype=np.float64)
+    base = values.base if is_frozen else None
+    is_shared = base is None or (isinstance(base, np.ndarray) and not base.flags.writeable)
+    is_safe = is_frozen and is_shared and values.dtype == np.float64
+    copied = values if is_safe else np.array(values, dtype=np.float64)
     if copied.shape != (length,):
         raise DataError(f"{name} has shape {copied.shape}, not ({length},); cut it again")
 
@@ -268,15 +263,11 @@ def require_views(views: Sequence[WindowView]) -> None:
 
 def find_horizon(views: Sequence[WindowView]) -> int:
     """Return the horizon that views share; DataError if they have several."""
-    return _find_shared(views, "horizon")
+    return find_shared(views, "horizon")
 
 
-def find_lookback(views: Sequence[WindowView]) -> int:
-    """Return the number of inputs that views share; DataError if they have several."""
-    return _find_shared(views, "lookback")
-
-
-def _find_shared(views: Sequence[WindowView], field: str) -> int:
+def find_shared(views: Sequence[WindowView], field: str) -> int:
+    """Return the ``lookback`` or ``horizon`` that views share; DataError if they have several."""
     lengths = sorted({int(getattr(view, field)) for view in views}) or [DEFAULT_STEPS]
     if len(lengths) > 1:
         raise DataError(

@@ -12,31 +12,34 @@ Shapes: N windows, H horizon.
 """
 
 import hashlib
+import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, overload
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
+from polars.io.plugins import register_io_source
 
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, keep_last_run
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.schemas import UTC_US
+from compevo_core.data.steps import count_steps
 from compevo_core.data.view import (
     DEFAULT_STEPS,
+    MOST_PAST,
     NO_BOUNDS,
     SPLITS,
     Window,
     WindowView,
     find_horizon,
-    find_lookback,
+    find_shared,
     stack_rows,
 )
 from compevo_core.errors import DataError
@@ -85,17 +88,35 @@ _UNHASHED: dict[str, Any] = {
 
 Rows of results name windows by their hash, which cannot be recomputed without their data."""
 
-_SERIALIZED: "WeakKeyDictionary[Window, str]" = WeakKeyDictionary()
-_CHUNK = 4096  # windows that become rows at a time: as objects, their numbers take ten times more
+_CHUNK = 4096  # windows that become rows at a time, and rows that become windows
+_NUMBERS_OF_WINDOW = ("x", "y")  # columns that are one matrix of all windows
 
 
-def to_row(window: Window) -> dict[str, Any]:
-    """Return the values of :data:`FRAME_SCHEMA`."""
+def tabulate(windows: Sequence[Window]) -> pl.DataFrame:
+    """Return windows as rows of :data:`FRAME_SCHEMA`."""
+    labels = {name: kind for name, kind in FRAME_SCHEMA.items() if name not in _NUMBERS_OF_WINDOW}
+    frame = pl.DataFrame(list(map(to_labels, windows)), labels)
+    numbers = {"x": [window.view.x for window in windows], "y": [window.y for window in windows]}
+    columns = [pl.Series(name, stack_rows(rows)).arr.to_list() for name, rows in numbers.items()]
+    return frame.with_columns(columns).select(list(FRAME_SCHEMA))
+
+
+def read_rows(frame: pl.DataFrame) -> Iterator[Window]:
+    """Yield the windows of rows that :func:`tabulate` made."""
+    x_NL, y_NH = (
+        frame[name].explode().to_numpy().reshape(frame.height, -1) for name in _NUMBERS_OF_WINDOW
+    )
+    labels = frame.drop(_NUMBERS_OF_WINDOW).iter_rows(named=True)
+    for row, x, y in zip(labels, x_NL, y_NH, strict=True):
+        yield from_labels(row, x, y)
+
+
+def to_labels(window: Window) -> dict[str, Any]:
+    """Return the values of :data:`FRAME_SCHEMA` but for ``x`` and ``y``."""
     view = window.view
 
     # JSON for what Parquet has no stable column for: covariates differ from window to window.
     converted = {
-        "x": view.x.tolist(),
         "calendar": json.dumps(view.calendar.as_dict(), sort_keys=True),
         "covariates": json.dumps(dict(view.covariates), sort_keys=True),
         "published": None if view.published is None else view.published.tolist(),
@@ -105,20 +126,19 @@ def to_row(window: Window) -> dict[str, Any]:
         "step_covariates": [
             {"name": name, "values": values} for name, values in view.step_covariates.items()
         ],
-        "y": window.y.tolist(),
     }
     return {
-        name: converted[name] if name in converted else getattr(view, name) for name in FRAME_SCHEMA
+        name: converted[name] if name in converted else getattr(view, name)
+        for name in FRAME_SCHEMA
+        if name not in _NUMBERS_OF_WINDOW
     }
 
 
-def from_row(row: dict[str, Any]) -> Window:
-    """Return the window of a row."""
+def from_labels(row: dict[str, Any], x: FloatArray, y: FloatArray) -> Window:
+    """Return the window of labels and numbers."""
     published = row["published"]
-    fields = {name: value for name, value in row.items() if name != "y"}
-
-    fields |= {
-        "x": np.array(row["x"], dtype=np.float64),
+    fields = row | {
+        "x": x,
         "calendar": Calendar.from_dict(json.loads(row["calendar"])),
         "covariates": json.loads(row["covariates"]),
         "published": None if published is None else np.array(published, dtype=np.float64),
@@ -130,33 +150,16 @@ def from_row(row: dict[str, Any]) -> Window:
             for by_step in row["step_covariates"]
         },
     }
-    return Window(view=WindowView(**fields), y=np.array(row["y"], dtype=np.float64))
+    return Window(view=WindowView(**fields), y=y)
 
 
 def serialize_for_hash(window: Window) -> bytes:
-    """Return bytes that are equal only for equal windows.
-
-    All but the numbers is remembered as long as the window, which never changes: sets of known
-    windows grow day by day, and each of them is hashed.
-    """
-    if window not in _SERIALIZED:
-        _SERIALIZED[window] = _serialize_labels(window)
-
-    # Bytes, not decimal text: two values that print alike are different windows. NaN has many bit
-    # patterns, so masked targets enter as their positions.
-    truth = np.where(np.isnan(window.y), -0.0, window.y)
-    numbers = {"x": window.view.x.tobytes().hex(), "y": truth.tobytes().hex()}
-    # As one object with sorted keys, of which these are the last.
-    return f"{_SERIALIZED[window][:-1]}, {json.dumps(numbers)[1:]}".encode()
-
-
-def _serialize_labels(window: Window) -> str:
-    row = to_row(window) | {"origin_utc": window.view.origin_utc.isoformat()}
+    """Return bytes that are equal only for equal windows."""
+    row = to_labels(window) | {"origin_utc": window.view.origin_utc.isoformat()}
     for name, empty in _UNHASHED.items():
         if row[name] == empty:
             del row[name]
 
-    del row["x"], row["y"]
     row["masked"] = np.flatnonzero(np.isnan(window.y)).tolist()
     if window.view.step_covariates:
         # Thousands of numbers a window, most of the set: their digest stands for them.
@@ -165,7 +168,11 @@ def _serialize_labels(window: Window) -> str:
         digest = hashlib.sha256(values.tobytes()).hexdigest()
         row["step_covariates"] = [*window.view.step_covariates, digest]
 
-    return json.dumps(row, sort_keys=True, default=str)
+    # Bytes, not decimal text: two values that print alike are different windows. NaN has many bit
+    # patterns, so masked targets enter as their positions.
+    truth = np.where(np.isnan(window.y), -0.0, window.y)
+    row |= {"x": window.view.x.tobytes().hex(), "y": truth.tobytes().hex()}
+    return json.dumps(row, sort_keys=True, default=str).encode()
 
 
 WINDOWS_FILE = "windows.parquet"
@@ -207,8 +214,8 @@ class WindowSet(Sequence[Window]):
                 f"{dataset!r}; build one set for each data set"
             )
 
-        for find_steps in (find_lookback, find_horizon):
-            find_steps(self.views())  # DataError where windows of two grids are mixed
+        for field in ("lookback", "horizon"):
+            find_shared(self.views(), field)  # DataError where windows of two grids are mixed
 
         self._origin_manifest = dict(manifest or {})
 
@@ -263,7 +270,7 @@ class WindowSet(Sequence[Window]):
     @property
     def lookback(self) -> int:
         """Inputs of every window."""
-        return find_lookback(self.views())
+        return find_shared(self.views(), "lookback")
 
     @property
     def horizon(self) -> int:
@@ -307,26 +314,20 @@ class WindowSet(Sequence[Window]):
         return stack_rows([window.y for window in self._windows])
 
     def with_truth(self, y_NH: FloatArray) -> "WindowSet":
-        """Return the same views with another truth, for tests that poison it.
-
-        DataError if the truth is not (N, H).
-        """
-        if y_NH.shape != (len(self), self.horizon):
-            raise DataError(
-                f"truth of shape {y_NH.shape} for {len(self)} windows; give (N, {self.horizon})"
-            )
+        """Return the same views with another truth (N, H), for tests that poison it."""
         return self.with_windows(
             replace(window, y=row) for window, row in zip(self._windows, y_NH, strict=True)
         )
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Replace the windows and the manifest of a folder."""
-        chunks = [
-            pl.DataFrame(list(map(to_row, self._windows[first : first + _CHUNK])), FRAME_SCHEMA)
-            for first in range(0, len(self), _CHUNK)
-        ]
-        frame = pl.concat(chunks or [pl.DataFrame(schema=FRAME_SCHEMA)], rechunk=True)
-        replace_together(Path(folder), {WINDOWS_FILE: frame.write_parquet}, self.manifest)
+
+        def yield_chunks(*_: object) -> Iterator[pl.DataFrame]:
+            for first in range(0, len(self), _CHUNK):
+                yield tabulate(self._windows[first : first + _CHUNK])
+
+        rows = register_io_source(yield_chunks, schema=FRAME_SCHEMA)
+        replace_together(Path(folder), {WINDOWS_FILE: rows.sink_parquet}, self.manifest)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str], since: datetime | None = None) -> Self:
@@ -347,9 +348,13 @@ class WindowSet(Sequence[Window]):
         if not is_named or pl.read_parquet_schema(path) != FRAME_SCHEMA:
             raise DataError(f"{path} has other columns than windows; build the windows again")
         rows = pl.scan_parquet(path)
-        frame = (rows if since is None else rows.filter(pl.col("origin_utc") >= since)).collect()
+        rows = rows if since is None else rows.filter(pl.col("origin_utc") >= since)
+        parts = map(read_rows, rows.collect_batches(chunk_size=_CHUNK))
+        read: Iterable[Window] = itertools.chain.from_iterable(parts)
+        if files.facts.get("spec", {}).get("year_evidence"):
+            read = _restore_pasts(list(read))
         windows = cls(
-            (from_row(row) for row in frame.iter_rows(named=True)),
+            read,
             dataset=files.facts["dataset"],
             manifest=files.facts,
         )
@@ -362,6 +367,28 @@ class WindowSet(Sequence[Window]):
     def with_windows(self, windows: Iterable[Window]) -> "WindowSet":
         """Return other windows of the data set, built from what these were built from."""
         return WindowSet(windows, dataset=self.dataset, manifest=self._origin_manifest)
+
+
+def _restore_pasts(windows: Sequence[Window]) -> Iterator[Window]:
+    """Yield windows with the values before their inputs, as far as earlier windows hold them."""
+    in_time = sorted(windows, key=lambda window: window.view.origin_utc)
+    first = {w.view.series_id: w.view for w in reversed(in_time)}
+    last = {w.view.series_id: w.view for w in in_time}
+    known: dict[str, FloatArray] = {}
+    for window in in_time:
+        view = window.view
+        start = first[view.series_id]
+        if view.series_id not in known:
+            span = count_steps(start.origin_utc, last[view.series_id].origin_utc, view.step)
+            known[view.series_id] = np.full(start.lookback + span, np.nan)
+
+        known_T = known[view.series_id]
+        begin = count_steps(start.origin_utc, view.origin_utc, view.step)
+        past = keep_last_run(known_T[max(0, begin - MOST_PAST) : begin])
+        # What stands in for values that were not measured yet is no past of later windows.
+        measured = view.lookback - view.unknown_steps
+        known_T[begin : begin + measured] = view.x[:measured]
+        yield window.change_view(past=past)
 
 
 def read_hash(folder: Path) -> str:

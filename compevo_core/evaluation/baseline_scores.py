@@ -26,7 +26,7 @@ from compevo_core.baselines import (
     fit_baseline,
     is_applicable,
 )
-from compevo_core.baselines.base import count_answers, read_facts
+from compevo_core.baselines.base import MethodFacts, count_answers
 from compevo_core.baselines.known_errors import (
     NO_LEVEL,
     RULE_GRID,
@@ -266,7 +266,7 @@ def score_candidates(
                 # The last ones: quantiles are made of the latest errors first.
                 chosen = val[-(candidate.known_windows or len(val)) :]
             known = ValidationForecasts.make(name, fitted, chosen, scaler)
-            facts = read_facts(fitted)
+            facts: MethodFacts = getattr(fitted, "facts", MethodFacts())
             fields: dict[str, Any] = asdict(facts) | {"train_seconds": None, "peak_memory_gb": None}
             if candidate.is_measured:
                 # A method that can be resumed knows the time of all its starts together.

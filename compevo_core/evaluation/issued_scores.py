@@ -31,7 +31,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.cutting import GriddedSeries, cut_targets, locate_origin
+from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.quantiles import LEVELS, drop_crossing
 from compevo_core.data.schemas import UTC_US
 from compevo_core.data.steps import count_steps
@@ -227,7 +227,7 @@ def _cut_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> FloatA
     if series is None:
         return np.empty(0)
     position = locate_origin(series, datetime.fromisoformat(facts["origin_utc"]))
-    return cut_targets(series, position, facts["horizon"]) if position >= 0 else np.empty(0)
+    return series.observed[position:][: facts["horizon"]] if position >= 0 else np.empty(0)
 
 
 def _name_series(facts: Mapping[str, Any]) -> str:
@@ -271,7 +271,13 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterat
     truth_H, repeated = truth[TRUTH], {k: v for k, v in truth.items() if k != TRUTH}
     points = {**forecast.select_points(entity), **repeated}
     y_1H = truth_H[None]
-    inside = _check_day(forecast, entity, truth_H)
+    # Whether mean and peak of the day were in their bands; None where either is unknown.
+    inside: dict[str, Any] = {}
+    series = next(entry for entry in facts["series"] if str(entry["entity"]) == entity)
+    for name, value in (("mean", truth_H.mean()), ("peak", truth_H.max())):
+        low, high = find_band(read_day_quantiles(series, name)) or (np.nan, np.nan)
+        is_known = bool(np.isfinite([low, high, value]).all())
+        inside[f"{name}_inside_80"] = bool(low <= value <= high) if is_known else None
 
     for method, values_H in points.items():
         # A prior that one agent corrects is not a forecast that anybody would use by itself.
@@ -294,17 +300,6 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterat
             **(inside if method == METHOD else dict.fromkeys(inside)),
             "first_mae": errors.mae,
         }
-
-
-def _check_day(forecast: IssuedForecast, entity: str, truth_H: FloatArray) -> dict[str, Any]:
-    """Return whether mean and peak of a day were in their bands; None where either is unknown."""
-    facts = next(entry for entry in forecast.facts["series"] if str(entry["entity"]) == entity)
-    inside: dict[str, Any] = {}
-    for name, value in (("mean", truth_H.mean()), ("peak", truth_H.max())):
-        low, high = find_band(read_day_quantiles(facts, name)) or (np.nan, np.nan)
-        is_known = bool(np.isfinite([low, high, value]).all())
-        inside[f"{name}_inside_80"] = bool(low <= value <= high) if is_known else None
-    return inside
 
 
 def is_on_time(forecast: IssuedForecast) -> bool:

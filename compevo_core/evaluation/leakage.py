@@ -111,7 +111,7 @@ def find_unavailable_step_covariates(
     claims = []
     for view in views:
         for key, values in view.step_covariates.items():
-            season = view.reference_steps if key.startswith(OWN) else view.season_steps
+            season = view.seasons.reference if key.startswith(OWN) else view.seasons.day
             name, lag = (key, 0) if key in names else (key.removesuffix("_lag1"), season)
             # What is derived from published forecasts is not a row of this frame.
             for step in np.flatnonzero(np.isfinite(values)) if name in names else ():

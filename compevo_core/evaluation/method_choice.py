@@ -23,7 +23,6 @@ from pydantic import TypeAdapter
 
 from compevo_core.baselines import (
     PRIORS,
-    Baseline,
     FitBaseline,
     SharedFits,
     add_news,
@@ -32,12 +31,14 @@ from compevo_core.baselines import (
     is_applicable,
     list_news_readers,
 )
-from compevo_core.baselines.gbm import Blend, BoostedTrees
+from compevo_core.baselines.features import list_own_covariates
+from compevo_core.baselines.gbm import Blend, BoostedTrees, LaggedTrees
 from compevo_core.baselines.naive import Persistence
 from compevo_core.baselines.news_ridge import SUFFIX, NewsRidge
 from compevo_core.baselines.zero_shot import PREFIX, find_at_hand, is_zero_shot
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, evenly_spaced, mean_known
+from compevo_core.data.context import OWN
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import nearest_windows
@@ -48,7 +49,7 @@ from compevo_core.evaluation.comparison import compare_means
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.news_audit import NewsErrors
 from compevo_core.runtime.usage import OnStep, Steps
-from compevo_core.training.prior import MIXTURE
+from compevo_core.training.prior import MIXTURE, name_members, name_method
 
 if TYPE_CHECKING:
     from compevo_core.agents.experience import Experience
@@ -140,9 +141,9 @@ def configure_method(
     """
     names = list(members) if name == MIXTURE else [name]
     for each in names:
-        known = [*PRIORS, *list_news_readers()]
-        if each not in known and not is_zero_shot(each) and not has_method(each):
-            choices = ", ".join([*known, f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO])
+        if not is_zero_shot(each) and not has_method(each):
+            others = [f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO]
+            choices = ", ".join([*PRIORS, *list_news_readers(), *others])
             raise ConfigError(f"no method {each!r}; known: {choices}")
     if name == MIXTURE and len(names) < 2:
         raise ConfigError("a mixture needs two methods or more: name one of them instead")
@@ -154,24 +155,24 @@ def configure_method(
     if train is not None and len(train):
         learnt = train[-1].view.end_utc - train[0].view.origin_utc
         refit_days = max(1, learnt.days // _GROWTH)
-    weights = {"selection.online": True, "selection.rule": "boa", "selection.scope": "series"}
-    return RunConfig().with_overrides(
+    weights = {"online": True, "rule": "boa", "scope": "series"}
+    chosen = [
         {
-            "forecast.decoder": "none",
-            "forecast.zero_shot_model": next(iter(models), ""),
-            "forecast.refit_days": refit_days,
-            "population.agents": len(names),
-            "population.members": [
-                {
-                    "prior": "zero-shot" if is_zero_shot(each) else each,
-                    "calibration_days": _limit_days(each, train),
-                }
-                for each in names
-            ],
-            "run.refit": True,
-            "run.seed": seed,
-            "run.micro_batch_size": 512,
-            **(weights if len(names) > 1 else {}),
+            "prior": "zero-shot" if is_zero_shot(each) else each,
+            "calibration_days": _limit_days(each, train),
+        }
+        for each in names
+    ]
+    return RunConfig.from_mapping(
+        {
+            "forecast": {
+                "decoder": "none",
+                "zero_shot_model": next(iter(models), ""),
+                "refit_days": refit_days,
+            },
+            "population": {"agents": len(names), "members": chosen},
+            "run": {"refit": True, "seed": seed, "micro_batch_size": 512},
+            "selection": weights if len(names) > 1 else {},
         }
     )
 
@@ -202,7 +203,7 @@ def choose_method(
     """
     # torch takes seconds to import, and names of methods are read where nothing is trained.
     from compevo_core.training.artifact import read_experience, read_scaler
-    from compevo_core.training.trainer import validate_members
+    from compevo_core.training.trainer import fit_ensemble
 
     known = WindowSet([w for w in val if np.isfinite(w.y).any()], dataset=val.dataset)
     if not len(known):
@@ -217,7 +218,19 @@ def choose_method(
     candidates = []
     origins = sorted({view.origin_utc for view in train.views()})
     apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
-    for name in names or _list_applicable(train, known):
+    if not names:
+        possible = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
+        if len(known) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
+            possible.append(f"{PREFIX}{at_hand}")
+        if not any(view.covariates for view in train.views()):
+            # Without weather by day lagged trees err less, and take a tenth of the time.
+            possible = [name for name in possible if name not in (BoostedTrees.name, Blend.name)]
+        names = [
+            name
+            for name in sorted(possible, key=_place)
+            if is_applicable(name, train) and is_applicable(name, known, train)
+        ]
+    for name in names:
         # The nearest days that it would be fitted on may be too few to be worth it.
         nearest = _limit_days(name, train)
         if nearest and nearest * apart < timedelta(days=_FEWEST_TREE_DAYS):
@@ -226,7 +239,18 @@ def choose_method(
             candidates.append(name)
 
     steps = Steps([*map(find_cost, candidates), len(candidates)], on_step)
-    fitted = _fit_candidates(candidates, train, fit, steps, left_out)
+    fitted = {}
+    for name in candidates:
+        steps.begin(f"fitting {name} on {len(train):,} windows")
+        try:
+            # As the prior will be asked for, so that it is found again.
+            fitted[name] = fit(name, nearest_windows(train, None, None, _limit_days(name, train)))
+        except (DataError, ConfigError) as error:
+            left_out[name] = str(error)
+    if not fitted:
+        reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+        raise DataError(f"no method can forecast {train.dataset}: {reasons}")
+
     steps.begin(f"forecasting {len(known):,} windows of validation with {len(fitted)} methods")
     errors = {
         name: measure_window_errors(known.truth(), forecaster.predict(known.views()))
@@ -244,19 +268,18 @@ def choose_method(
             except DataError as error:  # too short to leave a part of it out
                 left_out[reader] = str(error)
     ranked = rank_methods(errors, known, scale_N)
+    # Two names of one forecast, as weekly and persistence of days, would count twice.
+    unlike = {errors[score.name].tobytes(): score for score in reversed(ranked)}
+    ranked = tuple(score for score in ranked if score in unlike.values())
     close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
     members = sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
     if len(members) > 1:
-        experience, scaler = validate_members(
-            # Fits stay as they were on train: to fit all anew would take most of the time.
-            configure_method(MIXTURE, members, train=train).with_overrides(
-                {"forecast.refit_days": 0}
-            ),
-            train,
-            known,
-            fit,
+        # Fits stay as they were on train: to fit all anew would take most of the time.
+        config = configure_method(MIXTURE, members, train=train).with_overrides(
+            {"forecast.refit_days": 0, "run.refit": False}
         )
-        errors[MIXTURE] = _measure_mixture(experience, scaler, known)
+        mixture = fit_ensemble(config, train, known, fit).model
+        errors[MIXTURE] = _measure_mixture(mixture.experience, mixture.scaler, known)
     if population is not None:
         lived = read_experience(population)
         errors[POPULATION] = _measure_mixture(lived, read_scaler(population), known)
@@ -271,6 +294,28 @@ def choose_method(
         members=tuple(members),
         left_out=left_out,
         news=check,
+    )
+
+
+def describe_static(config: RunConfig, train: WindowSet) -> str:
+    """Return a sentence where no member reads what describes whole series; "" otherwise.
+
+    Only trees and estimators on lags are fitted on all series together, and tell such values apart.
+    """
+    members = [PRIORS.get(name) for name in name_members(config)]
+    if any(member is not None and issubclass(member, LaggedTrees) for member in members):
+        return ""
+    static = []
+    for name in list_own_covariates(train):
+        values = [(v.entity, v.step_covariates.get(name, [np.nan])) for v in train.views()]
+        known = {(entity, x) for entity, x_H in values for x in x_H if np.isfinite(x)}
+        if len({entity for entity, _ in known}) == len(known) > 1:
+            static.append(name.removeprefix(OWN).partition("=")[0])
+    if not static:
+        return ""
+    return (
+        f"{name_method(config)} learns each series by itself and reads no static values "
+        f"({', '.join(dict.fromkeys(static))}); {LaggedTrees.name} does"
     )
 
 
@@ -334,24 +379,6 @@ def _measure_scales(train: WindowSet, windows: WindowSet) -> FloatArray:
     return scale_N if np.isfinite(scale_N).any() else np.ones(len(scale_N))
 
 
-def _fit_candidates(
-    names: Sequence[str], train: WindowSet, fit: FitBaseline, steps: Steps, left_out: dict[str, str]
-) -> dict[str, Baseline]:
-    """Fit candidates on train; return those that could be, and say why of the others."""
-    fitted = {}
-    for name in names:
-        steps.begin(f"fitting {name} on {len(train):,} windows")
-        try:
-            # As the prior will be asked for, so that it is found again.
-            fitted[name] = fit(name, nearest_windows(train, None, None, _limit_days(name, train)))
-        except (DataError, ConfigError) as error:
-            left_out[name] = str(error)
-    if not fitted:
-        reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
-        raise DataError(f"no method can forecast {train.dataset}: {reasons}")
-    return fitted
-
-
 def rank_methods(
     errors: Mapping[str, FloatArray], windows: WindowSet, scale_N: FloatArray
 ) -> tuple[MethodScore, ...]:
@@ -379,15 +406,15 @@ def rank_methods(
 
 
 def choose_best(scores: Sequence[MethodScore]) -> str:
-    """Return the mixture if it is at most 2 % worse than the best.
+    """Return the mixture unless the best is better by more than 2 % and one standard error.
 
-    Otherwise it is the simplest method that is no worse than that, nor by more than one standard
-    error.
+    Otherwise it is the simplest method that is worse by neither.
     """
     near = [score for score in scores if score.error <= _WORST * scores[0].error]
-    if any(score.name == MIXTURE for score in near):
+    close = [score for score in scores if score.excess <= score.standard_error]
+    if any(score.name == MIXTURE for score in (*near, *close)):
         return MIXTURE
-    return min((s.name for s in near if s.excess <= s.standard_error), key=_place)
+    return min((score.name for score in near if score in close), key=_place)
 
 
 def _limit_days(name: str, train: WindowSet | None) -> int:
@@ -403,21 +430,6 @@ def _place(name: str) -> int:
     # The simplest first; a pretrained model is with the last that is fitted.
     order = [*PRIORS, MIXTURE, POPULATION]
     return order.index(name) if name in order else len(PRIORS) - 1
-
-
-def _list_applicable(train: WindowSet, val: WindowSet) -> list[str]:
-    """Return the candidates that can forecast these windows, the simplest first."""
-    known = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
-    if len(val) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
-        known.append(f"{PREFIX}{at_hand}")
-    if not any(view.covariates for view in train.views()):
-        # Without weather by day lagged trees err less, and take a tenth of the time.
-        known = [name for name in known if name not in (BoostedTrees.name, Blend.name)]
-    return [
-        name
-        for name in sorted(known, key=_place)
-        if is_applicable(name, train) and is_applicable(name, val, train)
-    ]
 
 
 def _measure_mixture(experience: "Experience", scaler: Scaler, windows: WindowSet) -> FloatArray:

@@ -139,7 +139,7 @@ def measure_naive_error(train: Iterable[Window]) -> dict[str, float]:
 
         # Lookback and horizon together: a lookback of one season has no difference by itself.
         values = np.concatenate([view.x, window.y])
-        difference = np.abs(values[view.season_steps :] - values[: -view.season_steps])
+        difference = np.abs(values[view.seasons.day :] - values[: -view.seasons.day])
         differences.setdefault(view.entity, []).append(difference[np.isfinite(difference)])
 
     # One scale an entity: states of 8,000 and 1,500 MW would share a scale that fits neither.

@@ -12,7 +12,7 @@ import calendar as month_calendar
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,16 +40,13 @@ POOLED = "pooled"  # entity of the row over all windows
 BATCH_SIZE = 64  # windows; the scores do not depend on it
 _CUTOFF = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?!\d)")
 
-_IDENTITY_COLUMNS = ("experiment", "method", "dataset", "split", "subset", "entity")
-_COUNT_COLUMNS = ("n_windows", "n_points", "n_masked", "seed")
-_PROVENANCE_COLUMNS = ("config_hash", "data_hash", "artifact_hash", "commit", "device")
 _METRIC_COLUMNS = ("mape_threshold", "mae", "mse", "rmse", "mape_pct", "wape_pct", "mase")
 
 # The order is that of the CSV files that are kept in results folders: append, never reorder.
 RESULT_SCHEMA: dict[str, pl.DataType] = {
-    **dict.fromkeys(_IDENTITY_COLUMNS, pl.String()),
-    **dict.fromkeys(_COUNT_COLUMNS, pl.Int64()),
-    **dict.fromkeys(_PROVENANCE_COLUMNS, pl.String()),
+    **dict.fromkeys(("experiment", "method", "dataset", "split", "subset", "entity"), pl.String()),
+    **dict.fromkeys(("n_windows", "n_points", "n_masked", "seed"), pl.Int64()),
+    **dict.fromkeys(("config_hash", "data_hash", "artifact_hash", "commit", "device"), pl.String()),
     "seconds": pl.Float64(),
     "backbone": pl.String(),
     "knowledge_cutoff": pl.String(),
@@ -70,6 +67,8 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     "learning_rate": pl.Float64(),
     "seconds_per_window": pl.Float64(),
     "peak_memory_gb": pl.Float64(),
+    "chosen_round": pl.Int64(),
+    "blend": pl.Float64(),
 }
 RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
 
@@ -146,7 +145,15 @@ def evaluate(
     forecasts of a wrong shape.
     """
     # A row is about one split and one unit; a mean over two would be about neither.
-    split, unit = (_require_single(windows, name) for name in ("split", "unit"))
+    labels = {}
+    for field in ("split", "unit"):
+        values = sorted({str(getattr(view, field)) for view in windows.views()})
+        if len(values) != 1:
+            raise DataError(
+                f"rows need windows of one {field}, got {values or 'no windows'}; "
+                "select with WindowSet.split"
+            )
+        labels[field] = values[0]
 
     started = clock()
     if isinstance(forecaster, np.ndarray):
@@ -167,14 +174,13 @@ def evaluate(
 
     views, truth_NH = windows.views(), windows.truth()
     shared = asdict(identity) | {
+        **labels,
         "method": method,
         "dataset": windows.dataset,
-        "split": split,
         "data_hash": windows.hash,
         "seconds": seconds,
         "seconds_per_window": seconds / len(windows),
         "synthetic": bool(windows.manifest.get("synthetic", False)),
-        "unit": unit,
     }
     known = DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
     threshold = float(windows.manifest.get("spec", {}).get("mape_threshold", known))
@@ -211,16 +217,6 @@ def evaluate(
         # The scores hold more than a row does.
         rows.append({name: row[name] for name in RESULT_SCHEMA})
     return pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row")
-
-
-def _require_single(windows: WindowSet, field: str) -> str:
-    values = sorted({str(getattr(view, field)) for view in windows.views()})
-    if len(values) != 1:
-        raise DataError(
-            f"rows need windows of one {field}, got {values or 'no windows'}; "
-            "select with WindowSet.split"
-        )
-    return values[0]
 
 
 def _is_possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> bool:
@@ -265,27 +261,35 @@ def write_tables(
     return rows_file
 
 
+def read_typed(path: Path, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return the columns of a CSV file, texts without nulls; DataError if one does not fit."""
+    # The schema is forced, so that text in a column of numbers is an error and not a string column.
+    try:
+        rows = pl.read_csv(path, schema_overrides=schema, null_values=[""]).select(*schema)
+    except pl.exceptions.PolarsError as error:
+        message = str(error).partition("\n")[0]
+        raise DataError(f"{path}: {message}; make its rows again with this version") from error
+    return rows.with_columns(pl.col(pl.String).fill_null(""))
+
+
 def replace_own_rows(
     path: Path,
     rows: pl.DataFrame,
     key: Sequence[str],
     *,
-    read: Callable[[Path], pl.DataFrame] | None = None,
     arrange: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
 ) -> None:
     """Replace the rows of a file that many writers share which agree with new ones in ``key``.
 
-    No key may be null. ``read`` returns what the file holds, with the columns of ``rows``, by
-    default in their types; ``arrange`` puts all rows in an order that does not depend on who came
-    first. StoreBusy if others write the file for longer than a minute.
+    No key may be null. ``arrange`` puts all rows in an order that does not depend on who came
+    first. DataError if the file has other columns; StoreBusy if others write it for longer than a
+    minute.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")
     with file_lock(lock, exclusive=True):
         if path.exists():
-            # An empty text comes back as a null, and would no longer equal what is written now.
-            stored = read(path) if read else pl.read_csv(path, schema=rows.schema)
-            stored = stored.with_columns(pl.col(pl.String).fill_null(""))
+            stored = read_typed(path, rows.schema)
             rows = pl.concat([stored.join(rows, on=key, how="anti"), rows])
         write_atomically(path, arrange(rows).write_csv)
         # Nothing but rows stays in a folder that is committed.

@@ -239,9 +239,6 @@ class ForecastPanel:
                 )
 
 
-_PANEL = TypeAdapter(ForecastPanel)
-
-
 def build_panels(
     scope: Scope,
     forecasts: Mapping[str, FloatArray],
@@ -286,4 +283,5 @@ def build_panels(
 
 def write_panels(path: Path, panels: Sequence[ForecastPanel]) -> None:
     """Write panels as JSON lines; a NaN in the truth is written as null."""
-    write_text(path, "".join(f"{_PANEL.dump_json(panel).decode()}\n" for panel in panels))
+    form = TypeAdapter(ForecastPanel)
+    write_text(path, "".join(f"{form.dump_json(panel).decode()}\n" for panel in panels))

@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.agents.online_selection import count_alike, find_excess
+from compevo_core.baselines.base import MethodFacts
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, split_evenly
 from compevo_core.data.news_pool import NewsPool
@@ -27,11 +28,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.baseline_scores import RECALIBRATED
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
-from compevo_core.evaluation.result_rows import (
-    Identity,
-    evaluate,
-    hash_without_seed,
-)
+from compevo_core.evaluation.result_rows import Identity, evaluate, hash_without_seed
 from compevo_core.evaluation.scopes import (
     ForecastPanel,
     Scope,
@@ -203,23 +200,16 @@ def score_population(
     forecasts = forecast_scopes(forecaster, scopes, log)
     by_scope = baseline_forecasts or [{} for _ in scopes]
     for scope, baselines, forecast in zip(scopes, by_scope, forecasts, strict=True):
-        # What rows say about the run: its hashes trace them to its run folder.
         identity = Identity(
+            **asdict(describe_population(forecaster)),
             experiment=experiment,
             method=method,
             subset=scope.subset,
             seed=config.run.seed,
-            config_hash=config.hash,
-            seedless_hash=hash_without_seed(config),
-            artifact_hash=forecaster.artifact_hash,
             commit=commit,
-            device=str(forecaster.manifest.get("device", "cpu")),
             seconds=forecast.seconds,
-            backbone=config.backbone.name_or_path if forecaster.logics else "",
-            knowledge_cutoff=forecaster.knowledge_cutoff,
             parse_failure_rate=forecast.parse_failure_rate if forecaster.logics else None,
             refit=config.run.refit,
-            news_top_k=config.news.top_k if forecaster.logics else None,
         )
         # The values, not the forecaster: panels below and later tests must show what was scored.
         whole_NH = forecast.prediction.aggregate
@@ -233,7 +223,7 @@ def score_population(
             if name == f"{method}-prior":
                 # A part of the model that no language model had a hand in.
                 named = replace(named, backbone="", knowledge_cutoff="", news_top_k=None)
-                named = replace(named, parse_failure_rate=None)
+                named = replace(named, parse_failure_rate=None, chosen_round=None, blend=None)
             rows.append(
                 evaluate(values_NH, scope.windows, named, quantiles_NQH=quantiles_NQH, train=train)
             )
@@ -249,6 +239,22 @@ def score_population(
 
     return PopulationScores(
         rows=pl.concat(rows), panels=panels, predictions=predictions, regret=pl.concat(regret)
+    )
+
+
+def describe_population(forecaster: CompEvoForecaster) -> MethodFacts:
+    """Return what rows say of a trained population: its hashes trace them to its run folder."""
+    config, has_agents = forecaster.config, bool(forecaster.logics)
+    return MethodFacts(
+        backbone=config.backbone.name_or_path if has_agents else "",
+        knowledge_cutoff=forecaster.knowledge_cutoff,
+        device=str(forecaster.manifest.get("device", "cpu")),
+        config_hash=config.hash,
+        seedless_hash=hash_without_seed(config),
+        artifact_hash=forecaster.artifact_hash,
+        news_top_k=config.news.top_k if has_agents else None,
+        chosen_round=forecaster.manifest.get("chosen_round"),
+        blend=forecaster.blend,
     )
 
 

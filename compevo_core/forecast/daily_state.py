@@ -33,6 +33,7 @@ from safetensors.numpy import load_file, save_file
 
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights
+from compevo_core.baselines.known_errors import NOT_STARTED
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import Window, count_minutes, replay_days
 from compevo_core.data.window import WindowSet, serialize_for_hash
@@ -74,7 +75,8 @@ class DailyState:
     @property
     def minute(self) -> int:
         """Origin of the last window whose truth is known, in minutes since 1970."""
-        return max(self.priors.levels.minute, self.experience.minute)
+        levels = self.priors.levels
+        return max(levels.minute if levels else NOT_STARTED, self.experience.minute)
 
     def observe(
         self,
@@ -130,10 +132,6 @@ class Replay:
                 digest.update(serialize_for_hash(self.windows[i]))
             hashes.append(digest.hexdigest())
         return hashes
-
-    def list_observed(self, step: int) -> list[Window]:
-        """Return the windows that were observed before a step."""
-        return [self.windows[i] for ended, _ in self.steps[:step] for i in ended]
 
     def list_forecast(self, step: int) -> list[Window]:
         """Return the windows that are forecast in a step or later."""
@@ -231,7 +229,8 @@ class Snapshots:
             state.experience = state.experience.join(
                 Experience.load(state.experience.entities, part)
             )
-        observed = snapshot.replay.list_observed(snapshot.step)
+        replay = snapshot.replay
+        observed = [replay.windows[i] for ended, _ in replay.steps[: snapshot.step] for i in ended]
         state.priors.load_observed(snapshot.path, observed, snapshot.facts["fitted_utc"])
         if observed:
             state.known_until = max(window.view.end_utc for window in observed)

@@ -285,9 +285,6 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
     return summaries
 
 
-_STEP_NAMES = {DAY: "days", WEEK: "weeks", MONTH: "months", 3 * MONTH: "quarters"}
-
-
 def name_comparisons(issued: IssuedForecast) -> tuple[tuple[str, str], tuple[str, str]]:
     """Return in a word and in words what both changes of a summary are against.
 
@@ -297,7 +294,8 @@ def name_comparisons(issued: IssuedForecast) -> tuple[tuple[str, str], tuple[str
     week = ("week", "last week")
     if issued.step < DAY:
         return ("day", "yesterday"), week
-    steps = _STEP_NAMES.get(issued.step, "steps")
+    names = {DAY: "days", WEEK: "weeks", MONTH: "months", 3 * MONTH: "quarters"}
+    steps = names.get(issued.step, "steps")
     before = ("before", f"the {len(issued.starts)} {steps} before")
     year = ("year", f"the same {steps} of last year")
     return before, week if issued.step < WEEK else year
@@ -324,8 +322,7 @@ def select_band(
     issued: IssuedForecast, entity: str, band: tuple[float, float]
 ) -> tuple[FloatArray, FloatArray] | None:
     """Return both bounds (H,) of a band of the forecast; None where the record has none."""
-    bounds = [issued.select_points(entity, quantile).get(METHOD) for quantile in band]
-    low, high = bounds
+    low, high = (issued.select_points(entity, quantile).get(METHOD) for quantile in band)
     return None if low is None or high is None else (low, high)
 
 

@@ -13,13 +13,14 @@ Shapes: A agents, N windows, B windows of a micro-batch, H horizon.
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
 from compevo_core.baselines import FitBaseline, add_news, fit_baseline
@@ -56,12 +57,7 @@ from compevo_core.forecast.prediction import Prediction
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.training.artifact import read_config, read_inputs, read_model_manifest
 from compevo_core.training.ensemble import AgentEnsemble, Ensemble, MemberForecasts
-from compevo_core.training.prior import (
-    PriorSet,
-    make_view_examples,
-    name_members,
-    name_method,
-)
+from compevo_core.training.prior import PriorSet, make_examples, name_members, name_method
 from compevo_core.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -76,9 +72,7 @@ class CompEvoForecaster:
     """Forecasts windows with the sealed model of a run; use :meth:`load`.
 
     Attributes:
-        name: name of its method, or of its system of agents.
         config: the configuration it was trained with.
-        members: (A,) name of each member: its method, or the number of an agent.
         logics: (A,) text that each agent chooses and reads news by; none without agents.
         manifest: how the model was made, and the hash of each of its files.
         artifact_hash: sha256 over these hashes, as the trainer sealed it.
@@ -92,31 +86,26 @@ class CompEvoForecaster:
     takes_new = False
 
     def __init__(
-        self, run: Path, news: NewsPool | None, backbone: "Backbone | None", fit: FitBaseline
+        self,
+        model: Ensemble,
+        manifest: Mapping[str, Any] | None = None,
+        news: NewsPool | None = None,
     ) -> None:
-        self.manifest = read_model_manifest(run)  # first: an altered file must not be loaded
-        self.config = read_config(run)
-        self.name = name_method(self.config)
-        self.members = name_members(self.config)
+        """Take a fitted ensemble, which does not change, and the manifest where it was sealed.
 
-        folder = RunFolder(run).model
-        self._model = (
-            _load_agents(self.config, run, news, backbone)
-            if self.config.has_agents
-            else Ensemble.read(self.config, folder)
-        )
-        self.logics = self._model.logics
-        self.artifact_hash = str(self.manifest["hash"])
-        self.knowledge_cutoff = self._model.knowledge_cutoff
-        self.trainable_parameters = self._model.trainable_parameters
+        Its base models read ``news``, if it is given, in place of what they were fitted with.
+        """
+        self.manifest = manifest or {}
+        self.config = model.config
+        self._model = model
+        self.logics = model.logics
+        self.artifact_hash = str(self.manifest.get("hash", ""))
+        self.knowledge_cutoff = model.knowledge_cutoff
+        self.trainable_parameters = model.trainable_parameters
 
-        experience = self._model.experience
-        horizon = experience.truth_NH.shape[1]
-        fit = add_news(fit, news)
-        priors = PriorSet.load(self.config, folder, self._model.scaler, fit, horizon, news)
-        weighting = PopulationWeights(self.config, self._model.selection, self._model.calibration)
-        self._state = DailyState(priors, weighting, experience)
-        weighting.observe(experience)
+        weighting = PopulationWeights(self.config, model.selection, model.calibration)
+        weighting.observe(model.experience)
+        self._state = DailyState(model.priors.copy(news), weighting, model.experience)
 
     @classmethod
     def load(
@@ -143,7 +132,17 @@ class CompEvoForecaster:
         """
         if not isinstance(news, NewsPool | None):
             raise ConfigError(f"news is a {type(news).__name__}: give NewsPool.read(folder)")
-        return cls(Path(run), news, backbone, fit)
+        run, folder = Path(run), RunFolder(run).model
+        manifest = read_model_manifest(run)  # first: an altered file must not be loaded
+        config = read_config(run)
+        model = (
+            _load_agents(config, run, news, backbone)
+            if config.has_agents
+            else Ensemble.read(config, folder)
+        )
+        horizon, fit = model.experience.truth_NH.shape[1], add_news(fit, news)
+        model.priors = PriorSet.load(config, folder, model.scaler, fit, horizon, news)
+        return cls(model, manifest)
 
     def __repr__(self) -> str:
         """Return what forecasts, and which artifact it is."""
@@ -167,6 +166,30 @@ class CompEvoForecaster:
         self.config = config
         self._model.selection.config = config.selection
 
+    def score_logics(
+        self, logics: Sequence[str], candidates: Sequence[Sequence[str]], windows: WindowSet
+    ) -> FloatArray:
+        """Score logics as a rewriting does, on windows with a known truth that chose none of them.
+
+        Returns the scaled reward (A, C) of each agent's candidates while all play ``logics`` (A,);
+        ConfigError if the model has no agents.
+        """
+        if not isinstance(self._model, AgentEnsemble):
+            raise ConfigError(f"{self.name} has no agents, and so no logics to be scored")
+        priors_NPH = self.priors.forecast(windows.views())
+        examples = make_examples(windows, priors_NPH, self._model.scaler)
+        return self._model.score_logics(logics, candidates, examples)
+
+    @property
+    def name(self) -> str:
+        """Name of its method, or of its system of agents."""
+        return name_method(self.config)
+
+    @property
+    def members(self) -> list[str]:
+        """Name of each member (A,): its method, or the number of an agent."""
+        return name_members(self.config)
+
     @property
     def priors(self) -> PriorSet:
         """The base models, with what they learnt of observed days."""
@@ -184,6 +207,11 @@ class CompEvoForecaster:
         # Members without agents learn from validation after they have forecast it.
         is_learnt = self.config.run.refit and not self.config.has_agents
         return dataclasses.replace(errors, is_learnt=is_learnt)
+
+    @property
+    def blend(self) -> float | None:
+        """Mean share of the agents' corrections that calibration kept; None without agents."""
+        return float(self._model.calibration.blend_AH.mean()) if self.logics else None
 
     @property
     def is_daily(self) -> bool:
@@ -211,7 +239,10 @@ class CompEvoForecaster:
 
         The forecast of a window does not depend on the other windows of a call.
         """
-        return self._add_quantiles(views, self._predict(views))
+        prediction = self._predict(views)
+        # Only errors that had become known by the instant of a view count for it.
+        quantiles_NQH = estimate_quantiles(self.past_errors, views, prediction.aggregate)
+        return dataclasses.replace(prediction, quantiles=quantiles_NQH)
 
     def _predict(self, views: Sequence[WindowView]) -> Prediction:
         require_views(views)
@@ -250,7 +281,10 @@ class CompEvoForecaster:
                 n_forecast += len(today)
                 if on_day is not None:
                     on_day(n_forecast)
-            return self._add_quantiles(views, Prediction.join(parts))
+            prediction = Prediction.join(parts)
+            # One pass over all days gives each view what it would have been given.
+            quantiles_NQH = estimate_quantiles(self.past_errors, views, prediction.aggregate)
+            return dataclasses.replace(prediction, quantiles=quantiles_NQH)
         finally:
             self._state = before
 
@@ -362,7 +396,10 @@ class CompEvoForecaster:
     def _forecast(self, views: Sequence[WindowView]) -> "_Forecasts":
         """Forecast views from the present state; nothing is kept."""
         state = self._state
-        examples = make_view_examples(views, state.priors.forecast(views), self._model.scaler)
+        examples = [
+            ForecastExample(view, self._model.scaler.scale(priors_PH, view.entity))
+            for view, priors_PH in zip(views, state.priors.forecast(views), strict=True)
+        ]
 
         # Corrected in the precision of what forecasts, and exact from here on.
         found = self._model.forecast(examples)
@@ -403,18 +440,9 @@ class CompEvoForecaster:
             chosen_news=[list(by_window) for by_window in made.news],
             bases=bases_ANH,
             levels=agents_ANH - _unscale(forecasts.blended_NAH, views, scaler),
-            prior=bases_ANH[best] if self.priors.fitted else None,
+            prior=bases_ANH[best] if self._state.priors.fitted else None,
             n_unparsed=made.n_unparsed,
         )
-
-    def _add_quantiles(self, views: Sequence[WindowView], prediction: Prediction) -> Prediction:
-        """Return a prediction with the quantiles that each view could know.
-
-        Only errors that had become known by the instant of a view count for it, so that one pass
-        over all days gives what each day would have been given.
-        """
-        quantiles_NQH = estimate_quantiles(self.past_errors, views, prediction.aggregate)
-        return dataclasses.replace(prediction, quantiles=quantiles_NQH)
 
     def estimate_day(
         self, views: Sequence[WindowView], forecast_NH: FloatArray, past: PastErrors | None = None
@@ -482,10 +510,9 @@ def _stand_in(view: WindowView, scaler: Scaler) -> tuple[Scaler, list[WindowView
             for key, values_H in view.step_covariates.items()
         }
         low, high = (None if bound is None else factor * bound + shift for bound in view.bounds)
-        x, bounds = factor * view.x + shift, (low, high)
-        views.append(
-            dataclasses.replace(view, entity=name, x=x, step_covariates=by_step, bounds=bounds)
-        )
+        x, past, bounds = factor * view.x + shift, factor * view.past + shift, (low, high)
+        moved = dataclasses.replace(view, entity=name, x=x, past=past, bounds=bounds)
+        views.append(dataclasses.replace(moved, step_covariates=by_step))
     return Scaler(mean={view.entity: mean}, std={view.entity: spread}), views
 
 

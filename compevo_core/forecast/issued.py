@@ -34,7 +34,7 @@ from compevo_core.data.steps import shift
 from compevo_core.data.view import Window, WindowView, find_horizon, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
-from compevo_core.forecast.prediction import Prediction, reconcile
+from compevo_core.forecast.prediction import centre_sparse, reconcile
 from compevo_core.runtime.files import (
     file_lock,
     hash_file,
@@ -193,10 +193,21 @@ def issue_forecast(
     if totals:
         past = forecaster.past_errors
         prediction, past = reconcile(prediction, views, totals, past, reconciliation)
-    by_method = _list_methods(prediction, views, reads_news=bool(forecaster.logics))
+    day_quantiles = forecaster.estimate_day(views, prediction.aggregate, past)
+    prediction = centre_sparse(prediction, views, totals or {})
+    by_method = {METHOD: prediction.aggregate}
+    # A model by itself has no parts, and only what reads news corrects a base.
+    if forecaster.logics or len(prediction.agents) > 1:
+        by_method[EQUAL] = prediction.equal
+        by_method |= {f"{MEMBER}{i}": values_NH for i, values_NH in enumerate(prediction.agents)}
+    if forecaster.logics:
+        by_method |= {f"{BASE}{i}": base_NH for i, base_NH in enumerate(prediction.bases)}
+        if prediction.prior is not None:
+            by_method[PRIOR] = prediction.prior
+    if all(view.published is not None for view in views):
+        by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
 
     first = views[0]
-    day_quantiles = forecaster.estimate_day(views, prediction.aggregate, past)
     pool = news if forecaster.logics else None
     named = [name for view in views for name in view.candidate_ids]
     dates = [] if pool is None else [pool.get_date(name) for name in named]
@@ -272,28 +283,6 @@ def list_news_changes(issued: IssuedForecast) -> dict[str, float]:
     }
 
 
-def _list_methods(
-    prediction: Prediction, views: Sequence[WindowView], *, reads_news: bool
-) -> dict[str, FloatArray]:
-    """Return the forecasts (N, H) by method: the whole, its parts and what was published.
-
-    A model by itself has no parts, and only what reads news corrects a base.
-    """
-    by_method = {METHOD: prediction.aggregate}
-    if reads_news or len(prediction.agents) > 1:
-        by_method[EQUAL] = prediction.equal
-        members = {f"{MEMBER}{i}": values_NH for i, values_NH in enumerate(prediction.agents)}
-        by_method |= members
-    if reads_news:
-        by_method |= {f"{BASE}{i}": base_NH for i, base_NH in enumerate(prediction.bases)}
-        if prediction.prior is not None:
-            by_method[PRIOR] = prediction.prior
-
-    if all(view.published is not None for view in views):
-        by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
-    return by_method
-
-
 def _describe_inputs(view: WindowView) -> dict[str, Any]:
     """Return what a view knew of its series, ready for JSON."""
     known = view.x[: view.lookback - view.unknown_steps].tolist()
@@ -362,17 +351,11 @@ def count_issue(folder: Path) -> int:
     return int("".join(folder.name.split("-")[2:]) or 1)
 
 
-def find_newest(root: Path) -> Path | None:
-    """Return the folder of the newest forecast."""
+def list_issued(root: Path, origin_utc: datetime | None = None) -> list[Path]:
+    """Return the folders of all forecasts, or of one origin, by day, knowledge and issue."""
     # Names begin with the instant, so their order is that of time. Facts are written last.
-    return max((path.parent for path in root.glob(f"*/known-*/{FACTS_FILE}")), default=None)
-
-
-def list_issued(root: Path, origin_utc: datetime) -> list[Path]:
-    """Return the folders of all forecasts of an origin, the one that knew least first."""
-    return sorted(
-        path.parent for path in root.glob(f"{origin_utc:{_INSTANT}}/known-*/{FACTS_FILE}")
-    )
+    day = "*" if origin_utc is None else f"{origin_utc:{_INSTANT}}"
+    return sorted(path.parent for path in root.glob(f"{day}/known-*/{FACTS_FILE}"))
 
 
 def is_issued(folder: Path) -> bool:
@@ -430,7 +413,7 @@ def list_records(root: Path, chain: Chain) -> list[Path]:
     for folder in (root / name for name in chain.records):
         if not is_issued(folder) and not (folder / _SEALING_FILE).exists():
             raise _removed(folder)
-    return sorted(path.parent for path in root.glob(f"*/known-*/{FACTS_FILE}"))
+    return list_issued(root)
 
 
 def verify_issued(root: Path) -> Chain:
@@ -464,9 +447,9 @@ def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = Fals
     with file_lock(root / ".lock", exclusive=True):
         chain = read_chain(root)
         _finish_seal(root, chain)
-        for facts_file in root.glob(f"*/known-*/{FACTS_FILE}"):
-            if facts_file.parent.relative_to(root).as_posix() not in chain.records:
-                raise _unnamed(facts_file.parent)
+        for record in list_issued(root):
+            if record.relative_to(root).as_posix() not in chain.records:
+                raise _unnamed(record)
         folder = find_issued(root, datetime.fromisoformat(facts["origin_utc"]), until)
         if is_issued(folder):
             before = read_issued(folder)

@@ -105,6 +105,34 @@ class Prediction:
         return np.asarray(self.agents.mean(axis=0))
 
 
+def centre_sparse(
+    prediction: Prediction, views: Sequence[WindowView], totals: Mapping[str, Sequence[str]]
+) -> Prediction:
+    """Return forecasts with the mean of the inputs where most of these are one, as sparse sales.
+
+    The point of least absolute error is that value then, and a planner who adds it up orders none.
+    ``totals`` change as their parts do.
+    """
+    points_NH = prediction.aggregate.copy()
+    for row, view in enumerate(views):
+        _, counts = np.unique(view.x, return_counts=True)
+        if 2 * counts.max() > len(view.x):
+            points_NH[row] += view.x.mean() - points_NH[row].mean()
+    points_NH = keep_bounds(views, points_NH)
+
+    change_NH = points_NH - prediction.aggregate
+    for row, view in enumerate(views):
+        if view.entity in totals:
+            are_parts = [
+                other.origin_utc == view.origin_utc
+                and other.entity not in totals
+                and {other.entity, ALL_SERIES} & {*totals[view.entity]} != set()
+                for other in views
+            ]
+            points_NH[row] = prediction.aggregate[row] + change_NH[are_parts].sum(axis=0)
+    return _move(prediction, points_NH)
+
+
 def reconcile(
     prediction: Prediction,
     views: Sequence[WindowView],
@@ -151,15 +179,22 @@ def reconcile(
         parts_MN = np.eye(len(names))[base]
     base_MH = parts_MN @ prediction.aggregate
     moved_NH = sums_NM @ keep_bounds([views[row] for row in base], base_MH)
-    change_NH = moved_NH - prediction.aggregate
     past = _move_errors(past, names, sums_NM @ parts_MN)
+    moved = dataclasses.replace(
+        _move(prediction, moved_NH), quantiles=estimate_quantiles(past, views, moved_NH)
+    )
+    return moved, past
+
+
+def _move(prediction: Prediction, moved_NH: FloatArray) -> Prediction:
+    """Return a prediction with another sum; the change is part of each member's level."""
+    change_NH = moved_NH - prediction.aggregate
     return dataclasses.replace(
         prediction,
         aggregate=moved_NH,
         agents=prediction.agents + change_NH,
         levels=prediction.levels + change_NH,
-        quantiles=estimate_quantiles(past, views, moved_NH),
-    ), past
+    )
 
 
 def _move_errors(past: PastErrors, names: Sequence[str], moved_by_NN: FloatArray) -> PastErrors:

@@ -189,11 +189,13 @@ def sample_under_grammar(
         if written := [row for row in going if row.n_read < len(row.ids)]:
             tokens = RaggedTokens(written, agents, settings.pad_token, state_AMD.device)
             attention.begin_pass(tokens)
-            positions_AL = tokens.list_positions(first_AM)
+            positions_AL = torch.zeros_like(tokens.ids_AL)
+            starts_F = first_AM[tokens.agent_F, tokens.row_F]
+            positions_AL[tokens.agent_F, tokens.column_F] = starts_F + tokens.place_F
             states_ALD = model.read_tokens(tokens.ids_AL, positions_AL, attention)
 
-            agent_F, row_F, column_F = tokens.find_last()
-            state_AMD[agent_F, row_F] = states_ALD[agent_F, column_F]
+            agent_F, last = tokens.agent_F[tokens.last], tokens.last
+            state_AMD[agent_F, tokens.row_F[last]] = states_ALD[agent_F, tokens.column_F[last]]
             for row in written:
                 row.n_read = len(row.ids)
 
@@ -306,13 +308,13 @@ class RaggedTokens:
         columns = [0] * agents
         places: list[tuple[int, int, int, int, int]] = []
         ids: list[int] = []
-        self._last: list[int] = []  # of each row, the number of its last token
+        self.last: list[int] = []  # of each row, the number of its last token
         for row in rows:
             for offset, place in enumerate(range(row.n_read, len(row.ids))):
                 places.append((row.agent, row.number, offset, place, columns[row.agent]))
                 columns[row.agent] += 1
             ids += row.ids[row.n_read :]
-            self._last.append(len(places) - 1)
+            self.last.append(len(places) - 1)
 
         self.width = max(len(row.ids) - row.n_read for row in rows)
         self.agent_F, self.row_F, self.offset_F, self.place_F, self.column_F = torch.tensor(
@@ -321,17 +323,6 @@ class RaggedTokens:
         ids_F = torch.tensor(ids, device=device)
         self.ids_AL = ids_F.new_full((agents, max(columns)), pad_token)
         self.ids_AL[self.agent_F, self.column_F] = ids_F
-
-    def find_last(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return agent, row and column of each row's last token."""
-        return self.agent_F[self._last], self.row_F[self._last], self.column_F[self._last]
-
-    def list_positions(self, first_AM: Tensor) -> Tensor:
-        """Return the positions of tokens (A, L), given where each row's first new token is."""
-        position_AL = torch.zeros_like(self.ids_AL)
-        position_F = first_AM[self.agent_F, self.row_F] + self.place_F
-        position_AL[self.agent_F, self.column_F] = position_F
-        return position_AL
 
 
 class RaggedDecodeAttention(NewTokens):

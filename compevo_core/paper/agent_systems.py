@@ -21,7 +21,7 @@ from compevo_core.config.run import SYSTEM_SETTINGS, RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.result_rows import hash_without_seed
+from compevo_core.evaluation.scoring import describe_population
 from compevo_core.paper.changes import find_variant
 from compevo_core.paper.declared import Budget
 from compevo_core.paper.method import FitInputs, TrainingPlan
@@ -112,17 +112,10 @@ class SealedAgents:
     @property
     def facts(self) -> MethodFacts:
         """What rows say about it."""
-        config = self._forecaster.config
-        return MethodFacts(
+        return dataclasses.replace(
+            describe_population(self._forecaster),
             trainable_parameters=self._forecaster.trainable_parameters,
-            learning_rate=config.optim.forecast_lr,
-            backbone=config.backbone.name_or_path,
-            knowledge_cutoff=self._forecaster.knowledge_cutoff,
-            device=str(self._forecaster.manifest["device"]),
-            config_hash=config.hash,
-            seedless_hash=hash_without_seed(config),
-            artifact_hash=self._forecaster.artifact_hash,
-            news_top_k=config.news.top_k,
+            learning_rate=self._forecaster.config.optim.forecast_lr,
             # A clock around the fit would miss what was trained before an interruption.
             train_seconds=self._summary["seconds"],
             peak_memory_gb=self._summary["peak_memory_gb"],
@@ -355,15 +348,11 @@ def count_built(architecture: Architecture, system: str, *, agents: int, rank: i
 
 
 def build_parameter_report(
-    backbone: str,
-    *,
-    systems: Sequence[str] = PAPER_ORDER,
-    agents: int = PAPER_AGENTS,
-    rank: int = PAPER_RANK,
+    backbone: str, *, agents: int = PAPER_AGENTS, rank: int = PAPER_RANK
 ) -> dict[str, Any]:
     """Build the JSON of ``compevo paper params``: counts by system and part, one adapter's tensors.
 
-    ConfigError for an unknown backbone or system, or if a built one has other parameters than its
+    ConfigError for an unknown backbone, or if a built one has other parameters than its
     parts add up to.
     """
     architecture = load_architecture(backbone)
@@ -389,7 +378,7 @@ def build_parameter_report(
             ],
         },
         "methods": {
-            system: _describe_system(architecture, system, agents, rank) for system in systems
+            system: _describe_system(architecture, system, agents, rank) for system in PAPER_ORDER
         },
     }
 

@@ -122,6 +122,8 @@ PARTS = "parts"
 PREFIX = "experiment-"
 """What ``experiment`` begins with in rows of all experiments but the ablation."""
 
+FOLDS = f"{PREFIX}folds"  # what it is in rows of the folds within train
+
 _DECLARED = ("title", "reference", "trains", "scores_later", "split")
 
 

@@ -29,7 +29,7 @@ from compevo_core.errors import DataError, SourceAbsent
 from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.model_sources import Transport, read_content
 from compevo_core.paper.declared import read_columns
-from compevo_core.runtime.files import hash_text, write_text
+from compevo_core.runtime.files import ask_once, hash_text
 from compevo_core.runtime.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -296,16 +296,13 @@ def write_by_endpoint(transport: Transport, model: str) -> Write:
     return write
 
 
-def keep_answers(write: Write, folder: Path) -> Write:
-    """Return what answers as ``write`` does, and keeps what it answered in a folder."""
+def keep_answers(write: Write, file: Path) -> Write:
+    """Return what answers as ``write`` does, and keeps what it answered in a file."""
 
     def ask(prompts: Sequence[str], count: int, horizon: int) -> list[list[str]]:
-        path = folder / f"{hash_text(json.dumps([list(prompts), count, horizon]))[:16]}.json"
-        if not path.is_file():
-            folder.mkdir(parents=True, exist_ok=True)
-            write_text(path, json.dumps(write(prompts, count, horizon)))
-        answers: list[list[str]] = json.loads(path.read_text(encoding="utf-8"))
-        return answers
+        question = hash_text(json.dumps([list(prompts), count, horizon]))
+        kept = ask_once(file, [question], lambda _: [write(prompts, count, horizon)])
+        return list(kept[question])
 
     return ask
 

@@ -81,13 +81,6 @@ READING, SEARCH, SPECIALISTS = "reading", "search", "specialists"
 are read together add to those that are not."""
 
 
-def _write_logic(topics: Sequence[str], place: str) -> str:
-    return (
-        f"Track news about {' and '.join(topics)} in {place}, at any time of day, as a sign of "
-        "sudden changes."
-    )
-
-
 def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[str, Any]]:
     """Return the settings by which each arm differs from specialists that are read together.
 
@@ -122,23 +115,28 @@ def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[
         },
         "2A-articles": {**fixed_alone, "news.top_k": agents * config.news.top_k},
         "all-articles-mean": {**fixed_alone, "news.top_k": MOST_ARTICLES},
-        "oracle-joint": {**FIXED, "evolution.start": write_oracle(planted, agents)},
+        "oracle-joint": {**FIXED, "evolution.start": write_oracle(planted, agents, step=2)},
         "seed-logics": FIXED,
     }
 
 
-def write_oracle(planted: PlantedNews, agents: int) -> tuple[str, ...]:
-    """Return logics that share out the acting topics, two for each agent, or one in its region."""
+def write_oracle(planted: PlantedNews, agents: int, *, step: int) -> tuple[str, ...]:
+    """Return logics that name acting topics, two for each agent, or one in its region.
+
+    So many topics on begins the next agent with: at two they are shared out.
+    """
     topics = tuple(planted.signs)
     places = [list_regions([planted.homes[topic]])[0] for topic in topics if planted.homes]
-    elsewhere = "the home region" if planted.is_regional else "any region"
     logics = []
     for agent in range(agents):
-        named = [topics[place % len(topics)] for place in (2 * agent, 2 * agent + 1)]
-        place = elsewhere
+        named = [topics[place % len(topics)] for place in (step * agent, step * agent + 1)]
+        place = "the home region" if planted.is_regional else "any region"
         if places:
             named, place = [topics[agent % len(topics)]], places[agent % len(topics)]
-        logics.append(_write_logic(named, place))
+        logics.append(
+            f"Track news about {' and '.join(named)} in {place}, at any time of day, as a sign of "
+            "sudden changes."
+        )
     return tuple(logics)
 
 
@@ -194,13 +192,7 @@ class ControlPlan:
             specialists[POLICY] = _MODEL | _SEARCH
             arms = {arm: together | settings for arm, settings in specialists.items()}
         else:
-            place = "the home region" if planted.is_regional else "any region"
-            # Oracle logics name two acting topics each, all of them in turn.
-            acting = tuple(planted.signs)
-            oracle = tuple(
-                _write_logic([acting[(i + shift) % len(acting)] for shift in (0, 1)], place)
-                for i in range(base.population.agents)
-            )
+            oracle = write_oracle(planted, base.population.agents, step=1)
             arms = {
                 "seed-logics": FIXED,
                 "all-articles": {**FIXED, "news.top_k": MOST_ARTICLES},

@@ -8,11 +8,10 @@ An embedding moves when a text is merely reworded, so its distance counts only w
 sees the two texts and nothing else, marks at least one structural change.
 
 The paper correlates the LUD of an update with the error that it saves. Here both logics of an
-update are scored on the same reward windows of the same round: the old one as the played logic, the
-new one as a sample of its group. Rounds on different windows would compare days, not logics. The
-new logic is the best of its group on these windows, so gains are biased upwards; and a logic stays
-where none is better, so that updates without a change have neither LUD nor gain. Those are left out
-of the correlation: with them it is "significant" in three of four runs of equally good logics.
+update are scored on validation windows, the same ones: others would compare days, not logics. The
+round's own windows would not do, as the new logic is the best of its group there. Updates that keep
+the text have neither LUD nor gain, and are left out of the correlation: with them, and with gains
+on the round's own windows, it is "significant" in three of four runs of equally good logics.
 
 Shapes: N logic pairs, T texts, D embedding size.
 """
@@ -58,6 +57,7 @@ DEFAULT_PAIRS = 8  # updates of an agent that a judge sees, unless another numbe
 Logics = Sequence[Sequence[str]]  # logics by round and agent
 
 JUDGES, GAINS = "judges", "gains"
+WINDOWS = "validation"  # that gains are measured on; older rows are of the reward windows
 CHANGED_UPDATES = "changed"
 
 LUD_RESULT_SCHEMA = read_columns("lud")
@@ -65,6 +65,10 @@ LUD_RESULT_SCHEMA = read_columns("lud")
 Vectors = Mapping[str, FloatArray]  # embeddings (D,) by text
 
 JudgePairs = Callable[[list[LogicPair]], Sequence[JudgeVerdict | None]]
+
+ScoreLogics = Callable[[Sequence[str], Sequence[LogicPair]], FloatArray]
+"""Gives the rewards (A, 2) of each agent's old and new logic on windows that chose neither, while
+all agents play the first argument (``CompEvoForecaster.score_logics``)."""
 
 
 def embed_texts(texts: Iterable[str], encoder: Encoder) -> dict[str, FloatArray]:
@@ -146,29 +150,20 @@ def build_lud_table(
     return pl.DataFrame(rows, schema=LUD_SCHEMA)
 
 
-def measure_gains(rounds: Sequence[RoundRecord]) -> pl.DataFrame:
-    """Return the scaled error that each update saved, as rows of ``GAIN_SCHEMA``.
+def measure_gains(
+    rounds: Sequence[RoundRecord], updates: Iterable[int], score: ScoreLogics
+) -> pl.DataFrame:
+    """Return the scaled error that the updates to some rounds saved, as rows of ``GAIN_SCHEMA``.
 
-    The row of a round is about the update from the round before to it, as in ``lud.csv``. A round
-    that rewrote nothing has no update. A run that scores no fixed logics does not score the played
-    one on the reward windows either; its updates have no row.
+    The row of a round is about the update from the round before to it, as in ``lud.csv``.
     """
     rows = []
-    for number in range(1, len(rounds)):
-        # The round before scored the new logic, as a sample, and the old one, which it played.
-        before = rounds[number - 1]
-        if not before.evolved or not before.played_rewards:
-            continue
-
-        for agent, logic in enumerate(rounds[number].logics):
-            # Equal texts of a group earned the same.
-            if logic in before.group_logics[agent]:
-                sample = before.group_logics[agent].index(logic)
-                gain = before.group_rewards[agent][sample] - before.played_rewards[agent]
-                rows.append((number, agent, gain))
-            elif logic == before.logics[agent]:
-                # The played logic was better than all of its group and stays.
-                rows.append((number, agent, 0.0))
+    for number in updates:
+        old, new = rounds[number - 1].logics, rounds[number].logics
+        reward_A2 = score(old, list(zip(old, new, strict=True)))
+        gain_A = np.diff(reward_A2, axis=1)[:, 0]
+        # Equal texts have equal rewards, but for rounding.
+        rows += [(number, a, gain if old[a] != new[a] else 0.0) for a, gain in enumerate(gain_A)]
     return pl.DataFrame(rows, schema=GAIN_SCHEMA, orient="row")
 
 
@@ -190,8 +185,8 @@ def summarize_gains(table: pl.DataFrame, gains: pl.DataFrame) -> dict[str, Any]:
     return {
         "n": both.height,
         "n_changed": int(is_changed_N.sum()),
-        "pearson_r": _none_if_nan(r),
-        "pearson_p": _none_if_nan(p),
+        "pearson_r": r,
+        "pearson_p": p,
         "regimes": list(REGIMES),
         "regime_edges": list(REGIME_EDGES),
         "n_by_regime": [int(is_inside.sum()) for is_inside in members],
@@ -214,7 +209,8 @@ def measure_agreement(table: pl.DataFrame, other: pl.DataFrame) -> dict[str, Any
         & pl.col("rius_other").is_not_null()
     )
 
-    agreement = {
+    return {
+        "n": both.height,
         "kappa_gate": cohens_kappa(both["rius"] >= 1, both["rius_other"] >= 1),
         **{
             f"kappa_{name}": cohens_kappa(both[name], both[f"{name}_other"])
@@ -223,46 +219,51 @@ def measure_agreement(table: pl.DataFrame, other: pl.DataFrame) -> dict[str, Any
         # The magnitudes are the same for both, so that only the gates can make a difference.
         "pearson_lud": pearson(both["lud"], both["lud_other"])[0],
     }
-    return {"n": both.height} | {name: _none_if_nan(value) for name, value in agreement.items()}
 
 
-def pearson(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[float, float]:
-    """Return Pearson's r of two samples (N,) and its two-sided p-value; NaN where undefined."""
+def pearson(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[float | None, float | None]:
+    """Return Pearson's r of two samples (N,) and its two-sided p-value; None where undefined."""
     from scipy.stats import pearsonr
 
     x = np.asarray(first, dtype=np.float64)
     y = np.asarray(second, dtype=np.float64)
     # Two points always lie on a line, and a constant has no direction to agree with.
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return math.nan, math.nan
+        return None, None
     result = pearsonr(x, y)
     return float(result.statistic), float(result.pvalue)
 
 
-def cohens_kappa(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+def cohens_kappa(first: npt.ArrayLike, second: npt.ArrayLike) -> float | None:
     """Return Cohen's kappa of two raters' labels (N,): 1 is full agreement, 0 what chance gives.
 
-    It is NaN where both raters always give the same label, as chance alone agrees fully there.
+    It is None where both raters always give the same label, as chance alone agrees fully there.
     """
     from sklearn.metrics import cohen_kappa_score  # takes a second to import
 
     # With a single label chance agrees as often; scikit-learn would divide by zero and warn.
     if len(np.union1d(first, second)) < 2:
-        return math.nan
+        return None
     return float(cohen_kappa_score(first, second))
 
 
 def measure_lud(
-    run: Path, judges: Sequence[Judge], encoder: Encoder, *, pairs: int = DEFAULT_PAIRS
+    run: Path,
+    judges: Sequence[Judge],
+    encoder: Encoder,
+    *,
+    pairs: int = DEFAULT_PAIRS,
+    score: ScoreLogics | None = None,
 ) -> dict[str, Any]:
     """Measure how much each agent's logic changed; write ``lud.json`` and ``lud.csv``.
 
     An update is the step from a round that rewrote logics to the next one; rounds that rewrote
     nothing have no row. Every update has its Delta; each judge sees the same at most ``pairs``
-    updates of an agent, evenly spaced over the rounds. Verdicts are kept in ``verdicts.jsonl``: a
-    second call asks nothing. Returns the content of ``lud.json``; numbers that do not exist are
-    None. DataError if there is no finished run in ``run``; CheckpointMismatch if its model was
-    altered.
+    updates of an agent, evenly spaced over the rounds. Verdicts are kept in ``verdicts.json``: a
+    second call asks nothing. Gains need ``score``.
+
+    Returns the content of ``lud.json``; numbers that do not exist are None. DataError if there is
+    no finished run in ``run``; CheckpointMismatch if its model was altered.
     """
     # torch, only when a run is measured
     from compevo_core.training.artifact import read_config, read_model_manifest
@@ -286,7 +287,9 @@ def measure_lud(
         for judge in judges
     ]
 
-    gains = measure_gains(rounds)
+    gains = pl.DataFrame(schema=GAIN_SCHEMA)
+    if score is not None:
+        gains = measure_gains(rounds, judged_rounds, score)
     played = [logics[t] for t in (0, *updates)]
     names = [judge.name for judge in judges]
     summary = {
@@ -384,6 +387,7 @@ def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
     """Return the rows of a run from the content of its ``lud.json``."""
     facts = {
         "dataset": dataset,
+        "windows": WINDOWS,
         **{name: summary[name] for name in ("encoder", "config_hash", "artifact_hash")},
     }
 
@@ -419,11 +423,6 @@ def write_lud_rows(results: Path, summary: Mapping[str, Any], dataset: str) -> P
     path = results / f"lud-{dataset}.csv"
     replace_own_rows(path, tabulate_lud(summary, dataset), ["artifact_hash"])
     return path
-
-
-def _none_if_nan(value: float) -> float | None:
-    """Return a number that JSON can hold: it has no NaN."""
-    return None if math.isnan(value) else value
 
 
 def _mean_or_none(values: FloatArray) -> float | None:

@@ -26,7 +26,7 @@ from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.lm.model_sources import Transport, read_content
 from compevo_core.paper.declared import read_declared
-from compevo_core.runtime.files import hash_text, write_text
+from compevo_core.runtime.files import ask_once, hash_text
 
 if TYPE_CHECKING:
     from compevo_core.lora.backbone import Backbone
@@ -259,73 +259,35 @@ def _read_slots(logic: str) -> SlotLogic:
 
 
 def hash_question(name: str, previous: str, current: str) -> str:
-    """Return the sha256 of a judge's name and of the exact messages that it gets."""
+    """Return a judge's name and the sha256 of the exact messages that it gets."""
     # The messages and not the two logics: under a new prompt an old verdict answers nothing.
-    question = [name, build_judge_messages(previous, current)]
-    return hash_text(json.dumps(question, sort_keys=True, separators=(",", ":")))
+    messages = json.dumps(build_judge_messages(previous, current), sort_keys=True)
+    return f"{name} {hash_text(messages)}"
 
 
 def judge_pairs(judge: Judge, pairs: Sequence[LogicPair], cache: Path) -> list[JudgeVerdict | None]:
     """Return verdicts for (previous, current) pairs, in order; DataError if the cache is torn.
 
-    ``cache`` is the JSON-lines file of a run's verdicts: what it holds is not asked again, and
-    every new verdict replaces it whole. Two processes that write at the same instant can lose the
-    newer verdict, never damage the file. A reply that is not a verdict gives None, which the caller
-    counts, and is asked again the next time. Any other error ends the work; what was judged before
-    it is stored.
+    ``cache`` is the file of a run's verdicts: what it holds is not asked again. A reply that is not
+    a verdict gives None, which the caller counts, and is asked again the next time. Any other error
+    ends the work; what was judged before it is stored.
     """
-    rows = _read_verdicts(cache)
-    verdict_of: dict[str, JudgeVerdict | None] = {
-        key: verdict for key, (_, verdict) in rows.items()
-    }
-    verdicts = []
-    for previous, current in pairs:
-        key = hash_question(judge.name, previous, current)
-        # Failed replies too: a pair that comes twice in one call is not asked twice.
-        if key not in verdict_of:
-            try:
-                verdict = judge.judge(previous, current)
-            except JudgeReplyError as error:
-                # Not stored: it says nothing about the pair, and the next run may get an answer.
-                log.warning("%s gave no verdict, which is counted: %s", judge.name, error)
-                verdict_of[key] = None
-            else:
-                verdict_of[key] = verdict
-                rows |= _read_verdicts(cache) | {key: (judge.name, verdict)}
-                _write_verdicts(cache, rows)
-        verdicts.append(verdict_of[key])
-    return verdicts
+    by_question = {hash_question(judge.name, *pair): pair for pair in pairs}
 
-
-Verdicts = dict[str, tuple[str, JudgeVerdict]]
-"""Name of the judge and its verdict, by the hash of the question."""
-
-
-def _write_verdicts(path: Path, verdicts: Verdicts) -> None:
-    # In the order of keys: the same verdicts give the same file, whoever judged first.
-    lines = [
-        json.dumps(
-            {"key": key, "judge": judge} | dataclasses.asdict(verdict), separators=(",", ":")
-        )
-        for key, (judge, verdict) in sorted(verdicts.items())
-    ]
-    write_text(path, "".join(f"{line}\n" for line in lines))
-
-
-def _read_verdicts(path: Path) -> Verdicts:
-    verdicts: Verdicts = {}
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    for number, line in enumerate(lines, start=1):
+    def ask(questions: list[str]) -> list[dict[str, int] | None]:
+        (question,) = questions
         try:
-            row = json.loads(line)
-            verdict = JudgeVerdict(row["strategy_shift"], row["evidence_recombination"])
-            verdicts[str(row["key"])] = row["judge"], verdict
-        except (ValueError, KeyError, TypeError, JudgeReplyError) as error:
-            raise DataError(
-                f"{path}, line {number} is not a verdict ({error}): delete that line; its pair "
-                "will be judged again"
-            ) from error
-    return verdicts
+            return [dataclasses.asdict(judge.judge(*by_question[question]))]
+        except JudgeReplyError as error:
+            log.warning("%s gave no verdict, which is counted: %s", judge.name, error)
+            return [None]
+
+    answers = ask_once(cache, by_question, ask)
+    try:
+        known = {key: value and parse_verdict(json.dumps(value)) for key, value in answers.items()}
+    except JudgeReplyError as error:
+        raise DataError(f"{cache}: {error}; delete it, and its pairs are judged again") from error
+    return [known[hash_question(judge.name, *pair)] for pair in pairs]
 
 
 def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judge]:

@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from compevo_core.baselines import BASELINES, ViewForecaster, fit_baseline, is_applicable
+from compevo_core.baselines import BASELINES, fit_baseline, is_applicable
 from compevo_core.baselines.smoothing import Theta
 from compevo_core.baselines.zero_shot import PREFIX, ZeroShot, is_zero_shot, short_name
 from compevo_core.config.run import SYSTEM_SETTINGS
@@ -49,20 +49,12 @@ def _call(module: str, function: str, name: str, inputs: FitInputs) -> Any:  # n
     return getattr(import_module(f"compevo_core.paper.{module}"), function)(name, inputs)
 
 
-def _fit_baseline(name: str, inputs: FitInputs) -> ViewForecaster:
-    return fit_baseline(name, inputs.train, seed=inputs.seed)
-
-
-def _fit_plain(kind: Any, inputs: FitInputs) -> Any:  # noqa: ANN401
-    return kind.fit(inputs.train)
-
-
 def _list_numeric() -> Iterator[Method]:
     numeric = partial(Method, family="numeric")
     for name, baseline in BASELINES.items():
         yield numeric(
             name=name,
-            fit=partial(_fit_baseline, name),
+            fit=partial(lambda name, it: fit_baseline(name, it.train, seed=it.seed), name),
             seeds=CHEAP_SEEDS if baseline.draws else 1,
             has_budget=False,
             is_applicable=partial(is_applicable, name),
@@ -73,7 +65,7 @@ def _list_numeric() -> Iterator[Method]:
     for kind in (LastWeek, Theta, TrainLookUp):
         yield numeric(
             name=kind.name,
-            fit=partial(_fit_plain, kind),
+            fit=partial(lambda kind, inputs: kind.fit(inputs.train), kind),
             seeds=1,
             has_budget=False,
             is_applicable=getattr(kind, "is_applicable", lambda _: True),

@@ -126,66 +126,6 @@ class TriedLogic:
         return float(self.errors.mean())
 
 
-class Reflector:
-    """Writes selection logics with the backbone as it was before any fine-tuning."""
-
-    def __init__(
-        self,
-        population: Population,
-        retriever: NewsRetriever,
-        entities: Sequence[str],
-        *,
-        temperature: float,
-        seed: int,
-    ) -> None:
-        """Prepare to write logics about the regions of ``entities``.
-
-        Tokens are sampled at ``temperature``: of the few that the grammar leaves, the likeliest are
-        always the same.
-        """
-        self._population = population
-        self._retriever = retriever
-        self._temperature = temperature
-        self._tokenizer = population.backbone.tokenizer
-        self._stop_tokens = list_stop_tokens(self._tokenizer)
-        slots = build_slots(entities)
-        self._grammar = SlotGrammar(slots, self._tokenizer, self._stop_tokens[:1])
-        self._generator = torch.Generator(device=population.backbone.device).manual_seed(seed)
-
-    def refine(self, tried: TriedLogic) -> str:
-        """Return a new logic, written in view of what the present one led to."""
-        # The backbone before fine-tuning writes: the adapter learnt to answer with numbers.
-        prompt = write_reflection_prompt(tried, self.list_missed(tried))
-        group = PromptGroup(tokenize_prompt(self._tokenizer, prompt))
-
-        with self._population.use_adapters(None):
-            ids_AMT, mask_AMT = sample_under_grammar(
-                self._population,
-                self._population.prefill(self._population.pack([[group]])),
-                self._grammar,
-                SamplingSettings(
-                    max_new_tokens=self._grammar.max_tokens,
-                    temperature=self._temperature,
-                    stop_tokens=self._stop_tokens,
-                    generators=[self._generator],
-                ),
-            )
-        ids = ids_AMT[0, 0][mask_AMT[0, 0].bool()].tolist()
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True)).strip()
-
-    def list_missed(self, tried: TriedLogic) -> list[str]:
-        """Return headlines of the worst days that the logic did not select, closest first."""
-        # The largest errors first; errors are scaled, so that no large series fills the list.
-        pool, worst = self._retriever.pool, np.argsort(-tried.errors)[:WORST_DAYS]
-        titles: list[str] = []
-        for number in worst:
-            view = tried.views[int(number)]
-            # Candidates were known before the view was made: nothing later is reflected on.
-            left_out = self._retriever.rank(tried.logic, view)[self._retriever.top_k :]
-            titles += [pool.get_title(name) for name in left_out[:MISSED_ARTICLES]]
-        return titles
-
-
 def write_reflection_prompt(tried: TriedLogic, missed: Sequence[str]) -> str:
     """Return the task, the present logic, its error and what it missed; news is data, cleaned."""
     # Headlines are data: cleaned, cut and listed, they cannot end the prompt or begin another.
@@ -229,6 +169,13 @@ class News2Forecast:
         self.retriever = NewsRetriever(
             news, encoder, config.news.top_k, selects=config.news.selects
         )
+        # Within a grammar tokens are sampled: the likeliest of its few would always be the same.
+        self._stop_tokens = list_stop_tokens(backbone.tokenizer)
+        slots = build_slots(sorted(scaler.mean))
+        self._grammar = SlotGrammar(slots, backbone.tokenizer, self._stop_tokens[:1])
+        self._generator = torch.Generator(device=backbone.device).manual_seed(
+            derive_seed(config.run.seed, "logics")
+        )
         # No prior: the answer is the values themselves.
         self.decoder = TextDecoder(self.population, config, scaler, np.zeros((1, 0)))
 
@@ -256,14 +203,6 @@ class News2Forecast:
         raise_if_later_news([*train.views(), *val.views()], news)
 
         fitted = cls(config, backbone, encoder, news, Scaler.fit(train))
-        # Made before any update: what it draws must not depend on how many there are.
-        reflector = Reflector(
-            fitted.population,
-            fitted.retriever,
-            train.entities,
-            temperature=config.evolution.temperature,
-            seed=derive_seed(config.run.seed, "logics"),
-        )
         optimizer = torch.optim.AdamW(
             fitted.parameters,
             lr=config.optim.forecast_lr,
@@ -281,7 +220,7 @@ class News2Forecast:
         for part in np.array_split(np.arange(budget.rounds), reflections + 1):
             # After the first part only: before it there is no error to reflect on.
             if best is not None:
-                fitted.logic = reflector.refine(best)
+                fitted.logic = fitted.refine(best)
             # Dropout draws from torch's own generator, on the device that the backbone is on.
             with use_seed(derive_seed(config.run.seed, "dropout"), backbone.device):
                 for _ in part:
@@ -322,6 +261,40 @@ class News2Forecast:
                 for row_H, view in zip(scaled_NH, views, strict=True)
             ]
         )
+
+    def refine(self, tried: TriedLogic) -> str:
+        """Return a new logic, written in view of what the present one led to."""
+        # The backbone before fine-tuning writes: the adapter learnt to answer with numbers.
+        tokenizer = self.population.backbone.tokenizer
+        prompt = write_reflection_prompt(tried, self.list_missed(tried))
+        group = PromptGroup(tokenize_prompt(tokenizer, prompt))
+
+        with self.population.use_adapters(None):
+            ids_AMT, mask_AMT = sample_under_grammar(
+                self.population,
+                self.population.prefill(self.population.pack([[group]])),
+                self._grammar,
+                SamplingSettings(
+                    max_new_tokens=self._grammar.max_tokens,
+                    temperature=self.config.evolution.temperature,
+                    stop_tokens=self._stop_tokens,
+                    generators=[self._generator],
+                ),
+            )
+        ids = ids_AMT[0, 0][mask_AMT[0, 0].bool()].tolist()
+        return str(tokenizer.decode(ids, skip_special_tokens=True)).strip()
+
+    def list_missed(self, tried: TriedLogic) -> list[str]:
+        """Return headlines of the worst days that the logic did not select, closest first."""
+        # The largest errors first; errors are scaled, so that no large series fills the list.
+        pool, worst = self.retriever.pool, np.argsort(-tried.errors)[:WORST_DAYS]
+        titles: list[str] = []
+        for number in worst:
+            view = tried.views[int(number)]
+            # Candidates were known before the view was made: nothing later is reflected on.
+            left_out = self.retriever.rank(tried.logic, view)[self.retriever.top_k :]
+            titles += [pool.get_title(name) for name in left_out[:MISSED_ARTICLES]]
+        return titles
 
     def validate(self, val: Sequence[Window]) -> TriedLogic:
         """Forecast validation windows under the present logic; DataError if none has a truth."""

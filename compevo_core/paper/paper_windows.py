@@ -5,8 +5,9 @@ an honest one, shares of overlap, and the forecasts that measure a leak or repea
 does not: reading files and stores, cutting (``data.build``), other methods
 (``paper.method_table``).
 
-Source: the two data files of the paper's repository, of which regions and days alone are read; the
-values are AEMO's. ``docs/explanation/paper-and-code.md`` says how sure each of it is.
+Source: the paper's repository at e3204217, of whose ``real_dataset_enhanced.json`` (split by its
+``dataset.py``) and ``real_dataset_100_2026_test.json`` regions and days alone are read; the values
+are AEMO's. ``docs/explanation/paper-and-code.md`` says how sure each of it is.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -49,7 +50,6 @@ class PaperSet:
 
     spec: DatasetSpec  # how windows are cut; the days of its subsets hold the test windows
     file: str  # table of regions and days
-    provenance: str  # where the table comes from, and whose values the windows have
     follows_table: bool = False  # whether the split is the table's random one, and not the spans'
     has_weather: bool = True  # whether views hold the weather of the days before
 
@@ -87,8 +87,6 @@ _ORIGINAL = PaperSet(
         ),
     ),
     file="paper_original_split.csv",
-    provenance="order of `real_dataset_enhanced.json` and split of `dataset.py` in the paper's "
-    "repository at e3204217; AEMO TOTALDEMAND, of Tasmania HISTDEMAND",
     follows_table=True,
 )
 
@@ -124,8 +122,6 @@ PAPER_SETS = {
             ),
         ),
         file="paper_2026_windows.csv",
-        provenance="`real_dataset_100_2026_test.json` there; AEMO operational demand, from which "
-        "the paper's values differ by up to 160 MW",
     ),
 }
 """The sets, by their names on the command line and of files of rows."""

@@ -15,12 +15,10 @@ Shapes: T rounds, H rounds of the last half, P pairs of those; N logics, D width
 C = 3 components.
 """
 
-import csv
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,6 @@ import polars as pl
 
 from compevo_core.agents.logics import find_topics
 from compevo_core.data.arrays import FloatArray
-from compevo_core.errors import DataError
 from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.encoder import Encoder
 from compevo_core.paper.declared import read_columns
@@ -39,35 +36,16 @@ from compevo_core.training.diagnostics import as_finite_array
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RunIdentity:
-    """Which run rows belong to."""
-
-    dataset: str
-    method: str
-    budget: str  # of the benchmark; empty for a run of its own
-    seed: int
-    commit: str
-    config_hash: str
-
-
-RUN_SCHEMA: dict[str, pl.DataType] = {
-    field.name: pl.Int64() if field.type is int else pl.String()
-    for field in dataclasses.fields(RunIdentity)
-}
-"""Columns that say which run a row belongs to."""
-
 RUN = ("dataset", "method", "budget", "seed")
 """Rows that agree in these belong to the same run of a method."""
 
-TRACE_SCHEMA = RUN_SCHEMA | read_columns("traces")
+TRACE_SCHEMA = read_columns("run") | read_columns("traces")
 
 DIGITS = 6  # significant digits of what is measured: more would be rounding of the machine
 
 TOPIC_SEPARATOR = "; "
 
-LOGIC_SCHEMA = RUN_SCHEMA | read_columns("logics")
+LOGIC_SCHEMA = read_columns("run") | read_columns("logics")
 
 _COMPONENTS = ("x", "y", "z")
 _PLACE_DECIMALS = 4  # machines agree on these
@@ -80,7 +58,7 @@ _BOOTSTRAP_STREAM = 4  # keeps these draws apart from those of training with the
 
 
 def write_traces(
-    results: Path, run: Path, identity: RunIdentity, encoder: Encoder
+    results: Path, run: Path, identity: Mapping[str, Any], encoder: Encoder
 ) -> tuple[Path, Path]:
     """Put what a run's folder says into ``traces-<dataset>.csv`` and ``logics-<dataset>.csv``.
 
@@ -88,14 +66,13 @@ def write_traces(
     of the file gets its place anew.
     """
     records = RunFolder(run).read_rounds()
-    traces_file = results / f"traces-{identity.dataset}.csv"
-    logics_file = results / f"logics-{identity.dataset}.csv"
+    traces_file = results / f"traces-{identity['dataset']}.csv"
+    logics_file = results / f"logics-{identity['dataset']}.csv"
 
     replace_own_rows(
         traces_file,
         trace_rounds(records, identity, encoder),
         RUN,
-        read=partial(read_typed, schema=TRACE_SCHEMA),
         arrange=lambda rows: rows.sort("method", "budget", "seed", "round", "agent"),
     )
 
@@ -103,28 +80,13 @@ def write_traces(
         logics_file,
         list_final_logics(records, identity),
         RUN,
-        read=partial(read_typed, schema=LOGIC_SCHEMA),
         arrange=lambda rows: place_logics(rows.sort("method", "budget", "seed", "agent"), encoder),
     )
     return traces_file, logics_file
 
 
-def read_typed(path: Path, schema: dict[str, pl.DataType]) -> pl.DataFrame:
-    """Return the rows of one of the two files; DataError if it has other columns."""
-    # polars would take a given schema for the names of whatever columns there are.
-    with path.open(encoding="utf-8", newline="") as lines:
-        header = next(csv.reader(lines), [])
-    if header != list(schema):
-        raise DataError(
-            f"{path}: has the columns {', '.join(header)} and not {', '.join(schema)}; move the "
-            "file away and trace the runs again"
-        )
-    rows = pl.read_csv(path, schema=schema)
-    return rows.with_columns(pl.col(pl.String).fill_null(""))
-
-
 def trace_rounds(
-    records: Sequence[RoundRecord], identity: RunIdentity, encoder: Encoder
+    records: Sequence[RoundRecord], identity: Mapping[str, Any], encoder: Encoder
 ) -> pl.DataFrame:
     """Return the rows of a run, of ``TRACE_SCHEMA``."""
     # What a round wrote is played from the next one on.
@@ -142,7 +104,7 @@ def trace_rounds(
 
     rows: list[dict[str, Any]] = []
     for record in records:
-        facts = dataclasses.asdict(identity) | {"round": record.round, "epoch": record.epoch}
+        facts = {**identity, "round": record.round, "epoch": record.epoch}
         rows.append(facts | {"loss": record.loss_pred, "val_error": record.val_mae_scaled})
         by_agent = enumerate(zip(record.rewards, record.unique_news, strict=True))
         for agent, (reward, unique_news) in by_agent:
@@ -153,16 +115,17 @@ def trace_rounds(
     return frame.with_columns(pl.col(pl.Float64).round_sig_figs(DIGITS))
 
 
-def list_final_logics(records: Sequence[RoundRecord], identity: RunIdentity) -> pl.DataFrame:
+def list_final_logics(records: Sequence[RoundRecord], identity: Mapping[str, Any]) -> pl.DataFrame:
     """Return one row an agent, of ``LOGIC_SCHEMA``, whose place is not known yet."""
     rows: list[dict[str, Any]] = []
     for agent, logic in enumerate(records[-1].logics):
-        row = dataclasses.asdict(identity) | {
+        row = {
+            **identity,
             "agent": agent,
             "logic": logic,
             "topics": TOPIC_SEPARATOR.join(find_topics(logic)),
         }
-        plateau = measure_plateau([record.rewards[agent] for record in records], identity.seed)
+        plateau = measure_plateau([record.rewards[agent] for record in records], identity["seed"])
         if plateau is not None:
             row |= {
                 "reward_change": plateau.change,

@@ -37,8 +37,6 @@ Shapes: N windows, B windows of a batch, S days of news, E width of a text's emb
 T tokens of an instruction, K places of the memory, Q width of a key, D width of the backbone.
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -74,7 +72,7 @@ from compevo_core.paper.networks.gpt4ts import (
     count_patches,
 )
 from compevo_core.paper.networks.layers import NetworkInputs
-from compevo_core.runtime.files import write_json
+from compevo_core.runtime.files import ask_once, hash_text
 
 NEWS_DAYS = 7
 """Days before a view is made that have a token each; older articles count as the first of them."""
@@ -260,41 +258,27 @@ def embed_days(views: Sequence[WindowView], pool: NewsPool) -> npt.NDArray[np.fl
 class PatternWriter:
     """Writes one sentence a view; equal facts have equal sentences."""
 
-    def __init__(self, backbone: Backbone, folder: Path | None = None) -> None:
-        """Store sentences in a folder, where other processes find them; None: in memory alone."""
-        self._backbone = backbone
+    def __init__(self, backbone: Backbone, folder: Path) -> None:
+        """Store sentences in a folder, where other processes find them."""
+        self.backbone = backbone
         key = f"{backbone.name_or_path}, {backbone.model.dtype}, {SENTENCE_TOKENS}"
-        name = f"patterns-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-        self._file = None if folder is None else folder / name
-        self._sentences = self._read_file()
-
-    @property
-    def backbone_name(self) -> str:
-        """Name or path of the backbone that writes."""
-        return self._backbone.name_or_path
+        self._file = folder / f"patterns-{hash_text(key)[:16]}.json"
 
     def write(self, views: Sequence[WindowView]) -> list[str]:
         """Return a sentence about each view, from what it knows alone."""
         prompts = [write_pattern_prompt(view) for view in views]
         # Sorted, so that batches and with them the padding do not depend on the order of views.
-        unwritten = sorted(set(prompts) - set(self._sentences))
-
-        for start in range(0, len(unwritten), _PROMPTS_PER_BATCH):
-            batch = unwritten[start : start + _PROMPTS_PER_BATCH]
-            self._sentences.update(zip(batch, self._generate(batch), strict=True))
-            if self._file is not None:
-                # Another process may have written meanwhile; equal prompts have equal sentences.
-                self._sentences = self._read_file() | self._sentences
-                write_json(self._file, self._sentences)
-        return [self._sentences[prompt] for prompt in prompts]
+        distinct = sorted(set(prompts))
+        sentences = ask_once(self._file, distinct, self._generate, _PROMPTS_PER_BATCH)
+        return [sentences[prompt] for prompt in prompts]
 
     @torch.no_grad()
     def _generate(self, prompts: list[str]) -> list[str]:
-        tokenizer = self._backbone.tokenizer
+        tokenizer = self.backbone.tokenizer
         # Rows end where writing begins, so shorter prompts are padded in front.
         encoded = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left")
 
-        ids_NT = self._backbone.model.generate(
+        ids_NT = self.backbone.model.generate(
             input_ids=encoded["input_ids"],
             attention_mask=encoded["attention_mask"],
             max_new_tokens=SENTENCE_TOKENS,
@@ -308,11 +292,6 @@ class PatternWriter:
         )
         lines = [text.strip().split("\n")[0] for text in written]
         return [clean_text(f"The values {line}", SENTENCE_CHARACTERS) for line in lines]
-
-    def _read_file(self) -> dict[str, str]:
-        if self._file is None or not self._file.exists():
-            return {}
-        return dict(json.loads(self._file.read_text(encoding="utf-8")))
 
 
 def write_pattern_prompt(view: WindowView) -> str:
@@ -404,7 +383,7 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
     return NetworkKind(
         make=partial(LTPLLM, embedding_size=size),
         encode=encode,
-        backbone=writer.backbone_name,
+        backbone=writer.backbone.name_or_path,
     )
 
 

@@ -23,7 +23,6 @@ WIDTH, HEIGHT = 440, 264
 MOST_STEPS = 400  # steps that can be pointed at; of more steps every second, third ... one
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 42, 24
-_TICKS = 5
 _CLOCK = ["", "%Y", "%b", "%a %d %b", "%H:%M", "%H:%M"]
 
 
@@ -52,7 +51,6 @@ METHOD_COLOURS = {
     "mae-gpt": PURPLE,
     "mad-rl": RED,
 }
-_UNKNOWN_METHOD = "#6b7684"
 _SECOND_COLOURS = ("#4a90c2", "#a83250", "#5f6b2d", "#00808a", "#6b6b6b")
 _AGENT_COLOURS = (ACCENT, RED, GREEN, PURPLE, GOLD, *_SECOND_COLOURS)
 
@@ -82,7 +80,7 @@ def agent_colour(agent: int) -> str:
 
 def method_colour(method: str) -> str:
     """Return the colour of a method, the same in every plot."""
-    return METHOD_COLOURS.get(method, _UNKNOWN_METHOD)
+    return METHOD_COLOURS.get(method, "#6b7684")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +132,19 @@ def draw_chart(
     times are times of any day, and ticks name no date.
     """
     known = [v for line in lines for v in (*line.values, *(line.low or ())) if np.isfinite(v)]
-    y_ticks = MaxNLocator(nbins=_TICKS).tick_values(min(known), max(known))
+    y_ticks = MaxNLocator(nbins=5).tick_values(min(known), max(known))
     moments = [moment for line in lines for moment in line.times]
     first, last = min(moments), max(moments) + step
+
+    # matplotlib.dates is not annotated.
+    locator = AutoDateLocator(tz=UTC, minticks=4, maxticks=8)  # type: ignore[no-untyped-call]
+    formatter = ConciseDateFormatter(locator, tz=UTC, zero_formats=_CLOCK, show_offset=False)  # type: ignore[no-untyped-call]
+    places = locator.tick_values(first, last)  # type: ignore[no-untyped-call]
+    ticks = [num2date(place, tz=UTC).replace(tzinfo=None) for place in places]  # type: ignore[no-untyped-call]
+    texts = [f"{tick:%H:%M}" for tick in ticks]
+    if not is_clock:
+        texts = formatter.format_ticks(places)  # type: ignore[no-untyped-call]
+    x_ticks = zip(ticks, texts, strict=True)
 
     def place_x(moment: datetime) -> float:
         return round(_LEFT + (moment - first) / (last - first) * (WIDTH - _LEFT - _RIGHT), 1)
@@ -149,7 +157,7 @@ def draw_chart(
         label=label,
         lines=[_draw_line(line, place_x, place_y) for line in lines],
         y_ticks=[(place_y(value), f"{value:,.9g}") for value in y_ticks],
-        x_ticks=[(place_x(moment), text) for moment, text in _tick_times(first, last, is_clock)],
+        x_ticks=[(place_x(tick), text) for tick, text in x_ticks if first <= tick <= last],
         steps=_describe_steps(lines, place_x, step, decimals, clock),
         border=None if border is None else place_x(border),
     )
@@ -167,19 +175,6 @@ def _draw_line(line: TimeLine, place_x: Any, place_y: Any) -> dict[str, Any]:  #
     parts = ["M" + "L".join(upper[run] + lower[run][::-1]) + end for run in runs]
     style = {"colour": line.colour, "width": line.width, "dash": line.dash}
     return style | {"d": "".join(parts), "opacity": line.opacity, "is_band": line.low is not None}
-
-
-def _tick_times(first: datetime, last: datetime, is_clock: bool) -> list[tuple[datetime, str]]:
-    # matplotlib.dates is not annotated.
-    locator = AutoDateLocator(tz=UTC, minticks=4, maxticks=8)  # type: ignore[no-untyped-call]
-    formatter = ConciseDateFormatter(locator, tz=UTC, zero_formats=_CLOCK, show_offset=False)  # type: ignore[no-untyped-call]
-    places = locator.tick_values(first, last)  # type: ignore[no-untyped-call]
-    moments = [num2date(place, tz=UTC).replace(tzinfo=None) for place in places]  # type: ignore[no-untyped-call]
-    texts = [f"{moment:%H:%M}" for moment in moments]
-    if not is_clock:
-        texts = formatter.format_ticks(places)  # type: ignore[no-untyped-call]
-    ticks = zip(moments, texts, strict=True)
-    return [(moment, text) for moment, text in ticks if first <= moment <= last]
 
 
 def _describe_steps(

@@ -10,7 +10,7 @@ are untrusted text. A value that a template names and the view lacks is an error
 
 import functools
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -40,13 +40,7 @@ from compevo_core.report.charts import (
     draw_chart,
     method_colour,
 )
-from compevo_core.report.tables import (
-    format_moment,
-    format_percent,
-    join_items,
-    method_name,
-    shorten_hash,
-)
+from compevo_core.report.tables import format_percent, join_items, method_name, shorten_hash
 from compevo_core.report.tomorrow import (
     MOST_CHARTS,
     NAMES,
@@ -117,7 +111,7 @@ def frame_page(mode: str, generated_at: datetime) -> dict[str, object]:
         # Real exchange rates are among the sample's synthetic series: its pages always warn.
         "banner_class": "synthetic" if mode == "sample" else "real",
         "is_own": False,
-        "made": format_moment(generated_at),
+        "made": f"{generated_at.astimezone(UTC):%d %b %Y, %H:%M UTC}",
         "dark_colours": DARK_COLOURS,
     }
 

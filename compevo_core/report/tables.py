@@ -1,63 +1,18 @@
 """What readers see: names and numbers as text, and tables of such cells, also as Markdown.
 
-What belongs here: display names of methods, variants and subsets, number formats, shortened hashes;
+What belongs here: display names of baselines and subsets, number formats, shortened hashes;
 cells, alignment and emphasis of a table. What does not: columns of metrics (``paper.report.rows``),
 which rows a table shows (``report.tomorrow``, the modules of ``paper.report``), HTML
 (``templates/macros.html``), its look (``templates/report.css``).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
 from typing import Any
 
-METHOD_NAMES = {
-    "compevo": "CompEvo",
-    "dlinear": "DLinear",
-    "itransformer": "iTransformer",
-    "film": "FiLM",
-    "pyraformer": "Pyraformer",
-    "fedformer": "FEDformer",
-    "gpt4ts": "GPT4TS",
-    "gpt4ts-no-lm": "GPT4TS without its language model",
-    "mixture-issued": "Preset `operational`, day by day",
-    "last-week": "Last week",
-    "train-look-up": "Look-up in train, the measure of the leak",
-    "news2forecast": "News2Forecast",
-    "gpt4mts": "GPT4MTS",
-    "gpt4mts-no-news": "GPT4MTS without news",
-    "ltp-llm": "LTP-LLM",
-    "sa": "SA, one agent",
-    "mael": "MAEL",
-    "mae-gpt": "MAE-GPT",
-    "mad-rl": "MAD-RL",
-    "as-published": "The paper's code",
-    "as-published-mended": "The paper's code, mended prompt",
-    "as-published-swapped": "The paper's code, news of another day",
-    "as-written": "CompEvo without a base model",
-    "as-written-plain": "CompEvo without a base model, its four parts off",
-    "as-written-swapped": "CompEvo without a base model, news of another day",
-    "members": "Ensemble of four regressions (no language model)",
-    "prior": "Own base model",
-    "compevo-equal": "CompEvo, equal weights",
-    "compevo-prior": "CompEvo's best base model",
-    "simplified-logic": "Simplified logic",
-    "uniform-weights": "Uniform weights",
-    "no-diversity": "No diversity term",
-    "no-pruning": "No pruning term",
-    "no-grpo": "No GRPO",
-    "random-layers": "Random layers",
-    "no-news": "No news",
-    "swapped-news": "News of another day",
-    "fixed-logics": "Fixed logics",
-    "one-agent": "One agent",
-    "one-agent-all-trials": "One agent, all trials",
-    "paper-method": "The paper's rewriting, few rounds",
-    "equal-weights": "Equal weights",
-    "no-known-errors": "No known errors",
-    "alike-agents": "Agents alike",
-}
 SUBSET_NAMES = {
     "paper-original": "the paper's test windows, fitted on its random train part",
     "paper-original-no-weather": "the paper's test windows, without weather",
@@ -75,27 +30,17 @@ SUBSET_NAMES = {
     "val": "validation split",
     "inference": "inference split",
 }
-#: How names of rows of one agent begin, and names of recalibrated baselines end.
-AGENT = "compevo-agent-"
-ZERO_SHOT = "zero-shot-"
-RECALIBRATED = "-recalibrated"
 MISSING = "n/a"
 # Enough to be unique among the runs of one project, and short enough for a column.
 HASH_CHARACTERS = 10
 
 
 def method_name(method: str) -> str:
-    """Return the display name of a method, a part of a population, a variant or a control."""
-    if method.startswith(AGENT):
-        return f"Agent {method.removeprefix(AGENT)}"
-    if method.startswith(ZERO_SHOT):
-        return f"{method.removeprefix(ZERO_SHOT)}, zero-shot"
+    """Return the title of a baseline; another name stays as it is."""
     # Imports numpy and polars, which commands that print no method never need.
     from compevo_core.baselines import PRIORS
 
-    plain = method.removesuffix(RECALIBRATED)
-    name = getattr(PRIORS.get(plain), "title", METHOD_NAMES.get(plain, plain))
-    return name if plain == method else f"{name}, known errors added"
+    return str(getattr(PRIORS.get(method), "title", method))
 
 
 def scope_name(dataset: str, subset: str, *, synthetic: bool = False) -> str:
@@ -105,36 +50,15 @@ def scope_name(dataset: str, subset: str, *, synthetic: bool = False) -> str:
     """
     # Only part of a subset's windows is scored in ablations and quick runs: one in five, say.
     base, is_thinned, every = subset.partition("-every-")
-    name = SUBSET_NAMES.get(base) or _name_month(base) or base
+    name = SUBSET_NAMES.get(base, base)
+    split, _, month = base.partition("-")  # as of "inference-2026-03"
+    if base not in SUBSET_NAMES and split in SUBSET_NAMES:
+        with suppress(ValueError):
+            first = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
+            name = f"{SUBSET_NAMES[split]}, {first:%B %Y}"
     name += f", one window in {every}" if is_thinned else ""
     marker = " (synthetic stand-in)" if synthetic else ""
     return (f"{dataset.capitalize()}, {name}" if subset else dataset.capitalize()) + marker
-
-
-def _name_month(subset: str) -> str:
-    """Return the display name of ``inference-YYYY-MM``; empty for another subset."""
-    split, _, month = subset.partition("-")
-    try:
-        first = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
-    except ValueError:
-        return ""
-    return f"{SUBSET_NAMES[split]}, {first:%B %Y}" if split in SUBSET_NAMES else ""
-
-
-def format_number(value: float | int | None) -> str:
-    """Format a metric with decimals that fit its size; "n/a" for a missing one."""
-    if value is None or isnan(value):
-        return MISSING
-    # Counts are exact and get separators only.
-    if isinstance(value, int):
-        return f"{value:,}"
-
-    size = abs(value)
-    if size >= 100 or size == 0:
-        return f"{value:z,.1f}"
-    if size >= 1:
-        return f"{value:.2f}"
-    return f"{value:.4f}" if size >= 0.001 else f"{value:.2e}"
 
 
 def format_percent(share: float | None) -> str:
@@ -145,11 +69,6 @@ def format_percent(share: float | None) -> str:
 def shorten_hash(digest: str | None) -> str:
     """Return the first characters of a hash."""
     return digest[:HASH_CHARACTERS] if digest else MISSING
-
-
-def format_moment(moment: datetime) -> str:
-    """Format a moment in UTC, to the minute."""
-    return moment.astimezone(UTC).strftime("%d %b %Y, %H:%M UTC")
 
 
 def clean_text(text: str, longest: int = 200) -> str:
@@ -248,11 +167,3 @@ def tabulate(
     """Return a table with one line per row; ``cells`` maps a column title to what it shows."""
     lines = [[cell(row) for cell in cells.values()] for row in rows]
     return Table(header=list(cells), rows=lines, **layout)
-
-
-def group_rows(rows: Iterable[Row], *keys: str) -> list[list[Row]]:
-    """Return rows in groups that are alike in some columns, in the order of first appearance."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return list(groups.values())

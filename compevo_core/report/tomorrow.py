@@ -47,19 +47,13 @@ from compevo_core.forecast.issued import (
     PUBLISHED,
     IssuedForecast,
     find_issued,
-    find_newest,
     is_issued,
     list_earlier,
+    list_issued,
     read_chain,
     read_issued,
 )
-from compevo_core.report.tables import (
-    MISSING,
-    Table,
-    format_percent,
-    method_name,
-    tabulate,
-)
+from compevo_core.report.tables import MISSING, Table, format_percent, method_name, tabulate
 
 Truth = Mapping[tuple[str, datetime], FloatArray]
 """Measured values (H,), NaN where unknown, by series and origin."""
@@ -110,11 +104,10 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
     """
     days = []
     for root in sorted(path for path in issued.glob("*") if path.is_dir()):
-        folder = find_newest(root)
-        if folder is None:
+        if not (folders := list_issued(root)):
             continue
 
-        chain = read_chain(root)
+        folder, chain = folders[-1], read_chain(root)
         newest = read_issued(folder, chain)
         older = [read_issued(issue, chain) for issue in list_earlier(folder)]
         earliest = newest.origin - 2 * newest.length

@@ -26,7 +26,7 @@ import shutil
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,6 +175,34 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     return value
 
 
+def ask_once(
+    file: Path,
+    questions: Iterable[str],
+    answer: Callable[[list[str]], Iterable[Any]],
+    size: int = 1,
+) -> dict[str, Any]:
+    """Return what models answered to questions; a JSON file keeps it, so that none is asked twice.
+
+    New questions are asked in order, ``size`` at a time; what was answered before an error is kept.
+    An answer None is none: the next call asks again. Two processes that write at the same instant
+    can lose the newer answer, never damage the file. DataError if it is torn.
+    """
+
+    def read() -> dict[str, Any]:
+        remedy = "delete it: what it answered is asked again"
+        return read_json(file, remedy) if file.exists() else {}
+
+    kept = read()
+    found = {question: kept.get(question) for question in questions}
+    unknown = [question for question, known in found.items() if known is None]
+    for start in range(0, len(unknown), size):
+        batch = unknown[start : start + size]
+        found |= zip(batch, answer(batch), strict=True)
+        # Another process may have asked meanwhile.
+        write_json(file, read() | {it: found[it] for it in batch if found[it] is not None})
+    return found
+
+
 def read_toml(path: Path, remedy: str) -> dict[str, Any]:
     """Return the tables of a file; ConfigError, with the remedy, if it cannot be read."""
     try:
@@ -183,14 +211,6 @@ def read_toml(path: Path, remedy: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: not TOML ({error}); put texts in double quotes") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
-
-
-def append_line(path: Path, line: str) -> None:
-    """Append one line of UTF-8 text, and flush it to disk."""
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(line + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

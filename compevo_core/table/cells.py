@@ -23,13 +23,17 @@ BLANKS = (
 DecimalMark = Literal[".", ","]
 
 _SHOWN_CHARACTERS = 60
-_NUMBER = r"^([+-]?[\d.,'\u2019\u00a0\u202f ]*\d(?:[eE][+-]?\d+)?)"
+_THOUSANDS = r"'\u2019\u00a0\u2009\u202f "  # separate groups of digits, whatever the decimal mark
+_DIGITS = rf"[\d.,{_THOUSANDS}]*\d"
+_NUMBER = rf"^([+-]?{_DIGITS}(?:[eE][+-]?\d+)?)"
 _UNIT = r"^[\p{L}°%‰€$£¥µ][^\d+^:-]*[23]?$"  # kWh/m2; not the rest of 1/2, 01:00 or 1.5D+03
-_NEGATIVE = r"^(?:([\d.,' ]*\d)\s*[-\u2212]|[-\u2212]\s*([\d.,' ]*\d)|\(([\d.,' ]*\d)\))$"
-_CURRENCY = r"^([+-]?)\s*[$€£¥]\s*"
+_CURRENCY = r"\s*[$€£¥]\s*"
+_NEGATIVE = (
+    rf"^(?:({_DIGITS})\s*[-\u2212]|[-\u2212]\s*({_DIGITS})|\((?:{_CURRENCY})?({_DIGITS})\))$"
+)
 _FLAGS = [*"*†‡bcefprsu", "(p)", "(e)", "(r)"]  # of statistics: estimated, provisional, revised
 _WHOLE = rf"{_NUMBER}\s*(?:$|{_UNIT[1:]})"
-_GROUP = r"['\u2019\u00a0\u202f ](\d{3})"  # separates thousands, whatever the decimal mark
+_GROUP = rf"[{_THOUSANDS}](\d{{3}})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,9 @@ class TextColumn:
     @property
     def number(self) -> pl.Expr:
         """The cells as text, without a currency, and a bookkeeper's 3.25- or (3.25) as -3.25."""
-        return self.text.str.replace(_CURRENCY, "$1").str.replace(_NEGATIVE, "-$1$2$3")
+        return self.text.str.replace(rf"^([+-]?){_CURRENCY}", "$1").str.replace(
+            _NEGATIVE, "-$1$2$3"
+        )
 
     @property
     def is_blank(self) -> pl.Expr:
@@ -116,7 +122,27 @@ def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, N
     parts.raise_if(
         ~empty & ~pl.col("_value").is_finite(), "is not a finite number", "correct the cell"
     )
-    return parts.table["_value"], _check_units(parts)
+
+    filled = parts.table.filter(pl.col("_value").is_not_null())
+    with_unit = filled.filter(pl.col("_unit") != "")
+    units = with_unit["_unit"].unique(maintain_order=True).to_list()
+    if len(units) > 1:
+        replace(parts, table=filled).raise_if(
+            pl.col("_unit") == units[1],
+            f"is in {units[1]!r}, rows before it in {units[0]!r}",
+            "write all values in one unit",
+        )
+    if 0 < with_unit.height < filled.height:
+        replace(parts, table=filled).raise_if(
+            pl.col("_unit") != "",
+            f"has a unit, and {filled.height - with_unit.height:,} other cells have none",
+            "write it in all cells or in none",
+        )
+    return parts.table["_value"], NumberReport(
+        unit=units[0] if units else "",
+        with_unit=with_unit.height,
+        empty=parts.table.height - filled.height,
+    )
 
 
 def is_numeric(column: TextColumn) -> bool:
@@ -156,11 +182,20 @@ def guess_decimal(column: TextColumn) -> DecimalMark:
     votes = cells.select(is_comma.any().alias("comma"), is_point.any().alias("point")).row(0)
     if votes == (True, False):
         return ","
-    if votes != (False, False) or not cells.select(text.str.contains(",").any()).item():
+    if votes != (False, False):
         return "."
 
-    # Every comma is followed by three digits. Where some cells have none, it marks thousands: a
+    # Every mark is followed by three digits. Where some cells have none, it marks thousands: a
     # file that writes three decimals writes them in every cell.
+    if not cells.select(text.str.contains(",").any()).item():
+        are_groups, is_marked = (
+            text.str.contains(r"^[+-]?\d{1,3}(\.\d{3})?$"),
+            text.str.contains(r"\."),
+        )
+        whole, some, all_ = cells.select(
+            are_groups.all(), some=is_marked.any(), all=is_marked.all()
+        ).row(0)
+        return "," if whole and some and not all_ else "."
     if not cells.select(text.str.contains(r",\d{3}$").all()).item():
         return "."
     first = cells.row(0, named=True)
@@ -168,27 +203,4 @@ def guess_decimal(column: TextColumn) -> DecimalMark:
         f"{column.file}, row {first[LINE]}, column {column.name!r}: {first[column.name]!r} may be "
         f"{first['_digits'].replace(',', '')} or {first['_digits'].replace(',', '.')}, and so may "
         "every other cell; say which with --decimal . or --decimal ,"
-    )
-
-
-def _check_units(parts: TextColumn) -> NumberReport:
-    filled = parts.table.filter(pl.col("_value").is_not_null())
-    with_unit = filled.filter(pl.col("_unit") != "")
-    units = with_unit["_unit"].unique(maintain_order=True).to_list()
-    if len(units) > 1:
-        replace(parts, table=filled).raise_if(
-            pl.col("_unit") == units[1],
-            f"is in {units[1]!r}, rows before it in {units[0]!r}",
-            "write all values in one unit",
-        )
-    if 0 < with_unit.height < filled.height:
-        replace(parts, table=filled).raise_if(
-            pl.col("_unit") != "",
-            f"has a unit, and {filled.height - with_unit.height:,} other cells have none",
-            "write it in all cells or in none",
-        )
-    return NumberReport(
-        unit=units[0] if units else "",
-        with_unit=with_unit.height,
-        empty=parts.table.height - filled.height,
     )

@@ -14,27 +14,16 @@ import polars as pl
 
 from compevo_core.data.context import OWN
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.schemas import (
-    ARTICLE_SCHEMA,
-    COVARIATE_SCHEMA,
-    UTC_US,
-)
+from compevo_core.data.schemas import ARTICLE_SCHEMA, COVARIATE_SCHEMA, UTC_US
 from compevo_core.data.steps import DAY, shift
 from compevo_core.data.view import WindowView
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import hash_text
-from compevo_core.table.frames import (
-    COLUMN,
-    KNOWN_AT,
-    SERIES,
-    START,
-    Frame,
-    TableForm,
-    to_polars,
-)
+from compevo_core.table.frames import COLUMN, KNOWN_AT, SERIES, START, Frame, TableForm, to_polars
 from compevo_core.table.stamps import Clock, read_stamps
 
 _ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin
+_PUBLISHED = "published_at"
 _INSTANT = timedelta(microseconds=1)
 _ID_DIGITS = 32  # of an article's hash
 _MOST_CATEGORIES = 100  # of a column of words
@@ -99,10 +88,13 @@ def require_ahead(
 def read_news(table: Frame, clock: Clock, *, time: str, text: str) -> pl.DataFrame:
     """Return the texts of a table as articles, each known at its stamp on the clock of the grid.
 
-    A date without a time is known when its day is over; rows without words are none. DataError if a
-    column is missing or of another type.
+    Stamps may also be in ``published_at``, as in files of news. A date without a time is known when
+    its day is over; rows without words are none. DataError if a column is missing or of another
+    type.
     """
     _, frame = to_polars(table, time)
+    if time not in frame.columns and _PUBLISHED in frame.columns:
+        time = _PUBLISHED
     for name in (time, text):
         if name not in frame.columns:
             raise DataError(
@@ -115,19 +107,17 @@ def read_news(table: Frame, clock: Clock, *, time: str, text: str) -> pl.DataFra
     stamps, _, are_days = read_stamps(frame[time])
     titles = [" ".join((words or "").split()) for words in frame[text].cast(pl.String)]
     known = clock.locate(stamps + DAY if are_days else stamps)
-    rows = pl.DataFrame(
-        {"title": titles, "published_at": known}, schema_overrides={"title": pl.String}
-    )
+    rows = pl.DataFrame({"title": titles, _PUBLISHED: known}, schema_overrides={"title": pl.String})
 
     rows = rows.filter(pl.col("title") != "").unique(maintain_order=True)
     address = pl.concat_str(
-        pl.lit("table/"), pl.col("published_at").dt.epoch("us"), pl.lit("/"), pl.col("title")
+        pl.lit("table/"), pl.col(_PUBLISHED).dt.epoch("us"), pl.lit("/"), pl.col("title")
     )
     articles = rows.with_columns(
         url=address,
         article_id=address.map_elements(lambda it: hash_text(it)[:_ID_DIGITS], pl.String),
-        available_at="published_at",
-        fetched_at="published_at",
+        available_at=_PUBLISHED,
+        fetched_at=_PUBLISHED,
         source=pl.lit("table"),
     )
     return pl.concat([pl.DataFrame(schema=ARTICLE_SCHEMA), articles], how="diagonal")

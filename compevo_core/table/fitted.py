@@ -1,4 +1,4 @@
-"""What is kept of a fit: the sealed run, the rows that are known, the news, how all is read.
+"""What is kept of a fit: the ensemble or the sealed run, rows, the news, how all is read.
 
 What belongs here: newer rows, values known ahead and news that join it; its folder. What does not:
 fitting and forecasting (``table.forecaster``), reading tables (``table.frames``).
@@ -13,19 +13,23 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import polars as pl
 from pydantic import TypeAdapter
 
+from compevo_core.agents.experience import Experience
+from compevo_core.data.content import describe_new_faults
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.steps import DAY, count_steps, name_step, shift
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.steps import DAY, count_steps, is_calendar_step, name_step, shift
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.files import write_json
 from compevo_core.table.covariates import list_covariates
 from compevo_core.table.frames import (
@@ -38,16 +42,18 @@ from compevo_core.table.frames import (
     find_current_ends,
     find_distance,
     join_rows,
+    keep_values,
     put_on_series,
     read_table,
 )
-
-if TYPE_CHECKING:
-    from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.training.artifact import read_config, read_experience, read_scaler, write_model
+from compevo_core.training.ensemble import Ensemble
+from compevo_core.training.run_folder import RunFolder
 
 RUN = "run"
 """The folder of the sealed run in a folder of a fit."""
 _FACTS = "table.json"
+_CHECKED = 2_000  # newest values of a series that newer rows are compared with
 _ROWS, _ARTICLES = "rows.parquet", "articles.parquet"
 
 
@@ -73,10 +79,11 @@ class Known:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fitted(Known):
-    """A fit of a table."""
+    """A fit of a table: an ensemble in memory, or a sealed run of agents or one that was kept."""
 
-    folder: Path  # goes with the forecaster
-    files: Mapping[str, bytes]  # of the sealed run, by their place in the folder
+    model: Ensemble | None = None  # in memory, without agents
+    folder: Path  # temporary, of the sealed run if there is one; goes with the forecaster
+    files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)  # by their place there
     spec: DatasetSpec
     facts: Mapping[str, Any]  # the method, and the choice if there was one
 
@@ -86,6 +93,27 @@ class Fitted(Known):
         if not all((self.folder / name).is_file() for name in self.files):
             write_files(self.files, self.folder)
         return self.folder / RUN
+
+    @property
+    def experience(self) -> Experience:
+        """What was forecast of validation, scaled."""
+        return read_experience(self.run) if self.model is None else self.model.experience
+
+    @property
+    def scaler(self) -> Scaler:
+        """The scale of each series that was fitted."""
+        return read_scaler(self.run) if self.model is None else self.model.scaler
+
+    def seal(self, folder: Path | None = None) -> Self:
+        """Return the fit as the files of a sealed run, for another folder if one is given."""
+        folder = folder or self.folder
+        if self.model is None:
+            return dataclasses.replace(self, folder=folder)
+        with tempfile.TemporaryDirectory(prefix="compevo-") as root:
+            run = RunFolder(Path(root) / RUN)
+            write_model(run, self.model, self.facts)
+            files = read_files(run.path, Path(root))
+        return dataclasses.replace(self, model=None, folder=folder, files=files)
 
     @cached_property
     def ends(self) -> dict[str, datetime]:
@@ -115,13 +143,13 @@ class Fitted(Known):
         """The series that ended before the others, and are not forecast."""
         return sorted({*self.rows[SERIES]} - {*self.ends})
 
-    def load_population(self, views: Sequence[WindowView]) -> "CompEvoForecaster":
+    def load_population(self, views: Sequence[WindowView]) -> CompEvoForecaster:
         """Load what was trained, with the news of some views."""
-        from compevo_core.forecast.forecaster import CompEvoForecaster
-        from compevo_core.training.artifact import read_config
-
-        news = gather_news(self.articles, views, read_config(self.run).encoder)
-        return CompEvoForecaster.load(self.run, news)
+        config = read_config(self.run) if self.model is None else self.model.config
+        news = gather_news(self.articles, views, config.encoder)
+        if self.model is None:
+            return CompEvoForecaster.load(self.run, news)
+        return CompEvoForecaster(self.model, news=news)
 
     # ---- what joins it ----
 
@@ -137,10 +165,24 @@ class Fitted(Known):
                 f"series {', '.join(new[:5])} were not fitted, but one without a name; fit again "
                 "with them"
             )
+        step = self.spec.step
+        delays = (added[START] - self.end).dt.total_microseconds() % (
+            step // timedelta(microseconds=1)
+        )
+        if not is_calendar_step(step) and (delays != 0).any():
+            raise DataError(
+                f"rows are between the steps of the fit, which are {name_step(step)} apart: sum or "
+                "average them to these, or fit again"
+            )
         rows = join_rows(self.rows, added)
         if self.spec.totals:
             rows = add_totals(rows, self.spec.totals)
         extended = dataclasses.replace(self, rows=rows)
+        newer = keep_values(rows).filter(pl.col(SERIES).is_in(added[SERIES].unique().to_list()))
+        for (name,), part in newer.group_by(SERIES, maintain_order=True):
+            newest = part.tail(_CHECKED)
+            for fault in describe_new_faults(f"series {name}", newest, step, self.end):
+                warnings.warn(fault, stacklevel=4)
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
         if isinstance(last, datetime) and shift(last, 1, self.spec.step) < self.end:
@@ -181,7 +223,7 @@ class Fitted(Known):
         if folder.exists() and any(folder.iterdir()) and not (folder / _FACTS).is_file():
             raise DataError(f"{folder} holds other files; name a new folder")
         shutil.rmtree(folder / RUN, ignore_errors=True)
-        write_files(self.files, folder)
+        write_files(self.seal().files, folder)
         self.rows.write_parquet(folder / _ROWS)
         self.articles.write_parquet(folder / _ARTICLES)
         form = TypeAdapter(TableForm).dump_python(self.form, mode="json")
@@ -213,6 +255,26 @@ class Fitted(Known):
         except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
             raise DataError(f"{source} is damaged ({error}); save the forecaster again") from error
         return fit, {name: tuple(v) if isinstance(v, list) else v for name, v in params}
+
+
+def read_held_out(lived: Experience, scaler: Scaler, step: timedelta) -> pl.DataFrame:
+    """Return how an ensemble forecast validation, by what train alone taught, and what came.
+
+    A row for each step of each window: series, start, ``cutoff`` (the window's first start), value,
+    ``mean``; no value where it is missing.
+    """
+    windows = []
+    for row, at in enumerate(lived.origin_N.tolist()):
+        entity, cutoff = lived.entities[lived.entity_N[row]], datetime.fromtimestamp(60 * at, UTC)
+        values = {
+            SERIES: entity,
+            START: [shift(cutoff, i, step) for i in range(lived.truth_NH.shape[1])],
+            "cutoff": cutoff,
+            VALUE: scaler.unscale(lived.truth_NH[row], entity),
+            "mean": scaler.unscale(lived.mixture_NH[row], entity),
+        }
+        windows.append(pl.DataFrame(values))
+    return pl.concat(windows).with_columns(pl.col(VALUE).fill_nan(None))
 
 
 def read_files(folder: Path, root: Path) -> dict[str, bytes]:

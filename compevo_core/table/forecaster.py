@@ -14,26 +14,32 @@ import html
 import math
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from importlib.util import find_spec
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines import FitBaseline, SharedFits, fit_baseline, register_estimator
+from compevo_core.baselines import (
+    FitBaseline,
+    SharedFits,
+    add_news,
+    fit_baseline,
+    register_estimator,
+)
 from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_views, build_windows, describe_new
 from compevo_core.data.content import describe_faults
 from compevo_core.data.datasets import RECONCILIATIONS, WLS, DatasetSpec
-from compevo_core.data.quantiles import FEWEST, LEVELS
+from compevo_core.data.quantiles import LEVELS, describe_missing
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.splits import find_midnight
 from compevo_core.data.steps import name_step, shift
-from compevo_core.data.view import WindowView, keep_bounds
+from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, import_package
 from compevo_core.evaluation.method_choice import (
@@ -42,9 +48,10 @@ from compevo_core.evaluation.method_choice import (
     MethodChoice,
     choose_method,
     configure_method,
+    describe_static,
 )
 from compevo_core.evaluation.news_audit import NewsAudit, audit_news
-from compevo_core.forecast.prediction import reconcile_origins
+from compevo_core.forecast.prediction import centre_sparse, reconcile_origins
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
 from compevo_core.table.fitted import (
@@ -55,8 +62,10 @@ from compevo_core.table.fitted import (
     make_folder,
     read_ahead,
     read_files,
+    read_held_out,
 )
 from compevo_core.table.frames import (
+    PREFIX,
     SERIES,
     START,
     VALUE,
@@ -68,15 +77,14 @@ from compevo_core.table.frames import (
     find_words,
     join_rows,
     keep_values,
-    name_series,
     plan_windows,
     read_table,
     select_later,
     to_polars,
 )
 from compevo_core.table.stamps import Clock, DateOffset
-from compevo_core.training.artifact import read_experience, read_scaler
 from compevo_core.training.prior import MIXTURE
+from compevo_core.training.trainer import fit_ensemble, train
 from compevo_core.training.training_data import join_for_refit
 
 if TYPE_CHECKING:
@@ -266,11 +274,12 @@ class Forecaster:
         return pl.concat(frames).unique("article_id", maintain_order=True)
 
     def _fit_known(self, known: Known, on_step: OnStep) -> Self:
-        from compevo_core.training.trainer import train
-
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
             if number is not None and (not isinstance(number, Integral) or number < 1):
                 raise ConfigError(f"{name} = {number!r}: give a number of steps, 1 or more")
+        for name, bound in (("low", self.low), ("high", self.high)):
+            if bound is not None and not isinstance(bound, Real):
+                raise ConfigError(f"{name} = {bound!r}: give a number")
         # Refuses an unknown name before anything is cut.
         config = self._configure()
 
@@ -305,13 +314,21 @@ class Forecaster:
             method = choice.method if self._method == AUTO else MIXTURE
             facts = {"method": method, "choice": choice.to_json()}
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
+        if unread := describe_static(config, train_windows):
+            warnings.warn(unread, stacklevel=3)
 
         on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
-        folder = make_folder(self)
-        train(config, train_windows, val_windows, news, folder / RUN, fit=fit, facts=facts)
+        made: dict[str, Any] = {"folder": make_folder(self)}
+        if config.has_agents:
+            folder = made["folder"]
+            train(config, train_windows, val_windows, news, folder / RUN, fit=fit, facts=facts)
+            made["files"] = read_files(folder / RUN, folder)
+        else:
+            fit = add_news(fit, news)
+            model = made["model"] = fit_ensemble(config, train_windows, val_windows, fit).model
+            model.priors.fit_baseline = fit_baseline  # what was tried is not kept
         self._fit = Fitted(
-            folder=folder,
-            files=read_files(folder / RUN, folder),
+            **made,
             rows=known.rows,
             form=known.form,
             spec=spec,
@@ -421,13 +438,8 @@ class Forecaster:
         is_banded_N = np.isfinite(prediction.quantiles).all(axis=(1, 2))
         if not is_banded_N.all():
             known, without = len(population.past_errors), int((~is_banded_N).sum())
-            warnings.warn(
-                f"no bands of {without} series: they need the errors of {FEWEST} windows that "
-                f"were not fitted, and {known} are known; give more rows or a shorter horizon",
-                stacklevel=2,
-            )
+            warnings.warn(describe_missing(without, known), stacklevel=2)
         names, starts = _list_steps(views, steps)
-        prediction = _centre_sparse(prediction, views)
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
 
@@ -439,22 +451,11 @@ class Forecaster:
             ``mean``.
         """
         fit = self._fitted
-        lived, scaler = read_experience(fit.run), read_scaler(fit.run)
-        entities = [lived.entities[i] for i in lived.entity_N]
-        truth, mean = (
-            np.concatenate([scaler.unscale(z_H, e) for z_H, e in zip(z_NH, entities, strict=True)])
-            for z_NH in (lived.truth_NH, lived.mixture_NH)
-        )
-        steps = fit.spec.horizon_steps
-        origins = [datetime.fromtimestamp(60 * int(at), UTC) for at in lived.origin_N]
-        cutoffs = [origin for origin in origins for _ in range(steps)]
-        return fit.form.write(
-            [name for name in entities for _ in range(steps)],
-            [shift(origin, i, fit.spec.step) for origin in origins for i in range(steps)],
-            cutoff=fit.form.clock.read(cutoffs, "cutoff"),
-            **{fit.form.value: pl.Series(truth).fill_nan(None)},
-            mean=mean,
-        )
+        rows = read_held_out(fit.experience, fit.scaler, fit.spec.step)
+        cutoffs = fit.form.clock.read(rows["cutoff"].to_list(), "cutoff")
+        values = {fit.form.value: rows[VALUE], "mean": rows["mean"]}
+        names, starts = rows[SERIES].to_list(), rows[START].to_list()
+        return fit.form.write(names, starts, cutoff=cutoffs, **values)
 
     def update(self, df: Frame, *, future: Frame = None, news: Frame = None) -> Self:
         """Add newer rows to what is known, without a fit; arguments as in :meth:`predict`.
@@ -597,7 +598,7 @@ class Forecaster:
             raise DataError(f"before {len(origins)} window(s), {error}; or test fewer") from error
         fit = self._fit_known(before, on_step)._fitted
 
-        learnt = read_scaler(fit.run).mean
+        learnt = fit.scaler.mean
         for name in sorted({*known.rows[SERIES]} - learnt.keys()):
             warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
         frames = known.list_frames(fit.spec)
@@ -612,8 +613,7 @@ class Forecaster:
         prediction = population.follow(
             scored, lambda done: None if done == len(scored) else steps.begin("windows forecast")
         )
-        prediction = self._reconcile(prediction, scored.views(), population)
-        return scored, _centre_sparse(prediction, scored.views())
+        return scored, self._reconcile(prediction, scored.views(), population)
 
     def _name_series(self, form: TableForm, level: Sequence[float] | float | None) -> TableForm:
         """Return the form of an output: Nixtla's columns name the series, also where it is one."""
@@ -672,7 +672,7 @@ class Forecaster:
         self, fit: Fitted, steps: int
     ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
         frames = fit.list_frames(fit.spec)
-        series, learnt = frames["series"], read_scaler(fit.run).mean
+        series, learnt = frames["series"], fit.scaler.mean
         # Without newer rows there is none, and to look for it takes as long as the views.
         later: WindowSet | None = None
         if fit.end > find_midnight(fit.spec.spans[-1].first_day, fit.spec.market_offset):
@@ -705,8 +705,9 @@ class Forecaster:
     def _reconcile(
         self, prediction: "Prediction", views: Sequence[WindowView], population: "CompEvoForecaster"
     ) -> "Prediction":
-        past, rule = population.past_errors, self.reconciliation
-        return reconcile_origins(prediction, views, self.totals or {}, past, rule)
+        past, totals = population.past_errors, self.totals or {}
+        moved = reconcile_origins(prediction, views, totals, past, self.reconciliation)
+        return centre_sparse(moved, views, totals)
 
     # ---- keeping ----
 
@@ -726,11 +727,15 @@ class Forecaster:
         loaded._fit, params = Fitted.read(Path(folder).expanduser(), make_folder(loaded))
         return loaded.set_params(**params)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled or copied: of a fit the files, as not every model can be."""
+        return self.__dict__ | {"_fit": self._fit and self._fit.seal()}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Set what was pickled or copied; the run gets a folder of this object's own."""
         self.__dict__.update(state)
         if self._fit is not None:
-            self._fit = dataclasses.replace(self._fit, folder=make_folder(self))
+            self._fit = self._fit.seal(make_folder(self))
 
     # ---- in words ----
 
@@ -769,20 +774,7 @@ class Forecaster:
 
 def _select(series: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
     """Return the rows of some series."""
-    return series.filter(pl.col("series_id").is_in([name_series(name) for name in names]))
-
-
-def _centre_sparse(prediction: "Prediction", views: Sequence[WindowView]) -> "Prediction":
-    """Return forecasts with the mean of the inputs where most of these are one, as sparse sales.
-
-    The point of least absolute error is that value then, and a planner who adds it up orders none.
-    """
-    points_NH = prediction.aggregate.copy()
-    for row, view in enumerate(views):
-        _, counts = np.unique(view.x, return_counts=True)
-        if 2 * counts.max() > len(view.x):
-            points_NH[row] += view.x.mean() - points_NH[row].mean()
-    return dataclasses.replace(prediction, aggregate=keep_bounds(views, points_NH))
+    return series.filter(pl.col("series_id").is_in([PREFIX + name for name in names]))
 
 
 def _tabulate(
@@ -794,9 +786,11 @@ def _tabulate(
     """
     names = {f"q{quantile:g}": quantile for quantile in LEVELS}
     if level is not None:
-        percents = list(level) if isinstance(level, Iterable) else [level]
+        percents: list[Any] = [level]
+        if isinstance(level, Iterable) and not isinstance(level, str):
+            percents = list(level)
         widest = 100 * (1 - 2 * LEVELS[0])
-        if wrong := [percent for percent in percents if not 0 < percent <= widest]:
+        if wrong := [p for p in percents if isinstance(p, str) or not 0 < p <= widest]:
             raise ConfigError(f"level = {wrong}: give numbers above 0, up to {widest:g}")
         sides = {"lo": -1, "hi": 1}
         names = {

@@ -5,6 +5,7 @@ What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files 
 """
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from statistics import median
@@ -13,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from compevo_core.data.calendar import Place
+from compevo_core.data.content import is_code
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.quantiles import FEWEST
 from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
@@ -50,13 +52,14 @@ COLUMN, KNOWN_AT = "column:", "known_at"
 Frame = Any
 """A table of the user's kind: a DataFrame of pandas or polars."""
 
-_PREFIX = "TABLE/"
+PREFIX = "TABLE/"
 _LABELS = {"int": int, "float": float, "str": str}
 _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
 _LEAST_WINDOWS = 10  # of train, as a ridge needs
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
 _MOST_HALVINGS = 6  # of the usual horizon and look-back, where a table is short
+_MOST = 1e100  # that a value may be, of either sign
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
 
 
@@ -141,7 +144,8 @@ def read_table(
         raise DataError("the table has no rows")
 
     for name in filter(None, (series if has_series else "", time, known_at)):
-        if count := frame[name].null_count():
+        is_empty = pl.col(name).is_null() | (pl.col(name).cast(pl.String).str.strip_chars() == "")
+        if count := frame.select(is_empty.sum()).item():
             raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
     stamps, zone, is_date = read_stamps(frame[time])
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
@@ -161,6 +165,18 @@ def read_table(
         },
         schema_overrides={VALUE: pl.Float64},
     )
+    for name, kind_of_column in rows.schema.items():
+        if kind_of_column != pl.Float64:
+            continue
+        is_code_here = rows.select(is_code(name, SERIES)).to_series()
+        if count := int(is_code_here.sum()):
+            codes = rows.filter(is_code_here)[name].unique().sort().head(3)
+            warnings.warn(
+                f"column {(value if name == VALUE else name.removeprefix(COLUMN))!r}: {count:,} "
+                f"value(s) are read as missing: {', '.join(f'{code:.10g}' for code in codes)}",
+                stacklevel=3,
+            )
+            rows = rows.with_columns(pl.when(~is_code_here).then(pl.col(name)).alias(name))
     if known_at:
         known, _, are_days = read_stamps(frame[known_at])
         # A date without a time is known when its day is over.
@@ -255,8 +271,12 @@ def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
             f"Forecaster({argument}=...)"
         )
     numbers = column.cast(pl.Float64).fill_nan(None)
-    if count := int(numbers.is_infinite().sum()):
-        raise DataError(f"column {name!r} is infinite in {count} row(s); set them to missing")
+    # Squares must be numbers, too; the largest ones stand for a missing value in many files.
+    if count := int((numbers.abs() > _MOST).sum()):
+        raise DataError(
+            f"column {name!r} is infinite or beyond {_MOST:g} in {count} row(s); set them to "
+            "missing"
+        )
     return numbers
 
 
@@ -287,8 +307,13 @@ def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
         for name, kind in table.dtypes.items():
             if getattr(kind, "tz", None) is not None and str(kind.tz) not in list_zones():
                 table = table.assign(**{name: table[name].dt.tz_convert("UTC")})
-        import_package("pyarrow")
-        return "pandas", pl.from_pandas(table)
+        arrow = import_package("pyarrow")
+        try:
+            return "pandas", pl.from_pandas(table)
+        except arrow.ArrowException as error:
+            raise DataError(
+                f"a column holds values of several kinds ({error}); convert it to text or numbers"
+            ) from error
     if hasattr(table, "__arrow_c_stream__"):
         return "polars", pl.DataFrame(table)
 
@@ -296,11 +321,6 @@ def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
         f"the table is a {type(table).__name__}; give a pandas or polars DataFrame with stamps and "
         "values"
     )
-
-
-def name_series(name: str) -> str:
-    """Return the id of a series."""
-    return _PREFIX + name
 
 
 def join_rows(rows: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
@@ -326,7 +346,7 @@ def add_totals(rows: pl.DataFrame, totals: Mapping[str, Sequence[str]]) -> pl.Da
         if missing := {*names} - {*wanted[SERIES], ALL_SERIES}:
             raise DataError(
                 f"the total {total!r} has no part {min(missing)!r}; the series are "
-                f"{', '.join(reach[SERIES].sort()[:8])}"
+                f"{', '.join(reach[SERIES].sort()[:8])}: correct the totals"
             )
         grid = wanted.join(steps, how="cross").filter(pl.col(START).is_between("first", "last"))
         values = grid.join(known, on=[SERIES, START], how="left").group_by(START)
@@ -347,7 +367,7 @@ def put_on_series(rows: pl.DataFrame, unit: str = "") -> pl.DataFrame:
     """Return rows as ``SERIES_SCHEMA`` has them."""
     is_known = pl.col(VALUE).is_not_null()
     series = keep_values(rows).select(
-        series_id=_PREFIX + pl.col(SERIES),
+        series_id=PREFIX + pl.col(SERIES),
         variable=pl.lit(VALUE),
         start_utc=pl.col(START),
         value=pl.col(VALUE),
@@ -430,7 +450,7 @@ def plan_windows(
     if low is None and isinstance(lowest, float) and lowest >= 0:
         low = 0.0
     longest_fill, most_filled = _allow_gaps(rows, step, back)
-    pattern = f"^{_PREFIX}(.+)$"
+    pattern = f"^{PREFIX}(.+)$"
     return DatasetSpec(
         name="table",
         variable=VALUE,

@@ -29,6 +29,8 @@ _MINUTE = timedelta(minutes=1)
 _HOUR = timedelta(hours=1)
 _SHORT_MONTH = timedelta(days=27)
 _LAST = 31  # as a day of the month: its last one
+_FRIDAY = 5
+_MOST_MOVED = 3  # days from one that is free to the next working day, such as over Easter
 _ALIASES = {
     "min": "1min",
     "t": "1min",
@@ -101,8 +103,9 @@ class Clock:
     def find_starts(self, instants: pl.Series) -> pl.Series:
         """Return the start of each stamp's step on the grid.
 
-        DataError if a stamp lies on another day of the month than the others, or in a month where
-        no step begins.
+        A month's day may be moved by a weekend, and its last one by holidays as well. DataError if
+        a stamp lies on another day of the month than the others, or in a month where no step
+        begins.
         """
         local = self.locate(instants)
         if self.step < DAY:
@@ -112,9 +115,13 @@ class Clock:
         begins = local.dt.truncate("1mo")
         rows = pl.DataFrame({"stamp": local, "begin": begins})
         expected = pl.min_horizontal(pl.lit(self.day), pl.col("begin").dt.days_in_month())
+        moved = pl.col("stamp").dt.day().cast(pl.Int64) - expected
+        weekday = (pl.col("begin").dt.weekday() + expected - 2) % 7 + 1
+        is_free = (weekday > _FRIDAY) | ((pl.col("begin").dt.month() == 1) & (expected == 1))
+        may_move = is_free | ((moved < 0) & (self.day == _LAST))
         on_day = "the last day" if self.day == _LAST else f"day {self.day}"
         self._refuse(
-            rows.filter(pl.col("stamp").dt.day() != expected),
+            rows.filter((moved != 0) & ~(may_move & (moved.abs() <= _MOST_MOVED))),
             f"stamps are on {on_day} of a month: correct it, or drop the row",
         )
 
@@ -190,7 +197,9 @@ def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
     """Return stamps in UTC, their zone (empty without one), and whether they are days."""
     kind = stamps.dtype
     # Years, days as 20240101, and seconds since 1970 are numbers in many tables.
-    if kind.is_integer():
+    if kind.is_float() and (stamps % 1 == 0).all():
+        stamps = stamps.cast(pl.Int64)  # a column of pandas that once had an empty cell
+    if stamps.dtype.is_integer():
         stamps = stamps.cast(pl.String)
     if stamps.dtype == pl.String:
         cells = TextColumn(stamps.to_frame().with_row_index(LINE, 1), "the table", stamps.name)
@@ -242,13 +251,13 @@ def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) 
         least: timedelta = distances.min()  # type: ignore[assignment]  # of durations
         if step < (1 - _MOST_LATE) * named and not (named == MONTH and step > _SHORT_MONTH):
             raise DataError(
-                f"rows are {_say(step)} apart and freq says {name_step(named)}: sum or average "
-                "them to that step first, or leave out freq"
+                f"rows are {_say(step)} apart and freq says {name_step(named)}: sum or "
+                "average them to that step first, or leave out freq"
             )
         if least > (1 + _MOST_LATE) * named:
             raise DataError(
-                f"no rows are {name_step(named)} apart, as freq says, but {_say(least)} or more: "
-                "leave out freq, or name that step"
+                f"no rows are {name_step(named)} apart, as freq says, but {_say(least)} "
+                "or more: leave out freq, or name that step"
             )
         return named
     if calendar:

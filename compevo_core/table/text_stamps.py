@@ -37,10 +37,10 @@ FORMATS = (
 ISO = tuple(form for form in FORMATS if form.startswith("%Y-%m"))
 _SHAPES = {"": ISO, **{form: (form,) for form in FORMATS if form not in ISO}}
 _OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
-_MONTHS_BY_NAME = {  # English, German, French, Spanish, Italian, Portuguese, Dutch
+MONTHS_BY_NAME = {
     "Jan": "jan|ene|gen",
     "Feb": "feb|fév|fev",
-    "Mar": "mar|mär|mrt|maa",
+    "Mar": "mar|mär|mrt|mrz|maa",
     "Apr": "apr|avr|abr",
     "May": "may|mai|mag|mei",
     "Jun": "jun|juin|giu",
@@ -51,12 +51,13 @@ _MONTHS_BY_NAME = {  # English, German, French, Spanish, Italian, Portuguese, Du
     "Nov": "nov",
     "Dec": "dec|dez|déc|dic",
 }
+"""How names of months begin in English, German, French, Spanish, Italian, Portuguese and Dutch."""
 _SPELLINGS = (
     (r"^((?:17|18|19|20|21)\d\d)$", "$1-01-01"),
     (r"^(\d{4})[-M](\d{2})$", "$1-$2-01"),
     (r"^((?:19|20)\d\d)(0[1-9]|1[0-2])$", "$1-$2-01"),
     (r"^(\d{1,2})[/.-](\d{4})$", "$2-$1-01"),
-    (r"^(?:[Qq]([1-4])|([1-4])[Qq])[- /]?(\d{4})$", "$3-Q$1$2"),
+    (r"^(?:[Qq]([1-4])|([1-4])(?:[Qq]|\. ?Quartal))[- /]*(\d{4})$", "$3-Q$1$2"),
     *((rf"^(\d{{4}})[- ]?[Qq]{q + 1}$", f"$1-{3 * q + 1:02d}-01") for q in range(4)),
     (r"^(\d{4})-?W(\d{2})$", "$1-W$2-1"),
     (r"^(\d{4})[-/]?([0-3]\d\d)$", "$1-$2"),  # the day of a year
@@ -76,7 +77,7 @@ _SPELLINGS = (
     (r"^(\d\d?)(?:\.|st|nd|rd|th)?(?:[-/ ]| de )*(\p{L}{3,10})\.?(?:[-/, ]| de )*(\d)", "$1 $2 $3"),
     *(
         (rf"^(\d\d?) (?i:{names})\p{{L}}* ", f"$1 {month} ")
-        for month, names in _MONTHS_BY_NAME.items()
+        for month, names in MONTHS_BY_NAME.items()
     ),
     (r"^(\d+ \p{L}+) ([0-6]\d)\b", "$1 20$2"),
     (r"^(\d+ \p{L}+) ([7-9]\d)\b", "$1 19$2"),
@@ -84,7 +85,7 @@ _SPELLINGS = (
     (r"^(.*:\d\d.*) - .*:\d\d.*$", "$1"),  # an interval by its start
     (r"^(\d\d?[-/.]\d\d?[-/.]\d{2,4}|\d{4}[-/]\d\d?[-/]\d\d?)[-T ](\d\d?)(Z?)$", "$1 $2:00$3"),
     (r"^(20\d{6})(\d\d)$", "$1 $2:00"),
-    (r"^(\d{8})[T_ ]?(\d\d)(\d\d)(Z?)$", "$1 $2:$3$4"),
+    (r"^(\d{8})[T_: ]?(\d\d)(\d\d)(Z?)$", "$1 $2:$3$4"),
     (r"^(\d{8})[T_ ]?(\d\d)(\d\d)(\d\d)(Z?)$", "$1 $2:$3:$4$5"),
     (r"^(\d{8})[T_-](\d\d:)", "$1 $2"),
     (r"(\d\d)(?:, ?|_)(\d\d?[:.h]\d\d)", "$1 $2"),
@@ -118,10 +119,9 @@ _OFFSETS = {
 _CLOCK = r"^(\d{1,2}:\d\d(?::\d\d)?)(?:\s*[-\u2013]\s*\d{1,2}:\d\d(?::\d\d)?)?$"
 _DIGITS_OF_CLOCK = r"^([01]?\d|2[0-4])(00|15|30|45)$|^0{1,2}$"
 _END_OF_DAY = r"\b24:00"
-_SINCE_1970 = r"^1\d{9}(\d{3})?$"  # seconds or milliseconds
+_SINCE_1970 = r"^1\d{9}(?:(?:\d{3}){1,3}|\.\d+)?$"  # seconds, and thousandths of each other
 _SINCE_1900 = r"^[1-7]\d{4}(\.\d+)?$"  # days, as spreadsheets keep dates
 _DAYS_TO_1970 = 25_569
-_MILLISECONDS = 1e11  # from which a number since 1970 counts them
 _FIRST_YEAR, _LAST_YEAR = 1700, 2200
 _FIRST, _LOOKED_AT = 20, 1000  # rows that rule out formats
 _WALL = "_wall"
@@ -161,7 +161,14 @@ def read_stamps(
     of the part before it. ``by`` names the series, where the rows of several are in one table;
     ``repeated_hour`` says which hour a stamp is in that comes once where it could come twice.
     """
-    parts = _parse_walls(column, time_format)
+    text = pl.col("_text")
+    parts = _parse_cells(column, (time_format,) if time_format else ISO)
+    parts = parts.add(_offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)))
+    parts.raise_if(
+        pl.col(_WALL).is_null(),
+        f"is not a stamp as {time_format or 'ISO 8601, such as 2024-03-31 02:30'}",
+        "correct the cell, or time_format in the declaration",
+    )
     with_offset = int(parts.table["_offset"].is_not_null().sum())
     if with_offset:
         parts.raise_if(
@@ -204,7 +211,8 @@ def spell(column: TextColumn) -> pl.Expr:
     """Return stamps in usual letters: an interval as its start, numbers as what they count."""
     text = _drop_end(column.text)
     number = text.cast(pl.Float64, strict=False)
-    since_1970 = pl.when(number < _MILLISECONDS).then(number * 1000).otherwise(number)
+    # Ten digits are seconds, three more are milliseconds, and so on.
+    since_1970 = number * pl.lit(1000.0).pow(4 - (number.log10() / 3).floor())
     since_1900 = ((number - _DAYS_TO_1970) * 86_400).round() * 1000
     for found, usual in _SPELLINGS:
         text = text.str.replace(found, usual)
@@ -347,19 +355,6 @@ def _has_time(text: pl.Expr) -> pl.Expr:
     return text.str.contains(r"\d:\d|\d{12}")
 
 
-def _parse_walls(column: TextColumn, time_format: str) -> TextColumn:
-    text = pl.col("_text")
-    parts = _parse_cells(column, (time_format,) if time_format else ISO)
-    parts = parts.add(_offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)))
-    wanted = time_format or "ISO 8601, such as 2024-03-31 02:30"
-    parts.raise_if(
-        pl.col(_WALL).is_null(),
-        f"is not a stamp as {wanted}",
-        "correct the cell, or time_format in the declaration",
-    )
-    return parts
-
-
 def _read_on_clock(
     parts: TextColumn, zone: str, by: str, repeated_hour: RepeatedHour
 ) -> tuple[pl.Series, int]:
@@ -393,7 +388,8 @@ def _read_on_clock(
         parts.raise_if(
             pl.col("_repeated") & (pl.col("_times") == 1),
             f"comes once, and in {zone} that hour comes twice, as clocks go back",
-            "write its offset, or set repeated_hour to first or second in the declaration",
+            "write its offset, or give --repeated-hour first or second (repeated_hour in the "
+            "declaration)",
         )
     parts.raise_if(
         pl.col("_repeated") & (pl.col("_times") > 2),

@@ -16,9 +16,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.runtime.files import write_json
 from compevo_core.training.ensemble import EXPERIENCE_FILE, Ensemble
-from compevo_core.training.prior import PriorSet
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_sealed_folder
 
 _PACKAGES = (
@@ -28,21 +26,22 @@ _PACKAGES = (
 
 
 def write_model(
-    folder: RunFolder,
-    model: Ensemble,
-    priors: PriorSet,
-    facts: Mapping[str, Any],
-    shards: AgentShards,
+    folder: RunFolder, model: Ensemble, facts: Mapping[str, Any], shards: AgentShards | None = None
 ) -> str:
     """Write the sealed model of a run atomically, with facts in its manifest; return its hash.
 
     Every process writes what its own agents have; the first writes the rest.
     """
-    with write_sealed_folder(folder.path, folder.model, facts, shards) as part:
+    shards = shards or AgentShards(1)
+    of_model = {
+        "versions": installed_versions(),
+        "seed": model.config.run.seed,
+        "device": model.device,
+        "processes": shards.processes,
+        "knowledge_cutoff": model.knowledge_cutoff,
+    }
+    with write_sealed_folder(folder.path, folder.model, {**facts, **of_model}, shards) as part:
         model.save(part)
-        if shards.is_first:
-            write_json(part / folder.model_config_file.name, model.config.to_dict())
-            priors.save(part)
 
     manifest = json.loads(folder.model_manifest_file.read_text(encoding="utf-8"))
     return str(manifest["hash"])

@@ -98,19 +98,14 @@ def forecast_examples(
     return forecasts, to_array(weights_BA).astype(np.float64)
 
 
-def mean_error(values_BH: FloatArray, truth_BH: FloatArray) -> float:
-    """Return the mean absolute error, mean over windows; missing targets do not count."""
-    return float(np.nanmean(np.abs(values_BH - truth_BH), axis=1).mean())
-
-
 def mean_errors(values_ABH: FloatArray, truth_BH: FloatArray) -> FloatArray:
-    """Return each agent's mean absolute error (A,)."""
-    return np.array([mean_error(values_BH, truth_BH) for values_BH in values_ABH])
+    """Return each agent's mean absolute error (A,), mean over windows; gaps do not count."""
+    return np.asarray(np.nanmean(np.abs(values_ABH - truth_BH), axis=-1).mean(axis=-1))
 
 
 def aggregate_error(values_ABH: FloatArray, weights_BA: FloatArray, truth_BH: FloatArray) -> float:
     """Return the mean absolute error of the weighted forecast."""
-    return mean_error(np.einsum("abh,ba->bh", values_ABH, weights_BA), truth_BH)
+    return float(mean_errors(np.einsum("abh,ba->bh", values_ABH, weights_BA), truth_BH))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,8 +147,14 @@ def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> Calib
     if config.selection.online:
         # Online weights are judged by a rolling backtest over validation.
         backtest = backtest_validation(model, forecasts, blend_AH, val_examples, weights_BA)
-        learnt = mean_error(backtest.mixture_NH, backtest.truth_NH)
-    guard, override_A, sealed = _choose_fallback(forecasts, blended_ABH, learnt, is_joint=is_joint)
+        learnt = float(mean_errors(backtest.mixture_NH, backtest.truth_NH))
+    if config.has_agents or not config.selection.online:
+        guard, override_A, sealed = _choose_fallback(
+            forecasts, blended_ABH, learnt, is_joint=is_joint
+        )
+    else:
+        # Whichever method was best in hindsight is seldom the best later: methods stay mixed.
+        guard, override_A, sealed = "none", np.zeros(agents), learnt
 
     # If no weighting is as good as the best base model, that is sealed without any correction.
     if guard == "prior":
@@ -229,7 +230,7 @@ def backtest_validation(
             weights_BAH = weighting.weights([views[i] for i in today], weights_BA[today])
             mixture_BH[today] = mix_forecasts(agents_BAH[today], weights_BAH)
 
-    return Experience.start(entities, *agents_BAH.shape[1:]).join(*parts)
+    return parts[0].join(*parts[1:])
 
 
 def fit_blend(

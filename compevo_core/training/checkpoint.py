@@ -48,15 +48,15 @@ _STATE_FILE = "state.json"
 
 _LATER_ALONE = {
     "evolution": (
-        *("update", "instruction", "max_new_tokens", "temperature", "every"),
-        *("flat_share", "cross_share", "unread", "writer"),
+        {"update", "instruction", "max_new_tokens", "temperature", "every"}
+        | {"flat_share", "cross_share", "unread", "writer"}
     ),
     "grpo": (
-        *("enabled", "group_size", "kl_coefficient", "clip_range", "iterations"),
-        *("carry", "reward_windows"),
+        {"enabled", "group_size", "kl_coefficient", "clip_range", "iterations"}
+        | {"carry", "reward_windows"}
     ),
-    "objective": ("lambda_pg", "lambda_div", "lambda_prune"),
-    "optim": ("policy_lr",),
+    "objective": {"lambda_pg", "lambda_div", "lambda_prune"},
+    "optim": {"policy_lr"},
 }
 """Settings that act only in the evolution stage, by section."""
 
@@ -122,18 +122,10 @@ def capture_state(
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk; its tensors are read when asked for."""
+    """A checkpoint on disk, of which only the plain values have been read."""
 
     folder: Path
-    state: dict[str, Any]  # its plain values
-
-    def read_agent(self, agent: int) -> dict[str, Tensor]:
-        """Read the tensors of one agent."""
-        return dict(load_file(self.folder / _agent_file(agent)))
-
-    def read_shared(self) -> dict[str, Tensor]:
-        """Read the tensors that belong to no single agent."""
-        return dict(load_file(self.folder / _SHARED_FILE))
+    state: dict[str, Any]
 
 
 def restore_state(
@@ -156,8 +148,8 @@ def restore_state(
             "start over with resume=False"
         )
 
-    agents = [saved.read_agent(agent) for agent in model.shards.local_agents]
-    shared = saved.read_shared()
+    agents = [load_file(saved.folder / _agent_file(agent)) for agent in model.shards.local_agents]
+    shared = load_file(saved.folder / _SHARED_FILE)
 
     # The dropout generator is stored with some agents only, so it cannot be stacked.
     names = [name for name in agents[0] if not name.startswith(_RUN_PREFIX)]
@@ -221,9 +213,12 @@ def save_checkpoint(
         if not shards.splits_agents:
             for agent, tensors in captured.agents.items():
                 copies |= {f"{agent}.{name}": tensor for name, tensor in tensors.items()}
-        shards.assert_identical(
-            f"gates, fusion, fitness or adapters after round {round_number}", _hash_tensors(copies)
-        )
+        digest = hashlib.sha256()
+        for name in sorted(copies):
+            digest.update(name.encode())
+            digest.update(copies[name].detach().cpu().contiguous().numpy().tobytes())
+        what = f"gates, fusion, fitness or adapters after round {round_number}"
+        shards.assert_identical(what, digest.hexdigest())
         if shards.is_first:
             _write_tensors(captured.shared, part / _SHARED_FILE)
             write_text(part / _STATE_FILE, json.dumps(captured.values, sort_keys=True))
@@ -257,7 +252,7 @@ def _find_newest_intact(root: Path, start: int, most_rounds: int | None) -> str 
     for folder in _list_newest_first(root):
         try:
             manifest = verify_manifest(folder)
-        except (CheckpointMismatch, json.JSONDecodeError, KeyError) as error:
+        except CheckpointMismatch as error:
             log.warning("checkpoint %s is passed over: %s", folder.name, error)
             continue
 
@@ -281,14 +276,6 @@ def _agent_file(agent: int) -> str:
 
 def _write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path)
-
-
-def _hash_tensors(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def hash_stage(config: RunConfig, identity: Mapping[str, str]) -> str:

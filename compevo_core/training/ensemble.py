@@ -24,12 +24,12 @@ from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.online_selection import ErrorCalibration
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray, to_array
+from compevo_core.data.arrays import FloatArray, evenly_spaced, to_array
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import write_json, write_text
-from compevo_core.training.prior import mix_priors
+from compevo_core.training.prior import PriorSet, mix_priors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from compevo_core.agents.retrieval import NewsRetriever
     from compevo_core.agents.strategy import ReadingExecutor
 
+CONFIG_FILE = "config.json"
 _SCALER_FILE, EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
 _INPUTS_FILE, _LOGICS_FILE = "inputs.json", "logics.json"
 _HEAD_FILE = "head.safetensors"
@@ -65,9 +66,11 @@ class Ensemble:
     ``mix_AP`` is each member's share in the fitted models. Without agents the weights of
     ``selection`` are equal and there are no ``logics``, the texts (A,) that agents read news by.
     ``calibration`` changes nothing until it is fitted; ``experience`` begins with validation.
-    ``trainable_parameters`` counts what rounds change.
+    ``priors`` are the fitted models, once they are. ``trainable_parameters`` counts what rounds
+    change.
     """
 
+    priors: PriorSet
     device, knowledge_cutoff, trainable_parameters = "cpu", "", 0
 
     def __init__(self, config: RunConfig, scaler: Scaler, horizon: int) -> None:
@@ -91,14 +94,20 @@ class Ensemble:
         return MemberForecasts(base_ABH, base_ABH)
 
     def save(self, folder: Path) -> None:
-        """Write weights, calibration and experience."""
+        """Write settings, fitted models, weights, calibration and experience."""
+        self.save_shared(folder)
         write_text(folder / _SCALER_FILE, self.scaler.to_json())
         _write_values(self.calibration.state(), folder / _STATE_FILE)
+
+    def save_shared(self, folder: Path) -> None:
+        """Write what every ensemble has."""
+        write_json(folder / CONFIG_FILE, self.config.to_dict())
+        self.priors.save(folder)
         self.experience.save(folder / EXPERIENCE_FILE)
 
     @classmethod
     def read(cls, config: RunConfig, folder: Path) -> Self:
-        """Read what :meth:`save` wrote."""
+        """Read what :meth:`save` wrote but the fitted models (:meth:`PriorSet.load`)."""
         scaler = Scaler.from_json((folder / _SCALER_FILE).read_text(encoding="utf-8"))
         experience = Experience.load(sorted(scaler.mean), folder / EXPERIENCE_FILE)
         ensemble = cls(config, scaler, experience.truth_NH.shape[1])
@@ -130,7 +139,9 @@ class AgentEnsemble(Ensemble):
         self.shards = shards or AgentShards(config.population.agents)
         self.local_mix_AP = self.mix_AP[list(self.shards.local_agents)]
         if config.news.linear:
-            members = {agent: config.population.member(agent) for agent in self.shards.local_agents}
+            members = {
+                agent: config.population.list_members()[agent] for agent in self.shards.local_agents
+            }
             is_joint = config.news.fit == "joint"
             self.linear = SealedReadings(
                 members, inputs.article_size, inputs.horizon, is_joint=is_joint
@@ -180,6 +191,27 @@ class AgentEnsemble(Ensemble):
             news=[[ids for part in parts for ids in part] for parts in by_agent],
             n_unparsed=sum(part.n_unparsed for part in played),
         )
+
+    def score_logics(
+        self,
+        logics: Sequence[str],
+        candidates: Sequence[Sequence[str]],
+        examples: Sequence[ForecastExample],
+    ) -> FloatArray:
+        """Return the reward (A, C) of each agent's candidates while all play ``logics``.
+
+        It is what a rewriting pays: what ridges gain by the news that a logic finds, or minus the
+        error of the agent's forecast, on as many of the examples. Nothing changes by it.
+        """
+        count = self.config.grpo.reward_windows or len(examples)
+        examples = [examples[i] for i in evenly_spaced(len(examples), count)]
+        if self.config.pays_for_readings:
+            news = self.read_news(examples, self.executor.news_retriever)
+            return news.compare(logics, candidates)
+        executor: Any = self.executor  # of a language model, as others are paid for readings
+        values_ACBH = to_array(executor.forecast_groups(candidates, examples).values_ABH)
+        truth_BH = np.stack([each.truth_H for each in examples if each.truth_H is not None])
+        return np.asarray(-np.nanmean(np.square(values_ACBH - truth_BH), axis=-1).mean(-1))
 
     def shared_parameters(self) -> list[Any]:
         """Return the parameters that every process holds whole; of others an agent each row."""
@@ -237,7 +269,7 @@ class AgentEnsemble(Ensemble):
             _write_values(self.shared_tensors(), folder / _STATE_FILE)
             write_json(folder / _LOGICS_FILE, self.logics)
             write_text(folder / _INPUTS_FILE, self.inputs.to_json())
-            self.experience.save(folder / EXPERIENCE_FILE)
+            self.save_shared(folder)
 
     def restore(self, folder: Path) -> None:
         """Set every value to what :meth:`save` wrote for the same configuration."""

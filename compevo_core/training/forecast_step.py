@@ -19,7 +19,7 @@ from compevo_core.agents.decoders import AgentReadings, BatchForecasts, Forecast
 from compevo_core.agents.logics import list_seed_logics
 from compevo_core.agents.objective import own_error_weights, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
-from compevo_core.agents.strategy import NewsByAgent, StrategyExecutor, list_news
+from compevo_core.agents.strategy import StrategyExecutor, list_news
 from compevo_core.runtime.usage import memory_bytes
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.schedule import RunGenerators
@@ -38,7 +38,8 @@ class PlayedForecasts:
     loss_tokens: float  # cross-entropy of the targets' digits, summed; 0 for the head
     n_unparsed: int  # answers of this process's agents that could not be read
     n_cut: int  # prompts of this process's agents that were too long
-    news: NewsByAgent  # ids of what each of this process's agents retrieved
+    # Ids of what each of this process's agents retrieved, by agent and window, best match first
+    news: Sequence[Sequence[tuple[str, ...]]]
     loss_pg: float = 0.0  # policy loss of a debate
     weights_A: Tensor | None = None  # mean weights, where the forecasts themselves give some
 
@@ -295,16 +296,11 @@ class ForecastStep:
         pred = prediction_loss(aggregate_BH, truth_BH, objective).sum() / batch.windows
         own_loss = torch.zeros_like(pred)
         if objective.lambda_own:
-            population, seed = self.config.population, self.config.run.seed
+            members = self.config.population.list_members()
             views = [example.view for example in batch.examples]
-            weights = [
-                own_error_weights(population.member(agent), views, seed=seed, agent=agent)
-                for agent in range(population.agents)
-            ]
-            weights_ABH = torch.tensor(
-                np.stack(weights), dtype=torch.float32, device=values_ABH.device
-            )
-            own_AB = prediction_loss(values_ABH, truth_BH, objective, weights_ABH)
+            weights_ABH = own_error_weights(members, views, self.config.run.seed)
+            weights = torch.tensor(weights_ABH, dtype=torch.float32, device=values_ABH.device)
+            own_AB = prediction_loss(values_ABH, truth_BH, objective, weights)
             own_loss = own_AB.sum() / batch.windows
 
         require_finite("L_pred", pred, batch.round_number)

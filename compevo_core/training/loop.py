@@ -275,7 +275,7 @@ class PopulationLoop(TrainingLoop):
             model.writer(setup.selector, setup.server, folder.served),
             data.train_examples,
         )
-        self.optimizer = self.round_trainer.optimizer
+        self.optimizer = self.round_trainer.update.optimizer
         self.generators = RunGenerators.from_seed(
             config.run.seed, shards.local_agents, backbone.device
         )
@@ -290,7 +290,9 @@ class PopulationLoop(TrainingLoop):
         examples = self.data.train_examples
         spaced = [examples[i] for i in evenly_spaced(len(examples), _READOUT_EXAMPLES)]
         self.executor.centre_readout(self.shards.local(logics), spaced)
-        return self.round_trainer.encode_logics(logics)
+        writer = self.round_trainer.writer
+        # Agents that keep their logics have no states.
+        return torch.zeros(len(logics), 0) if writer is None else writer.encode_logics(logics)
 
     def _begin(self) -> RoundState:
         """Return the state at the end of the supervised stage if another run has trained it."""

@@ -175,7 +175,7 @@ class PopulationModel(AgentEnsemble):
         if self.fusion is None:
             return None
         if config.evolution.writer.startswith(SERVER):
-            return ServerWriter(config, population, self.fusion, shards, server, served)
+            return ServerWriter(config, population, shards, server, served)
         if config.evolution.flat_share == 1.0:
             return FlatWriter(config, population, None, shards, entities, adapters=None)
         return LogicWriter(config, population, self.fusion, shards, entities)

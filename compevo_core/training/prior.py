@@ -41,7 +41,6 @@ _LEVELS_FILE = "levels.safetensors"
 _KNOWN_FOLDER = "known"
 _FITTED_FILE = "fitted.json"
 _NO_PRIOR = "none"
-_SHARED = "shared"
 _ZERO_SHOT = "zero-shot"
 
 
@@ -65,8 +64,7 @@ def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
     A row sums to 1, or to 0 without a base model.
     """
     shares: list[dict[PriorKey, float]] = []
-    for agent in range(config.population.agents):
-        key = _name_prior(config, agent)
+    for key in _list_keys(config):
         # The parts of a blend are fitted as base models of their own: where they disagree is
         # evidence.
         weights = BLEND_WEIGHTS if key.name == "blend" else {key.name: 1.0}
@@ -85,7 +83,7 @@ def name_members(config: RunConfig) -> list[str]:
     """
     if config.has_agents:
         return [f"agent {agent}" for agent in range(config.population.agents)]
-    keys = [_name_prior(config, agent) for agent in range(config.population.agents)]
+    keys = _list_keys(config)
     names = [key.name for key in keys]
     return [key.folder if names.count(key.name) > 1 else key.name for key in keys]
 
@@ -98,12 +96,13 @@ def name_method(config: RunConfig) -> str:
     return members[0] if len(members) == 1 else MIXTURE
 
 
-def _name_prior(config: RunConfig, agent: int) -> PriorKey:
-    member = config.population.member(agent)
-    name: str = config.forecast.prior if member.prior == _SHARED else member.prior
-    if name == _ZERO_SHOT:
-        name = f"{PREFIX}{config.forecast.zero_shot_model}"
-    return PriorKey(name, member.calibration_days)
+def _list_keys(config: RunConfig) -> list[PriorKey]:
+    """Return the base model of each member."""
+    zero_shot = f"{PREFIX}{config.forecast.zero_shot_model}"
+    return [
+        PriorKey(zero_shot if name == _ZERO_SHOT else name, member.calibration_days)
+        for name, member in zip(config.priors, config.population.list_members(), strict=True)
+    ]
 
 
 class RefitMemory:
@@ -171,8 +170,7 @@ class PriorSet:
     """The fitted base models of a run."""
 
     fitted: dict[PriorKey, Baseline]  # in the order of :func:`mix_priors`
-    mix_AP: FloatArray  # each agent's share in them
-    levels: ErrorLevels  # of their known errors; part of what they forecast
+    levels: ErrorLevels | None  # of their known errors; part of what they forecast
     memory: RefitMemory | None = None  # if they are refitted in use
     fit_baseline: FitBaseline = fit_baseline
     news: NewsPool | None = None  # what base models that are loaded read
@@ -182,17 +180,16 @@ class PriorSet:
         cls, config: RunConfig, train: WindowSet, scaler: Scaler, fit: FitBaseline = fit_baseline
     ) -> Self:
         """Fit every base model of the run on the train split; no errors of theirs are known yet."""
-        keys, mix_AP = mix_priors(config)
-        fitted = {key: _fit(key, train, fit) for key in keys}
-        levels = ErrorLevels(read_rule(config), scaler, len(keys), train.horizon)
+        fitted = {key: _fit(key, train, fit) for key in mix_priors(config)[0]}
         days = config.forecast.refit_days
         ended_utc = max(view.end_utc for view in train.views())
         memory = RefitMemory(days, lambda: train, ended_utc) if days else None
-        return cls(fitted, mix_AP, levels, memory, fit)
+        return cls(fitted, start_levels(config, scaler, train.horizon), memory, fit)
 
     def forecast(self, views: Sequence[WindowView]) -> FloatArray:
         """Return every base model's forecast of every view, (N, P, H) in the views' units."""
-        return self.levels.apply(views, self._forecast_as_fitted(views))
+        forecast_NPH = self._forecast_as_fitted(views)
+        return forecast_NPH if self.levels is None else self.levels.apply(views, forecast_NPH)
 
     def follow(self, windows: Sequence[Window]) -> FloatArray:
         """Forecast windows in the order of time, (N, P, H), and learn from those that end.
@@ -217,7 +214,7 @@ class PriorSet:
         if not len(windows):
             return
         # Without levels no error is remembered, and the base models need not forecast for it.
-        if self._has_levels:
+        if self.levels is not None:
             views = [window.view for window in windows]
             self.levels.observe(windows, self._forecast_as_fitted(views))
 
@@ -234,24 +231,29 @@ class PriorSet:
             return dataclasses.replace(prior, base=_fit(key, known, self.fit_baseline))
         return _fit(key, known, self.fit_baseline)
 
-    def copy(self) -> Self:
-        """Return base models that are observed by themselves; a fitted one is never changed."""
-        return dataclasses.replace(
-            self, levels=copy.deepcopy(self.levels), memory=copy.copy(self.memory)
-        )
+    def copy(self, news: NewsPool | None = None) -> Self:
+        """Return base models that are observed by themselves; with other news if it is given."""
+        levels, memory = copy.deepcopy(self.levels), copy.copy(self.memory)
+        copied = dataclasses.replace(self, levels=levels, memory=memory)
+        if news is not None:
+            copied.fitted, copied.news = dict(self.fitted), news
+            for key, prior in self.fitted.items():
+                if isinstance(prior, NewsRidge):
+                    copied.fitted[key] = dataclasses.replace(prior, news=news)
+        return copied
 
     def save(self, folder: Path) -> None:
         """Write every base model below ``folder``."""
         for key, prior in self.fitted.items():
             prior.save(folder / _FOLDER / key.folder)
-        if self._has_levels:
+        if self.levels is not None:
             self.levels.save(folder / _FOLDER / _LEVELS_FILE)
         if self.memory is not None:
             self.memory.save(folder / _FOLDER / _KNOWN_FOLDER)
 
     def save_observed(self, folder: Path) -> None:
         """Write into ``folder`` what observed days have changed, except the days themselves."""
-        if self._has_levels:
+        if self.levels is not None:
             self.levels.save(folder / _LEVELS_FILE)
         if self.memory is not None:
             for key, prior in self.fitted.items():
@@ -261,7 +263,7 @@ class PriorSet:
         self, folder: Path, observed: Sequence[Window], fitted_utc: str | None
     ) -> None:
         """Read what :meth:`save_observed` wrote after such days; the last fit was then."""
-        if self._has_levels:
+        if self.levels is not None:
             self.levels.load(folder / _LEVELS_FILE)
         if self.memory is not None and fitted_utc is not None:
             self.fitted = {
@@ -280,20 +282,15 @@ class PriorSet:
         news: NewsPool | None = None,
     ) -> Self:
         """Read what :meth:`save` wrote for a run of this configuration, scale and horizon."""
-        keys, mix_AP = mix_priors(config)
+        keys, _ = mix_priors(config)
         fitted = {key: load_baseline(folder / _FOLDER / key.folder, news) for key in keys}
         days = config.forecast.refit_days
         memory = RefitMemory.load(days, folder / _FOLDER / _KNOWN_FOLDER) if days else None
 
-        levels = ErrorLevels(read_rule(config), scaler, len(keys), horizon)
-        priors = cls(fitted, mix_AP, levels, memory, fit, news)
-        if priors._has_levels:
-            priors.levels.load(folder / _FOLDER / _LEVELS_FILE)
-        return priors
-
-    @property
-    def _has_levels(self) -> bool:
-        return bool(self.fitted) and self.levels.rule.form != "none"
+        levels = start_levels(config, scaler, horizon)
+        if levels is not None:
+            levels.load(folder / _FOLDER / _LEVELS_FILE)
+        return cls(fitted, levels, memory, fit, news)
 
     def _forecast_as_fitted(self, views: Sequence[WindowView]) -> FloatArray:
         forecasts = [prior.predict(views) for prior in self.fitted.values()]
@@ -359,9 +356,12 @@ def forecast_train(
     return np.stack([forecast_out_of_fold(key, train, folds, fit) for key in keys], axis=1)
 
 
-def read_rule(config: RunConfig) -> LevelRule:
-    """Return how the known errors of the base models of a run are remembered."""
-    return LevelRule(config.forecast.known_errors)
+def start_levels(config: RunConfig, scaler: Scaler, horizon: int) -> ErrorLevels | None:
+    """Return how the base models of a run remember their errors; None if they remember none."""
+    keys, _ = mix_priors(config)
+    rule = LevelRule(config.forecast.known_errors)
+    is_used = keys and rule.form != "none"
+    return ErrorLevels(rule, scaler, len(keys), horizon) if is_used else None
 
 
 def make_examples(
@@ -370,20 +370,11 @@ def make_examples(
     """Return examples with scaled base models and truth; each window needs a known target."""
     # The scale is that of the window's own entity, so that errors of large and small series count
     # alike in the loss.
-    examples = make_view_examples(windows.views(), priors_NPH, scaler)
     return [
-        dataclasses.replace(example, truth_H=scaler.scale(window.y, window.view.entity))
-        for example, window in zip(examples, windows, strict=True)
-    ]
-
-
-def make_view_examples(
-    views: Sequence[WindowView], priors_NPH: FloatArray, scaler: Scaler
-) -> list[ForecastExample]:
-    """Return examples without truth, for prediction."""
-    return [
-        ForecastExample(view, scaler.scale(priors_PH, view.entity))
-        for view, priors_PH in zip(views, priors_NPH, strict=True)
+        ForecastExample(
+            window.view, *(scaler.scale(of, window.view.entity) for of in (priors_PH, window.y))
+        )
+        for window, priors_PH in zip(windows, priors_NPH, strict=True)
     ]
 
 

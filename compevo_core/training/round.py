@@ -22,10 +22,16 @@ from torch import Tensor
 from compevo_core.agents.debate import DebateExecutor
 from compevo_core.agents.decoders import BatchForecasts, ForecastExample
 from compevo_core.agents.joint_reader import Turns
+from compevo_core.agents.linear_reader import FittedReader
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.objective import joint_loss
-from compevo_core.agents.observation import Observation, UnreadNews, list_most_read, sample_peers
+from compevo_core.agents.observation import (
+    Observation,
+    list_best_unread,
+    list_most_read,
+    sample_peers,
+)
 from compevo_core.agents.prompts import describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection, forecast_error
@@ -116,23 +122,18 @@ class RoundTrainer:
         self.config = model.config
         self.shards = model.shards
         self.writer = writer or model.writer()
-        self.unread_news: UnreadNews | None = None
+        self.unread_reader: FittedReader | None = None
 
         if self.config.evolution.unread and train_examples and self.writer is not None:
             retriever = executor.news_retriever
             everything = NewsRetriever(retriever.pool, retriever.encoder, MOST_ARTICLES)
             news = model.read_news(train_examples, everything)
-            self.unread_news = UnreadNews(news.build_reader(train_examples))
+            self.unread_reader = news.build_reader(train_examples)
 
         self.forecast_step = ForecastStep(model, executor)
         if isinstance(executor, DebateExecutor):
             self.forecast_step = DebateStep(model, executor, schedule)
         self.update = JointUpdate(model, self.writer, schedule)
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """The optimiser of all trainable modules."""
-        return self.update.optimizer
 
     def step(
         self, state: RoundState, examples: Sequence[ForecastExample], generators: RunGenerators
@@ -188,15 +189,6 @@ class RoundTrainer:
         result = RoundResult(**record)
         self._advance(state, played, examples, rewriting, result)
         return result
-
-    def encode_logics(self, logics: Sequence[str]) -> Tensor:
-        """Return the states (A, D) of all agents' logics, which the first rewriting begins from.
-
-        Agents that keep their logics have none, (A, 0).
-        """
-        if self.writer is None:
-            return torch.zeros(len(logics), 0)
-        return self.writer.encode_logics(logics)
 
     def _score_readings(
         self, state: RoundState, proposal: Proposal, rng: np.random.Generator
@@ -322,11 +314,12 @@ class RoundTrainer:
         population = self.config.population
         peers = sample_peers(population.agents, population.exposed_peers, rng)
         unread: list[list[tuple[str, float]]] = [[] for _ in state.logics]
-        if self.unread_news is not None:
+        if self.unread_reader is not None:
             # Drawn for all agents on every process: the generator must stay the same on all.
             seeds = rng.integers(2**63, size=len(state.logics))
             for row, agent in enumerate(self.shards.local_agents):
-                unread[agent] = self.unread_news.list_best(
+                unread[agent] = list_best_unread(
+                    self.unread_reader,
                     agent,
                     examples,
                     played.news[row],
@@ -447,7 +440,7 @@ def describe_start(state: RoundState, selection: FitnessSelection) -> dict[str, 
         "logics": list(state.logics),
         "weights": weights_A.tolist(),
         "weight_entropy": weight_entropy(weights_A.cpu().numpy()),
-        "fitness": selection.population_fitness().tolist(),
+        "fitness": selection.fitness_EA.mean(0).tolist(),  # over series
         "gates": selection.gates_A.tolist(),
     }
 

@@ -13,10 +13,8 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict
 
 REWRITING_KEYS = frozenset(
-    (
-        *("kl", "clip_fraction", "loss_pg", "loss_div", "gradient_conflict", "gradient_margin"),
-        *("group_rewards", "group_logics", "candidates", "best_response_gap"),
-    )
+    {"kl", "clip_fraction", "loss_pg", "loss_div", "gradient_conflict", "gradient_margin"}
+    | {"group_rewards", "group_logics", "candidates", "best_response_gap"}
 )
 """Keys of rounds that rewrite logics; in other rounds they are empty or 0."""
 

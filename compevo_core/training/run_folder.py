@@ -17,10 +17,10 @@ from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.runtime.files import (
     LOCK_FILE,
     WAIT_SECONDS,
-    append_line,
     file_lock,
     hash_file,
     hash_text,
+    read_json,
     write_json,
     write_text,
 )
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MANIFEST_FILE = "manifest.json"
 
 _TEMPORARY_PREFIX = ".part-"
+_REMEDY = "restore it or train again"
 
 
 class _RunPath(property):
@@ -69,10 +70,9 @@ class RunFolder:
     @property
     def is_sealed(self) -> bool:
         """Whether the model comes from the training that was last started here."""
-        try:
-            manifest = json.loads(self.model_manifest_file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not self.model_manifest_file.exists():
             return False
+        manifest = read_json(self.model_manifest_file, _REMEDY)
         return int(manifest.get("start", 0)) >= self.read_start()
 
     @contextlib.contextmanager
@@ -144,7 +144,7 @@ class RunFolder:
     lud_summary_file = _RunPath("lud.json", "LUD by agent and judge, and how far the judges agree.")
     lud_rows_file = _RunPath("lud.csv", "One row per agent, update and judge.")
     verdicts_file = _RunPath(
-        "verdicts.jsonl",
+        "verdicts.json",
         "Judges' verdicts by the hash of what they were asked, so that nothing is asked twice.",
     )
 
@@ -208,8 +208,11 @@ class RunFolder:
         return records
 
     def append_round(self, record: RoundRecord) -> None:
-        """Add the record of a round that has just ended."""
-        append_line(self.rounds_file, record.to_json_line())
+        """Add the record of a round that has just ended, and flush it to disk."""
+        with self.rounds_file.open("a", encoding="utf-8") as stream:
+            stream.write(record.to_json_line() + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
 
     def truncate_rounds(self, count: int) -> None:
         """Keep the first ``count`` records, those that the checkpoint to resume from knows.
@@ -302,9 +305,7 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
         # A lock is not content: a copy of a folder may lack it.
         if path.is_file() and path.name not in (MANIFEST_FILE, LOCK_FILE)
     }
-    # Only over names and hashes: facts such as the device may differ between equal models.
-    folder_hash = hash_text(json.dumps(files, sort_keys=True))
-
+    folder_hash = _hash_files(files)
     write_json(folder / MANIFEST_FILE, {**facts, "files": files, "hash": folder_hash})
     return folder_hash
 
@@ -324,12 +325,21 @@ def verify_manifest(folder: Path) -> dict[str, Any]:
             f"{folder} has no {MANIFEST_FILE}: it was never finished; delete it and train again"
         )
 
-    manifest: dict[str, Any] = json.loads(manifest_file.read_text(encoding="utf-8"))
-    for name, expected_hash in manifest["files"].items():
+    try:
+        manifest = read_json(manifest_file, _REMEDY)
+    except DataError as error:
+        raise CheckpointMismatch(str(error)) from error
+    files = manifest.get("files", {})
+    if manifest.get("hash") != _hash_files(files):
+        raise CheckpointMismatch(f"{manifest_file} is altered since it was written; {_REMEDY}")
+    for name, expected_hash in files.items():
         path = folder / name
         if not path.is_file() or hash_file(path) != expected_hash:
             state = "altered" if path.is_file() else "missing"
-            raise CheckpointMismatch(
-                f"{path} is {state} since it was written; restore it or train again"
-            )
+            raise CheckpointMismatch(f"{path} is {state} since it was written; {_REMEDY}")
     return manifest
+
+
+def _hash_files(files: Mapping[str, str]) -> str:
+    # Only over names and hashes: facts such as the device may differ between equal models.
+    return hash_text(json.dumps(files, sort_keys=True))

@@ -103,14 +103,11 @@ class SearchLoop(TrainingLoop):
         state.logics, state.records = turns.logics, turns.records
         state.round += 1
 
-        nothing: dict[str, Any] = dict.fromkeys(
-            (
-                *("empty_logics", "unread_answers", "equal_groups", "answers", "grad_norm", "kl"),
-                *("gradient_conflict", "gradient_margin", "clip_fraction", "loss", "loss_pred"),
-                *("loss_tokens", "loss_pg", "loss_div", "loss_prune"),
-            ),
-            0,
+        absent = (
+            "empty_logics unread_answers equal_groups answers grad_norm kl gradient_conflict "
+            "gradient_margin clip_fraction loss loss_pred loss_tokens loss_pg loss_div loss_prune"
         )
+        nothing: dict[str, Any] = dict.fromkeys(absent.split(), 0)
         return RoundResult(
             **nothing,
             **start,

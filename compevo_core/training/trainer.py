@@ -16,27 +16,26 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compevo_core.agents.experience import Experience
 from compevo_core.baselines import FitBaseline, add_news, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.usage import peak_memory_gigabytes
-from compevo_core.training.artifact import installed_versions, read_model_manifest, write_model
+from compevo_core.training.artifact import read_model_manifest, write_model
 from compevo_core.training.calibration import CalibrationReport, calibrate
 from compevo_core.training.diagnostics import summarize_regret_growth
 from compevo_core.training.ensemble import Ensemble
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.schedule import RunSchedule, list_cautions
+from compevo_core.training.schedule import DaySampler, RunSchedule, list_cautions
 from compevo_core.training.training_data import (
     OnRound,
     Outcome,
     RunSetup,
     TrainingData,
     check_inputs,
+    drop_without_target,
     identify_run,
     join_for_refit,
 )
@@ -121,41 +120,96 @@ def train(
             folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
             return folder.read_metrics()
 
-        fit = add_news(fit, news)
-        data = TrainingData.prepare(config, train_windows, val_windows, fit)
-        schedule = RunSchedule.plan(config, data.sampler.rounds_per_epoch)
-        if config.has_agents and shards.is_first:
-            for caution in list_cautions(config, schedule):
-                log.warning(caution)
-        setup = RunSetup(config, news, identity, shards, start, schedule, selector, server, clock)
-        model, chosen = _train_members(
-            setup, folder, data, on_round, resume=resume, backbone=backbone, stages=stages
-        )
-        report = _calibrate(model, data)
-
-        if config.run.refit:
-            joined = join_for_refit(train_windows, val_windows)
-            scaler, calibration, history = model.scaler, model.calibration, model.experience
-            del model  # its backbone has adapters: freed before the next is loaded
-            data = TrainingData.prepare(config, joined, joined[:0], fit)
-            # With every choice that the first training made, and as many rounds at its rates.
-            again = RunFolder(folder.refit)
-            model, _ = _train_members(
-                setup, again, data, on_round, resume=True, rounds=chosen.round
+        play: PlayRounds = combine_members
+        if config.has_agents:
+            sampler = DaySampler(drop_without_target(train_windows), config.run.batch_size, 0)
+            schedule = RunSchedule.plan(config, sampler.rounds_per_epoch)
+            if shards.is_first:
+                for caution in list_cautions(config, schedule):
+                    log.warning(caution)
+            setup = RunSetup(
+                config, news, identity, shards, start, schedule, selector, server, clock
             )
-            if report is not None:
-                # The forecasts of validation are the last that were made without having seen it.
-                # Those by agents stay in the scale of the first training, which differs little.
-                rescaled = history if model.logics else history.rescale(scaler, model.scaler)
-                model.experience = rescaled
-                for name, array in model.calibration.state().items():
-                    array[...] = getattr(calibration, name)
+
+            def play(data: TrainingData, rounds: int | None) -> tuple[Ensemble, Outcome]:
+                if rounds is not None:  # the second training, which begins by itself
+                    again = RunFolder(folder.refit)
+                    return _play_rounds(setup, again, data, on_round, rounds=rounds, resume=True)
+                return _play_rounds(
+                    setup, folder, data, on_round, resume=resume, backbone=backbone, stages=stages
+                )
+
+        fitted = fit_ensemble(config, train_windows, val_windows, add_news(fit, news), play)
+        if shards.is_first and not config.has_agents:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            folder.remove_training()
+            folder.truncate_rounds(0)
+        shards.barrier()
 
         run = {"identity": identity, "start": start, "refit": config.run.refit}
-        return _seal(folder, model, data, run, shards, chosen, report, facts or {})
+        return _seal(folder, fitted, run, shards, facts or {})
 
 
-def _train_members(
+@dataclasses.dataclass(frozen=True)
+class EnsembleFit:
+    """A fitted ensemble, and how it was fitted."""
+
+    model: Ensemble
+    data: TrainingData  # of the last training
+    chosen: Outcome
+    report: CalibrationReport | None  # None without validation windows
+
+
+PlayRounds = Callable[[TrainingData, int | None], tuple[Ensemble, Outcome]]
+"""Trains agents on data, for so many rounds if a number is given; returns how they ended."""
+
+
+def combine_members(data: TrainingData, rounds: int | None = None) -> tuple[Ensemble, Outcome]:
+    """Return members without agents, which have no rounds: they were fitted with the data."""
+    return Ensemble(data.config, data.scaler, data.train_windows.horizon), Outcome()
+
+
+def fit_ensemble(
+    config: RunConfig,
+    train_windows: WindowSet,
+    val_windows: WindowSet,
+    fit: FitBaseline = fit_baseline,
+    play: PlayRounds = combine_members,
+) -> EnsembleFit:
+    """Fit an ensemble on train and what combines it on validation; with ``run.refit`` on both.
+
+    Nothing is written but by ``play``, which trains agents.
+    """
+    data = TrainingData.prepare(config, train_windows, val_windows, fit)
+    model, chosen = play(data, None)
+    # Fits use all windows. If only the fallback is chosen, the windows that judged the rounds will
+    # do: an answer as text takes minutes.
+    is_fitted = config.calibration.blend or config.selection.online or not model.logics
+    examples = data.calibration_examples if is_fitted else data.val_examples
+    report = calibrate(model, examples) if examples else None
+    # Through the fallback a sealed model is never worse on validation than its base model.
+    assert (  # noqa: S101 - by construction
+        report is None or not config.has_agents or report.calibrated_mae <= report.prior_mae
+    )
+
+    if config.run.refit:
+        joined = join_for_refit(train_windows, val_windows)
+        scaler, calibration, history = model.scaler, model.calibration, model.experience
+        del model  # its backbone has adapters: freed before the next is loaded
+        data = TrainingData.prepare(config, joined, joined[:0], fit)
+        # With every choice that the first training made, and as many rounds at its rates.
+        model, _ = play(data, chosen.round)
+        if report is not None:
+            # The forecasts of validation are the last that were made without having seen it.
+            # Those by agents stay in the scale of the first training, which differs little.
+            model.experience = history if model.logics else history.rescale(scaler, model.scaler)
+            model.calibration = calibration
+
+    model.priors = data.priors
+    return EnsembleFit(model, data, chosen, report)
+
+
+def _play_rounds(
     setup: RunSetup,
     folder: RunFolder,
     data: TrainingData,
@@ -163,71 +217,29 @@ def _train_members(
     *,
     resume: bool,
     rounds: int | None = None,
-    **of_language_models: Any,  # noqa: ANN401 - what only rounds of a language model are given
+    backbone: "Backbone | None" = None,
+    stages: Path | None = None,
 ) -> tuple[Ensemble, Outcome]:
-    """Return the members of a run after their rounds, and how these ended."""
-    config, shards = setup.config, setup.shards
-    if not config.has_agents:
-        # They were fitted with the data.
-        if shards.is_first:
-            folder.path.mkdir(parents=True, exist_ok=True)
-            folder.remove_training()
-            folder.truncate_rounds(0)
-        shards.barrier()
-        return Ensemble(config, data.scaler, data.train_windows.horizon), Outcome()
-
+    """Return agents after their rounds, and how these ended."""
     loop: TrainingLoop
     # torch takes seconds to import: only where there are rounds to play.
-    if config.forecast.decoder == "linear":
+    if setup.config.forecast.decoder == "linear":
         from compevo_core.training.search import SearchLoop
 
         loop = SearchLoop(setup, folder, data, rounds=rounds)
     else:
         from compevo_core.training.loop import PopulationLoop
 
-        loop = PopulationLoop(setup, folder, data, rounds=rounds, **of_language_models)
+        loop = PopulationLoop(setup, folder, data, rounds=rounds, backbone=backbone, stages=stages)
     outcome = loop.train(resume=resume, on_round=on_round)
     return loop.model, outcome
 
 
-def validate_members(
-    config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, fit: FitBaseline
-) -> tuple[Experience, Scaler]:
-    """Run a rolling backtest of members without agents over validation; return it with its scale.
-
-    Nothing is sealed: for a choice among methods.
-    """
-    data = TrainingData.prepare(config, train_windows, val_windows, fit)
-    model = Ensemble(config, data.scaler, data.train_windows.horizon)
-    calibrate(model, data.calibration_examples)
-    return model.experience, model.scaler
-
-
-def _calibrate(model: Ensemble, data: TrainingData) -> CalibrationReport | None:
-    """Calibrate the chosen round on the validation windows; None without any."""
-    config = model.config
-    # Fits use all windows. If only the fallback is chosen, the windows that judged the rounds will
-    # do: an answer as text takes minutes.
-    is_fitted = config.calibration.blend or config.selection.online or not model.logics
-    examples = data.calibration_examples if is_fitted else data.val_examples
-    if not examples:
-        return None
-
-    report = calibrate(model, examples)
-
-    # Through the fallback a sealed model is never worse on validation than its base model.
-    assert report.calibrated_mae <= report.prior_mae  # noqa: S101 - by construction
-    return report
-
-
 def _seal(
     folder: RunFolder,
-    model: Ensemble,
-    data: TrainingData,
+    fitted: EnsembleFit,
     run: Mapping[str, Any],
     shards: AgentShards,
-    chosen: Outcome,
-    report: CalibrationReport | None,
     other: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write the model, then the summary of the rounds and of the choices after them."""
@@ -236,17 +248,9 @@ def _seal(
     if shards.is_first:
         folder.metrics_file.unlink(missing_ok=True)
 
-    seed = model.config.run.seed
-    facts = {
-        **other,
-        **run,
-        "versions": installed_versions(),
-        "seed": seed,
-        "device": model.device,
-        "processes": shards.processes,
-        "knowledge_cutoff": model.knowledge_cutoff,
-    }
-    artifact_hash = write_model(folder, model, data.priors, facts, shards)
+    model, data, report, chosen = fitted.model, fitted.data, fitted.report, fitted.chosen
+    facts = {**other, **run, "chosen_round": chosen.round if model.logics else None}
+    artifact_hash = write_model(folder, model, facts, shards)
 
     if shards.is_first:
         sealed = {
@@ -262,6 +266,7 @@ def _seal(
             "train_windows": len(data.train_windows),
             "train_windows_without_target": data.n_dropped,
         }
+        seed = model.config.run.seed
         rounds = summarize_rounds(folder.read_rounds(), seed) if model.logics else {}
         folder.write_metrics({**other, **rounds, **sealed})
     shards.barrier()  # the others read what the first one writes

@@ -24,7 +24,7 @@ from compevo_core.data.splits import assign_split
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.training.prior import PriorSet, forecast_train, make_examples, read_rule
+from compevo_core.training.prior import PriorSet, forecast_train, make_examples
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.schedule import DaySampler, RunSchedule
 
@@ -84,8 +84,8 @@ class TrainingData:
     ) -> Self:
         """Fit scales and base models on the train split and make all examples."""
         # Before anything is fitted, and counted in the summary: such windows have no loss.
-        known = _drop_without_target(train_windows)
-        known_val = _drop_without_target(val_windows)
+        known = drop_without_target(train_windows)
+        known_val = drop_without_target(val_windows)
         scaler = Scaler.fit(known)
         priors = PriorSet.fit(config, known, scaler, fit)
 
@@ -93,13 +93,16 @@ class TrainingData:
         # of validation. Those on train are out of fold, as in sample they would be too small.
         past, held_out_NPH = known[:0], np.empty((0, len(priors.fitted), known.horizon))
         # Agents learn there, and levels begin.
-        if config.has_agents or config.forecast.known_errors != "none":
+        levels = priors.levels
+        if config.has_agents or levels is not None:
             past, held_out_NPH = known, forecast_train(config, known, fit)
-        followed_NPH = follow_levels(read_rule(config), scaler, past, held_out_NPH)
-        # Whose truth was known when validation began.
-        begin_utc = min((view.origin_utc for view in known_val.views()), default=None)
-        rows = [i for i, w in enumerate(past) if begin_utc is None or w.view.end_utc <= begin_utc]
-        priors.levels.observe([past[i] for i in rows], held_out_NPH[rows])
+        followed_NPH = held_out_NPH
+        if levels is not None:
+            followed_NPH = follow_levels(levels.rule, scaler, past, held_out_NPH)
+            # Whose truth was known when validation began.
+            first = min((view.origin_utc for view in known_val.views()), default=None)
+            rows = [i for i, w in enumerate(past) if first is None or w.view.end_utc <= first]
+            levels.observe([past[i] for i in rows], held_out_NPH[rows])
 
         # Validation windows are forecast as the test split will be; only then are errors known.
         if priors.memory is None:
@@ -219,6 +222,7 @@ def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSe
     )
 
 
-def _drop_without_target(windows: WindowSet) -> WindowSet:
+def drop_without_target(windows: WindowSet) -> WindowSet:
+    """Return the windows with at least one known target."""
     known = [window for window in windows if np.isfinite(window.y).any()]
     return WindowSet(known, dataset=windows.dataset)

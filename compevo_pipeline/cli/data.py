@@ -77,6 +77,14 @@ def init(
         Literal["start", "end"] | None,
         typer.Option(help="Whether a stamp starts or ends its interval; or as its column says."),
     ] = None,
+    repeated_hour: Annotated[
+        Literal["first", "second"] | None,
+        typer.Option(help="Which hour a stamp is in that is there once where clocks go back."),
+    ] = None,
+    duplicates: Annotated[
+        Literal["first", "last", "mean"] | None,
+        typer.Option(help="What becomes of rows that share a stamp and differ."),
+    ] = None,
     time_format: Annotated[
         str, typer.Option(help="strptime format of the stamps, if it is ambiguous.")
     ] = "",
@@ -137,6 +145,8 @@ def init(
         decimal=decimal or "",
         time_format=time_format,
         stamps=stamps or "",
+        repeated_hour=repeated_hour,
+        duplicates=duplicates or "",
         aggregate=aggregate or "",
         fill=fill,
         step=step,

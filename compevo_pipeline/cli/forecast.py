@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from compevo_core.data.arrays import FloatArray
     from compevo_core.forecast.explain import Explanation
     from compevo_core.forecast.issued import IssuedForecast
-    from compevo_pipeline.work.next_day import DayForecast
 
     Read = Callable[[FloatArray], float]
 
@@ -168,7 +167,7 @@ def forecast(
     """
     import polars as pl
 
-    from compevo_core.forecast.issued import widen
+    from compevo_core.forecast.issued import list_earlier, read_chain, read_issued, widen
     from compevo_core.runtime.files import write_atomically
     from compevo_pipeline.config.settings import disable_progress_bars, has_dagster_home
     from compevo_pipeline.work.next_day import (
@@ -219,24 +218,17 @@ def forecast(
         record = {"record": str(day_forecast.folder), "notes": day_forecast.notes}
         typer.echo(json.dumps({**record, "facts": issued.facts, "rows": rows.to_dicts()}))
         return
-    _show_record(day_forecast, dataset)
-    typer.echo(render_forecast(issued, data))
 
-
-def _show_record(day_forecast: "DayForecast", dataset: str) -> None:
-    """Print where a forecast is stored, what it supersedes and how to ask for its parts."""
-    from compevo_core.forecast.issued import list_earlier, read_chain, read_issued
-
-    issued, folder = day_forecast.forecast, day_forecast.folder
+    folder = day_forecast.folder
     for note in day_forecast.notes:
         typer.echo(f"Note: {note}")
     for older in list_earlier(folder):
         typer.echo(f"Supersedes the issue of {read_issued(older).facts['issued_at']}: {older}")
-
     chain = read_chain(folder.parents[1])
     typer.echo(f"Record: {folder}, forecast {len(chain.lines)} of chain {chain.head[:16]}")
     words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} {dataset}"
     typer.echo(f"Why: compevo explain {words}\n")
+    typer.echo(render_forecast(issued, data))
 
 
 def read_day(text: str, now: datetime) -> date | None:
@@ -371,7 +363,7 @@ def render_explanation(
 ) -> str:
     """Return the parts of a series' forecast as lines of at most 80 columns."""
     from compevo_core.forecast.explain import choose_decimals
-    from compevo_core.report.tomorrow import part_table
+    from compevo_core.report.tomorrow import compare_published, part_table
 
     read, what = _choose_step(issued, why, step)
     decimals = choose_decimals([read(why.forecast)])
@@ -383,8 +375,16 @@ def render_explanation(
     effects = list_news_effects(issued, why.entity)
     lines = [*describe_record(issued, data), "", title, *effects, ""]
     table = part_table(why, read)
-    lines += table.to_text(WIDTH).splitlines() if table else _describe_single(why, read, decimals)
-    lines += ["", *(line for note in (table.notes if table else ()) for line in wrap(note))]
+    if table:
+        lines += [*table.to_text(WIDTH).splitlines(), ""]
+        lines += [line for note in table.notes for line in wrap(note)]
+    else:
+        # A single model with its correction, and what was published.
+        level = read(why.parts[0].level)
+        corrected = f", with a correction of {level:+.{decimals}f}" if level else ""
+        own = f"{read(why.forecast):.{decimals}f} {clean_text(why.unit, 20)}{corrected}"
+        lines.append(f"{clean_text(why.parts[0].name, 40)}: {own}")
+        lines += [*(f"{k}: {v}" for k, v in compare_published(why, read).items()), ""]
     if not why.reads_news:
         return "\n".join([*lines, _name_model(issued)])
 
@@ -411,23 +411,15 @@ def _choose_step(
     from compevo_core.forecast.explain import format_start
 
     if step is None:
-        return lambda values: float(values.mean()), "mean of the day"
+        is_day = len(why.starts) * issued.step == timedelta(days=1)
+        span = "day" if is_day else f"{len(why.starts)} steps"
+        return lambda values: float(values.mean()), f"mean of the {span}"
 
     clock = [format_start(issued, start) for start in why.starts]
     if step not in clock:
         raise ConfigError(f"no step starts at {step!r}; steps start at {', '.join(clock[:3])} ...")
     at = clock.index(step)
     return lambda values: float(values[at]), f"step that starts at {step}"
-
-
-def _describe_single(why: "Explanation", read: "Read", decimals: int) -> list[str]:
-    """Return a line for a single model with its correction, and for what was published."""
-    from compevo_core.report.tomorrow import compare_published
-
-    name, level = clean_text(why.parts[0].name, 40), read(why.parts[0].level)
-    corrected = f", with a correction of {level:+.{decimals}f}" if level else ""
-    own = f"{read(why.forecast):.{decimals}f} {clean_text(why.unit, 20)}{corrected}"
-    return [f"{name}: {own}", *(f"{k}: {v}" for k, v in compare_published(why, read).items())]
 
 
 def _name_model(issued: "IssuedForecast") -> str:

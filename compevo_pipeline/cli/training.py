@@ -6,6 +6,7 @@ What belongs here: reading its files and cutting its windows first. What does no
 
 import logging
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,8 +14,6 @@ import typer
 from compevo_pipeline.cli import arguments
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from compevo_core.data.window import WindowSet
     from compevo_pipeline.work.deployment import Deployment
 
@@ -34,6 +33,13 @@ def fit(
     preset: arguments.OptionalPreset = None,
     changes: arguments.Changes = None,
     restart: arguments.Restart = False,
+    fitted: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV or Parquet file to write: how validation was forecast, by what train alone "
+            "taught, and its values."
+        ),
+    ] = None,
 ) -> None:
     """Read a data set's files, cut its windows and train a method on them, in one go.
 
@@ -41,7 +47,7 @@ def fit(
     settings, the command uses the existing model and does not train it again.
     """
     from compevo_core.baselines import SharedFits
-    from compevo_core.evaluation.method_choice import POPULATION
+    from compevo_core.evaluation.method_choice import POPULATION, describe_static
     from compevo_core.runtime.usage import format_duration
     from compevo_core.training.trainer import train
     from compevo_pipeline.config.settings import disable_progress_bars
@@ -72,8 +78,10 @@ def fit(
     typer.echo(plan.sentence or f"method {plan.name}")
     if plan.trained is not None:
         typer.echo(f"trained before: {plan.trained}")
-        _make_current(deployment, windows, plan.trained)
+        _make_current(deployment, windows, plan.trained, fitted)
         return
+    if unread := describe_static(plan.config, windows.split("train")):
+        typer.echo(unread)
 
     news = read_news(deployment, plan.config.encoder, windows.views(), log=log)
     name = make_run_name(plan.label, plan.config, windows)
@@ -95,18 +103,32 @@ def fit(
     )
     arguments.show_progress("")
     typer.echo(f"trained in {layout.run(name)}")
-    _make_current(deployment, windows, layout.run(name))
+    _make_current(deployment, windows, layout.run(name), fitted)
     if plan.news:
         typer.echo(plan.news)
     typer.echo(f"Next: compevo forecast {dataset}, or compevo evaluate {dataset}")
 
 
-def _make_current(deployment: "Deployment", windows: "WindowSet", run: "Path") -> None:
-    """Let a data set be forecast by a run, and tell Dagster what was made on the way."""
+def _make_current(
+    deployment: "Deployment", windows: "WindowSet", run: Path, fitted: Path | None
+) -> None:
+    """Let a data set be forecast by a run, and tell Dagster what was made on the way.
+
+    ``fitted`` is the file of its forecasts of validation.
+    """
+    from compevo_core.runtime.files import write_atomically
+    from compevo_core.table.fitted import read_held_out
+    from compevo_core.training.artifact import read_experience, read_scaler
     from compevo_pipeline.config.settings import has_dagster_home
     from compevo_pipeline.storage.runs import set_current_run
 
     set_current_run(deployment.layout, windows.dataset, run.name)
+    if fitted is not None:
+        rows = read_held_out(
+            read_experience(run), read_scaler(run), deployment.registry[windows.dataset].spec.step
+        )
+        is_parquet = fitted.suffix == ".parquet"
+        write_atomically(fitted, rows.write_parquet if is_parquet else rows.write_csv)
     if has_dagster_home():
         from compevo_pipeline.defs.command_events import report_model
 

@@ -89,7 +89,19 @@ def server_transport(
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                _check_status(url, whose, response.status_code)
+                status = response.status_code
+                if status in _TRANSIENT or status >= 500:
+                    raise SourceTransient(f"{url}: status {status}; try again later")
+                if status in _BLOCKED:
+                    raise SourceBlocked(
+                        f"{url}: status {status}; check the {whose}'s key and credit in the "
+                        "settings"
+                    )
+                if status != 200:
+                    raise SourceRejected(
+                        f"{url}: status {status}; check the {whose}'s address and model name in "
+                        "the settings"
+                    )
                 return {} if route in _ANSWERED_IN_WORDS else _json_object(url, response)
         except (
             requests.ConnectionError,
@@ -110,19 +122,6 @@ def _is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _check_status(url: str, whose: str, status: int) -> None:
-    if status in _TRANSIENT or status >= 500:
-        raise SourceTransient(f"{url}: status {status}; try again later")
-    if status in _BLOCKED:
-        raise SourceBlocked(
-            f"{url}: status {status}; check the {whose}'s key and credit in the settings"
-        )
-    if status != 200:
-        raise SourceRejected(
-            f"{url}: status {status}; check the {whose}'s address and model name in the settings"
-        )
 
 
 def _json_object(url: str, response: requests.Response) -> Mapping[str, Any]:

@@ -8,8 +8,8 @@ The deadline is a sensor of its own: it fires although the refresh failed or nev
 
 import functools
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import dagster as dg
@@ -52,7 +52,15 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
     )
     def failed_runs(context: dg.RunFailureSensorContext) -> None:
         if context.dagster_run.tags.get("dagster/will_retry") != "true":
-            tell(settings, [_describe_run(context)], _market_time(clock).date(), context.log)
+            run, steps = context.dagster_run, context.get_step_failure_events()
+            day = run.tags.get("dagster/partition", "")
+            where = ", ".join(str(event.step_key) for event in steps)
+            ended = context.failure_event.message or "it ended"
+            why = (describe_failure(steps[0]) if steps else ended).rstrip(". ")
+            what = f"{run.job_name}{day and f' for {day}'} failed{where and f' at {where}'}"
+            text = f"The run {what}: {why}. Open run {run.run_id[:8]} in Dagster."
+            alert = Alert(fault=f"run {what}", text=text)
+            tell(settings, [alert], _market_time(clock).date(), context.log)
 
     @sensor(
         name="tell_failed_checks",
@@ -69,8 +77,20 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         newest = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         found = [record.event for record in newest.values() if record.event is not None]
         events = [event for event in found if event.timestamp > since]
+        alerts = []
+        for entry in events:
+            event = entry.dagster_event
+            data = event.event_specific_data if event is not None else None
+            # Dagster types what an event brings as a union of all.
+            if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
+                continue
+            is_error = data.severity is dg.AssetCheckSeverity.ERROR
+            if is_error or data.check_name in TOLD_WARNINGS:
+                name = f"{data.check_name} of {data.asset_key.to_user_string()}"
+                text = f"The check {name} failed: {data.description or 'see its page'}; open it in "
+                alerts.append(Alert(fault=f"check {name}", text=f"{text}Dagster's catalog."))
         # Told before the cursor moves: what could not be told is looked at again.
-        outcome = send(context, _describe_checks(events))
+        outcome = send(context, alerts)
         context.update_cursor(str(max([since, *(event.timestamp for event in events)])))
         return outcome
 
@@ -99,46 +119,29 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         today = _market_time(clock).date()
         since = dict.fromkeys(failing, today.isoformat()) | json.loads(context.cursor or "{}")
         context.update_cursor(json.dumps({source: since[source] for source in failing}))
-        names = [
+        alerts = [
             Alert(fault=f"schedule {name}", text=f"{why}; correct it and restart Dagster.")
             for name, why in find_unscheduled(deployment).items()
         ]
-        return send(context, [*names, *_describe_sources(failing, answering, since, today)])
+        oldest = (today - timedelta(days=NIGHTS - 1)).isoformat()
+        for source in (source for source, first in since.items() if first <= oldest):
+            if source in failing:
+                text = (
+                    f"The source {source} has failed since {since[source]}, last with "
+                    f"{failing[source]}; run `compevo sources` to see its files, and read the page "
+                    "of the source."
+                )
+                alerts.append(Alert(fault=f"source {source}", text=text))
+            elif source in answering:
+                text = f"The source {source} answers again; it had failed since {since[source]}."
+                alerts.append(Alert(fault=f"recovered {source}", text=text))
+        return send(context, alerts)
 
     return [failed_runs, failed_checks, late_forecast, failing_sources]
 
 
-def _describe_run(context: dg.RunFailureSensorContext) -> Alert:
-    run = context.dagster_run
-    day = run.tags.get("dagster/partition", "")
-    steps = context.get_step_failure_events()
-    where = ", ".join(str(event.step_key) for event in steps)
-    why = describe_failure(steps[0]) if steps else context.failure_event.message or "it ended"
-    what = f"{run.job_name}{f' for {day}' if day else ''} failed{f' at {where}' if where else ''}"
-    return Alert(
-        fault=f"run {what}",
-        text=f"The run {what}: {why.rstrip('. ')}. Open run {run.run_id[:8]} in Dagster.",
-    )
-
-
 def _market_time(clock: Clock) -> datetime:
     return clock().astimezone(ZoneInfo(NEM_ZONE))
-
-
-def _describe_checks(events: Iterable[dg.EventLogEntry]) -> list[Alert]:
-    alerts = []
-    for entry in events:
-        event = entry.dagster_event
-        data = event.event_specific_data if event is not None else None
-        # Dagster types what an event brings as a union of all.
-        if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
-            continue
-        is_error = data.severity is dg.AssetCheckSeverity.ERROR
-        if is_error or data.check_name in TOLD_WARNINGS:
-            name = f"{data.check_name} of {data.asset_key.to_user_string()}"
-            text = f"The check {name} failed: {data.description or 'see its page'}; open it in "
-            alerts.append(Alert(fault=f"check {name}", text=f"{text}Dagster's catalog."))
-    return alerts
 
 
 def _find_late_forecasts(deployment: Deployment, now: datetime) -> Iterator[Alert]:
@@ -168,22 +171,3 @@ def _find_late_forecasts(deployment: Deployment, now: datetime) -> Iterator[Aler
                 f"`compevo refresh {name}--day {day}`."
             ),
         )
-
-
-def _describe_sources(
-    failing: Mapping[str, str], answering: Collection[str], since: Mapping[str, str], today: date
-) -> Iterator[Alert]:
-    """Tell of sources that have failed for nights, and of their recovery."""
-    oldest = (today - timedelta(days=NIGHTS - 1)).isoformat()
-    for source, first in since.items():
-        if first > oldest:
-            continue
-        if source in failing:
-            yield Alert(
-                fault=f"source {source}",
-                text=f"The source {source} has failed since {first}, last with {failing[source]}; "
-                "run `compevo sources` to see its files, and read the page of the source.",
-            )
-        elif source in answering:
-            text = f"The source {source} answers again; it had failed since {first}."
-            yield Alert(fault=f"recovered {source}", text=text)

@@ -43,8 +43,8 @@ from compevo_pipeline.defs.metadata import escape_markdown
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import RegisteredDataset, Registry
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
-from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_changes import ChangeKind, describe_waiting
+from compevo_pipeline.work.alerts import find_answering
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import hash_news, hash_stored
 from compevo_pipeline.work.next_day import (
@@ -241,26 +241,6 @@ def _judge_articles(
     store = workspace.news_store()
     days = store.count_days()
 
-    for name, rows in _find_broken_articles(store, names, now).items():
-        yield _judge_rows(name, rows.select("url", "available_at"), int(days["articles"].sum()))
-
-    if EVERY_DAY in names:
-        empty = find_days_without_news(days)
-        yield CheckOutcome(
-            EVERY_DAY, not empty, "; ".join(empty) or "no day is empty", {"days": len(empty)}
-        )
-    if DATA_AGE in names:
-        newest = store.read_newest(1)["available_at"].max()
-        outcome = judge_data_age(newest, MAX_NEWS_AGE, workspace, now)
-        if not reads_news(workspace, workspace.registry):
-            outcome = replace(outcome, passed=True, text=f"{outcome.text}; no model reads news")
-        yield outcome
-
-
-def _find_broken_articles(
-    store: NewsStore, names: Collection[str], now: datetime
-) -> dict[str, pl.DataFrame]:
-    """Return the articles that break each of the named rules; read month by month."""
     conditions = {
         "available_when_known": pl.col("available_at") < pl.max_horizontal(_KNOWN_AT),
         "has_title": pl.col("title").fill_null("").str.strip_chars() == "",
@@ -274,8 +254,22 @@ def _find_broken_articles(
         for name, rows in broken.items():
             failing = of_month.filter(conditions[name]).select("url", "available_at")
             broken[name] = pl.concat([rows, failing])
+    if ONE_ROW in names:
+        broken[ONE_ROW] = store.read_repeated()
+    for name, rows in broken.items():
+        yield _judge_rows(name, rows.select("url", "available_at"), int(days["articles"].sum()))
 
-    return broken | ({ONE_ROW: store.read_repeated()} if ONE_ROW in names else {})
+    if EVERY_DAY in names:
+        without = find_days_without_news(days)
+        yield CheckOutcome(
+            EVERY_DAY, not without, "; ".join(without) or "no day is empty", {"days": len(without)}
+        )
+    if DATA_AGE in names:
+        newest = store.read_newest(1)["available_at"].max()
+        outcome = judge_data_age(newest, MAX_NEWS_AGE, workspace, now)
+        if not reads_news(workspace, workspace.registry):
+            outcome = replace(outcome, passed=True, text=f"{outcome.text}; no model reads news")
+        yield outcome
 
 
 def _judge_rows(name: str, broken: pl.DataFrame, total: int) -> CheckOutcome:
@@ -311,7 +305,7 @@ def judge_series_age(
     newest = (
         values.filter(pl.col("source").str.starts_with(_LIVE_PREFIX))
         .group_by("series_id", "variable")
-        .agg(pl.col("start_utc").max())
+        .agg(pl.col("start_utc").max(), pl.col("source").last())
     )
     silent = newest.filter(
         pl.col("start_utc").is_between(now - limit - _ENDED_AFTER, now - limit, closed="left")
@@ -320,9 +314,16 @@ def judge_series_age(
         return outcome
     shown = [
         f"{series_id} ({variable}) since {start:%Y-%m-%d %H:%M}"
-        for series_id, variable, start in silent.head(_SHOWN_SERIES).iter_rows()
+        for series_id, variable, start, _ in silent.head(_SHOWN_SERIES).iter_rows()
     ]
     text = f"{silent.height} of {newest.height} series are silent: {', '.join(shown)}"
+    publishers = silent["source"].str.extract(rf"^{_LIVE_PREFIX}([^/]*)/", 1).to_list()
+    answering = find_answering(workspace.list_asked(), now).intersection(publishers)
+    if answering:
+        text += (
+            f"; {', '.join(sorted(answering))} answers, with nothing newer: look whether the "
+            "publisher's own page is old, or an old copy of it is sent"
+        )
     numbers = {**outcome.numbers, "silent": silent.height}
     return CheckOutcome(DATA_AGE, passed=False, text=text, numbers=numbers)
 

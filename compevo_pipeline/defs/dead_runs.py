@@ -75,14 +75,6 @@ def _name_machine() -> tuple[str, str]:
     return socket.gethostname(), boot.read_text().strip() if boot.exists() else ""
 
 
-def _is_of_this_machine(path: Path) -> bool:
-    """Whether a lock was made here; one without a name was, as it comes from a restored copy."""
-    # A container that was made again has another name and the same boot; a machine that was
-    # restarted has the same name and another boot.
-    names = path.read_text(encoding="utf-8").split("\n")
-    return names == [""] or any(map(operator.eq, names, _name_machine()))
-
-
 @contextmanager
 def sweep_meanwhile(instance: dg.DagsterInstance) -> Iterator[None]:
     """Look for dead runs now, and again and again until the block ends.
@@ -118,14 +110,26 @@ def sweep_dead_runs(
     dead = []
     for path in sorted(_locks(instance).glob(f"*{_SUFFIX}")):
         with _take(path) as is_free:
-            if not is_free or not _is_of_this_machine(path):
+            # A container that was made again has another name and the same boot; a machine that was
+            # restarted has the same name and another boot. A lock without a name comes from a
+            # restored copy.
+            names = path.read_text(encoding="utf-8").split("\n") if is_free else []
+            if names != [""] and not any(map(operator.eq, names, _name_machine())):
                 continue
             if _end(instance, path.stem):
                 dead.append(path.stem)
             # Last: a sweep that is killed before it is done again.
             path.unlink()
 
-    _free_slots_of_ended(instance, clock())
+    # What runs still claim that have ended, or were deleted, where no daemon frees it.
+    for run_id in instance.event_log_storage.get_concurrency_run_ids():
+        record = instance.get_run_record_by_id(run_id)
+        if record is not None:
+            if not record.dagster_run.is_finished or record.end_time is None:
+                continue
+            if clock() - record.end_time <= SLOT_GRACE_SECONDS:
+                continue
+        instance.event_log_storage.free_concurrency_slots_for_run(run_id)
     return dead
 
 
@@ -170,19 +174,6 @@ def _end(instance: dg.DagsterInstance, run_id: str) -> bool:
 
     instance.event_log_storage.free_concurrency_slots_for_run(run_id)
     return is_dead
-
-
-def _free_slots_of_ended(instance: dg.DagsterInstance, now: float) -> None:
-    """Free what runs still claim that have ended, or were deleted, where no daemon does it."""
-    for run_id in instance.event_log_storage.get_concurrency_run_ids():
-        record = instance.get_run_record_by_id(run_id)
-        if record is None:
-            instance.event_log_storage.free_concurrency_slots_for_run(run_id)
-            continue
-
-        is_over = record.dagster_run.is_finished and record.end_time is not None
-        if is_over and now - (record.end_time or now) > SLOT_GRACE_SECONDS:
-            instance.event_log_storage.free_concurrency_slots_for_run(run_id)
 
 
 @dg.sensor(

@@ -128,22 +128,19 @@ class _CheckedShape(dg.Shape):
         return value
 
 
-def describe_bounds(field: FieldInfo) -> str:
-    """Return the bounds of a setting in words: ``at least 1, at most 64``; empty without any."""
-    parts = []
-    for bound in field.metadata:
-        if type(bound) in _BOUNDS:
-            name, word = _BOUNDS[type(bound)]
-            parts.append(f"{word} {getattr(bound, name):g}")
-    return ", ".join(parts)
-
-
 def _fields_of(model: type[BaseModel]) -> dict[str, dg.Field]:
     return {name: _to_dagster_field(field) for name, field in model.model_fields.items()}
 
 
 def _to_dagster_field(field: FieldInfo) -> dg.Field:
-    notes = (" ".join((field.description or "").split()), describe_bounds(field))
+    # As in: at least 1, at most 64.
+    bounds = [
+        f"{word} {getattr(bound, name):g}"
+        for bound in field.metadata
+        if type(bound) in _BOUNDS
+        for name, word in [_BOUNDS[type(bound)]]
+    ]
+    notes = (" ".join((field.description or "").split()), ", ".join(bounds))
     description = "; ".join(note for note in notes if note) or None
     kind = _to_dagster_type(field.annotation)
 

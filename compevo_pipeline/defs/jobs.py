@@ -108,17 +108,22 @@ def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
     refreshes = []
     others = [dataset for dataset in registry if dataset != keys.OPERATIONAL]
     for dataset in (keys.OPERATIONAL, *others):
-        refreshed = list_refreshed(registry, dataset, layout)
-        forecast = "the forecast of {} for the partition's day, scores of the days before it"
-        made = forecast if registry[dataset].spec.starts_with_days else "windows of {}"
-        parts = [
-            made.format(dataset),
-            *(["the 2026 inference"] if keys.INFERENCE_2026 in refreshed else []),
-        ]
+        # What a new day of the data set changes, but for what is trained.
+        read, parts, inferred = [dataset], [f"windows of {dataset}"], []
+        if keys.infers(dataset, layout):
+            read.append(keys.DEFAULT_DATASET)
+            parts.append("the 2026 inference")
+            inferred.append(keys.INFERENCE_2026)
+        refreshed = _list_data(registry, read)
+        if registry[dataset].spec.starts_with_days:
+            refreshed += [keys.next_day_key(dataset), keys.scored_key(dataset)]
+            parts[0] = (
+                f"the forecast of {dataset} for the partition's day, scores of the days before it"
+            )
         # A partition is the day of the forecast. Everything else has none, and runs with it.
         refresh = dg.define_asset_job(
             job_name("refresh", dataset),
-            dg.AssetSelection.assets(*refreshed),
+            dg.AssetSelection.assets(*refreshed, *inferred, *_REPORT),
             description=f"New data, {', '.join(parts)} and the report; trains nothing.",
             tags={
                 "compevo/job": "refresh",
@@ -138,18 +143,6 @@ def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:
         *keys.score_keys(dataset),
         # The check of 2026 concerns the population of electricity.
         *([keys.INFERENCE_2026] if dataset == keys.DEFAULT_DATASET else []),
-        *_REPORT,
-    ]
-
-
-def list_refreshed(registry: Registry, dataset: str, layout: Layout) -> list[dg.AssetKey]:
-    """Return what a new day of one data set changes, but for what is trained."""
-    has_days = registry[dataset].spec.starts_with_days
-    read = (dataset, keys.DEFAULT_DATASET) if keys.infers(dataset, layout) else (dataset,)
-    return [
-        *_list_data(registry, read),
-        *([keys.next_day_key(dataset), keys.scored_key(dataset)] if has_days else []),
-        *([keys.INFERENCE_2026] if keys.infers(dataset, layout) else []),
         *_REPORT,
     ]
 

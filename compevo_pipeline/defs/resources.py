@@ -88,7 +88,26 @@ class Launchers:
             TrainingError: a training did not end well; Pipes raises where a pod fails.
         """
         if kind == "kubernetes":
-            invocation = self._run_pod(context, jobs)
+            if self.pod is None:
+                raise ConfigError(
+                    "launcher 'kubernetes' needs a pod: set COMPEVO_POD to the TOML file of a "
+                    "PodSpec (deploy/kubernetes/training-pod.toml is one)"
+                )
+            try:
+                from dagster_k8s import PipesK8sClient
+            except ModuleNotFoundError as error:
+                raise ConfigError(
+                    "launcher 'kubernetes' needs the package dagster-k8s: pip install "
+                    "'compevo[kubernetes]'"
+                ) from error
+
+            # The GPUs of the pod, not the launch, say how many processes it starts.
+            invocation = PipesK8sClient().run(
+                context=context,
+                namespace=self.pod.namespace,
+                command=self.pod.command(write_jobs(jobs)),
+                base_pod_spec=self.pod.pod_spec(),
+            )
             _report_rounds(context, invocation.get_custom_messages())
             return invocation.get_materialize_result().metadata or {}
 
@@ -126,30 +145,6 @@ class Launchers:
             raise failure
         finished = dg.PipesClientCompletedInvocation(session)
         return finished.get_materialize_result().metadata or {}
-
-    def _run_pod(
-        self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
-    ) -> dg.PipesClientCompletedInvocation:
-        if self.pod is None:
-            raise ConfigError(
-                "launcher 'kubernetes' needs a pod: set COMPEVO_POD to the TOML file of a PodSpec "
-                "(deploy/kubernetes/training-pod.toml is one)"
-            )
-        try:
-            from dagster_k8s import PipesK8sClient
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                "launcher 'kubernetes' needs the package dagster-k8s: pip install "
-                "'compevo[kubernetes]'"
-            ) from error
-
-        # The GPUs of the pod, not the launch, say how many processes it starts.
-        return PipesK8sClient().run(
-            context=context,
-            namespace=self.pod.namespace,
-            command=self.pod.command(write_jobs(jobs)),
-            base_pod_spec=self.pod.pod_spec(),
-        )
 
 
 def _report_rounds(context: dg.AssetExecutionContext, messages: Sequence[Any]) -> None:

@@ -81,12 +81,22 @@ def build_refresh_schedule(
     by then: a forecast that is late needs another run.
     """
     spec, night = declared.spec, declared.night
+    starts = [_into_day(night.at)] if night.at else []
+    if night.at is None:
+        # Days begin at midnight of a clock without daylight saving. Where the place has it, one of
+        # two ticks falls into a day that was run, and is skipped.
+        offsets = {find_standard_offset(night.zone), find_summer_offset(night.zone)}
+        starts = sorted((OWN_TICK + offset - spec.market_offset) % DAY for offset in offsets)
+    retries = RETRIES if spec.starts_with_days else RETRIES[:1]
+    ticks = {(start + retry) % DAY for start in starts for retry in retries}
     what = f"the forecast of {'tomorrow' if night.days_ahead else 'today'}, scores, "
 
     @dg.schedule(
         name=name,
         job=job,
-        cron_schedule=_list_crons(spec, night),
+        cron_schedule=[
+            f"{tick.seconds // 60 % 60} {tick.seconds // 3600} * * *" for tick in sorted(ticks)
+        ],
         execution_timezone=night.zone,
         default_status=dg.DefaultScheduleStatus(deployment.settings.default_status(spec.name)),
         description=(
@@ -121,19 +131,6 @@ def build_refresh_schedule(
 
 def _into_day(at: time) -> timedelta:
     return timedelta(hours=at.hour, minutes=at.minute)
-
-
-def _list_crons(spec: DatasetSpec, night: Night) -> list[str]:
-    """Return the ticks of a night on its clock, as cron expressions."""
-    starts = [_into_day(night.at)] if night.at else []
-    if night.at is None:
-        # Days begin at midnight of a clock without daylight saving. Where the place has it, one of
-        # two ticks falls into a day that was run, and is skipped.
-        offsets = {find_standard_offset(night.zone), find_summer_offset(night.zone)}
-        starts = sorted((OWN_TICK + offset - spec.market_offset) % DAY for offset in offsets)
-    retries = RETRIES if spec.starts_with_days else RETRIES[:1]
-    ticks = {(start + retry) % DAY for start in starts for retry in retries}
-    return [f"{tick.seconds // 60 % 60} {tick.seconds // 3600} * * *" for tick in sorted(ticks)]
 
 
 def _find_no_need(

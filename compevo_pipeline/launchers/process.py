@@ -172,9 +172,11 @@ class PodSpec(BaseModel):
                 {"name": "home", "mountPath": self.mount_path},
                 # NCCL and torch exchange through it, and a container's own has 64 MB.
                 {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108 - of the container
+                {"name": "temporary", "mountPath": "/tmp"},  # noqa: S108 - of the container
             ],
             "securityContext": {
                 "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
                 "capabilities": {"drop": ["ALL"]},
             },
         }
@@ -183,6 +185,7 @@ class PodSpec(BaseModel):
         volumes = [
             {"name": "home", "persistentVolumeClaim": {"claimName": self.volume_claim}},
             {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+            {"name": "temporary", "emptyDir": {}},
         ]
 
         return {

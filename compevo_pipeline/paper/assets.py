@@ -41,11 +41,7 @@ from compevo_core.evaluation.leakage import (
     hash_folder,
 )
 from compevo_core.evaluation.result_rows import POOLED, write_config, write_rows
-from compevo_core.evaluation.scopes import (
-    select_month_scopes,
-    thin_windows,
-    write_forecasts,
-)
+from compevo_core.evaluation.scopes import select_month_scopes, thin_windows, write_forecasts
 from compevo_core.evaluation.scoring import score_population
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.changes import (
@@ -106,10 +102,6 @@ RESEARCH_CODE = (
             "worded_data",
         )
     ),
-)
-LUD_CODE = (
-    *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
-    *("compevo_core/paper/judge_prompt.toml", "compevo_core/lm/encoder.py"),
 )
 
 ZERO_SHOT = "zero-shot"
@@ -292,7 +284,10 @@ class LudConfig(LaunchConfig):
         "set, by an endpoint."
     ),
     kinds={"pytorch", "json"},
-    code=LUD_CODE,
+    code=(
+        *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
+        *("compevo_core/paper/judge_prompt.toml", "compevo_core/lm/encoder.py"),
+    ),
     pool=GPU_POOL,
     config=LudConfig,
 )
@@ -408,7 +403,7 @@ def text(
 ) -> dg.MaterializeResult[Any]:
     """Train every arm on every text, one after the other."""
     from compevo_core.paper.control import TextPlan  # torch, only in the step
-    from compevo_core.paper.report.evidence_tables import list_text_tables
+    from compevo_core.paper.report.evidence_tables import list_evidence
 
     config = TextConfig.read(context)
     plan = TextPlan(
@@ -419,7 +414,7 @@ def text(
     )
     return dg.MaterializeResult(
         metadata={
-            "verdict": " ".join(table.verdict for table in list_text_tables(rows.to_dicts())),
+            "verdict": " ".join(table.verdict for table in list_evidence("text", rows.to_dicts())),
             **metadata.describe_table(rows),
             "table": metadata.render_table(rows, rows=rows.height),
         }

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -35,24 +36,14 @@ if TYPE_CHECKING:
     from compevo_core.paper.lud_judges import Judge
     from compevo_core.paper.report.inputs import ReportInputs
 
-WindowsFolder = Annotated[
-    Path, typer.Option(help="Folder of windows, as the windows asset writes it.")
-]
-NewsFolder = Annotated[Path, typer.Option(help="Folder of news and embeddings.")]
-OptionalWindows = Annotated[
-    Path | None, typer.Option(help="Folder of windows, as the windows asset writes it.")
-]
-OptionalNews = Annotated[Path | None, typer.Option(help="Folder of news and embeddings.")]
+_WINDOWS = typer.Option(help="Folder of windows, as the windows asset writes it.")
+_NEWS = typer.Option(help="Folder of news and embeddings.")
+WindowsFolder = Annotated[Path, _WINDOWS]
+NewsFolder = Annotated[Path, _NEWS]
+OptionalWindows = Annotated[Path | None, _WINDOWS]
+OptionalNews = Annotated[Path | None, _NEWS]
 RunPath = Annotated[Path, typer.Argument(help="Folder of a training run.")]
-ResultsFolder = Annotated[Path, typer.Argument(help="Folder of result rows (CSV).")]
 Results = Annotated[Path, typer.Option(help="Folder of result rows (CSV).")]
-ResultsOfRuns = Annotated[
-    Path | None,
-    typer.Option(
-        help="Results folder (default: the one in the deployment, or `results` for folders of "
-        "runs)."
-    ),
-]
 ShardBackbone = Annotated[
     bool,
     typer.Option(
@@ -100,10 +91,9 @@ def train(
     from compevo_pipeline.config.settings import process_rank
     from compevo_pipeline.launchers.worker import describe_round
 
-    base = arguments.resolve_config(preset, changes)
-    name = variant or FULL_METHOD
-    config = find_variant(name).configure(base)
-    window_set = find_variant(name).change_windows(WindowSet.read(windows))
+    change = find_variant(variant or FULL_METHOD)
+    config = change.configure(arguments.resolve_config(preset, changes))
+    window_set = change.change_windows(WindowSet.read(windows))
     train_windows, val_windows = choose_validation(window_set, last_fold=validation == "last-fold")
     rank, processes, local_rank = process_rank()
 
@@ -131,20 +121,22 @@ def folds(
     windows: WindowsFolder,
     news: NewsFolder,
     out: Annotated[
-        Path, typer.Option(help="Folder for the run folders fold_0, fold_1, ... and for folds.csv.")
+        Path, typer.Option(help="Folder for the run folders fold_0, fold_1, ... of the folds.")
     ],
     preset: Preset = "default",
     changes: arguments.Changes = None,
     restart: arguments.Restart = False,
+    results: Results = Path("results"),
 ) -> None:
     """Cross-validate a configuration: train on each of the five folds within the train split.
 
     Prints the errors of population and prior on every fold's validation windows, their mean and
-    their standard deviation, as CSV.
+    their standard deviation. Rows go to folds-DATASET.csv.
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.paper.folds import train_folds
+    from compevo_core.paper.report.paper_tables import build_fold_table
     from compevo_pipeline.launchers.worker import describe_round
     from compevo_pipeline.storage.code_versions import read_commit
 
@@ -153,6 +145,7 @@ def folds(
         WindowSet.read(windows),
         NewsPool.read(news),
         out,
+        results,
         resume=not restart,
         # To standard error: standard output holds the table alone.
         on_round=lambda fold, record: typer.echo(
@@ -160,7 +153,7 @@ def folds(
         ),
         commit=read_commit(),
     )
-    typer.echo(rows.write_csv(), nl=False)
+    typer.echo(build_fold_table(rows).to_titled_markdown())
 
 
 def predict(
@@ -287,7 +280,7 @@ def benchmark(
     """Fit the methods of the paper's comparison and score them on the test windows.
 
     Rows go to benchmark-DATASET.csv, where they replace the rows of the same method, seed and
-    budget: you can run a single method again.
+    budget.
     """
     from compevo_core.paper.declared import find_budget
     from compevo_core.paper.method_table import select_methods
@@ -395,21 +388,35 @@ def lud(
     encoder: Annotated[
         str, typer.Option(help="Encoder of the logics (default: the run's own).")
     ] = "",
+    windows: OptionalWindows = None,
+    news: OptionalNews = None,
     results: Results = Path("results"),
 ) -> None:
     """Measure how much the logics of a run changed (Logic Update Degree).
 
+    With --windows and --news also what that gained, on validation windows.
+
     Writes lud.json and lud.csv into the run folder, and rows for `compevo paper table lud` where a
     data set is named.
     """
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.window import WindowSet
+    from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.lm.encoder import load_encoder
-    from compevo_core.paper.lud import measure_lud, write_lud_rows
+    from compevo_core.paper.lud import ScoreLogics, measure_lud, write_lud_rows
     from compevo_core.training.artifact import read_config
 
+    if (windows is None) != (news is None):
+        raise ConfigError("gains on validation windows need both --windows and --news")
     # The backbone and the encoder of the run itself judge unless others are named.
     trained = read_config(run)
     judges = _build_judges(judge or ["local"], trained)
-    summary = measure_lud(run, judges, load_encoder(encoder or trained.news.encoder), pairs=pairs)
+    score: ScoreLogics | None = None
+    if windows is not None and news is not None:
+        forecaster = CompEvoForecaster.load(run, NewsPool.read(news))
+        score = partial(forecaster.score_logics, windows=WindowSet.read(windows).split("val"))
+    chosen = load_encoder(encoder or trained.news.encoder)
+    summary = measure_lud(run, judges, chosen, pairs=pairs, score=score)
     if dataset:
         write_lud_rows(results, summary, dataset)
     typer.echo(json.dumps(summary, indent=1))
@@ -451,7 +458,13 @@ def audit_news(
             "--probe", help="Use a linear probe (a few minutes) instead of a trained run."
         ),
     ] = False,
-    results: ResultsOfRuns = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            help="Results folder (default: the one in the deployment, or `results` for folders of "
+            "runs)."
+        ),
+    ] = None,
     every: arguments.Every = 1,
 ) -> None:
     """Test whether news improves the forecast.
@@ -524,8 +537,7 @@ def trace(
     """Export a run's training history and final agents as CSV rows.
 
     Writes into RESULTS/traces-DATASET.csv and logics-DATASET.csv, in the place of the rows of the
-    same method, budget and seed; the report draws them. `compevo paper benchmark` does it by itself
-    for systems of agents.
+    same method, budget and seed. `compevo paper benchmark` does it by itself for systems of agents.
     """
     from compevo_core.training.artifact import read_config
     from compevo_pipeline.paper.runs import trace_run
@@ -563,7 +575,7 @@ def table(
 
 
 def report(
-    results: ResultsFolder,
+    results: Annotated[Path, typer.Argument(help="Folder of result rows (CSV).")],
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders to show.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write the two pages to.")] = Path("report"),
     mode: Annotated[
@@ -581,11 +593,7 @@ def report(
 ) -> None:
     """Write the page of forecasts and the page of experiments."""
     from compevo_core.paper.report.page import render_research
-    from compevo_core.report.forecast_page import (
-        FORECAST_PAGE,
-        RESEARCH_PAGE,
-        render_forecasts,
-    )
+    from compevo_core.report.forecast_page import FORECAST_PAGE, RESEARCH_PAGE, render_forecasts
     from compevo_core.report.tomorrow import read_days
     from compevo_core.runtime.files import write_text
 

@@ -111,7 +111,7 @@ def run_paper(
         _read_budget(budget, name, base) | arguments.parse_changes(changes or [])
     )
 
-    _show_progress()
+    arguments.log_progress(log)
     deployment = arguments.open_deployment()
     plan = ExperimentRun(
         experiment=definition,
@@ -194,7 +194,7 @@ def run_control(
         commit=read_commit(),
     )
 
-    _show_progress()
+    arguments.log_progress(log)
     path, rows = run_control_on(
         arguments.open_deployment(), dataset, plan, log=log, results=results
     )
@@ -244,7 +244,7 @@ def run_specialists(
         only=split_names(arms),
         commit=read_commit(),
     )
-    _show_progress()
+    arguments.log_progress(log)
     path = run_specialists_on(arguments.open_deployment(), dataset, cells, log=log, results=results)
     rows = pl.read_csv(path, schema_overrides=SPECIALISTS_SCHEMA).to_dicts()
     typer.echo(f"{format_evidence('specialists', rows)}\n\nRows: {path}")
@@ -270,7 +270,7 @@ def run_text(
     from compevo_pipeline.storage.code_versions import read_commit
 
     config = arguments.resolve_config(preset, changes)
-    _show_progress()
+    arguments.log_progress(log)
     plan = TextPlan(config=config, seeds=range(seeds), commit=read_commit())
     path, rows = run_text_on(arguments.open_deployment(), name, plan, log=log, results=results)
     typer.echo(f"{format_evidence('text', rows.to_dicts())}\n\nRows: {path}")
@@ -301,7 +301,7 @@ def run_context(
 
     if reader not in ("none", "local", "endpoint"):
         raise ConfigError(f"--reader {reader!r} is not one of none, local, endpoint")
-    _show_progress()
+    arguments.log_progress(log)
     config = arguments.resolve_config(preset, changes).backbone
     write, model, rows = None, "", []
     for seed in range(seeds):
@@ -330,12 +330,6 @@ def _read_effects(effects: str) -> list[float]:
         return [float(effect) for effect in split_names(effects)]
     except ValueError:
         raise ConfigError(f"--effects {effects} is not a list of numbers: write 0,1,2") from None
-
-
-def _show_progress() -> None:
-    """Show rounds as they are trained, on standard error; standard output says what was written."""
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    log.setLevel(logging.INFO)
 
 
 def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, int]:

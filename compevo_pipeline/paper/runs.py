@@ -39,8 +39,7 @@ from compevo_core.paper.lud_judges import EndpointJudge
 from compevo_core.paper.method import FitInputs, Method, TrainingPlan
 from compevo_core.paper.method_table import prepare_inputs, score_seed
 from compevo_core.paper.paper_windows import PAPER_SETS, describe_set, label_windows, parse_table
-from compevo_core.paper.report.rows import read_result_file
-from compevo_core.paper.run_traces import RunIdentity, write_traces
+from compevo_core.paper.run_traces import write_traces
 from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
 from compevo_core.paper.worded_data import TEXTS, read_worded_data
 from compevo_core.runtime.files import hash_file, hash_text
@@ -66,11 +65,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LABEL_DIGITS = 8
-
-_RUN = ("experiment", "method", "dataset", "subset", "seed", "budget")
-"""Rows that agree in these belong to the same run of a method."""
-
-PAPER_FOLDER = "compevo_paper"  # of an archive, with the tables of the paper's sets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +227,7 @@ def run_context_on(
 
     tasks = context_is_key.read_tasks(archive)
     if write:
-        name = f"{hash_text(model)[:_LABEL_DIGITS]}-seed-{seed}"
+        name = f"{hash_text(model)[:_LABEL_DIGITS]}-seed-{seed}.json"
         write = context_is_key.keep_answers(write, deployment.layout.text("context") / name)
 
     facts = {"data_hash": hash_file(archive / context_is_key.FILE), "commit": read_commit()}
@@ -443,7 +437,7 @@ def cut_paper_windows(deployment: Deployment, name: str, results: Path) -> Windo
     an archive that has the table of the set; DataError if nothing of the data set is stored.
     """
     paper, archive = PAPER_SETS[name], deployment.settings.archive
-    path = (archive or Path()) / PAPER_FOLDER / paper.file
+    path = (archive or Path()) / "compevo_paper" / paper.file
     if archive is None or not path.is_file():
         raise SourceAbsent(f"{path} does not exist: name the folder above it in COMPEVO_ARCHIVE")
     published = parse_table(path.read_bytes(), path.name)
@@ -486,8 +480,7 @@ def replace_rows(path: Path, rows: pl.DataFrame) -> None:
     replace_own_rows(
         path,
         rows,
-        _RUN,
-        read=read_result_file,
+        ("experiment", "method", "dataset", "subset", "seed", "budget"),
         arrange=lambda every: every.sort("method", "budget", "seed", "subset", maintain_order=True),
     )
 
@@ -500,12 +493,12 @@ def trace_run(
     Logics are embedded by the encoder of ``config``; ``budget`` is empty for a run of its own.
     DataError if there is no round, or a file of the results holds something else.
     """
-    identity = RunIdentity(
-        dataset=dataset,
-        method=method,
-        budget=budget,
-        seed=config.run.seed,
-        commit=read_commit(),
-        config_hash=config.hash,
-    )
+    identity = {
+        "dataset": dataset,
+        "method": method,
+        "budget": budget,
+        "seed": config.run.seed,
+        "commit": read_commit(),
+        "config_hash": config.hash,
+    }
     return write_traces(results, run, identity, load_encoder(config.news.encoder))

@@ -99,8 +99,17 @@ def parse(raw: RawFile) -> pl.DataFrame:
             number, a day given twice, or one day only.
         SourceBlocked: a page without a chart in it: bot protection or a log-in.
     """
-    is_page = raw.name.endswith((".html", ".htm"))
-    table = _read_page(raw) if is_page else _read_long_table(raw)
+    if raw.name.endswith((".html", ".htm")):
+        table = _read_page(raw)
+    else:
+        table = tables.read_table(read_text(raw.content, raw.name), raw.name, _LONG_COLUMNS)
+        is_unknown = ~pl.col("ID").is_in([metric.id for metric in METRICS.values()])
+        remedy = "add it with its unit to METRICS"
+        tables.raise_if_rows(table, raw.name, is_unknown, "unknown ID {ID!r}", remedy)
+
+        table = tables.to_stamp(table, raw.name, "TIME", ("%Y-%m-%d",))
+        tables.raise_if_duplicates(table, raw.name, ["ID", "TIME"])
+        table = tables.to_number(table, raw.name, ["VALUE"], missing=tables.BLANK)
 
     variables = {metric.id: metric.variable for metric in METRICS.values()}
     units = {metric.id: metric.unit for metric in METRICS.values()}
@@ -116,20 +125,18 @@ def parse(raw: RawFile) -> pl.DataFrame:
     )
 
 
-def _read_long_table(raw: RawFile) -> pl.DataFrame:
-    table = tables.read_table(read_text(raw.content, raw.name), raw.name, _LONG_COLUMNS)
-    is_unknown = ~pl.col("ID").is_in([metric.id for metric in METRICS.values()])
-    remedy = "add it with its unit to METRICS"
-    tables.raise_if_rows(table, raw.name, is_unknown, "unknown ID {ID!r}", remedy)
-
-    table = tables.to_stamp(table, raw.name, "TIME", ("%Y-%m-%d",))
-    tables.raise_if_duplicates(table, raw.name, ["ID", "TIME"])
-    return tables.to_number(table, raw.name, ["VALUE"], missing=tables.BLANK)
-
-
 def _read_page(raw: RawFile) -> pl.DataFrame:
     """Return ``LINE``, ``TIME``, ``ID`` and ``VALUE`` (null where the page has none)."""
-    metrics = _read_metrics(raw.name)
+    words = raw.name.rsplit(".", 1)[0].split("-")
+    metrics = [METRICS[word].id for word in words if word in METRICS]
+    others = {word for word in words if word not in METRICS}
+    # The coin must be named, and nothing else: ethereum-price.html is another series.
+    if not metrics or not others or not others <= _COIN_WORDS:
+        raise SchemaDrift(
+            f"{raw.name}: not the name of a Bitcoin chart page; save it as the site names it, "
+            "e.g. bitcoin-transactions.html or tweets-btc.html"
+        )
+
     text = decode_text(raw.content, raw.name)
     points = _find_points(text, raw.name)
 
@@ -157,20 +164,6 @@ def _read_page(raw: RawFile) -> pl.DataFrame:
             "save the page with its full history"
         )
     return tables.to_number(finished, raw.name, ["VALUE"], missing=("null",))
-
-
-def _read_metrics(name: str) -> list[str]:
-    words = name.rsplit(".", 1)[0].split("-")
-    metrics = [METRICS[word].id for word in words if word in METRICS]
-    others = {word for word in words if word not in METRICS}
-
-    # The coin must be named, and nothing else: ethereum-price.html is another series.
-    if not metrics or not others or not others <= _COIN_WORDS:
-        raise SchemaDrift(
-            f"{name}: not the name of a Bitcoin chart page; save it as the site names it, "
-            "e.g. bitcoin-transactions.html or tweets-btc.html"
-        )
-    return metrics
 
 
 def _find_points(text: str, name: str) -> Sequence[re.Match[str]]:
@@ -218,9 +211,22 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     blocked: SourceBlocked | None = None
     try:
         for slug in METRICS:
-            raw = _fetch_page(live, f"{slug}-btc.html")
-            if raw is not None:
-                yield raw
+            name = f"{slug}-btc.html"
+            url, entry = f"{PAGES}/{name}", live.ledger.get(SOURCE, name)
+            stored_at = entry.stored_at if entry else None
+            # A page is a megabyte and its newest whole day changes once a day.
+            if stored_at and stored_at.astimezone(UTC).date() == live.now.date():
+                continue
+
+            request = FileRequest(url=url, source=SOURCE, name=name, html_expected=True)
+            raw = live.client.fetch(request)
+            if raw is None:
+                continue
+            if not _POINT_START.search(raw.content.decode("utf-8", errors="replace")):
+                message = f"{url}: a page without chart data (bot protection or a log-in)"
+                live.ledger.reject(SOURCE, name, message)
+                raise SourceBlocked(message)
+            yield raw
     except SourceBlocked as error:
         blocked = error
 
@@ -228,20 +234,3 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     yield from saved
     if blocked is not None and not saved:
         raise SourceBlocked(f"{blocked}; {_REMEDY}") from blocked
-
-
-def _fetch_page(live: LiveContext, name: str) -> RawFile | None:
-    entry = live.ledger.get(SOURCE, name)
-    stored_at = entry.stored_at if entry else None
-    # A page is a megabyte and its newest whole day changes once a day.
-    if stored_at and stored_at.astimezone(UTC).date() == live.now.date():
-        return None
-
-    url = f"{PAGES}/{name}"
-    raw = live.client.fetch(FileRequest(url=url, source=SOURCE, name=name, html_expected=True))
-    if raw is None or _POINT_START.search(raw.content.decode("utf-8", errors="replace")):
-        return raw
-
-    message = f"{url}: a page without chart data (bot protection or a log-in)"
-    live.ledger.reject(SOURCE, name, message)
-    raise SourceBlocked(message)

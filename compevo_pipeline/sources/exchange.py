@@ -165,13 +165,40 @@ def parse_rba(raw: RawFile) -> pl.DataFrame:
     raise_if_html(raw.content, raw.name)
     # Notes above the table have been in two encodings; the rows below are ASCII either way.
     text, _ = decode_lossy(raw.content)
-    descriptions, first_row, body = _split_descriptions(text, raw.name)
+    descriptions: dict[str, list[str]] = {}
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        cells = [cell.strip() for cell in tables.split_cells(line)]
+        if cells:
+            descriptions[cells[0]] = cells
+        if _RBA_LAST_DESCRIPTION in descriptions:
+            body = "\n".join(lines[number:])
+            break
+    else:
+        raise SchemaDrift(
+            f"{raw.name}: no line starts with {_RBA_LAST_DESCRIPTION!r}, so this is not table "
+            f"F11.1 or it is cut; compare with {RBA_URL}"
+        )
 
-    columns = _find_currencies(descriptions, raw.name)
+    # The last description says how wide the table is: a title beyond it has no column.
+    keys = ("Title", "Frequency", _RBA_LAST_DESCRIPTION)
+    described = zip(*(descriptions.get(key, []) for key in keys), strict=False)
+    columns = {
+        index: title.removeprefix(_RBA_TITLE)
+        for index, (title, frequency, _) in enumerate(described)
+        if title.startswith(_RBA_TITLE) and frequency == "Daily"
+    }
+    quoted = ["USD", *_RBA_QUOTED]
+    absent = [code for code in quoted if code not in columns.values()]
+    if absent:
+        raise SchemaDrift(
+            f"{raw.name}: no daily column {_RBA_TITLE}{absent[0]} (missing: {absent}); "
+            f"f11-data.csv is the monthly table, use {RBA_FILE}"
+        )
+
     width = len(descriptions[_RBA_LAST_DESCRIPTION])
     names = ["Date", *(columns.get(index, f"_{index}") for index in range(1, width))]
-    quoted = ["USD", *_RBA_QUOTED]
-    table = tables.read_rows(body, raw.name, names, first_line=first_row).select(
+    table = tables.read_rows(body, raw.name, names, first_line=number + 1).select(
         tables.LINE, "Date", *quoted
     )
     table = _convert_days(table, raw.name, "%d-%b-%Y", quoted, ("", "n.a.", "CLOSED", "Closed"))
@@ -216,43 +243,6 @@ def _convert_days(
     table = tables.to_stamp(table, name, "Date", (form,))
     tables.raise_if_duplicates(table, name, ["Date"])
     return tables.to_number(table, name, numbers, missing=missing)
-
-
-def _split_descriptions(text: str, name: str) -> tuple[dict[str, list[str]], int, str]:
-    """Return the described lines by their name, the first row's line number, and the rows."""
-    descriptions: dict[str, list[str]] = {}
-    lines = text.split("\n")
-    for number, line in enumerate(lines, 1):
-        cells = [cell.strip() for cell in tables.split_cells(line)]
-        if cells:
-            descriptions[cells[0]] = cells
-        if _RBA_LAST_DESCRIPTION in descriptions:
-            return descriptions, number + 1, "\n".join(lines[number:])
-
-    raise SchemaDrift(
-        f"{name}: no line starts with {_RBA_LAST_DESCRIPTION!r}, so this is not table F11.1 or it "
-        f"is cut; compare with {RBA_URL}"
-    )
-
-
-def _find_currencies(descriptions: dict[str, list[str]], name: str) -> dict[int, str]:
-    """Return the currency of each daily column of units for one Australian dollar."""
-    # The last description says how wide the table is: a title beyond it has no column.
-    names = ("Title", "Frequency", _RBA_LAST_DESCRIPTION)
-    described = zip(*(descriptions.get(key, []) for key in names), strict=False)
-    columns = {
-        index: title.removeprefix(_RBA_TITLE)
-        for index, (title, frequency, _) in enumerate(described)
-        if title.startswith(_RBA_TITLE) and frequency == "Daily"
-    }
-
-    absent = [code for code in ("USD", *_RBA_QUOTED) if code not in columns.values()]
-    if absent:
-        raise SchemaDrift(
-            f"{name}: no daily column {_RBA_TITLE}{absent[0]} (missing: {absent}); f11-data.csv is "
-            f"the monthly table, use {RBA_FILE}"
-        )
-    return columns
 
 
 def _build_published_rates(

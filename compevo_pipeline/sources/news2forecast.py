@@ -124,13 +124,20 @@ def parse_benchmark(raw: RawFile) -> pl.DataFrame:
     rows = []
     for record, sample in enumerate(_read_samples(raw)):
         match = _match_prompt(raw, record, sample)
+        try:
+            target_date = date(*(int(part) for part in match["target"].split("-")))
+        except ValueError as error:
+            raise SchemaDrift(
+                f"{raw.name}, sample {record}: {match['target']!r} is not a date; fetch the file "
+                "again"
+            ) from error
         # The prompt was matched first, so a changed wording is named before a missing number.
         inputs = sample.instruction.removeprefix(HISTORY)
         rows.append(
             {
                 "record": record,
                 "entity": f"{match['region']}1",
-                "target_date": _read_date(raw, record, match["target"]),
+                "target_date": target_date,
                 "x": _read_numbers(raw, record, "instruction", inputs),
                 "y": _read_numbers(raw, record, "output", sample.output),
                 "source": raw.label,
@@ -148,14 +155,24 @@ def parse_prompt_articles(raw: RawFile) -> pl.DataFrame:
     items: list[NewsRecord] = []
     for record, sample in enumerate(_read_samples(raw)):
         match = _match_prompt(raw, record, sample)
-        items += _read_items(raw, record, match["region"], match["news"].strip())
+        news = match["news"].strip()
+        stamped = _STAMPED_NEWS.findall(news)
+        # Text that the pattern does not fit would silently be lost.
+        if news and not stamped:
+            raise SchemaDrift(
+                f"{raw.name}, sample {record}: news of unknown form ({news[:60]!r}); extend the "
+                "parser"
+            )
+
+        try:
+            for stamp, effect in stamped:
+                items.append(_make_record(effect, match["region"], "", _sydney_to_utc(stamp)))
+        except (ValueError, OverflowError) as error:
+            raise SchemaDrift(
+                f"{raw.name}, sample {record}: news without a time ({error}); fetch the file again"
+            ) from error
 
     return build_article_frame(items, raw, raw.fetched_at)
-
-
-def _is_no_news(text: str) -> bool:
-    """Whether a text states, in one of the model's wordings, that there was nothing to report."""
-    return _NO_NEWS.fullmatch(text.strip()) is not None
 
 
 def _sydney_to_utc(text: str) -> datetime:
@@ -167,16 +184,6 @@ def _sydney_to_utc(text: str) -> datetime:
     return local.astimezone(UTC)
 
 
-def _end_of_day_utc(text: str) -> datetime:
-    """Return the midnight that ends a Sydney day, in UTC.
-
-    ValueError or OverflowError if it is not a day, or the last one of the year 9999.
-    """
-    # By the calendar and not by 24 hours: daylight saving makes days longer or shorter.
-    next_day = date.fromisoformat(text) + timedelta(days=1)
-    return datetime.combine(next_day, time(), ZONE).astimezone(UTC)
-
-
 def _read_item(raw: RawFile, row: dict[str, str]) -> NewsRecord | None:
     """Return a row's item; None where it says that there is none."""
     stamp, day_text = row["time"].strip(), row["date"].strip()
@@ -184,7 +191,7 @@ def _read_item(raw: RawFile, row: dict[str, str]) -> NewsRecord | None:
     # Without a timestamp the row is not an item of a publisher, so any "no ..." is the model's
     # answer; with one, "NO ONE can dispute ..." is a headline.
     starts_with_no = re.match(r"no\b", row["news"].strip(), re.IGNORECASE)
-    if _is_no_news(row["news"]) or (not has_stamp and starts_with_no):
+    if _NO_NEWS.fullmatch(row["news"].strip()) or (not has_stamp and starts_with_no):
         return None
 
     try:
@@ -195,7 +202,9 @@ def _read_item(raw: RawFile, row: dict[str, str]) -> NewsRecord | None:
             "correct or empty the cell"
         ) from error
     try:
-        day, end_of_day = date.fromisoformat(day_text), _end_of_day_utc(day_text)
+        day = date.fromisoformat(day_text)
+        # By the calendar and not by 24 hours: daylight saving makes days longer or shorter.
+        end_of_day = datetime.combine(day + timedelta(days=1), time(), ZONE).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise SchemaDrift(
             f"{raw.name}, line {row[LINE]}: date {day_text!r} is not YYYY-MM-DD; correct the cell"
@@ -231,23 +240,6 @@ def _make_record(
     )
 
 
-def _read_items(raw: RawFile, record: int, region: str, news: str) -> Iterator[NewsRecord]:
-    stamped = _STAMPED_NEWS.findall(news)
-    # Text that the pattern does not fit would silently be lost.
-    if news and not stamped:
-        raise SchemaDrift(
-            f"{raw.name}, sample {record}: news of unknown form ({news[:60]!r}); extend the parser"
-        )
-
-    try:
-        for stamp, effect in stamped:
-            yield _make_record(effect, region, "", _sydney_to_utc(stamp))
-    except (ValueError, OverflowError) as error:
-        raise SchemaDrift(
-            f"{raw.name}, sample {record}: news without a time ({error}); fetch the file again"
-        ) from error
-
-
 def _read_samples(raw: RawFile) -> list[_Sample]:
     return check_document(read_json(raw.content, raw.name), raw.name, _Samples)
 
@@ -262,15 +254,6 @@ def _match_prompt(raw: RawFile, record: int, sample: _Sample) -> re.Match[str]:
         )
 
     return match
-
-
-def _read_date(raw: RawFile, record: int, text: str) -> date:
-    try:
-        return date(*(int(part) for part in text.split("-")))
-    except ValueError as error:
-        raise SchemaDrift(
-            f"{raw.name}, sample {record}: {text!r} is not a date; fetch the file again"
-        ) from error
 
 
 def _read_numbers(raw: RawFile, record: int, field: str, text: str) -> list[float]:

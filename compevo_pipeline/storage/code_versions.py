@@ -138,8 +138,12 @@ def _hash_statements(paths: Iterable[Path]) -> dict[Path, str]:
         text = path.read_text(encoding="utf-8")
         key = hash_text(text)
         if key not in cached:
-            dump = _dump_statements if path.suffix == ".py" else _dump_values
-            cached[key] = hash_text(dump(text))
+            # What a TOML file says without its comments.
+            is_code = path.suffix == ".py"
+            dump = (
+                _dump_statements(text) if is_code else json.dumps(tomllib.loads(text), default=str)
+            )
+            cached[key] = hash_text(dump)
         hashes[path] = cached[key]
 
     if len(cached) > count:
@@ -165,22 +169,14 @@ def _dump_statements(text: str) -> str:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             # A bare string is a docstring of a module, class, function or of the name above it.
-            node.body = [item for item in body if not _is_docstring(item)]  # type: ignore[attr-defined]  # statements with a body
+            node.body = [  # type: ignore[attr-defined]  # statements with a body
+                item
+                for item in body
+                if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))
+                or not isinstance(item.value.value, str)
+            ]
 
     return ast.dump(tree)
-
-
-def _dump_values(text: str) -> str:
-    """Return what a TOML file says without its comments."""
-    return json.dumps(tomllib.loads(text), default=str)
-
-
-def _is_docstring(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
 
 
 def hash_parts(parts: Iterable[object]) -> str:

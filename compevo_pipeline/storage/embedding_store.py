@@ -89,7 +89,15 @@ class EmbeddingStore:
             DataError: shapes disagree, a value is not finite, or D differs from the stored one.
             StoreBusy: others wrote for too long.
         """
-        matrix_ND = _check_vectors(texts, vectors, self.encoder)
+        matrix_ND = np.ascontiguousarray(vectors, dtype=np.float32)
+        if matrix_ND.ndim != 2 or matrix_ND.shape[0] != len(texts):
+            raise DataError(
+                f"embeddings are {matrix_ND.shape} for {len(texts)} texts; give a row (D,) per text"
+            )
+        if not np.isfinite(matrix_ND).all():
+            raise DataError(
+                f"embeddings of {self.encoder} hold NaN or infinity; encode the texts again"
+            )
         dimension = matrix_ND.shape[1]
         keys = _hash_texts(texts)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -174,15 +182,3 @@ def _write_at(path: Path, offset: int, values: NDArray[np.generic]) -> None:
         stream.truncate()
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def _check_vectors(texts: Sequence[str], vectors: Vectors, encoder: str) -> Vectors:
-    """Return the vectors as one float32 matrix (N, D)."""
-    matrix_ND = np.ascontiguousarray(vectors, dtype=np.float32)
-    if matrix_ND.ndim != 2 or matrix_ND.shape[0] != len(texts):
-        raise DataError(
-            f"embeddings are {matrix_ND.shape} for {len(texts)} texts; give a row (D,) per text"
-        )
-    if not np.isfinite(matrix_ND).all():
-        raise DataError(f"embeddings of {encoder} hold NaN or infinity; encode the texts again")
-    return matrix_ND

@@ -147,11 +147,21 @@ def clean(
     With ``dry`` nothing is removed.
     """
     removed = []
-    removals = (
-        *_find_old_parts(layout, now),
-        *_find_in_runs(layout, now, keep),
-        *_find_unused(layout, now),
-    )
+    removals = [
+        (path, "left by a process that was killed")
+        for path, status in sorted(_walk(layout.root))
+        if any(fnmatchcase(path.name, pattern) for pattern in _PARTS)
+        and now.timestamp() - status.st_mtime > PART_AGE.total_seconds()
+    ]
+    removals += _find_in_runs(layout, now, keep)
+    fits = [path for path in layout.fits.glob("*/*") if path.is_dir()]
+    runs = layout.run("any").parent.glob("[!.]*")
+    states = [path for run in runs for path in RunFolder(run).daily.glob("*")]
+    removals += [
+        (path, f"unused for {UNUSED_AGE.days} days, and can be made again")
+        for path in sorted((*fits, *states))
+        if now.timestamp() - _last_written(path) > UNUSED_AGE.total_seconds()
+    ]
 
     for path, reason in removals:
         with _held(layout, path) as is_free:
@@ -163,23 +173,6 @@ def clean(
                 _remove(path)
 
     return removed
-
-
-def _find_old_parts(layout: Layout, now: datetime) -> Iterator[tuple[Path, str]]:
-    for path, status in sorted(_walk(layout.root)):
-        is_part = any(fnmatchcase(path.name, pattern) for pattern in _PARTS)
-        if is_part and now.timestamp() - status.st_mtime > PART_AGE.total_seconds():
-            yield path, "left by a process that was killed"
-
-
-def _find_unused(layout: Layout, now: datetime) -> Iterator[tuple[Path, str]]:
-    """Yield fits, and snapshots of daily use by version, that were not used for long."""
-    fits = [path for path in layout.fits.glob("*/*") if path.is_dir()]
-    runs = layout.run("any").parent.glob("[!.]*")
-    states = [path for run in runs for path in RunFolder(run).daily.glob("*")]
-    for path in sorted((*fits, *states)):
-        if now.timestamp() - _last_written(path) > UNUSED_AGE.total_seconds():
-            yield path, f"unused for {UNUSED_AGE.days} days, and can be made again"
 
 
 def _find_in_runs(layout: Layout, now: datetime, keep: int) -> Iterator[tuple[Path, str]]:

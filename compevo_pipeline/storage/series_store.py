@@ -18,7 +18,7 @@ import functools
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import TypeVar
 import polars as pl
 
 from compevo_core.data.schemas import SERIES_SCHEMA, validate_frame
-from compevo_core.data.series import validate_series
+from compevo_core.data.series import split_series, validate_series
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import (
     MANIFEST_FILE,
@@ -35,6 +35,7 @@ from compevo_core.runtime.files import (
     describe_storage_error,
     file_lock,
     hash_file,
+    hash_text,
     is_named_by_hash,
     read_together,
     replace_together,
@@ -59,6 +60,8 @@ from compevo_pipeline.storage.series_changes import (
     list_removals,
 )
 from compevo_pipeline.storage.series_changes import KEY as SERIES_KEY
+
+_LONGEST_NAME = 150  # bytes of a series in its file's name
 
 CONTENT = ("value", "unit", "flag")
 """Columns that make a row another one; its source and time do not."""
@@ -238,16 +241,16 @@ class SeriesStore:
         """
         folder = self._folder(dataset)
 
-        # Columns and types first: sorting needs them. The rules hold for one row a key.
-        rows = validate_frame(frame, SERIES_SCHEMA, "series frame")
-        rows = rows.sort("fetched_at", maintain_order=True)
-        # Of several rows of a key the last counts, but a value before none.
-        rows = rows.sort(~pl.col("flag").is_in(LACKING), maintain_order=True)
-        latest = validate_series(rows.unique(SERIES_KEY, keep="last", maintain_order=True))
-        parts = {
-            f"{_file_name(str(key[0]))}.parquet": part
-            for key, part in sorted(latest.partition_by("series_id", as_dict=True).items())
-        }
+        # Columns and types first: sorting needs them. The rules hold for one row a key. Series by
+        # series, since all of them are large.
+        parts: dict[str, pl.DataFrame] = {}
+        for series_id, rows in split_series(validate_frame(frame, SERIES_SCHEMA, "series frame")):
+            ordered = rows.sort("fetched_at", maintain_order=True)
+            # Of several rows of a key the last counts, but a value before none.
+            ordered = ordered.sort(~pl.col("flag").is_in(LACKING), maintain_order=True)
+            latest = ordered.unique(SERIES_KEY, keep="last", maintain_order=True)
+            parts[f"{_file_name(series_id)}.parquet"] = validate_series(latest)
+        height = sum(part.height for part in parts.values())
 
         with folder.locked():
             stored, known = folder.find_files(), folder.read_record()
@@ -259,11 +262,11 @@ class SeriesStore:
                 return _read_whole(stored[name]).select(list(SERIES_SCHEMA))
 
             if replace and not accept:
-                there = pl.concat([latest.clear(), *map(read, stored)])
-                waiting = _find_unaccepted(there, latest, earlier)
+                pairs = ((read(name), parts.get(name, frame.clear())) for name in stored)
+                waiting = _find_unaccepted(pairs, earlier)
                 if waiting.height:
                     folder.replace({}, waiting)
-                    return WriteReport(rows=latest.height, waiting=latest.height)
+                    return WriteReport(rows=height, waiting=height)
 
             # A file that is wrong in one of its series is not believed in the others.
             held: set[str] = set()
@@ -271,12 +274,13 @@ class SeriesStore:
                 far = find_far(_pair(read(name), part, keep_values=True))
                 held.update(find_waiting(far, earlier)["source"])
 
-            lost = frame.height - latest.height
+            lost = frame.height - height
             counts = Counter(rows=lost, superseded=lost)
             files: dict[str, pl.DataFrame] = {}
             changes: list[pl.DataFrame] = []
-            for name, part in parts.items():
-                before = read(name)
+            given = pl.concat([frame.clear(), *(() if replace else parts.values())])
+            for name in sorted(parts):
+                part, before = parts.pop(name), read(name)
                 if replace:
                     before = before.join(part, on=list(SERIES_KEY), how="semi")
                 merged, of_part, changed = _upsert(
@@ -290,7 +294,7 @@ class SeriesStore:
             if replace:
                 folder.replace(files, keeps_others=False)
             else:
-                record = join_changes(known, changes, latest)
+                record = join_changes(known, changes, given)
                 is_new = not record.equals(known)
                 if files or is_new:
                     folder.replace(files, record if is_new else None)
@@ -309,7 +313,11 @@ class SeriesStore:
                 f"no series of {dataset} stored under {folder.path}: "
                 f"read its source with `compevo fit {dataset}` or `compevo refresh {dataset}`"
             )
-        return rows if query else rows.select(list(SERIES_SCHEMA)).sort(SERIES_KEY)
+        # Each file is sorted, so that the whole is once its files are.
+        if query is None:
+            parts = sorted(split_series(rows.select(list(SERIES_SCHEMA))))
+            rows = pl.concat([part for _, part in parts], rechunk=False)
+        return rows
 
     def read_waiting(self, dataset: str) -> pl.DataFrame:
         """Read the changes that wait to be confirmed."""
@@ -353,7 +361,13 @@ class SeriesStore:
             stored, known = folder.find_files(), folder.read_record()
             files: dict[str, pl.DataFrame] = {}
             changes: list[pl.DataFrame] = []
-            for name, part in _split_by_file(kind, frame).items():
+            parts = {_WHOLE: frame}
+            if "start_utc" in keys:
+                month = pl.col("start_utc").dt.strftime("%Y-%m.parquet").alias(_FILE)
+                by_month = frame.with_columns(month)
+                split = by_month.partition_by(_FILE, as_dict=True, include_key=False)
+                parts = {str(name): part for (name,), part in sorted(split.items())}
+            for name, part in parts.items():
                 before = None if replace or name not in stored else _read_whole(stored[name])
                 # Stored rows come first, so that the given ones are kept.
                 rows = part if before is None else pl.concat([before, part])
@@ -434,13 +448,21 @@ class SeriesStore:
 
 
 def _find_unaccepted(
-    stored: pl.DataFrame, given: pl.DataFrame, earlier: pl.DataFrame
+    pairs: Iterable[tuple[pl.DataFrame, pl.DataFrame]], earlier: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the changes of a whole file, as waiting ones, that nobody has accepted."""
-    changes = find_far(_pair(stored, given, keep_values=False))
-    lacking = stored.join(given, on=list(SERIES_KEY), how="anti")
-    if lacking.height > MOST_CHANGED * stored.height:
-        changes = pl.concat([changes, list_removals(lacking, ChangeKind.WAITING)])
+    """Return the changes of a whole file, as waiting ones, that nobody has accepted.
+
+    ``pairs`` are the stored and given rows of each series.
+    """
+    far, gone, rows = [empty_changes()], [empty_changes()], 0
+    for stored, given in pairs:
+        far.append(find_far(_pair(stored, given, keep_values=False)))
+        lacking = stored.join(given, on=list(SERIES_KEY), how="anti")
+        gone.append(list_removals(lacking, ChangeKind.WAITING))
+        rows += stored.height
+    changes = pl.concat(far)
+    if sum(each.height for each in gone) > MOST_CHANGED * rows:
+        changes = pl.concat([changes, *gone])
     accepted = earlier.filter(fetched_at=ACCEPTED_AT)
     return changes.join(find_waiting(changes, accepted), on="series_id", how="semi")
 
@@ -491,7 +513,17 @@ def _upsert(
     new = pairs.filter(is_new)
 
     # A file takes rows away only with a change that it brings.
-    lacking = _find_lacking(stored, given)
+    # Earlier rows than the file's first are history that it no longer reaches back to.
+    files = given.group_by(FILE).agg(
+        pl.col("start_utc").min().alias("_first"), pl.col("fetched_at").max().alias("_fetched_at")
+    )
+    # A row that came later is not missed by an earlier version that is read again.
+    is_reached = pl.col("start_utc") >= pl.col("_first")
+    is_newer = pl.col("fetched_at") <= pl.col("_fetched_at")
+    lacking = stored.join(files, on=FILE, how="inner").filter(is_reached & is_newer)
+    lacking = lacking.with_columns(fetched_at="_fetched_at").join(
+        given, on=list(SERIES_KEY), how="anti"
+    )
     wanted = earlier.filter(pl.col("after").is_null())
     corrected = pl.concat([new.select(FILE), wanted.select(FILE)])
     missed = lacking.filter(~is_held).join(corrected, on=FILE, how="semi")
@@ -515,23 +547,6 @@ def _upsert(
     return merged.sort(SERIES_KEY), counts, changes
 
 
-def _find_lacking(stored: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
-    """Return the stored rows that the new version of their file lacks, as fetched with that.
-
-    Earlier rows than the file's first are history that it no longer reaches back to.
-    """
-    files = given.group_by(FILE).agg(
-        pl.col("start_utc").min().alias("_first"), pl.col("fetched_at").max().alias("_fetched_at")
-    )
-    # A row that came later is not missed by an earlier version that is read again.
-    is_reached = pl.col("start_utc") >= pl.col("_first")
-    is_newer = pl.col("fetched_at") <= pl.col("_fetched_at")
-    lacking = stored.join(files, on=FILE, how="inner").filter(is_reached & is_newer)
-    return lacking.with_columns(fetched_at="_fetched_at").join(
-        given, on=list(SERIES_KEY), how="anti"
-    )
-
-
 def _list_rows(found: FileSet) -> dict[str, Path]:
     return {name: path for name, path in sorted(found.paths.items()) if name != _RECORD}
 
@@ -551,17 +566,12 @@ def _file_name(series_id: str) -> str:
             "correct the parser"
         )
 
-    return series_id.replace("/", "__")
-
-
-def _split_by_file(kind: FrameKind, frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return rows by the name of the file that they belong into."""
-    if "start_utc" not in KEYS[kind]:
-        return {_WHOLE: frame}
-
-    month = pl.col("start_utc").dt.strftime("%Y-%m.parquet").alias(_FILE)
-    parts = frame.with_columns(month).partition_by(_FILE, as_dict=True, include_key=False)
-    return {str(name): part for (name,), part in sorted(parts.items())}
+    name = series_id.replace("/", "__")
+    if len(name.encode()) > _LONGEST_NAME:
+        # A file system has room for 255 bytes, some of which are added while it is written.
+        start = name.encode()[:_LONGEST_NAME].decode(errors="ignore")
+        name = f"{start}-{hash_text(series_id)[:16]}"
+    return name
 
 
 def _scan(path: Path) -> pl.LazyFrame:

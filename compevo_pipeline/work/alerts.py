@@ -82,13 +82,24 @@ def _send_new(
             if path.name < f"{day - timedelta(days=KEPT_DAYS)}":
                 path.unlink()
         destinations = settings.alerts.get_secret_value().split()
-        silent = sorted(_deliver(folder, destinations))
+        # Who took nothing is not asked again now.
+        silent: set[int] = set()
+        for path in sorted(folder.glob("*.json")) if destinations else ():
+            record = read_json(path, "remove it: the alert is told again")
+            for number, destination in enumerate(destinations, start=1):
+                if number in silent or _hash(destination) in record["told"]:
+                    continue
+                if _send(destination, record["text"]):
+                    record["told"].append(_hash(destination))
+                    write_json(path, record)
+                else:
+                    silent.add(number)
     if not silent:
         return count
     # By number: the address holds passwords.
     problem = (
-        f"COMPEVO_ALERTS: destination {', '.join(map(str, silent))} of {len(destinations)} took no "
-        "alert; check that Apprise knows its address and that it answers: it is tried again"
+        f"COMPEVO_ALERTS: destination {', '.join(map(str, sorted(silent)))} of {len(destinations)} "
+        "took no alert; check that Apprise knows its address and that it answers: it is tried again"
     )
     if len(silent) == len(destinations):
         raise SourceTransient(problem)
@@ -125,25 +136,6 @@ def find_answering(entries: Iterable[Entry], now: datetime) -> set[str]:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _deliver(folder: Path, destinations: list[str]) -> set[int]:
-    """Send what waits to whoever did not get it; return the numbers of those that took nothing.
-
-    One that fails is not asked again in this call.
-    """
-    silent: set[int] = set()
-    for path in sorted(folder.glob("*.json")) if destinations else ():
-        record = read_json(path, "remove it: the alert is told again")
-        for number, destination in enumerate(destinations, start=1):
-            if number in silent or _hash(destination) in record["told"]:
-                continue
-            if _send(destination, record["text"]):
-                record["told"].append(_hash(destination))
-                write_json(path, record)
-            else:
-                silent.add(number)
-    return silent
 
 
 def _send(destination: str, text: str) -> bool:

@@ -21,10 +21,9 @@ from compevo_core.data.news import NEAR, drop_near_identical, select_articles
 from compevo_core.errors import DataError, SourceAbsent, SourceError, SourceTransient
 from compevo_core.runtime.files import hash_file, hash_text
 from compevo_pipeline.sources.common.base import FrameKind, Mode, RawFile
-from compevo_pipeline.sources.common.live import LiveContext, name_entry
+from compevo_pipeline.sources.common.live import name_entry
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
-from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_changes import describe_waiting
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.row_rules import (
@@ -92,8 +91,15 @@ def ingest_feed(
         # Batch by batch; what came before a failure is stored too.
         while not is_last and failure is None:
             batch: list[RawFile] = []
+            size = 0
             try:
-                is_last = _fill_batch(batch, arriving)
+                for raw_file in arriving:
+                    batch.append(raw_file)
+                    size += len(raw_file.content)
+                    if size >= MAX_BATCH_BYTES:
+                        break
+                else:
+                    is_last = True
             except SourceError as error:
                 is_last, failure = True, error
 
@@ -110,7 +116,15 @@ def ingest_feed(
                     failure = read.error
                 counts.update(ingest.store(read))
                 counts["rejected"] += len(read.rejected)
-                _ask_again(ingest, live, read.files)
+                if FrameKind.SERIES in feed.parsers:
+                    # Files whose changes of known values wait are fetched again by the next run.
+                    waiting = deployment.series_store().read_waiting(dataset)
+                    by_source = waiting.partition_by("source", as_dict=True)
+                    for raw_file in read.files:
+                        if (raw_file.label,) in by_source:
+                            note = describe_waiting(by_source[raw_file.label,], dataset)
+                            live.ledger.reject(*name_entry(raw_file), note)
+                            log.warning("%s: %s: %s", feed.name, raw_file.name, note)
             # The last file may have more members than this batch holds.
             live.ledger.confirm(keep_last=not is_last)
 
@@ -423,38 +437,33 @@ class _Ingest:
         self, frames: Mapping[FrameKind, pl.DataFrame], others: Mapping[FrameKind, pl.DataFrame]
     ) -> None:
         """Refuse forecasts that are far from what is stored and from what other files hold."""
+        dataset, store = self.dataset, self.deployment.series_store()
         for kind in {FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES} & frames.keys():
-            recent = self._find_recent(kind, frames[kind], others)
-            rules = self.deployment.registry[self.dataset].rules
-            refuse_forecasts(frames[kind], rules, recent)
+            frame, declared = frames[kind], self.deployment.registry[dataset]
+            since = frame.select(pl.col("start_utc").min()).item()
+            is_near = pl.col("start_utc") >= (since or FIRST_NEWS) - LEVEL_REACH
 
-    def _find_recent(
-        self, kind: FrameKind, frame: pl.DataFrame, others: Mapping[FrameKind, pl.DataFrame]
-    ) -> pl.DataFrame:
-        """Return what a frame of forecasts is held against, stored or in other files."""
-        deployment, dataset = self.deployment, self.dataset
-        since = frame.select(pl.col("start_utc").min()).item()
-        is_near = pl.col("start_utc") >= (since or FIRST_NEWS) - LEVEL_REACH
-        if kind is FrameKind.STEP_COVARIATES:
-            store = deployment.series_store()
-            stored = store.read_frame(dataset, kind, lambda rows: rows.filter(is_near))
-            parts = [stored, others.get(kind)]
-        else:
-            is_target = pl.col("variable") == deployment.registry[dataset].spec.variable
-            entity = pl.col("series_id").str.split("/").list.last().alias("entity")
+            def near(rows: pl.LazyFrame, is_near: pl.Expr = is_near) -> pl.LazyFrame:
+                return rows.filter(is_near)
+
             parts = [others.get(FrameKind.SERIES)]
-            with contextlib.suppress(DataError):  # no series is stored yet
-                series = deployment.series_store()
-                parts.append(series.read(dataset, lambda rows: rows.filter(is_near)))
-            parts = [
-                part.filter(is_target).with_columns(entity, pl.lit(PUBLISHED).alias("name"))
-                for part in parts
-                if part is not None
-            ]
+            if kind is FrameKind.STEP_COVARIATES:
+                stored = store.read_frame(dataset, kind, near)
+                parts = [stored, others.get(kind)]
+            else:
+                is_target = pl.col("variable") == declared.spec.variable
+                entity = pl.col("series_id").str.split("/").list.last().alias("entity")
+                with contextlib.suppress(DataError):  # no series is stored yet
+                    parts.append(store.read(dataset, near))
+                parts = [
+                    part.filter(is_target).with_columns(entity, pl.lit(PUBLISHED).alias("name"))
+                    for part in parts
+                    if part is not None
+                ]
 
-        empty = frame.clear().with_columns(pl.lit("").alias("name"))
-        known = [part.select(LEVEL_COLUMNS) for part in [empty, *parts] if part is not None]
-        return pl.concat(known).drop_nulls("value")
+            empty = frame.clear().with_columns(pl.lit("").alias("name"))
+            known = [part.select(LEVEL_COLUMNS) for part in [empty, *parts] if part is not None]
+            refuse_forecasts(frame, declared.rules, pl.concat(known).drop_nulls("value"))
 
     def _store_frame(self, kind: FrameKind, frame: pl.DataFrame) -> dict[str, int]:
         deployment, replaces = self.deployment, self.feed.replaces
@@ -486,16 +495,21 @@ class _Ingest:
             }
 
         if kind is FrameKind.ARTICLES:
-            folded = 0
-            if self.feed.folds_titles and deployment.data_mode is Mode.LIVE:
-                unfolded = _fold_titles(deployment.news_store(), frame)
-                frame, folded = unfolded, frame.height - unfolded.height
+            given = frame.height
+            if self.feed.folds_titles and deployment.data_mode is Mode.LIVE and given:
+                # Headlines that are stored, near-identical, from the days before. News of a user's
+                # own data set is no other's, and folds away nothing of theirs.
+                at = pl.col("available_at")
+                first, last = frame.select(at.min().alias("first"), at.max().alias("last")).row(0)
+                with contextlib.suppress(DataError):  # nothing is stored yet
+                    known = deployment.news_store().read_articles(first - NEAR, last)
+                    frame = drop_near_identical(frame, select_articles(known, ""))
             stored = deployment.news_store().upsert_articles(frame)
             return {
                 "articles": frame.height,
                 "new": stored.added,
                 "changed": stored.changed,
-                "told before": folded,
+                "told before": given - frame.height,
             }
 
         deployment.series_store().write_frame(self.dataset, kind, frame, replace=replaces)
@@ -505,47 +519,6 @@ class _Ingest:
 
 def _measure(raw_files: Sequence[RawFile]) -> dict[str, int]:
     return {"files": len(raw_files), "bytes": sum(len(raw.content) for raw in raw_files)}
-
-
-def _fill_batch(batch: list[RawFile], arriving: Iterator[RawFile]) -> bool:
-    """Append arriving files up to the size of a batch; return whether the last has arrived."""
-    size = 0
-    for raw_file in arriving:
-        batch.append(raw_file)
-        size += len(raw_file.content)
-        if size >= MAX_BATCH_BYTES:
-            return False
-    return True
-
-
-def _ask_again(ingest: _Ingest, live: LiveContext, files: Sequence[RawFile]) -> None:
-    """Let the next run fetch the files again whose changes of known values wait for it."""
-    feed, dataset = ingest.feed, ingest.dataset
-    if FrameKind.SERIES not in feed.parsers:
-        return
-    store = ingest.deployment.series_store()
-    waiting = store.read_waiting(dataset).partition_by("source", as_dict=True)
-    for raw_file in files:
-        if (raw_file.label,) in waiting:
-            note = describe_waiting(waiting[raw_file.label,], dataset)
-            live.ledger.reject(*name_entry(raw_file), note)
-            log.warning("%s: %s: %s", feed.name, raw_file.name, note)
-
-
-def _fold_titles(store: NewsStore, frame: pl.DataFrame) -> pl.DataFrame:
-    """Leave out articles whose headline is stored, near-identical, from the days before."""
-    if not frame.height:
-        return frame
-    first, last = frame.select(
-        pl.col("available_at").min().alias("first"), pl.col("available_at").max().alias("last")
-    ).row(0)
-    try:
-        known = store.read_articles(first - NEAR, last)
-    except DataError:
-        return frame  # nothing is stored yet
-
-    # News of a user's own data set is no other's, and folds away nothing of theirs.
-    return drop_near_identical(frame, select_articles(known, ""))
 
 
 def list_batches(deployment: Deployment, feed: Feed) -> Iterator[list[RawFile]]:

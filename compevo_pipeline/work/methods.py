@@ -16,12 +16,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.datasets import DATASETS
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.method_choice import (
-    AUTO,
-    POPULATION,
-    choose_method,
-    configure_method,
-)
+from compevo_core.evaluation.method_choice import AUTO, POPULATION, choose_method, configure_method
 from compevo_core.training.prior import MIXTURE, name_members, name_method
 from compevo_pipeline.storage.runs import POPULATION_LABEL, find_population
 from compevo_pipeline.work.deployment import Deployment

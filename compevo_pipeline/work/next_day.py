@@ -30,12 +30,13 @@ from compevo_core.data.build import (
     select_newest,
     select_series,
 )
-from compevo_core.data.content import describe_faults
+from compevo_core.data.content import describe_new_faults
 from compevo_core.data.context import OWN, NewestKnown, find_newest_known, find_oldest_needed
 from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.data.news import MOST_OF_DOMAIN, is_of_domain, select_articles
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.quantiles import describe_missing
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.splits import resolve_spans
 from compevo_core.data.steps import DAY, WEEK, count_year, name_step
@@ -79,6 +80,8 @@ by 1,000 they are 1.4 and 6.9: so one file in a wrong unit stops the day (decisi
 """
 LEAST_SPREAD = 0.05  # A spread is at least this part of the level: a steady series may move too
 LEAST_NEWS_CHANGE = 0.005  # share of the mean that news may move without a note
+CROWD_DAYS = 28  # that say how many articles come on a usual day
+TIMES_USUAL_NEWS = 2.0  # from which a day of news is told as a crowd
 UNBOUNDED = Variable(unit="", low=None, high=None)
 LATEST_DAYS = 14  # days that are tried for the newest one with a published forecast
 DAYLIGHT_SAVING = timedelta(hours=1)
@@ -305,7 +308,14 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) ->
     if rule is not None and not frames.spec.news_source:
         warnings.extend(_describe_crowds(articles, frames.spec, origin.until))
     if rule is not None and articles.height:
-        old_news = _describe_old_news(newest, origin, rule)
+        old_news, hour = "", timedelta(hours=1)
+        if newest.article is None:
+            old_news = "no article is from before the forecast"
+        elif (age := origin.until - newest.article) > rule.limit:
+            old_news = (
+                f"the newest article is from {newest.article:%Y-%m-%d %H:%M} UTC, "
+                f"{age / hour:.0f} hours before the forecast; {rule.limit / hour:.0f} are allowed"
+            )
         if old_news:
             (missing if rule.action is StaleNews.REFUSE else warnings).append(old_news)
     elif rule is not None and not frames.spec.news_source:
@@ -315,15 +325,31 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) ->
 
 
 def _describe_crowds(articles: pl.DataFrame, spec: DatasetSpec, until: datetime) -> Iterator[str]:
-    """Say which sites published so much on one day that others would have no place."""
-    in_time = pl.col("available_at").is_between(until - spec.news_lookback, until, closed="left")
-    by_day = articles.filter(in_time).group_by("domain", pl.col("available_at").dt.date()).len()
-    for domain, day, count in (
-        by_day.filter(pl.col("len") > spec.news_limit // 2).sort("domain").rows()
+    """Say where so much was published on one day that other articles would have no place."""
+    day = pl.col("available_at").dt.date()
+    earliest = until - CROWD_DAYS * DAY - spec.news_lookback
+    recent = articles.filter(pl.col("available_at").is_between(earliest, until, closed="left"))
+    in_time = recent.filter(pl.col("available_at") >= until - spec.news_lookback)
+    by_site = in_time.group_by("domain", day).len()
+    for domain, day_of_site, count in (
+        by_site.filter(pl.col("len") > spec.news_limit // 2).sort("domain").rows()
     ):
         yield (
-            f"{count} articles of {domain} on {day}: {int(MOST_OF_DOMAIN * spec.news_limit)} of a "
+            f"{count} articles of {domain} on {day_of_site}: "
+            f"{int(MOST_OF_DOMAIN * spec.news_limit)} of a "
             "site are read at most; COMPEVO_NEWS_DOMAINS names the sites that may be read at all"
+        )
+
+    # Many sites with a headline each are no crowd of one site.
+    hours = (until - pl.col("available_at")).dt.total_hours()
+    by_day = recent.group_by((hours // 24).alias("ago")).len()
+    usual = by_day.filter(pl.col("ago") > 0).select(pl.col("len").median()).item()
+    newest = by_day.filter(pl.col("ago") == 0)["len"].sum()
+    if in_time.height > spec.news_limit and usual and newest > TIMES_USUAL_NEWS * usual:
+        yield (
+            f"{newest} articles came in the last day, {usual:g} on a usual one, and "
+            f"{spec.news_limit} are read at most: made-up ones may take the place of others; "
+            "COMPEVO_NEWS_DOMAINS names the sites that may be read"
         )
 
 
@@ -332,21 +358,6 @@ def _find_first_later(spec: DatasetSpec) -> datetime | None:
     limits = resolve_spans(spec)
     starts = [start for span, (start, _) in limits.items() if span.split != "train"]
     return min(starts, default=None)
-
-
-def _describe_old_news(newest: NewestKnown, origin: Origin, rule: NewsRule) -> str:
-    """Return what is wrong with the age of the newest article; empty where nothing is."""
-    if newest.article is None:
-        return "no article is from before the forecast"
-
-    age = origin.until - newest.article
-    if age <= rule.limit:
-        return ""
-    hours = timedelta(hours=1)
-    return (
-        f"the newest article is from {newest.article:%Y-%m-%d %H:%M} UTC, {age / hours:.0f} hours "
-        f"before the forecast; {rule.limit / hours:.0f} are allowed"
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,7 +404,16 @@ def forecast_day(
     of_start: list[str] = []
     if day is None:
         day = find_next_day(deployment, spec, known_to)
-        of_start.extend(_describe_start(deployment, spec, Origin.of(spec, day, known_to)))
+        # Why the newest day of declared files lies before what a reader may expect.
+        series, ended = read_live_series(deployment, spec)
+        of_start.extend([ended] if ended else [])
+        start = Origin.of(spec, day, known_to).origin_utc
+        known = find_common_end(spec, series) - start
+        if spec.name not in DATASETS and spec.align_to_market_day and 2 * known >= DAY:
+            of_start.append(
+                f"{known / timedelta(hours=1):g} hours of this forecast are in the file, as "
+                + FIXED_CLOCK.format(origin=start)
+            )
     elif spec.has_origins_within_days and not isinstance(day, datetime):
         newest = find_next_day(deployment, spec, known_to)
         if isinstance(newest, datetime):
@@ -419,29 +439,6 @@ def forecast_day(
         log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
 
     return replace(result, notes=(*of_start, *result.notes, *_describe_news(result.forecast)))
-
-
-def _describe_start(deployment: Deployment, spec: DatasetSpec, origin: Origin) -> Iterator[str]:
-    """Say why the newest day of declared files lies before what a reader may expect."""
-    series, ended = read_live_series(deployment, spec)
-    if ended:
-        yield ended
-    if spec.name not in DATASETS and spec.align_to_market_day:
-        known = find_common_end(spec, series) - origin.origin_utc
-        if 2 * known >= DAY:
-            yield (
-                f"{known / timedelta(hours=1):g} hours of this forecast are in the file, as "
-                + FIXED_CLOCK.format(origin=origin.origin_utc)
-            )
-
-
-def _describe_gap(spec: DatasetSpec, series: pl.DataFrame, origin: Origin) -> str:
-    """Say why a declared file that ends with a day of its own clock may end before ours begins."""
-    gap = origin.origin_utc - find_common_end(spec, series)
-    if spec.name in DATASETS or not spec.align_to_market_day or not timedelta(0) < gap < DAY / 2:
-        return ""
-    hours = gap / timedelta(hours=1)
-    return f"; {hours:g} h before it is missing, as {FIXED_CLOCK.format(origin=origin.origin_utc)}"
 
 
 def find_next_day(
@@ -540,11 +537,19 @@ def _issue(
     frames = replace(frames, series=learnt)
     inputs = check_inputs(frames, origin, rule)
     if inputs.missing or inputs.newest is None:
+        # A declared file that ends with a day of its own clock may end before ours begins.
+        gap, because = origin.origin_utc - find_common_end(spec, learnt), ""
+        is_own = spec.name not in DATASETS and spec.align_to_market_day
+        if is_own and timedelta(0) < gap < DAY / 2:
+            because = (
+                f"; {gap / timedelta(hours=1):g} h before it is missing, as "
+                f"{FIXED_CLOCK.format(origin=origin.origin_utc)}"
+            )
         raise MissingInputError(
             f"{spec.name} cannot be forecast for {origin.day} as known until "
             f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(inputs.missing)}): read the newest "
             "values, name another day, or take out of the table what has ended"
-            f"{_describe_gap(spec, frames.series, origin)}"
+            f"{because}"
         )
 
     # Errors that have become known since validation: the levels of the priors move on with them.
@@ -583,16 +588,31 @@ def _issue(
     refuse_implausible(forecast, day_views, series, rules)
     folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
     new = [view.entity for view in day_views if view.entity in others]
-    notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, new, unknown))
+    notes = (*inputs.warnings, *notes)
+    notes += tuple(f"no forecast of {entity}: {reason}" for entity, reason in unknown.items())
+    if new:
+        notes += (f"{describe_new(new)}, once a whole window of theirs lies in train",)
+    if origin.origin_utc < _find_fitted_until(spec):
+        notes += (
+            f"the model was fitted and chosen on values after {origin.day}, so its error there "
+            "will be too small",
+        )
     if spec.name not in DATASETS:
         # What was said of the days before is not said again.
         rows = learnt.filter(pl.col("start_utc") < origin.until)
-        before = pl.col("start_utc") < origin.until - max(DAY, spec.step)
+        since = origin.until - max(DAY, spec.step)
         for entity, part in select_newest(select_series(spec, rows)[0]):
-            known_faults = describe_faults(entity, part.filter(before), spec.step)
-            faults = describe_faults(entity, part, spec.step)
-            notes += tuple(fault for fault in faults if fault not in known_faults)
-        notes += tuple(_describe_ahead(day_views))
+            notes += tuple(describe_new_faults(entity, part, spec.step, since))
+        for view in day_views:
+            for name, values in view.step_covariates.items():
+                missing = int(np.isnan(values[: view.horizon]).sum())
+                if name.startswith(OWN) and not name.startswith(f"{OWN}@") and missing:
+                    notes += (
+                        f"{name.removeprefix(OWN)!r} is not known ahead for {missing} of the "
+                        f"{view.horizon} steps of {view.entity}: add them to its table",
+                    )
+        if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
+            notes += (describe_missing(without, len(forecaster.past_errors)),)
     # The record that is kept: where two runs issue at once, the first one's.
     return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
 
@@ -602,21 +622,6 @@ def _find_fitted_until(spec: DatasetSpec) -> datetime:
     limits = resolve_spans(spec)
     ends = [end for span, (_, end) in limits.items() if span.split in ("train", "val")]
     return max(ends, default=datetime.min.replace(tzinfo=UTC))
-
-
-def _describe_limits(
-    spec: DatasetSpec, origin: Origin, new: Sequence[str], left_out: Mapping[str, str]
-) -> Iterator[str]:
-    """Say which series were not learnt, and whether the day itself was."""
-    for entity, reason in left_out.items():
-        yield f"no forecast of {entity}: {reason}"
-    if new:
-        yield f"{describe_new(new)}, once a whole window of theirs lies in train"
-    if origin.origin_utc < _find_fitted_until(spec):
-        yield (
-            f"the model was fitted and chosen on values after {origin.day}, so its error there "
-            "will be too small"
-        )
 
 
 def _describe_news(forecast: IssuedForecast) -> Iterator[str]:
@@ -631,18 +636,6 @@ def _describe_news(forecast: IssuedForecast) -> Iterator[str]:
             f"news moves {', '.join(changes.values())} against the same forecast without it; "
             f"compevo explain {forecast.origin:%Y-%m-%d} {next(iter(changes))} names the articles"
         )
-
-
-def _describe_ahead(views: Sequence[WindowView]) -> Iterator[str]:
-    """Say which columns known ahead lack values for the steps of a forecast."""
-    for view in views:
-        for name, values in view.step_covariates.items():
-            missing = int(np.isnan(values[: view.horizon]).sum())
-            if name.startswith(OWN) and not name.startswith(f"{OWN}@") and missing:
-                yield (
-                    f"{name.removeprefix(OWN)!r} is not known ahead for {missing} of the "
-                    f"{view.horizon} steps of {view.entity}: add them to its table"
-                )
 
 
 def _load_daily(
@@ -739,7 +732,7 @@ def refuse_implausible(
         level = float(np.nanmean(known))
         spread = max(float(np.nanstd(known)), LEAST_SPREAD * abs(level)) or 1.0
 
-        naive_NH = np.stack([_repeat(view, grid, period) for period in (view.season_steps, week)])
+        naive_NH = np.stack([_repeat(view, grid, period) for period in (view.seasons.day, week)])
         far_N = np.abs(values_H - naive_NH).mean(axis=1)
         nearest = float(np.nanmin(far_N)) / spread if np.isfinite(far_N).any() else 0.0
         published = values_H if view.published is None else view.published

@@ -91,7 +91,20 @@ def publish_site(deployment: Deployment, folder: Path) -> dict[str, Chain]:
     chains, by_step = {}, {}
     for root in sorted(path.parent for path in issued.glob(f"*/{CHAIN_FILE}")):
         dataset = root.name
-        chains[dataset] = _continue_chain(root, folder / "issued" / dataset)
+        # The records that the site lacks are copied, and their chain last.
+        site = folder / "issued" / dataset
+        chain, published = verify_issued(root), read_chain(site)
+        if list(published.lines) != list(chain.lines[: len(published.lines)]):
+            raise CheckpointMismatch(
+                f"{site} holds forecasts that are not the beginning of the chain in {root}: what "
+                "was published is never replaced; name another folder, or restore the records"
+            )
+        for record in chain.records:
+            for file in (VALUES_FILE, FACTS_FILE):
+                if not (site / record / file).exists():
+                    write_bytes(site / record / file, (root / record / file).read_bytes())
+        write_text(site / CHAIN_FILE, (root / CHAIN_FILE).read_text(encoding="utf-8"))
+        chains[dataset] = verify_issued(site)
         if dataset in deployment.registry.datasets:
             spec = find_daily_spec(deployment, dataset)
             truth = grid_chosen(spec, deployment.series_store().read(dataset))
@@ -112,19 +125,3 @@ def publish_site(deployment: Deployment, folder: Path) -> dict[str, Chain]:
     write_text(folder / "index.html", page)
     write_text(folder / ".nojekyll", "")
     return chains
-
-
-def _continue_chain(root: Path, site: Path) -> Chain:
-    """Copy the records of a data set that a site lacks, and their chain last."""
-    chain, published = verify_issued(root), read_chain(site)
-    if list(published.lines) != list(chain.lines[: len(published.lines)]):
-        raise CheckpointMismatch(
-            f"{site} holds forecasts that are not the beginning of the chain in {root}: what was "
-            "published is never replaced; name another folder, or restore the records"
-        )
-    for name in chain.records:
-        for file in (VALUES_FILE, FACTS_FILE):
-            if not (site / name / file).exists():
-                write_bytes(site / name / file, (root / name / file).read_bytes())
-    write_text(site / CHAIN_FILE, (root / CHAIN_FILE).read_text(encoding="utf-8"))
-    return verify_issued(site)

@@ -11,7 +11,6 @@ stores the source.
 """
 
 import contextlib
-import functools
 import logging
 import re
 from collections import Counter
@@ -54,12 +53,29 @@ def measure_coverage(deployment: Deployment) -> pl.DataFrame:
     Slots of live sources are expected up to today.
     """
     today = deployment.clock().date()
-    counted = [_count_files(deployment.list_asked())]
+    files = Counter(
+        (entry.source, find_month(entry.name), entry.state) for entry in deployment.list_asked()
+    )
+    rows = []
+    for source, month in sorted({key[:2] for key in files}):
+        by_state = {state.value: files[source, month, state] for state in EntryState}
+        row = {"source": source, "counted": FILES, "month": month} | by_state
+        # What is fetched and not stored yet is read again by the next run.
+        row["stored"] = by_state["stored"] + by_state["short"] + by_state["fetched"]
+        rows.append(row | {"expected": sum(by_state.values())})
+    counted = [pl.DataFrame(rows, schema=COVERAGE_SCHEMA)]
+    # archive:aemo/file.csv is aemo's.
+    publisher = pl.col("source").str.extract("^[^:]*:([^/]*)").alias("group")
+    is_live = pl.col("source").str.starts_with("live:").any().alias("is_live")
     for declared in deployment.registry.datasets.values():
         name = declared.name
         with contextlib.suppress(DataError):  # nothing of it is stored yet
             counted.append(_sum_months(_read_values(deployment, declared), name, VALUES, today))
-        find_days = functools.partial(_find_days, offset=declared.spec.market_offset)
+        day = (pl.col("start_utc") + declared.spec.market_offset).dt.date().alias("day")
+
+        def find_days(rows: pl.LazyFrame, day: pl.Expr = day) -> pl.LazyFrame:
+            return rows.group_by(publisher, day).agg(is_live)
+
         for kind in (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES):
             days = deployment.series_store().read_frame(name, kind, find_days)
             if days is not None:
@@ -126,19 +142,6 @@ def find_month(name: str) -> str:
     return f"{match[1]}-{match[2]}" if match else ""
 
 
-def _count_files(entries: Iterable[Entry]) -> pl.DataFrame:
-    """Return the files of the ledger by source and month."""
-    counts = Counter((entry.source, find_month(entry.name), entry.state) for entry in entries)
-    rows = []
-    for source, month in sorted({key[:2] for key in counts}):
-        by_state = {state.value: counts[source, month, state] for state in EntryState}
-        row = {"source": source, "counted": FILES, "month": month} | by_state
-        # What is fetched and not stored yet is read again by the next run.
-        row["stored"] = by_state["stored"] + by_state["short"] + by_state["fetched"]
-        rows.append(row | {"expected": sum(by_state.values())})
-    return pl.DataFrame(rows, schema=COVERAGE_SCHEMA)
-
-
 def _read_values(deployment: Deployment, declared: RegisteredDataset) -> pl.DataFrame:
     """Return the values of each group of series by day of the market's clock."""
     # AEMO/TOTALDEMAND/NSW1 belongs to AEMO/TOTALDEMAND.
@@ -157,16 +160,6 @@ def _read_values(deployment: Deployment, declared: RegisteredDataset) -> pl.Data
     return by_day.with_columns(
         expected=per_day * pl.col("series").max().over("group"),
         on_weekdays=pl.col("group").is_in(prefixes),
-    )
-
-
-def _find_days(rows: pl.LazyFrame, offset: timedelta) -> pl.LazyFrame:
-    """Return the days of each publisher in a frame by step."""
-    day = (pl.col("start_utc") + offset).dt.date().alias("day")
-    # archive:aemo/file.csv is aemo's.
-    publisher = pl.col("source").str.extract("^[^:]*:([^/]*)").alias("group")
-    return rows.group_by(publisher, day).agg(
-        pl.col("source").str.starts_with("live:").any().alias("is_live")
     )
 
 

@@ -12,6 +12,7 @@ import polars as pl
 
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import HOLIDAYS_VERSION
+from compevo_core.data.series import split_series
 from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet, read_hash
 from compevo_core.errors import ConfigError, DataError
@@ -46,6 +47,7 @@ def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin
 
     spec = deployment.registry[dataset].spec
     store = deployment.series_store()
+    unchanged = _find_unchanged(deployment, dataset, news_cutoff)
     windows = build_windows(
         spec,
         store.read(dataset),
@@ -55,13 +57,12 @@ def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin
         benchmark=store.read_frame(dataset, FrameKind.BENCHMARK),
         step_covariates=store.read_frame(dataset, FrameKind.STEP_COVARIATES),
         news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
-        unchanged=_find_unchanged(deployment, dataset, news_cutoff),
+        unchanged=unchanged,
     )
-    return _mark_events(windows) if deployment.data_mode is Mode.SAMPLE else windows
+    if deployment.data_mode is not Mode.SAMPLE:
+        return windows
 
-
-def _mark_events(windows: WindowSet) -> WindowSet:
-    """Give the test windows of days with an event of the sample world a subset of their own."""
+    # Test windows of days with an event of the sample world have a subset of their own.
     events = {(day, region) for day, region, _ in read_planted()}
 
     def mark(window: Window) -> Window:
@@ -140,16 +141,17 @@ def _hash_months(deployment: Deployment, dataset: str) -> dict[str, str]:
             month = name[:7] if name[:4].isdigit() else _FIRST_MONTH
             parts.setdefault(month, []).append(line)
 
-    frames = [(store.read(dataset), "start_utc")]
+    # Series by series: a hash of all rows at once takes as much memory as they do.
+    frames = [(rows, "start_utc") for _, rows in split_series(store.read(dataset))]
     covariates = store.read_frame(dataset, FrameKind.COVARIATES)
     frames += [(covariates, "valid_date")] if covariates is not None else []
-    for frame, column in frames:
+    for number, (frame, column) in enumerate(frames):
         rows = frame.select(pl.exclude("source", "fetched_at"))
         sums = rows.group_by(pl.col(column).dt.strftime("%Y-%m").alias("month")).agg(
             pl.struct(pl.all()).hash(seed=0).sum().alias("digest"), pl.len()
         )
         for month, *numbers in sums.iter_rows():
-            parts.setdefault(month, []).append(f"{column} {numbers}")
+            parts.setdefault(month, []).append(f"{column} {number} {numbers}")
 
     publisher = deployment.registry[dataset].spec.news_source
     if news.path.exists():

@@ -37,15 +37,11 @@ def test_training_state_is_counted_apart_from_the_peak():
 
 
 @pytest.mark.parametrize(
-    ("case", "name"),
-    [
-        ("preset-round", "preset-round"),
-        pytest.param("preset-rewriting", "preset-rewriting", marks=pytest.mark.slow),
-    ],
+    "case", ["preset-round", pytest.param("preset-rewriting", marks=pytest.mark.slow)]
 )
-def test_a_case_of_the_preset_counts_its_tokens(case, name):
+def test_a_case_of_the_preset_counts_its_tokens(case):
     (row,) = measure(case, 3)
-    assert row["case"] == name
+    assert row["case"] == case
     assert row["reference_seconds"] is None
     assert row["tokens"] > 0
 

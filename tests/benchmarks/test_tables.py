@@ -5,7 +5,16 @@ import pandas as pd
 import pytest
 
 from benchmarks.rows import REPO, read_rows
-from benchmarks.tables import MEDIAN, OURS, TASKS, Task, list_cutoffs, score, summarise
+from benchmarks.tables import (
+    MEDIAN,
+    OURS,
+    TASKS,
+    Task,
+    list_cutoffs,
+    list_origins,
+    score,
+    summarise,
+)
 from benchmarks.tables import ROWS as COMMITTED
 
 TASK = Task("days", "D", 2, (7,), 2, pd.DataFrame)
@@ -24,6 +33,11 @@ def test_the_last_forecast_ends_with_the_table():
     assert [cutoff.day for cutoff in cutoffs] == [10, 15, 20] and {c.hour for c in cutoffs} == {0}
 
 
+def test_bands_are_seen_from_every_day_of_the_span():
+    days = [str(origin.date()) for origin in list_origins(TASK, ROWS)]
+    assert days == ["2024-01-17", "2024-01-18", "2024-01-19"]
+
+
 def test_scores_are_scaled_and_missing_forecasts_refused():
     after = ROWS[ROWS["ds"] >= "2024-01-17"]
     forecast = after.assign(forecast=after["y"] + 1, low=after["y"] - [0, 0, 0, -1], high=99.0)
@@ -36,13 +50,15 @@ def test_scores_are_scaled_and_missing_forecasts_refused():
 
 def test_the_summary_compares_tables_that_both_sides_forecast():
     def row(table, method, mase):
-        facts = {"role": "held", "coverage_80": 0.8, "cpu_seconds": 2.0}
+        coverage = {"coverage_80": 0.8, "coverage_80_daily": 0.78}
+        facts = {"role": "held", **coverage, "cpu_seconds": 2.0}
         return {"table": table, "method": method, "mase": mase, **facts}
 
     rows = [row("a", OURS, 0.9), row("a", MEDIAN, 1.0), row("a", "MSTL", 0.8), row("b", OURS, 1)]
     text = summarise(rows)
     assert text.startswith("1 tables: MASE 0.900 of the median of peers, 1.125 of the best")
-    assert "better on 1;" in text and "hold 80 %" in text
+    assert "better on 1;" in text
+    assert "hold 80 % (80 to 80), of forecasts from every day 78 % (78 to 78)" in text
 
 
 def test_half_of_the_tables_are_held_back():

@@ -5,18 +5,15 @@ publishers (``worlds``). Faults of form are in ``tests/fuzz``.
 """
 
 import contextlib
-import functools
 import math
-import shutil
 from dataclasses import dataclass
 from datetime import date, timedelta
 
 import polars as pl
 import pytest
 
-from compevo_core.errors import DataError, SourceError
+from compevo_core.errors import SourceError
 from compevo_pipeline.defs.asset_checks import judge_known_values
-from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.ledger import EntryState
 from tests.content_faults.worlds import (
     ANSWERS,
@@ -86,7 +83,6 @@ _CUT = price_file(days=1, level=lambda step: 8500.0 if step < 6 else usual(step)
 _NEXT = DAY + 41 * HALF_HOUR
 _AT = DAY.replace(hour=18)
 _SOLAR_AT = DAY.replace(hour=16) + A_DAY  # with past days next to it
-_JULY_7 = date(2026, 7, 7)
 _TODAY, _YESTERDAY = date(2026, 7, 18), date(2026, 7, 17)
 _STAMP = QUARTER + timedelta(minutes=30)
 
@@ -230,38 +226,6 @@ FAULTS = [
 ]
 
 
-KINDS = (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES)
-
-
-def read_all(home, world):
-    """Everything that is stored, by frame."""
-    if world.dataset == "news":
-        return {"articles": home.articles()}
-    store = home.workspace.series_store()
-    frames = {kind.value: store.read_frame(world.dataset, kind) for kind in KINDS}
-    with contextlib.suppress(DataError):  # the weather is not a series
-        frames["series"] = home.series(world.dataset)
-    return {kind: rows for kind, rows in frames.items() if rows is not None}
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    """A home of each publisher in which its known files are stored, made once."""
-    worlds = {fault.world.name: fault.world for fault in FAULTS}
-
-    @functools.cache
-    def make(name):
-        home = worlds[name].open(tmp_path_factory.mktemp(name))
-        worlds[name].deliver(home, worlds[name].known)
-        return home.home
-
-    return make
-
-
-def find_entry(home, name):
-    return next(entry for entry in home.ledger.list_entries() if entry.name == name)
-
-
 def group_faults():
     """Refused faults of a file follow each other in one home; one that waits is alone."""
     groups = {}
@@ -272,26 +236,26 @@ def group_faults():
 
 
 @pytest.mark.parametrize("faults", group_faults().values(), ids=group_faults())
-def test_faults_are_refused_or_wait(faults, stored, tmp_path):
+def test_faults_are_refused_or_wait(faults, open_known):
     world, role = faults[0].world, faults[0].role
-    home = world.open(shutil.copytree(stored(world.name), tmp_path / "home"))
-    before = read_all(home, world)
+    home = open_known(world)
+    before = world.read(home)
     name, good = world.files[role]
     for fault in faults:
         home.wait(hours=1)
         assert fault.content != good
         with contextlib.suppress(SourceError):
             world.deliver(home, [(name, fault.content)])
-        entry = find_entry(home, name)
+        entry = home.ledger.get(world.source, name)
         assert (entry.state, fault.says in entry.note) == (EntryState.FAILED, True), fault.name
         assert_all_is_known(fault, home, before)
 
     # Asked for again, the file without the fault is stored, and nothing waits any more.
     home.wait(hours=1)
     world.deliver(home, [(name, good)])
-    assert find_entry(home, name).state is EntryState.STORED
+    assert home.ledger.get(world.source, name).state is EntryState.STORED
     assert home.workspace.series_store().read_waiting(world.dataset).is_empty()
-    after = read_all(home, world)
+    after = world.read(home)
     for kind, rows in before.items():
         known = rows.select(pl.exclude("fetched_at", "source"))
         kept = known.join(after[kind], on=known.columns, how="semi", nulls_equal=True)
@@ -304,7 +268,7 @@ def assert_all_is_known(fault, home, before):
     waiting = home.workspace.series_store().read_waiting(dataset)
     assert (waiting.height > 3) == (fault.says is WAITS), fault.name
     assert judge_known_values(home.workspace, dataset).passed == (fault.says is not WAITS)
-    for kind, rows in read_all(home, fault.world).items():
+    for kind, rows in fault.world.read(home).items():
         left = rows.join(before[kind], on=rows.columns, how="semi", nulls_equal=True)
         assert left.height == before[kind].height - fault.changed, fault.name
         known = before[kind]
@@ -314,17 +278,17 @@ def assert_all_is_known(fault, home, before):
         assert rows.height == known.height, fault.name
 
 
-def test_few_values_out_of_bounds_are_nulled(stored, tmp_path):
-    home = PRICES.open(shutil.copytree(stored(PRICES.name), tmp_path / "home"))
-    known = read_all(home, PRICES)[FrameKind.SERIES].filter(series_id="AEMO/TOTALDEMAND/NSW1")
+def test_few_values_out_of_bounds_are_nulled(open_known):
+    home = open_known(PRICES)
+    known = home.series(PRICES.dataset).filter(series_id="AEMO/TOTALDEMAND/NSW1")
     last = known["start_utc"].max()
     for days in (9, 14):
         home.wait(days=3)
         odd = price_file(days=days, level=lambda step: 100.0 if 900 <= step < 906 else usual(step))
         PRICES.deliver(home, [odd])
-    assert find_entry(home, odd[0]).state is EntryState.STORED
+    assert home.ledger.get(PRICES.source, odd[0]).state is EntryState.STORED
 
-    rows = read_all(home, PRICES)[FrameKind.SERIES].filter(series_id="AEMO/TOTALDEMAND/NSW1")
+    rows = home.series(PRICES.dataset).filter(series_id="AEMO/TOTALDEMAND/NSW1")
     odd = rows.filter(pl.col("flag") == "nulled:out-of-bounds")
     assert odd.height == 1 and odd["value"].to_list() == [None]
     later = rows.filter(pl.col("start_utc") > last)
@@ -332,15 +296,15 @@ def test_few_values_out_of_bounds_are_nulled(stored, tmp_path):
     assert rows.join(known, on=known.columns, how="semi").height == known.height
 
 
-def test_a_collapse_and_stuck_meter_are_nulled(stored, tmp_path):
-    prices = PRICES.open(shutil.copytree(stored(PRICES.name), tmp_path / "prices"))
+def test_a_collapse_and_stuck_meter_are_nulled(open_known):
+    prices = open_known(PRICES)
     prices.wait(hours=1)
     fallen = price_file(days=4, level=lambda step: 600.0 if 900 <= step < 906 else usual(step))
     PRICES.deliver(prices, [fallen])
     rows = prices.series("electricity").filter(series_id="AEMO/TOTALDEMAND/NSW1")
     assert rows.filter(pl.col("flag") != "observed")["flag"].to_list() == ["nulled:collapse"]
 
-    reports = REPORTS.open(shutil.copytree(stored(REPORTS.name), tmp_path / "reports"))
+    reports = open_known(REPORTS)
     for number in range(41, 51):
         reports.wait(minutes=30)
         REPORTS.deliver(reports, [nemweb.actual(DAY + number * HALF_HOUR, 8123.0)])

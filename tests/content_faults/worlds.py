@@ -4,6 +4,7 @@ What belongs here: files without a fault, and delivering one as a refresh does. 
 faults and what must come of them (``test_content_faults``), HTTP (``tests/fuzz``).
 """
 
+import contextlib
 import gzip
 import json
 import math
@@ -11,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
+from compevo_core.errors import DataError
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
-from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.nem import REGIONS
 from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE
 from compevo_pipeline.sources.weather import forecast as weather
@@ -30,6 +32,7 @@ from tests.support.weather import make_run
 File = tuple[str, bytes]
 """Name and content."""
 NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
+KINDS = (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,6 +61,16 @@ class World:
     def open(self, home):
         """Open a home that is fed by this publisher."""
         return LiveHome(home, self.now)
+
+    def read(self, home):
+        """Read everything that is stored, by frame."""
+        if self.dataset == "news":
+            return {"articles": home.articles()}
+        store = home.workspace.series_store()
+        frames = {kind.value: store.read_frame(self.dataset, kind) for kind in KINDS}
+        with contextlib.suppress(DataError):  # the weather is not a series
+            frames["series"] = home.series(self.dataset)
+        return {kind: rows for kind, rows in frames.items() if rows is not None}
 
     def deliver(self, home, files):
         """Let files arrive as a refresh would fetch them; return the counts."""

@@ -8,11 +8,6 @@ import pytest
 import compevo_core
 
 
-@pytest.mark.parametrize("name", compevo_core.__all__)
-def test_every_public_name_exists(name):
-    assert getattr(compevo_core, name) is not None
-
-
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'Forecasters'"):
         _ = compevo_core.Forecasters

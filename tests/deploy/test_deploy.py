@@ -59,7 +59,8 @@ def test_foreign_images_are_pinned_by_digest():
     texts = "\n".join(file.read_text("utf-8") for file in DEPLOY.rglob("*.yaml"))
     images = re.findall(r"^\s*-?\s*image: (\S+)$", texts, re.MULTILINE)
     others = {image for image in images if not image.startswith("compevo:")}
-    assert [pinned.fullmatch(image)[1] for image in others] == ["postgres:17-alpine"]
+    names = sorted(pinned.fullmatch(image)[1] for image in others)
+    assert names == ["caddy:2.10-alpine", "postgres:17-alpine"]
 
 
 def test_the_image_copies_its_context():
@@ -111,14 +112,15 @@ def test_images_carry_the_version_of_the_project():
 @pytest.mark.parametrize(
     ("key", "services"),
     [
-        ("ports", ["webserver"]),  # and from this machine alone
+        ("ports", ["login"]),  # and from this machine alone
         ("env_file", ["code-location"]),  # the credentials of sources
         ("healthcheck", ["postgres", "code-location", "daemon"]),  # the webserver's is the image's
     ],
 )
 def test_services_declare_what_they_open(key, services):
     assert [name for name, service in SERVICES.items() if key in service] == services
-    assert SERVICES["webserver"]["ports"] == ["127.0.0.1:3000:3000"]
+    assert SERVICES["login"]["ports"] == ["127.0.0.1:3000:3000"]
+    assert all(service["read_only"] for name, service in SERVICES.items() if name != "postgres")
 
 
 def test_no_secret_is_written_down():
@@ -193,10 +195,16 @@ def test_every_pod_may_run_restricted():
             rights = container["securityContext"]
             assert rights["allowPrivilegeEscalation"] is False
             assert rights["capabilities"] == {"drop": ["ALL"]}
+            assert rights["readOnlyRootFilesystem"] is True
+            assert "temporary" in [mount["name"] for mount in container["volumeMounts"]]
     own = LAUNCHER["run_k8s_config"]
 
     assert own["pod_spec_config"]["security_context"]["run_as_non_root"] is True
-    assert own["container_config"]["security_context"]["allow_privilege_escalation"] is False
+    rights = own["container_config"]["security_context"]
+    assert (rights["allow_privilege_escalation"], rights["read_only_root_filesystem"]) == (
+        False,
+        True,
+    )
 
 
 def test_what_a_pod_names_exists():
@@ -208,7 +216,7 @@ def test_what_a_pod_names_exists():
         for volume in spec.get("volumes", []):
             if "configMap" in volume:
                 assert volume["configMap"]["name"] in made
-            else:
+            elif "emptyDir" not in volume:
                 assert volume["persistentVolumeClaim"]["claimName"] in claims
         for container in spec["containers"]:
             for source in container.get("envFrom", []):
@@ -247,6 +255,17 @@ def test_rights_are_of_who_starts_runs():
         *("jobs", "jobs/status", "pods", "pods/log", "pods/status", "events")
     }
     assert objects("ClusterRole") == {}
+
+
+def test_pods_reach_publishers_and_no_private_address():
+    inside, outside = objects("NetworkPolicy").values()
+    assert inside["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert inside["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
+
+    (rule,) = outside["spec"]["egress"]
+    (to,) = rule["to"]
+    assert {"10.0.0.0/8", "169.254.0.0/16", "192.168.0.0/16"} <= set(to["ipBlock"]["except"])
+    assert {"port": 443} in rule["ports"]
 
 
 def test_runs_and_trainings_see_one_volume():

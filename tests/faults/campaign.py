@@ -21,14 +21,18 @@ from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.rows import read_rows, write_rows
 from compevo_pipeline.storage.news_store import NewsStore
 from tests.faults import children
 from tests.faults.children import CLEAR, CRASH, DONE, KILLED, End
+from tests.faults.flips import KINDS, SEALED, build_home, flip, pass_night
 from tests.faults.works import WORKS, ingest, read_ingested
 
 STORES = [name for name in WORKS if name != "training"]
 RESULTS = Path(__file__).with_name("results.csv")
+FLIP = "one flipped bit"
 
 
 @dataclass
@@ -246,6 +250,32 @@ class Campaign:
         row.count(end, expected.lines, disturbed=True)
         return row
 
+    def flip_bits(self, kind):
+        """Flip one bit of a kind of file in a home after a night, and pass the next night.
+
+        An error that ends once the file is put back is clear only where nothing brings it again.
+        """
+        row, home = Row(FLIP, kind), self._root / "night"
+        if FLIP not in self._expected:
+            home.mkdir(parents=True)
+            build_home(home)
+            second = shutil.copytree(home, self._root / "second")
+            self._expected[FLIP] = End(DONE, lines=tuple(pass_night(second)))
+
+        rng = np.random.default_rng(sorted(KINDS).index(kind))
+        for number in range(2 * self._moments):
+            try:
+                values, message = flip(home, self._root / f"flip-{number}", kind, rng)
+            except Exception as error:  # noqa: BLE001 - a crash is what the campaign looks for
+                end = End(CRASH, f"{type(error).__name__}: {error}")
+            else:
+                row.message = row.message or message
+                row.disturbed += bool(message)
+                stops = bool(message) and kind not in SEALED
+                end = End(CRASH if stops else DONE, message, tuple(values))
+            row.count(end, self._expected[FLIP].lines, disturbed=False)
+        return row
+
 
 def _die_in_close(name, home, number):
     """Do a work, and die by kill -9 when the n-th writer of DuckDB has committed."""
@@ -309,6 +339,8 @@ def list_cases(campaign, names):
         yield partial(campaign.all_at_once, 8)
         for days in (365, -3650):
             yield partial(campaign.jump_ingest, days)
+        # Last: it works in this process, whose threads no child of it may inherit.
+        yield from (partial(campaign.flip_bits, kind) for kind in KINDS)
 
 
 def main(moments, names, cases, out):

@@ -6,13 +6,14 @@ import sys
 import pytest
 
 from benchmarks.rows import read_rows
-from tests.faults.campaign import RESULTS, STORES
+from tests.faults.campaign import FLIP, RESULTS, STORES
+from tests.faults.flips import KINDS
 from tests.faults.works import WORKS
 
 MOMENTS = 20
 CASES = (
     *("kill", "cut_power", "jump_clock", "limit_files", "at_once", "tear_wal"),
-    *("fill_disk", "read_only"),
+    *("fill_disk", "read_only", "flip_bits"),
 )
 """Cases of one store; those of all of them at once are in the committed table alone."""
 
@@ -24,12 +25,16 @@ def assert_ended_well(rows):
         assert int(row["identical"]) + int(row["clear_error"]) == int(row["trials"]), row
 
 
-def test_every_killed_work_ended_well():
-    assert_ended_well(read_rows(RESULTS))
-    killed = {row["work"]: row for row in read_rows(RESULTS) if row["fault"] == "kill -9"}
-    assert killed.keys() == WORKS.keys()
-    for row in killed.values():
-        assert (row["trials"], row["identical"]) == (str(MOMENTS), str(MOMENTS))
+@pytest.mark.parametrize(
+    ("fault", "works", "trials"), [("kill -9", WORKS, MOMENTS), (FLIP, KINDS, 2 * MOMENTS)]
+)
+def test_every_disturbed_work_ended_well(fault, works, trials):
+    rows = read_rows(RESULTS)
+    assert_ended_well(rows)
+    disturbed = {row["work"]: row for row in rows if row["fault"] == fault}
+    assert disturbed.keys() == works.keys()
+    for row in disturbed.values():
+        assert (row["trials"], row["identical"]) == (str(trials), str(trials))
 
 
 @pytest.mark.slow
@@ -44,4 +49,5 @@ def test_a_few_faults_of_each_kind_end_well(tmp_path):
     every_store = {"kill -9", "2 at once, the same"}
     tried = {(row["fault"], row["work"]) for row in rows}
     assert {(fault, name) for fault in every_store for name in STORES} <= tried
+    assert {(FLIP, kind) for kind in KINDS} <= tried
     assert_ended_well(rows)

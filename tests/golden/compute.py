@@ -221,7 +221,7 @@ def baselines(windows: WindowSet) -> Json:
         views = given.split("test").views()[:VIEWS]
         for method in wanted:
             fitted = fit_baseline(method, given.split("train"))
-            found[name][method] = lists(fitted.predict(views))
+            found[name][method] = fitted.predict(views).tolist()
     return found
 
 
@@ -248,11 +248,11 @@ def forecasts(root: Path, name: str, windows: WindowSet) -> Json:
     forecaster = CompEvoForecaster.load(root / name, NewsPool.read(root / "news"))
     found = forecaster.predict_by_agent(windows.split("test").views()[:VIEWS])
     return {
-        "aggregate": lists(found.aggregate),
-        "agents": [lists(agent) for agent in found.agents],
+        "aggregate": found.aggregate.tolist(),
+        "agents": found.agents.tolist(),
         "weights": found.weights.tolist(),
         "chosen": [[list(ids) for ids in agent] for agent in found.chosen_news],
-        "prior": None if found.prior is None else lists(found.prior),
+        "prior": None if found.prior is None else found.prior.tolist(),
         "unread": found.n_unparsed,
     }
 
@@ -432,10 +432,6 @@ def without(record: Json, keys: frozenset[str]) -> Json:
 
 def float_bits(digest: str) -> Json:
     return {"float_bits": digest}
-
-
-def lists(values: np.ndarray[Any, Any]) -> list[list[float]]:
-    return [[float(value) for value in row] for row in values]
 
 
 def plain(value: Any) -> Any:

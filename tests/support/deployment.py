@@ -12,6 +12,7 @@ from compevo_pipeline.defs.jobs import step_name
 from compevo_pipeline.defs.resources import Launchers
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.work.deployment import Deployment
 
 NOW = datetime(2026, 4, 1, 8, 0, tzinfo=UTC)
 QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
@@ -33,6 +34,11 @@ class InlineLauncher(Launchers):
 
     def launch(self, context, jobs, kind="process", processes=None):
         return super().launch(context, jobs, "inline")
+
+
+def open_home(home, mode="sample", *, now=NOW, **settings):
+    """Open a home without Dagster, at an instant."""
+    return Deployment(settings=Settings(home=home, mode=mode, **settings), clock=SetClock(now))
 
 
 def few_feeds():

@@ -6,9 +6,10 @@ import numpy as np
 import polars as pl
 
 from compevo_core.forecast.issued import ISSUED_SCHEMA, IssuedForecast
+from compevo_core.report.tomorrow import ForecastDay
+from tests.support.window_samples import DAY, HALF_HOUR
 
 ORIGIN = datetime(2026, 3, 30, 14, tzinfo=UTC)
-HALF_HOUR = timedelta(minutes=30)
 TITLE = "<script>alert('storm')</script> Storm cuts power"
 
 
@@ -42,7 +43,7 @@ def make_issued(entities=("NSW1", "SA1"), *, origin=ORIGIN, level=8000.0, known_
             ]
     return IssuedForecast(
         rows=pl.DataFrame(rows, schema=ISSUED_SCHEMA, orient="row"),
-        facts=_make_facts(entities, origin, known_steps),
+        facts=make_facts(entities, origin, known_steps),
     )
 
 
@@ -63,7 +64,17 @@ def make_mixture(*methods, level=None):
     return IssuedForecast(rows=rows, facts=facts)
 
 
-def _make_facts(entities, origin, known_steps):
+def make_day(**changes):
+    """Return tomorrow, yesterday's forecast, and what was measured yesterday: 100 MW less."""
+    before = make_issued(origin=ORIGIN - DAY)
+    values = {entity: before.select_points(entity)["forecast"] for entity in before.entities}
+    truth = {(entity, ORIGIN - DAY): line - 100 for entity, line in values.items()}
+    day = {"issued": make_issued(), "before": before, "truth": truth}
+    return ForecastDay(**(day | changes))
+
+
+def make_facts(entities, origin, known_steps):
+    """Return the facts of a forecast that knows so many steps of the day before its own."""
     inputs = [6000.0] * known_steps + [None] * (48 - known_steps)
     return {
         "dataset": "electricity-operational",

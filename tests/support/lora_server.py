@@ -1,4 +1,4 @@
-"""A local server of vLLM's OpenAI-compatible protocol, on the tiny backbone; no test lives here.
+"""A server of vLLM's OpenAI-compatible protocol, on the tiny backbone; no test lives here.
 
 It has the routes that ``evolution.writer`` asks for. PEFT reads adapters from the folder that a
 request names, and plain transformers draw the samples: nothing of the product computes here.
@@ -6,11 +6,12 @@ request names, and plain transformers draw the samples: nothing of the product c
 
 import contextlib
 import json
+import re
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import responses
 import torch
 from peft import PeftModel
 
@@ -22,9 +23,9 @@ MODEL = "tiny"
 class LoraServer:
     """What is loaded, what was asked, and the log-probability of each token that was sampled."""
 
-    def __init__(self, key=""):
-        self.key = key
-        self.url = ""
+    url = "https://writer.example/v1"
+
+    def __init__(self):
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.loaded: dict[str, str] = {}  # names, and what PEFT calls them
         self.logp: dict[tuple[Any, ...], torch.Tensor] = {}  # by the adapter's name and the ids
@@ -88,36 +89,18 @@ class LoraServer:
 
 
 @contextlib.contextmanager
-def serve(key=""):
-    """Serve on a free port of this machine for the length of the block."""
-    server = LoraServer(key)
+def serve(key):
+    """Answer all requests to the server's address, for the length of the block."""
+    server = LoraServer()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if server.key and self.headers.get("Authorization") != f"Bearer {server.key}":
-                status, answer = 401, {"error": "Unauthorized"}
-            else:
-                route = self.path.removeprefix("/v1/")
-                status, answer = server.answer(route, json.loads(body or b"{}"))
-            text = answer if isinstance(answer, str) else json.dumps(answer)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text.encode())))
-            self.end_headers()
-            self.wfile.write(text.encode())
+    def reply(request):
+        if request.headers.get("Authorization") != f"Bearer {key}":
+            return 401, {}, json.dumps({"error": "Unauthorized"})
+        route = request.url.removeprefix(f"{server.url}/")
+        status, answer = server.answer(route, json.loads(request.body or b"{}"))
+        return status, {}, answer if isinstance(answer, str) else json.dumps(answer)
 
-        do_POST = do_GET
-
-        def log_message(self, *_):
-            """Write nothing: pytest shows what a test prints."""
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.url = f"http://127.0.0.1:{http.server_port}/v1"
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with responses.RequestsMock(assert_all_requests_are_fired=False) as hosts:
+        for method in ("GET", "POST"):
+            hosts.add_callback(method, re.compile(server.url), reply)
         yield server
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()

@@ -38,8 +38,9 @@ class ScriptedJudge:
         fails: a new text with this word gets a reply in prose, or the error.
     """
 
-    def __init__(self, name="scripted", *, zero="\x00", fails="\x00", error=None):
-        self.name = name
+    name = "scripted"
+
+    def __init__(self, *, zero="\x00", fails="\x00", error=None):
         self.asked = []
         self.zero = zero
         self.fails = fails

@@ -8,10 +8,10 @@ comparison (``tests/core/paper/networks/test_oracles.py``). Shapes: B windows, L
 steps of input and horizon, V variates, M time features.
 """
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -20,34 +20,46 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.view import DEFAULT_STEPS
-from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.paper.networks.forecaster import DLinear, ITransformer, forecast_scaled
 from compevo_core.paper.networks.frequency import FREQUENCIES, FEDformer, FiLM
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PATCH_STEPS, PATCH_STRIDE
 from compevo_core.paper.networks.layers import TIME_FEATURES, Network, NetworkInputs
 from compevo_core.paper.networks.pyraformer import Pyraformer
+from tests.support.tiny_backbone import build_backbone
 
 PROJECTIONS = ("query", "key", "value")
 
 
+@torch.no_grad()
 def read_weights(network):
-    return {name: weight.detach() for name, weight in network.named_parameters()}
+    """Return our weights by name; joint projections of attention are three, complex parts one."""
+    weights = {}
+    for name, weight in network.named_parameters():
+        layer, _, last = name.rpartition(".")
+        if last.startswith("in_proj_"):
+            kind = last.removeprefix("in_proj_")
+            for part, own in zip(PROJECTIONS, weight.chunk(3), strict=True):
+                weights[f"{layer}.{part}.{kind}"] = own
+        elif last == "real":
+            weights[layer] = torch.complex(weight, network.get_parameter(f"{layer}.imaginary"))
+        elif last != "imaginary":
+            weights[name] = weight.detach()
+    return weights
 
 
 @torch.no_grad()
-def copy_weights(theirs, weights, names, *, unread=(), extra="-"):
+def copy_weights(theirs, network, names, *, unread=(), extra="-"):
     """Give a network our weights; all of theirs and of ours are in it, or are named.
 
     Args:
         theirs: the other library's network; it ends in evaluation mode.
-        weights: ours.
+        network: ours.
         names: from names of their layers or weights to ours.
         unread: words in names of theirs that no forecast reads.
         extra: a word in names of ours that they lack.
     """
-    taken = set()
+    weights, taken = read_weights(network), set()
     # A layer that theirs shares has several names.
     for name, weight in theirs.named_parameters(remove_duplicate=False):
         layer, _, last = name.rpartition(".")
@@ -67,25 +79,6 @@ def name_attention(theirs, ours):
     return parts | {f"{theirs}.out_projection": f"{ours}.out_proj"}
 
 
-def split_attention(weights):
-    """Return weights whose joint projection of attention is three."""
-    split = {name: weight for name, weight in weights.items() if "in_proj_" not in name}
-    for name in weights.keys() - split.keys():
-        layer, _, last = name.partition("in_proj_")
-        for part, weight in zip(PROJECTIONS, weights[name].chunk(3), strict=True):
-            split[f"{layer}{part}.{last}"] = weight
-    return split
-
-
-def join_complex(weights):
-    """Return weights whose real and imaginary parts are one."""
-    parts = (".real", ".imaginary")
-    joined = {name: weight for name, weight in weights.items() if not name.endswith(parts)}
-    for mix in {name.rpartition(".")[0] for name in weights.keys() - joined.keys()}:
-        joined[mix] = torch.complex(*(weights[mix + part] for part in parts))
-    return joined
-
-
 Forecast = Callable[[NetworkInputs], Tensor]
 
 
@@ -93,9 +86,7 @@ def adopt_dlinear(network):
     from neuralforecast.models import DLinear as Theirs
 
     names = {"linear_season": "remainder", "linear_trend": "trend"}
-    theirs = copy_weights(
-        Theirs(h=DEFAULT_STEPS, input_size=DEFAULT_STEPS), read_weights(network), names
-    )
+    theirs = copy_weights(Theirs(h=DEFAULT_STEPS, input_size=DEFAULT_STEPS), network, names)
     return lambda inputs: theirs({"insample_y": inputs.values_NL.unsqueeze(-1)}).squeeze(-1)
 
 
@@ -123,7 +114,7 @@ def adopt_itransformer(network):
             f"{layer}.norm1": f"{ours}.norm1",
             f"{layer}.norm2": f"{ours}.norm2",
         }
-    copy_weights(theirs, split_attention(read_weights(network)), names)
+    copy_weights(theirs, network, names)
 
     def forecast(inputs):
         variates_BLV = torch.cat([inputs.values_NL.unsqueeze(-1), inputs.past_NLM], dim=-1)
@@ -163,7 +154,7 @@ def adopt_fedformer(network):
 
     # Fourier blocks read only queries, the attention queries and keys.
     unread = ("key_projection", "value_projection")
-    copy_weights(theirs, join_complex(read_weights(network)), names, unread=unread)
+    copy_weights(theirs, network, names, unread=unread)
     _use_our_frequencies(theirs, network)
     _put_heads_in_order(theirs)
 
@@ -185,7 +176,7 @@ def adopt_film(network):
         names[f"spec_conv_1.{i}.weights_real"] = f"memories.{i}.filter_real"
         names[f"spec_conv_1.{i}.weights_imag"] = f"memories.{i}.filter_imaginary"
 
-    copy_weights(theirs, read_weights(network), names)
+    copy_weights(theirs, network, names)
     return lambda inputs: theirs.forecast(inputs.values_NL.unsqueeze(-1), *[None] * 3).squeeze(-1)
 
 
@@ -214,7 +205,7 @@ def adopt_pyraformer(network):
             f"{layer}.pos_ffn.w_2": f"{ours}.linear2",
             f"{layer}.pos_ffn.layer_norm": f"{ours}.norm2",
         }
-    copy_weights(theirs, split_attention(read_weights(network)), names, extra="norm1")
+    copy_weights(theirs, network, names, extra="norm1")
 
     # The paper's encoder adds its input to what attention gives and norms the sum; theirs does not.
     for layer, ours in zip(encoder.layers, network.encoder.layers, strict=True):
@@ -250,7 +241,7 @@ def adopt_gpt4ts(network):
     theirs.gpt2 = network.decoder
 
     names = {"in_layer": "embedding", "out_layer": "projection"}
-    copy_weights(theirs, read_weights(network), names, unread=("gpt2.",), extra="decoder.")
+    copy_weights(theirs, network, names, unread=("gpt2.",), extra="decoder.")
     return lambda inputs: theirs(inputs.values_NL.unsqueeze(-1), 0).squeeze(-1)
 
 
@@ -328,13 +319,6 @@ class Case:
     adopt: Callable[[Network], Forecast]
     normalises: bool = False
 
-    @property
-    def is_at_hand(self):
-        try:
-            return find_spec(self.module) is not None
-        except ModuleNotFoundError:
-            return False
-
     def make_filled(self):
         network = self.make().eval()
         fill_weights(network)
@@ -375,11 +359,6 @@ def fill_weights(network):
             weight *= 128**2
 
 
-def _make_gpt4ts():
-    backbone = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
-    return GPT4TS(backbone.decoder, layers=1)
-
-
 CASES = {
     "dlinear": Case(NEURALFORECAST, "neuralforecast", DLinear, adopt_dlinear),
     "itransformer": Case(NEURALFORECAST, "neuralforecast", ITransformer, adopt_itransformer),
@@ -392,7 +371,13 @@ CASES = {
         normalises=True,
     ),
     "pyraformer": Case(TIME_SERIES_LIBRARY, "models.Pyraformer", Pyraformer, adopt_pyraformer),
-    "gpt4ts": Case(ONE_FITS_ALL, "models.GPT4TS", _make_gpt4ts, adopt_gpt4ts, normalises=True),
+    "gpt4ts": Case(
+        ONE_FITS_ALL,
+        "models.GPT4TS",
+        lambda: GPT4TS(build_backbone().decoder, layers=1),
+        adopt_gpt4ts,
+        normalises=True,
+    ),
 }
 
 
@@ -404,9 +389,8 @@ def record():
     """Write the forecasts of the libraries that are at hand; those of others stay."""
     recorded = json.loads(RECORDED.read_text()) if RECORDED.is_file() else {}
     for name, case in CASES.items():
-        if case.is_at_hand:
-            with torch.no_grad():
-                forecast_BH = case.adopt(case.make_filled())(draw_inputs())
+        with contextlib.suppress(ModuleNotFoundError), torch.no_grad():
+            forecast_BH = case.adopt(case.make_filled())(draw_inputs())
             rounded = [round(value, 6) for value in forecast_BH[0].tolist()]
             recorded[name] = {"source": case.source, "forecast": rounded}
 

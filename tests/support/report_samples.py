@@ -75,6 +75,7 @@ def make_row(method, mae, **changes):
         "wape_pct": mae / 52,
         "mase": mae / 290,
         "unit": "MW",
+        "chosen_round": 3,
     }
     return row | changes
 

@@ -34,11 +34,12 @@ def build_round_trainer(rounds=100, supervised=0, system="compevo", writer=None,
 
 def start_state(trainer, logics):
     """The state before round 0."""
+    writer, none = trainer.writer, torch.zeros(len(logics), 0)
     return RoundState(
         round=0,
         logics=list(logics),
         rewards=[0.0] * len(logics),
-        previous_AD=trainer.encode_logics(logics),
+        previous_AD=none if writer is None else writer.encode_logics(logics),
         regret=RegretTracker.start(len(logics), trainer.config.run.fixed_logics),
     )
 

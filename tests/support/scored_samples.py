@@ -6,11 +6,11 @@ import polars as pl
 
 from compevo_core.evaluation.issued_scores import ISSUE_TIME, SCORED_SCHEMA
 from compevo_core.forecast.issued import ISSUED_SCHEMA, IssuedForecast, write_issued
+from tests.support.issued_samples import make_facts
+from tests.support.window_samples import HALF_HOUR, from_nem
 
 FIRST_DAY = date(2026, 2, 19)
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
-_OFFSET = timedelta(hours=10)
-_STEP = timedelta(minutes=30)
 
 
 def make_rows(
@@ -53,37 +53,17 @@ def make_rows(
     return pl.DataFrame(rows, schema=SCORED_SCHEMA)
 
 
-def write_forecast(
-    root, day, values, *, unknown_steps=14, entity="NSW1", issued_at=NOW, supersede=False
-):
+def write_forecast(root, day, values, *, unknown_steps=14, issued_at=NOW, supersede=False):
     """Issue a forecast of constants by method and quantile (None: the point)."""
-    origin = datetime(day.year, day.month, day.day, tzinfo=UTC) - _OFFSET
+    origin = from_nem(day.year, day.month, day.day)
     rows = [
-        (entity, method, quantile, origin + step * _STEP, value, "MW")
+        ("NSW1", method, quantile, origin + step * HALF_HOUR, value, "MW")
         for (method, quantile), value in values.items()
         for step in range(48)
     ]
-    columns = ["entity", "method", "quantile", "start_utc", "value", "unit"]
-    frame = pl.DataFrame(rows, schema=columns, orient="row", infer_schema_length=None).select(
-        pl.col(name).cast(kind) for name, kind in ISSUED_SCHEMA.items()
-    )
-    facts = {
-        "dataset": "electricity-operational",
-        "origin_utc": origin.isoformat(),
-        "information_until": (origin - unknown_steps * _STEP).isoformat(),
-        "clock_minutes": 600,
-        "step_minutes": 30,
-        "horizon": 48,
-        "issued_at": issued_at.isoformat(),
-        "artifact_hash": "m" * 64,
-        "series": [
-            {
-                "entity": entity,
-                "window_id": f"any|AEMO/OPERATIONAL_DEMAND/{entity}|{day}",
-                "day_quantiles": {},
-            }
-        ],
-    }
+    frame = pl.DataFrame(rows, schema=ISSUED_SCHEMA, orient="row")
+    facts = make_facts(("NSW1",), origin, 48 - unknown_steps)
+    facts["issued_at"] = issued_at.isoformat()
     forecast = IssuedForecast(rows=frame, facts=facts)
     write_issued(root, forecast, supersede=supersede)
     return forecast

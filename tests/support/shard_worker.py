@@ -24,10 +24,7 @@ from compevo_core.runtime.distributed import process_group
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
-
-
-class StoppedError(Exception):
-    """An interruption between rounds."""
+from tests.support.tiny_run import kill_after
 
 
 def tiny_backbone(layers, shard=False):
@@ -59,10 +56,6 @@ def run(job):
     """Train one job; return the error as text, empty if there was none."""
     from compevo_core.training import loop
 
-    def on_round(record):
-        if record.round + 1 == job.get("stop"):
-            raise StoppedError
-
     Poisoned.agent = job.get("poison")
     loop.PopulationModel = PopulationModel if Poisoned.agent is None else Poisoned
     # A random backbone writes no numbers; it need not write many tokens either.
@@ -74,7 +67,7 @@ def run(job):
             windows("val", 3, first_day=20),
             news_pool(),
             Path(job["out"]),
-            on_round=on_round,
+            on_round=kill_after(job.get("stop", 0) - 1),
             backbone=tiny_backbone(job.get("layers"), job.get("shard", False)),
             shard_backbone=job.get("shard", False) or job.get("split_alone", False),
         )

@@ -1,7 +1,7 @@
 """Populations on the tiny random backbone whose adapters are all away from their start."""
 
 import torch
-from transformers import Gemma2Config, Gemma2ForCausalLM
+from transformers import AutoModelForCausalLM, Gemma2Config
 
 from compevo_core.agents.decoders import FORECAST, KINDS, LOGIC
 from compevo_core.config.sections import BackboneConfig, PopulationConfig
@@ -10,6 +10,8 @@ from compevo_core.lora import Backbone, Population
 
 CONFIG = PopulationConfig(agents=3, rank=4, alpha=8.0, dropout=0.0)
 _ADAPTER_SPREAD = 0.1
+SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "pad_token_id": 0}
+SIZES |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
 
 
 def build_backbone(*, checkpointing=False, dtype="float32"):
@@ -17,23 +19,17 @@ def build_backbone(*, checkpointing=False, dtype="float32"):
     return load_backbone(BackboneConfig(name_or_path="tiny-random", **settings), device="cpu")
 
 
+def build_random(architecture, **changes):
+    """A model of two layers of another architecture, with its own attention."""
+    torch.manual_seed(0)
+    config = architecture(**SIZES, **changes)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    return Backbone(model.eval().requires_grad_(False), build_backbone().tokenizer, "test", "none")
+
+
 def build_gemma():
     """A model that scales its embeddings, caps its scores and looks back eight tokens."""
-    settings = Gemma2Config(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        head_dim=8,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        sliding_window=8,
-        pad_token_id=0,
-    )
-    torch.manual_seed(0)
-    model = Gemma2ForCausalLM(settings)
-    model.set_attn_implementation("eager")
-    return Backbone(model.eval().requires_grad_(False), build_backbone().tokenizer, "test", "none")
+    return build_random(Gemma2Config, head_dim=8, sliding_window=8)
 
 
 def insert_adapters(backbone, config=CONFIG, *, seed=0, local=None, forecast_layers=0):
@@ -50,9 +46,9 @@ def build_population(config=CONFIG, *, checkpointing=False, forecast_layers=0, d
     return population
 
 
-def move_adapters(population, *, seed=2):
+def move_adapters(population):
     """Move all adapters away from their start: B is zero there, and no adapter changes anything."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(2)
     for kind in KINDS:
         for parameter in population.adapter_parameters(kind):
             parameter.data.normal_(0, _ADAPTER_SPREAD, generator=generator)

@@ -15,7 +15,7 @@ MEASURED = {"seconds", "eta_seconds", "train_seconds"}
 """Keys of a round that differ from one training to the next."""
 
 
-def train_tiny(out, *, news=None, changes=None, **options):
+def train_tiny(out, *, changes=None, **options):
     """Train the run, or one with some settings changed; return its summary."""
     config = tiny(
         run__supervised_epochs=1,
@@ -28,14 +28,13 @@ def train_tiny(out, *, news=None, changes=None, **options):
         grpo__reward_windows=1,
         **(changes or {}),
     )
-    val = windows("val", 3, first_day=20)
-    return train(config, windows("train", 2), val, news or news_pool(), out, **options)
+    return train_days(config, out, days=2, **options)
 
 
-def train_days(config, out, *, days=8, val_days=3, **options):
+def train_days(config, out, *, days=8, val_days=3, news=None, **options):
     """Train any configuration on so many days; return its summary."""
     val = windows("val", val_days, first_day=20)
-    return train(config, windows("train", days), val, news_pool(), out, **options)
+    return train(config, windows("train", days), val, news or news_pool(), out, **options)
 
 
 def read_records(run):

@@ -2,7 +2,7 @@
 
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.report.inputs import read_inputs
-from compevo_core.paper.run_traces import RunIdentity, write_traces
+from compevo_core.paper.run_traces import write_traces
 from compevo_core.training.run_folder import RunFolder
 from tests.support.report_samples import NOW, make_rounds
 
@@ -18,13 +18,7 @@ def make_traced_inputs(root):
         for record in make_rounds(40, evolved=evolved):
             rewards = [reward - 0.01 * seed for reward in record.rewards]
             run.append_round(record.model_copy(update={"rewards": rewards}))
-        identity = RunIdentity(
-            dataset="electricity",
-            method=method,
-            budget="small",
-            seed=seed,
-            commit="c0",
-            config_hash="h0",
-        )
-        write_traces(root / "results", run.path, identity, HashingEncoder())
+        facts = {"dataset": "electricity", "commit": "c0", "config_hash": "h0"}
+        facts |= {"method": method, "budget": "small", "seed": seed}
+        write_traces(root / "results", run.path, facts, HashingEncoder())
     return read_inputs(root / "results", [], mode="archive", generated_at=NOW)

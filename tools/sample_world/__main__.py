@@ -13,7 +13,6 @@ from pathlib import Path
 
 from compevo_pipeline.sources.common.base import SAMPLE_ARCHIVE
 from tools.sample_world import aemo, bitinfocharts, gdelt, news2forecast, pems
-from tools.sample_world.weather import make_weather_table
 from tools.sample_world.world import SampleWorld, days_between
 
 _PACKED_AT = (2026, 1, 1, 0, 0, 0)  # fixed: a zip stores the time of its members
@@ -29,7 +28,7 @@ def make_members() -> Iterator[tuple[str, bytes]]:
         "bitinfocharts": [bitinfocharts.make_long_csv()],
         "n2f_benchmark": [news2forecast.make_benchmark(world)],
         "n2f_news": [news2forecast.make_news_table(world)],
-        "n2f_weather": [make_weather_table(world)],
+        "n2f_weather": [news2forecast.make_weather_table(world)],
         "pems": pems.make_station_hour_files(),
         "planted": [list_events(world)],
     }

@@ -18,13 +18,12 @@ import numpy as np
 from compevo_core.agents.logics import list_regions
 from compevo_core.paper.planted_news import DISTRACTORS, HEADLINES
 from compevo_pipeline.sources.common.nem import REGIONS
-from tools.sample_world.world import EVENT_KINDS, FIRST_DAY, SEED, SampleWorld
+from tools.sample_world.world import EVENT_EFFECTS, FIRST_DAY, SEED, SampleWorld
 
 HEADLINES_PER_REGION = 8
 _ANNOUNCED = (5 * 60, 8 * 60)  # minutes of the day, market time
 _OTHERS = (8 * 60, 22 * 60)
 
-_ACTING = tuple(kind.topic for kind in EVENT_KINDS)
 # 23 and 29: a text shares no name with itself on the days around, and no pair comes back. Each name
 # is one token to the encoder, which takes a quarter of the demo's time for these titles.
 _FIRST_NAMES = """Ada Bruno Clara Felix Hugo Jonas Lars Olga Pavel Rosa Sven Vera Wanda Emma Paul
@@ -33,7 +32,7 @@ _LAST_NAMES = """Weber Fischer Silva Rossi Novak Ramos Torres Larsen Nielsen Kel
     Murphy Kelly Walsh Dixon Turner Baker Fraser Hughes Palmer Reid Tanaka Vargas Wolff Ortega Lopez
     Berg Costa"""
 _WITHOUT_EFFECT = (
-    *(text for topic, texts in HEADLINES.items() if topic not in _ACTING for text in texts),
+    *(text for topic, texts in HEADLINES.items() if topic not in EVENT_EFFECTS for text in texts),
     *DISTRACTORS,
 )
 

@@ -35,27 +35,17 @@ _BULK_TOPICS = ("energy", "weather", "finance", "crypto", "traffic")
 _GKG_COLUMNS = 27
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
-    """One topic with ``per_day`` articles on every day from ``first`` to ``last``."""
-
-    topic: str
-    first: date
-    last: date
-    per_day: int
-
-
 BEATS = (
-    Beat(topic="traffic", first=date(2015, 12, 28), last=date(2016, 4, 2), per_day=2),
-    Beat(topic="energy", first=date(2018, 11, 24), last=date(2021, 12, 31), per_day=1),
-    Beat(topic="finance", first=date(2019, 1, 1), last=date(2022, 12, 31), per_day=1),
-    Beat(topic="crypto", first=date(2020, 1, 1), last=date(2021, 2, 10), per_day=1),
-    Beat(topic="energy", first=date(2026, 2, 12), last=date(2026, 3, 31), per_day=2),
-    Beat(topic="weather", first=date(2026, 2, 12), last=date(2026, 3, 31), per_day=2),
-    Beat(topic="finance", first=date(2026, 2, 12), last=date(2026, 3, 31), per_day=1),
-    Beat(topic="traffic", first=date(2026, 2, 12), last=date(2026, 3, 31), per_day=1),
+    ("traffic", date(2015, 12, 28), date(2016, 4, 2), 2),
+    ("energy", date(2018, 11, 24), date(2021, 12, 31), 1),
+    ("finance", date(2019, 1, 1), date(2022, 12, 31), 1),
+    ("crypto", date(2020, 1, 1), date(2021, 2, 10), 1),
+    ("energy", date(2026, 2, 12), date(2026, 3, 31), 2),
+    ("weather", date(2026, 2, 12), date(2026, 3, 31), 2),
+    ("finance", date(2026, 2, 12), date(2026, 3, 31), 1),
+    ("traffic", date(2026, 2, 12), date(2026, 3, 31), 1),
 )
-"""What the invented outlets report on, and when."""
+"""What the invented outlets report on: topic, first and last day, articles a day."""
 
 DAILY_SPAN = (date(2026, 2, 17), date(2026, 3, 31))
 _DAILY_NUMBER = 500_000
@@ -168,16 +158,16 @@ def _make_gkg_file(stories: list[_Story]) -> bytes:
 def _write_stories(headlines: Headlines) -> Iterator[_Story]:
     """Yield the stories of every beat, each seen at a random quarter hour of its day."""
     number = 0
-    for beat in BEATS:
-        for day in days_between(beat.first, beat.last):
-            for _ in range(beat.per_day):
+    for topic, first, last, per_day in BEATS:
+        for day in days_between(first, last):
+            for _ in range(per_day):
                 number += 1
 
                 # GDELT sees pages on a 15-minute grid.
                 quarter = int(headlines.generator.integers(_QUARTER_HOURS_PER_DAY))
                 seen_at = datetime.combine(day, time(tzinfo=UTC)) + timedelta(minutes=15 * quarter)
-                title = headlines.write(beat.topic, day)
-                yield _Story(topic=beat.topic, title=title, seen_at=seen_at, number=number)
+                title = headlines.write(topic, day)
+                yield _Story(topic=topic, title=title, seen_at=seen_at, number=number)
 
 
 def _write_days(world: SampleWorld) -> Iterator[_Story]:

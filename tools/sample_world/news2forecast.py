@@ -1,7 +1,8 @@
 """Synthetic News2Forecast files in its own formats, for the sample mode.
 
-What belongs here: a table of invented news and a few benchmark prompts, both from the synthetic
-world. What does not: parsing. Every invented item states in its own text that it is synthetic.
+What belongs here: tables of invented news and weather and a few benchmark prompts, all from the
+synthetic world. What does not: parsing. Every invented item states in its own text that it is
+synthetic.
 
 There is news on the days that windows of electricity can name.
 """
@@ -14,8 +15,9 @@ from datetime import date, timedelta
 import numpy as np
 
 from compevo_pipeline.sources.common.nem import REGIONS
+from compevo_pipeline.sources.weather.observed import FILE, HEADER
 from tools.sample_world.daily_news import write_day
-from tools.sample_world.world import SEED, SampleWorld, days_between
+from tools.sample_world.world import SEED, WEATHER_SPANS, SampleWorld, days_between
 
 NEWS_SPANS = ((date(2019, 10, 31), date(2020, 1, 31)), (date(2020, 11, 30), date(2021, 1, 31)))
 TARGET_DAYS = tuple(date(2021, 1, day) for day in range(5, 30, 2))
@@ -53,6 +55,16 @@ def make_news_table(world: SampleWorld) -> tuple[str, bytes]:
     out = io.StringIO(newline="")
     csv.writer(out, lineterminator="\n").writerows(rows)
     return NEWS_FILE, out.getvalue().encode()
+
+
+def make_weather_table(world: SampleWorld) -> tuple[str, bytes]:
+    """Write the collected table of weather, CRLF line ends included."""
+    rows = [",".join(HEADER)]
+    for day in (day for span in WEATHER_SPANS for day in days_between(*span)):
+        for state, values in world.weather(day):
+            rows.append(f"{day:%Y-%m-%d},{state}," + ",".join(f"{value:.2f}" for value in values))
+
+    return FILE, "".join(row + "\r\n" for row in rows).encode()
 
 
 def make_benchmark(world: SampleWorld) -> tuple[str, bytes]:

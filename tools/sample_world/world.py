@@ -1,8 +1,8 @@
 """One synthetic world, so that electricity, weather and news of the sample mode agree.
 
 What belongs here: invented temperatures, events and demand of five regions, 2018 to 2026, from a
-fixed seed. What does not: any publisher's format (``aemo``, ``news2forecast``,
-``weather`` in this folder). Nothing here is an observation.
+fixed seed. What does not: any publisher's format (``aemo``, ``news2forecast`` in this folder).
+Nothing here is an observation.
 
 Demand has a daily and weekly shape, a regional scale, cooling and heating load, autocorrelated
 noise, and the effect of events that a news item announces the day before: power outages, and
@@ -63,26 +63,11 @@ WORLD_REGIONS: dict[str, Region] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventKind:
-    """One kind of event.
+EVENT_EFFECTS = {"power outages": -0.055, "industrial production": 0.055}
+"""Change of demand all day, as a share of it, by the topic of the news, which a logic can name."""
 
-    Attributes:
-        topic: what its news is about, one of the topics that a logic can name.
-        chance: probability on one day in one region.
-        effect: change of demand as a share of it, all day.
-    """
-
-    topic: str
-    chance: float
-    effect: float
-
-
-EVENT_KINDS = (
-    EventKind(topic="power outages", chance=0.17, effect=-0.055),
-    EventKind(topic="industrial production", chance=0.17, effect=0.055),
-)
-"""Independent from day to day, so that no value before a day tells what happens on it."""
+EVENT_CHANCE = 0.17
+"""Of each kind on one day in one region, independent of the day before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +82,13 @@ class Event:
 class SampleWorld:
     """The synthetic world; two instances are equal, value by value."""
 
-    def __init__(self, seed: int = SEED) -> None:
-        """Draw events (K, R, D), weather (R, D) and demand (R, D, P) in MW from ``seed``."""
-        generator = np.random.default_rng(seed)
+    def __init__(self) -> None:
+        """Draw events (K, R, D), weather (R, D) and demand (R, D, P) in MW."""
+        generator = np.random.default_rng(SEED)
         shape = (len(REGIONS), DAYS)
         climate = [WORLD_REGIONS[name] for name in REGIONS]
 
-        chance_K = np.array([kind.chance for kind in EVENT_KINDS])
-        self._events_KRD = (
-            generator.uniform(size=(len(EVENT_KINDS), *shape)) < chance_K[:, None, None]
-        )
+        self._events_KRD = generator.uniform(size=(len(EVENT_EFFECTS), *shape)) < EVENT_CHANCE
 
         # Maximum temperatures: a yearly cosine and autocorrelated weather.
         phase = 2 * np.pi * (np.arange(DAYS) % _DAYS_PER_YEAR - _HOTTEST_DAY) / _DAYS_PER_YEAR
@@ -133,7 +115,7 @@ class SampleWorld:
         weekday = np.array([(FIRST_DAY + timedelta(days=d)).weekday() for d in range(DAYS)])
         week_shape = np.where(weekday == 6, 0.91, np.where(weekday == 5, 0.94, 1.0))
 
-        effects = np.array([kind.effect for kind in EVENT_KINDS])
+        effects = np.array([*EVENT_EFFECTS.values()])
         event_RD = np.einsum("k,krd->rd", effects, self._events_KRD.astype(np.float64))
 
         demand = []
@@ -168,22 +150,17 @@ class SampleWorld:
         """Return the events of a day, by kind and region."""
         at = _index_of(day)
         return [
-            Event(day=day, region=region, topic=kind.topic)
-            for k, kind in enumerate(EVENT_KINDS)
+            Event(day=day, region=region, topic=topic)
+            for k, topic in enumerate(EVENT_EFFECTS)
             for r, region in enumerate(REGIONS)
             if self._events_KRD[k, r, at]
         ]
-
-    def temperatures_k(self, region: str, day: date) -> tuple[float, float]:
-        """Return the minimum and maximum of a day in kelvin."""
-        at = REGIONS.index(region), _index_of(day)
-        return float(self._min_k_RD[at]), float(self._max_k_RD[at])
 
     def weather(self, day: date) -> Iterator[tuple[str, tuple[float, ...]]]:
         """Yield state and its eight values, in the order of the published weather table."""
         at = _index_of(day)
         for index, region in enumerate(REGIONS):
-            min_k, max_k = self.temperatures_k(region, day)
+            min_k, max_k = float(self._min_k_RD[index, at]), float(self._max_k_RD[index, at])
             wind, humidity, pressure, rain = self._other_RD4[index, at]
 
             measured = (2 + 9 * wind, 30 + 60 * humidity, 1003 + 25 * pressure)
@@ -192,12 +169,6 @@ class SampleWorld:
             rain_mm = 12 * max(0.0, float(rain) - 0.7)
             values = (min_k, max_k, *map(float, measured), morning_k, afternoon_k, rain_mm)
             yield region.removesuffix("1"), values
-
-    @staticmethod
-    def weather_days() -> Iterator[date]:
-        """Yield every day for which the sample writes weather."""
-        for first, last in WEATHER_SPANS:
-            yield from days_between(first, last)
 
 
 def days_between(first: date, last: date) -> Iterator[date]:

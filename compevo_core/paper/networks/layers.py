@@ -23,7 +23,7 @@ from torch.nn import functional
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import shift
-from compevo_core.data.view import WindowView, find_horizon, find_lookback, stack_rows
+from compevo_core.data.view import WindowView, find_horizon, find_shared, stack_rows
 
 TIME_FEATURES = 4
 
@@ -46,7 +46,8 @@ class NetworkInputs:
         """
         values_NL = stack_rows([scaler.scale(view.x, view.entity) for view in views])
         marks = [_encode_steps(view) for view in views]
-        lookback, steps = find_lookback(views), find_lookback(views) + find_horizon(views)
+        lookback = find_shared(views, "lookback")
+        steps = lookback + find_horizon(views)
         marks_NTM = np.stack(marks) if marks else np.empty((0, steps, TIME_FEATURES))
 
         return cls(

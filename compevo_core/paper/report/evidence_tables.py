@@ -31,15 +31,19 @@ from compevo_core.paper.report.figures import (
 )
 from compevo_core.paper.report.inputs import TrainingRun
 from compevo_core.paper.report.published import CONTEXT, find_published, list_subjects
-from compevo_core.paper.report.rows import find_side, format_interval, format_with_unit
+from compevo_core.paper.report.rows import (
+    find_side,
+    format_interval,
+    format_number,
+    format_with_unit,
+    group_rows,
+)
 from compevo_core.report.charts import ACCENT, GOLD, GREEN, INK, MUTED, OTHER_BARS, PURPLE, RED
 from compevo_core.report.tables import (
     MISSING,
     Row,
     Table,
-    format_number,
     format_percent,
-    group_rows,
     join_items,
     scope_name,
     tabulate,
@@ -60,14 +64,8 @@ Groups = Mapping[tuple[str, str], Mapping[str, Row]]
 """Rows by kind and group, then by news, in the order that they were measured in."""
 
 
-def list_audits(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return the rows of each audited scope: one data set, source and subset."""
-    return group_rows(rows, "dataset", "source", "subset")
-
-
-def list_audit_tables(rows: Sequence[Row]) -> list[Table]:
-    """Return the table of every audited scope."""
-    return list(map(audit_table, list_audits(rows)))
+_AUDITED = ("dataset", "source", "subset")
+"""Rows that agree in these are one audited scope."""
 
 
 def _pick(rows: Iterable[Row], **facts: object) -> list[Row]:
@@ -182,7 +180,7 @@ def find_audit(run: TrainingRun, rows: Sequence[Row]) -> list[Row]:
     """Return the rows of a run's sealed model on its largest audited test set; none without any."""
     model = run.summary.get("artifact_hash", "not sealed")
     of_model = _pick(rows, split="test", artifact_hash=model)
-    return max(list_audits(of_model), key=lambda scope: scope[0]["n_windows"], default=[])
+    return max(group_rows(of_model, *_AUDITED), key=lambda scope: scope[0]["n_windows"], default=[])
 
 
 def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
@@ -425,15 +423,6 @@ def _format_gain(gain: Gain | None) -> str:
     return MISSING if gain is None else f"{gain.mean:+z.2f} ± {gain.half:.2f}"
 
 
-def list_specialist_tables(rows: Sequence[Row]) -> list[Table]:
-    """Return the answers of the experiment on specialists and its arms, of every data set."""
-    return [
-        make_table(of_dataset)
-        for of_dataset in group_rows(rows, "dataset")
-        for make_table in (answers_table, specialists_table)
-    ]
-
-
 _DECISIVE_SEEDS = 5  # that the experiment has at least
 
 
@@ -507,7 +496,9 @@ def specialists_table(rows: Sequence[Row]) -> Table:
     for world in worlds:
         first = world[0]
         title = f"{first['world']}, {first['agents']} agents, effect {first['effect']:g}"
-        cells[title] = partial(_format_arm, world)
+        cells[title] = partial(
+            lambda world, arm: _format_with_spread("effect_r2", _pick(world, arm=arm)), world
+        )
 
     known = {row["arm"] for row in rows}
     arms = [arm for arm in SPECIALIST_TITLES if arm in known]
@@ -518,10 +509,6 @@ def specialists_table(rows: Sequence[Row]) -> Table:
         verdict=judge_no_effect(rows),
         highlighted=[i for i, arm in enumerate(arms) if arm == EVOLVED],
     )
-
-
-def _format_arm(world: Sequence[Row], arm: str) -> str:
-    return _format_with_spread("effect_r2", _pick(world, arm=arm))
 
 
 def judge_no_effect(rows: Sequence[Row]) -> str:
@@ -541,11 +528,6 @@ def judge_no_effect(rows: Sequence[Row]) -> str:
 
 
 _SPLITS = {"val": "validation", "test": "test"}
-
-
-def list_text_tables(rows: Sequence[Row]) -> list[Table]:
-    """Return the table of each set of worded data and split."""
-    return list(map(text_table, group_rows(rows, "dataset", "split")))
 
 
 def judge_text(rows: Sequence[Row]) -> str:
@@ -592,19 +574,25 @@ def text_table(rows: Sequence[Row]) -> Table:
     )
 
 
-EVIDENCE: Mapping[str, tuple[Callable[[Sequence[Row]], list[Table]], str]] = {
-    "audit": (list_audit_tables, "audit-news DATASET"),
-    "specialists": (list_specialist_tables, "experiment specialists"),
-    "text": (list_text_tables, "experiment text NAME"),
+_Makers = Sequence[Callable[[Sequence[Row]], Table]]
+EVIDENCE: Mapping[str, tuple[Sequence[str], _Makers, str]] = {
+    "audit": (_AUDITED, [audit_table], "audit-news DATASET"),
+    "specialists": (["dataset"], [answers_table, specialists_table], "experiment specialists"),
+    "text": (["dataset", "split"], [text_table], "experiment text NAME"),
 }
-"""Tables of each kind of rows, and the command that makes the rows."""
+"""Columns that set the tables of each kind of rows apart, the tables, the command of the rows."""
+
+
+def list_evidence(kind: str, rows: Sequence[Row]) -> list[Table]:
+    """Return the tables of every group of one kind of rows."""
+    keys, makers, _ = EVIDENCE[kind]
+    return [make_table(group) for group in group_rows(rows, *keys) for make_table in makers]
 
 
 def format_evidence(kind: str, rows: Sequence[Row]) -> str:
     """Return tables as Markdown, each below its verdict, or the command that makes their rows."""
-    list_tables, command = EVIDENCE[kind]
-    text = "\n\n".join(table.to_titled_markdown() for table in list_tables(rows))
-    return text or f"*No rows yet: `compevo paper {command}` makes them.*"
+    text = "\n\n".join(table.to_titled_markdown() for table in list_evidence(kind, rows))
+    return text or f"*No rows yet: `compevo paper {EVIDENCE[kind][-1]}` makes them.*"
 
 
 def format_worth(specialists: Sequence[Row], text: Sequence[Row], audit: Sequence[Row]) -> str:
@@ -621,7 +609,7 @@ def format_worth(specialists: Sequence[Row], text: Sequence[Row], audit: Sequenc
     if captions := _pick(text, foresight=True, arm=EVOLVED):
         title = "Captions of the day's own weather (perfect foresight)"
         lines.append((title, ARM_TITLES[EVOLVED], MISSING, _format_share(captions)))
-    for rows in list_audits(_pick(audit, source="run", split="test")):
+    for rows in group_rows(_pick(audit, source="run", split="test"), *_AUDITED):
         news = _group_rows(rows)[ALL, ALL]
         title = f"Real headlines: {scope_name(rows[0]['dataset'], rows[0]['subset'])}"
         lines.append((title, _READERS["run"], MISSING, _judge(news[NONE], news[SWAPPED])))

@@ -18,8 +18,8 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from compevo_core.paper.report.rows import method_name
 from compevo_core.report.charts import GRID, INK, MUTED, agent_colour, method_colour
-from compevo_core.report.tables import method_name
 
 #: matplotlib's settings while a figure is made or saved.
 THEME: Any = {

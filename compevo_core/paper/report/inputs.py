@@ -17,11 +17,10 @@ from pydantic import TypeAdapter
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.result_rows import CONFIGS_FOLDER
+from compevo_core.evaluation.result_rows import CONFIGS_FOLDER, read_typed
 from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.paper.declared import read_columns
 from compevo_core.paper.report.rows import (
-    Score,
     collect_scores,
     drop_sweeps,
     is_result_file,
@@ -30,7 +29,8 @@ from compevo_core.paper.report.rows import (
     read_rows,
     share_budget,
 )
-from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA, read_typed
+from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA
+from compevo_core.report.tables import Row
 from compevo_core.runtime.files import read_json
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_core.training.run_folder import RunFolder
@@ -40,7 +40,7 @@ CHECK_COLUMNS = ("check", "passed", "detail")
 KINDS = {
     "checks": CHECK_COLUMNS,
     "paired": tuple(PAIRED_TEST_SCHEMA),
-    "lud": ("table", "subject", "judge", "kappa"),
+    "lud": ("table", "subject", "judge", "kappa", "windows"),
     "audit": ("source", "news", "group_kind", "group"),
     "specialists": ("agents", *read_columns("control")),
     **{
@@ -131,13 +131,13 @@ class ReportInputs:
     logics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LOGIC_SCHEMA))
 
     # Scores that were computed so far, by scope: most are in several tables
-    _scores: dict[tuple[object, ...], tuple[dict[str, Score], str]] = field(
+    _scores: dict[tuple[object, ...], tuple[dict[str, Row], str]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def find_scores(
         self, dataset: str, subset: str, *, experiment: str = "", sharing: Sequence[str] = ()
-    ) -> tuple[Mapping[str, Score], str]:
+    ) -> tuple[Mapping[str, Row], str]:
         """Return the scores of one scope, computed once, and the name of the shared budget.
 
         Rows come from an experiment, or from all but sweeps. Methods in ``sharing`` share the

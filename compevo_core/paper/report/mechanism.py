@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 from matplotlib.ticker import MaxNLocator
 
+from compevo_core.paper.agent_systems import PAPER_ORDER
 from compevo_core.paper.report.figures import (
     HALF,
     THIRD,
@@ -27,31 +28,28 @@ from compevo_core.paper.report.figures import (
     plot_lines,
 )
 from compevo_core.paper.report.inputs import ReportInputs, TrainingRun
+from compevo_core.paper.report.rows import format_number, method_name
 from compevo_core.paper.run_traces import TOPIC_SEPARATOR, Plateau, measure_plateau
 from compevo_core.report.charts import method_colour
 from compevo_core.report.tables import (
     MISSING,
     Table,
-    format_number,
     format_percent,
     join_items,
-    method_name,
     scope_name,
     tabulate,
 )
 
 PER_ROUNDS = 100  # slopes are shown by so many rounds: the slope of one round is tiny
 
-#: The paper's systems in the order of legends and tables; others follow by name.
-_ORDER = ("sa", "mael", "mae-gpt", "mad-rl", "compevo")
 _PLATEAU = "Do the rewards reach a plateau?"
 
 
 def split_methods(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Return the rows of each method, the paper's methods first and in its order."""
     parts = {part["method"][0]: part for part in rows.partition_by("method")}
-    others = sorted(parts.keys() - set(_ORDER))
-    return {method: parts[method] for method in (*_ORDER, *others) if method in parts}
+    others = sorted(parts.keys() - set(PAPER_ORDER))
+    return {method: parts[method] for method in (*PAPER_ORDER, *others) if method in parts}
 
 
 def plateau_table(logics: pl.DataFrame) -> Table | None:

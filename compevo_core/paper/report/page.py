@@ -18,11 +18,9 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader
 from compevo_core.paper.report import summaries
 from compevo_core.paper.report.evidence_tables import (
     control_table,
-    list_audit_tables,
     list_controls,
+    list_evidence,
     list_search_tables,
-    list_specialist_tables,
-    list_text_tables,
     show_control,
     summarize_evidence,
 )
@@ -181,14 +179,15 @@ def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
         (control_table(rows), show_control(rows, inputs.control_rounds))
         for rows in list_controls(inputs.control)
     ]
-    searches = list_search_tables(inputs.control) + list_specialist_tables(inputs.specialists)
-    texts = list_text_tables(inputs.text)
+    searches = list_search_tables(inputs.control)
+    searches += list_evidence("specialists", inputs.specialists)
+    texts = list_evidence("text", inputs.text)
     if controls or searches or texts:
         finding = summarize_evidence(inputs.control, inputs.text)
         view = {"controls": controls, "searches": searches, "texts": texts}
         yield _fold("evidence", "Does search find evidence?", finding, **view)
 
-    if audits := list_audit_tables(inputs.audit):
+    if audits := list_evidence("audit", inputs.audit):
         yield _fold("news", "Does news help?", summaries.join_verdicts(audits), audits=audits)
 
 

@@ -19,7 +19,7 @@ from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import FEWEST_BLOCKS, USUAL_BLOCKS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scoring import COMPEVO
-from compevo_core.paper.changes import ABLATION, EXPERIMENTS, list_changes
+from compevo_core.paper.changes import ABLATION, EXPERIMENTS, FOLDS, list_changes
 from compevo_core.paper.declared import read_declared
 from compevo_core.paper.lud import GAINS, JUDGES
 from compevo_core.paper.report.figures import Picture, Plot, Style, add_legend
@@ -48,15 +48,19 @@ from compevo_core.paper.report.rows import (
     NAIVE,
     PAPER_METRICS,
     Column,
-    Score,
+    average_rows,
     build_table,
+    common_unit,
+    describe_seeds,
     format_column,
     format_difference,
     format_interval,
+    format_number,
     format_p,
     format_with_unit,
     is_synthetic,
     list_test_scopes,
+    method_name,
     select_pooled,
     select_scope,
     title_metric,
@@ -66,10 +70,8 @@ from compevo_core.report.tables import (
     MISSING,
     Row,
     Table,
-    format_number,
     format_percent,
     join_items,
-    method_name,
     scope_name,
     tabulate,
 )
@@ -83,13 +85,13 @@ NO_ROW = "no row"
 NOT_PRINTED = "-"
 
 
-def list_tasks(scores: Mapping[str, Score]) -> dict[str, dict[str, float]]:
+def list_tasks(scores: Mapping[str, Row]) -> dict[str, dict[str, float]]:
     """Return MAE by task and method: a task is a series, or all windows where there is one."""
     errors: dict[str, Mapping[str, float | None]]
-    errors = {name: score.by_entity for name, score in scores.items()}
+    errors = {name: score["by_entity"] for name, score in scores.items()}
     # fev counts tasks, and so would one series with its own pooled row twice.
     if len({entity for values in errors.values() for entity in values}) < 2:
-        errors = {name: {POOLED: score.mean.get("mae")} for name, score in scores.items()}
+        errors = {name: {POOLED: score["mae"]} for name, score in scores.items()}
     return {
         task: {
             name: mae for name, values in errors.items() if (mae := values.get(task)) is not None
@@ -144,11 +146,11 @@ class TableLine(NamedTuple):
     """What one line of a table of errors compares."""
 
     name: str  # its first cell
-    score: Score | None  # own score; None where no row exists
+    score: Row | None  # own score; None where no row exists
     published: Mapping[str, Published]  # the published figures by metric
 
 
-def find_line(name: str, score: Score | None, label: str, dataset: str, subject: str) -> TableLine:
+def find_line(name: str, score: Row | None, label: str, dataset: str, subject: str) -> TableLine:
     """Return a line with the figures that a table of the paper has of a subject."""
     figures = {metric: find_published(label, dataset, subject, metric) for metric in PAPER_METRICS}
     return TableLine(name, score, {key: figure for key, figure in figures.items() if figure})
@@ -166,13 +168,12 @@ def error_table(
     Columns of published figures are left out where no line has any.
     """
     scores = [line.score for line in lines]
-    units = {score.unit for score in scores if score}
-    unit = units.pop() if len(units) == 1 else ""
+    unit = common_unit(filter(None, scores))
     columns = [Column(first, [line.name for line in lines])]
 
     for metric in PAPER_METRICS:
-        means = [score.mean.get(metric) if score else None for score in scores]
-        spreads = [score.spread.get(metric) if score else None for score in scores]
+        means = [score[metric] if score else None for score in scores]
+        spreads = [score[f"{metric}_sd"] if score else None for score in scores]
         # Formatted together: a spread with other decimals than its mean cannot be read beside it.
         texts = format_column(metric, [*means, *spreads])
         cells = [
@@ -192,9 +193,9 @@ def error_table(
     # A row of another budget than the usual one must not pass for one of it.
     seeds = []
     for score in scores:
-        seeds.append(str(score.seeds) if score else "")
-        if score and score.budget not in ("", "standard"):
-            seeds[-1] += f", {score.budget} budget"
+        seeds.append(describe_seeds(score) if score else "")
+        if score and score["budget"] not in ("", "standard"):
+            seeds[-1] += f", {score['budget']} budget"
 
     wraps = range(1, len(columns))
     return build_table(
@@ -215,7 +216,7 @@ def pair_cells(test: Row | None) -> list[str]:
 
 
 def describe_tests(
-    tests: Sequence[Row], scores: Mapping[str, Score], *, side: str = "b"
+    tests: Sequence[Row], scores: Mapping[str, Row], *, side: str = "b"
 ) -> list[str]:
     """Return what a reader must know of the comparisons of one table; how they are made apart.
 
@@ -247,7 +248,7 @@ def describe_tests(
     short = [
         method_name(name)
         for name, count in seeds.items()
-        if name in scores and count is not None and count < scores[name].seeds
+        if name in scores and count is not None and count < scores[name]["seeds"]
     ]
     if short:
         notes.append(f"Paired with the first training alone: {join_items(short)}.")
@@ -270,7 +271,7 @@ class MethodScores(NamedTuple):
     name: str  # display name, which says where data is made up
     dataset: str
     subset: str
-    scores: Mapping[str, Score]
+    scores: Mapping[str, Row]
     budget: str  # what all of the paper's methods had; empty where they had their own
     is_first: bool  # whether the paper's figures are beside it: its windows, or the nearest to them
 
@@ -354,8 +355,8 @@ def _describe_errors(
 
     # Where a random walk is hard to beat, the table itself says who does not.
     if label == MAIN and dataset in RANDOM_WALK and NAIVE in scores:
-        walk = scores[NAIVE].mean["mae"]
-        behind = [m for m, score in scores.items() if m != NAIVE and score.mean["mae"] >= walk]
+        walk = scores[NAIVE]["mae"]
+        behind = [m for m, score in scores.items() if m != NAIVE and score["mae"] >= walk]
         if behind:
             names_behind = join_items([method_name(method) for method in behind])
             notes.append(f"Do not beat the random walk ({method_name(NAIVE)}): {names_behind}.")
@@ -388,10 +389,10 @@ def _list_thinned(inputs: ReportInputs, dataset: str, methods: Sequence[str]) ->
         errors = []
         for name in (*scored, NAIVE):
             if score := scores.get(name):
-                budget = f" ({score.budget} budget)" if score.budget else ""
-                error = format_with_unit(score.mean["mae"], score.unit)
+                budget = f" ({score['budget']} budget)" if score["budget"] else ""
+                error = format_with_unit(score["mae"], score["unit"])
                 errors.append(f"{method_name(name)}{budget} {error}")
-        count = scores[scored[0]].n_windows
+        count = scores[scored[0]]["n_windows"]
         notes.append(
             f"{_title(inputs, dataset, subset)}, {count} of them: MAE of {join_items(errors)}."
         )
@@ -405,7 +406,7 @@ def _rival_table(inputs: ReportInputs, windows: MethodScores, names: Sequence[st
     tasks = list_tasks({name: scores[name] for name in names})
     # A CompEvo that had a smaller budget itself is paired at that. Without a budget that both sides
     # had, CompEvo is the full training.
-    budget = windows.budget or (scores[COMPEVO].budget if COMPEVO in scores else "")
+    budget = windows.budget or (scores[COMPEVO]["budget"] if COMPEVO in scores else "")
     # Pairs as they were computed: rows alone hold no error by window. An error of a larger budget
     # is of another training than the pair at this one.
     tests = {
@@ -413,7 +414,7 @@ def _rival_table(inputs: ReportInputs, windows: MethodScores, names: Sequence[st
         for name, test in inputs.find_tests(
             windows.dataset, windows.subset, COMPEVO, budget=budget
         ).items()
-        if not budget or (name in scores and scores[name].budget in ("", budget))
+        if not budget or (name in scores and scores[name]["budget"] in ("", budget))
     }
     rows = []
     for name in names:
@@ -447,9 +448,9 @@ def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -
 
     def pair(dataset: str, rival: str, metric: str) -> tuple[float, float] | None:
         scores = by_dataset[dataset]
-        if COMPEVO not in scores or rival not in scores or scores[rival].budget == UNFITTED:
+        if COMPEVO not in scores or rival not in scores or scores[rival]["budget"] == UNFITTED:
             return None
-        ours, other = scores[COMPEVO].mean.get(metric), scores[rival].mean.get(metric)
+        ours, other = scores[COMPEVO][metric], scores[rival][metric]
         return None if ours is None or not other else (ours, other)
 
     def pair_printed(dataset: str, rival: str, metric: str) -> tuple[float, float] | None:
@@ -469,7 +470,7 @@ def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -
         changes = [mine / other - 1 for mine, other in filter(None, measured[0])]
         ends = [format_share(end(changes)) for end in (min, max) if changes]
         present = [scores[rival] for scores in by_dataset.values() if rival in scores]
-        budgets = dict.fromkeys(score.budget or "none to name" for score in present)
+        budgets = dict.fromkeys(score["budget"] or "none to name" for score in present)
         last = " to ".join(ends) or MISSING, str(len(changes)), join_items(list(budgets))
         rows.append([method_name(rival), *cells, *last])
 
@@ -493,7 +494,7 @@ def _parameter_table(inputs: ReportInputs) -> Table:
     scores = _find_main(score_methods(inputs, AGENTS, DATASETS[0])).scores
 
     def count(method: str) -> str:
-        number = scores[method].mean.get("trainable_parameters") if method in scores else None
+        number = scores[method]["trainable_parameters"] if method in scores else None
         return MISSING if number is None else f"{number:,.0f}"
 
     def print_count(method: str) -> str:
@@ -599,7 +600,7 @@ def build_changes(
             notes = [f"No row of {join_items(missing)}: `{command}`."] if missing else []
             if printed and subset and subset != PAPER_SUBSETS.get(dataset, subset):
                 notes.append(OTHER_WINDOWS)
-            errors = [line.score.mean.get("mse") for line in lines.values() if line.score]
+            errors = [line.score["mse"] for line in lines.values() if line.score]
             # Equal to every digit, and not only as printed.
             if len(errors) > 1 and len(set(errors)) == 1:
                 notes.append(ONE_FORECAST)
@@ -619,11 +620,11 @@ def _difference_table(
     caption: str,
     reference: str,
     lines: Mapping[str, TableLine],
-    scores: Mapping[str, Score],
+    scores: Mapping[str, Row],
     tests: Mapping[str, Row],
 ) -> Table:
     """Return how far each change lies from the reference, by window, and the paper's figures."""
-    measured = {name: score.mean["rmse"] for name, score in scores.items()}
+    measured = {name: score["rmse"] for name, score in scores.items()}
     figures = {name: line.published.get("rmse") for name, line in lines.items()}
     printed = {name: figure.value for name, figure in figures.items() if figure}
     notes = describe_tests([tests[name] for name in lines if name in tests], scores, side="a")
@@ -676,15 +677,15 @@ def show_curves(inputs: ReportInputs) -> list[Picture]:
     return pictures
 
 
-def fill_sweep(name: str, dataset: str, scores: Mapping[str, Score], axis: Axes) -> None:
+def fill_sweep(name: str, dataset: str, scores: Mapping[str, Row], axis: Axes) -> None:
     """Draw the RMSE of every change in order, its spread over seeds, and the paper's beside it."""
     errors, printed = {}, {}
     for change, score in scores.items():
         setting, _, value = change.partition("=")
-        errors[value] = score.mean["rmse"], score.spread.get("rmse", 0.0)
+        errors[value] = score["rmse"], score["rmse_sd"] or 0.0
         if figure := find_published(PRINTED.get(name, ""), dataset, change, "rmse"):
             printed[value] = figure.value
-    has_seeds = any(score.seeds > 1 for score in scores.values())
+    has_seeds = any(score["seeds"] > 1 for score in scores.values())
     label = "here, with deviation over seeds" if has_seeds else "here, one seed"
     # Equal steps: values such as 0.001 and 1 share no scale, and names have none.
     places = {value: place for place, value in enumerate(errors)}
@@ -698,8 +699,7 @@ def fill_sweep(name: str, dataset: str, scores: Mapping[str, Score], axis: Axes)
     axis.set_xticks(list(places.values()), list(places))
     axis.set_xlabel(setting)
     add_legend(axis)
-    units = {score.unit for score in scores.values()}
-    axis.set_ylabel(f"RMSE {units.pop()}" if len(units) == 1 else "RMSE")
+    axis.set_ylabel(f"RMSE {common_unit(scores.values())}".strip())
 
     # A span by which a difference that means nothing looks like nothing.
     low, high = axis.get_ylim()
@@ -756,13 +756,13 @@ def _measure_costs(inputs: ReportInputs, dataset: str) -> dict[str, dict[str, fl
         if not scores:
             continue
         # The training is the same for all of them.
-        mean = scores[0].mean
-        costs[name] = {column: mean[column] for column, *_ in COSTS if column in mean}
+        first = scores[0]
+        costs[name] = {name: first[name] for name, *_ in COSTS if first[name] is not None}
         # A hundred windows take seconds, in which anything else on the machine weighs much.
-        timed = [score for score in scores if PER_WINDOW in score.mean]
+        timed = [score for score in scores if score[PER_WINDOW] is not None]
         if timed:
-            seconds = sum(score.mean[PER_WINDOW] * score.n_windows for score in timed)
-            costs[name][PER_WINDOW] = seconds / sum(score.n_windows for score in timed)
+            seconds = sum(score[PER_WINDOW] * score["n_windows"] for score in timed)
+            costs[name][PER_WINDOW] = seconds / sum(score["n_windows"] for score in timed)
     return costs
 
 
@@ -811,7 +811,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
 
 
 def _own_cells(row: Row, name: str, columns: Sequence[str]) -> list[str]:
-    source = f"{row['dataset']}, run {row['artifact_hash'][:10]}"
+    source = f"{row['dataset']}, run {row['artifact_hash'][:10]}, {row['windows']} windows"
     return [name, *(format_number(row[column]) for column in columns), str(row["n"]), source]
 
 
@@ -874,8 +874,8 @@ def format_paper_sets(inputs: ReportInputs) -> str:
         ]
         rows = [
             [
-                method_name(name) + (f", {score.seeds} seeds" if score.seeds > 1 else ""),
-                *(format_number(score.mean.get(metric)) for metric in metrics),
+                f"{method_name(name)} ({describe_seeds(score)})",
+                *(format_number(score[metric]) for metric in metrics),
                 *(_format_pair(of_reference.get(name)) for of_reference in tests),
             ]
             for name, score in scores.items()
@@ -886,7 +886,7 @@ def format_paper_sets(inputs: ReportInputs) -> str:
             rows.insert(0, ["CompEvo, as the paper prints it", *printed, ""])
         table = Table(
             header=[
-                *("Method", "MAE", "RMSE", "MAPE %"),
+                *("Method (seeds)", "MAE", "RMSE", "MAPE %"),
                 *(f"{method_name(name)} less it (95 %)" for name in references),
             ],
             rows=rows,
@@ -920,7 +920,7 @@ def format_short_sets(inputs: ReportInputs) -> str:
         if name not in counts:
             continue
         scores, _ = inputs.find_scores(dataset, name)
-        naive, *ours = (format_number(scores[each].mean["mae"]) for each in (NAIVE, *methods))
+        naive, *ours = (format_number(scores[each]["mae"]) for each in (NAIVE, *methods))
         named = (f"{method_name(each)} {mae}" for each, mae in zip(methods, ours, strict=True))
         printed = find_published(label, dataset, COMPEVO, "mae")
         figure = printed.text if printed else NOT_PRINTED
@@ -928,6 +928,18 @@ def format_short_sets(inputs: ReportInputs) -> str:
     title = "The paper's own test windows, MAE in MW"
     header = (title, method_name(NAIVE), "Here, no language model", "The paper's CompEvo")
     return Table(header=header, rows=lines, text_columns=(0, 2)).to_markdown()
+
+
+def build_fold_table(rows: pl.DataFrame) -> Table:
+    """Return the errors of population and prior on every fold of train, then their means."""
+    pooled = rows.filter(experiment=FOLDS, entity=POOLED)
+    run = ["dataset", "method"]
+    lines = [
+        TableLine(f"{row['dataset']}: {method_name(row['method'])}, {name.format(**row)}", row, {})
+        for keys, name in (([*run, "subset"], "{subset}"), (run, "mean of folds"))
+        for row in average_rows(pooled, keys).to_dicts()
+    ]
+    return error_table(lines, "Folds of train", notes=[NOTES["folds"]])
 
 
 PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = {
@@ -947,6 +959,7 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = 
         lambda inputs: [table for name in SENSITIVITY for table in build_sweep(inputs, name)],
     ),
     "perturbation": ("Perturbed news", lambda inputs: build_sweep(inputs, "news")),
+    "folds": ("Folds of train", lambda inputs: [build_fold_table(inputs.rows)]),
     "lud": ("Logic updates", build_lud),
 }
 """Title and builder of each table; of perturbed news the paper plots errors and prints none."""

@@ -33,7 +33,9 @@ from compevo_core.paper.report.figures import (
 )
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.rows import (
+    AGENT,
     NAIVE,
+    RECALIBRATED,
     Column,
     average_over_seeds,
     build_table,
@@ -47,9 +49,11 @@ from compevo_core.paper.report.rows import (
     format_column,
     format_difference,
     format_interval,
+    format_number,
     format_p,
     list_columns,
     list_scopes,
+    method_name,
     metric_column,
     select_methods,
     select_pooled,
@@ -57,15 +61,11 @@ from compevo_core.paper.report.rows import (
 )
 from compevo_core.report.charts import ACCENT, GRID, HISTORY, INK, MUTED, OTHER_BARS
 from compevo_core.report.tables import (
-    AGENT,
     MISSING,
-    RECALIBRATED,
     Row,
     Table,
-    format_number,
     format_percent,
     join_items,
-    method_name,
     scope_name,
     shorten_hash,
     tabulate,
@@ -281,7 +281,7 @@ def _method_table(rows: pl.DataFrame, title: str) -> Table:
         list_columns(records, _COUNTS),
         title=title,
         wrap_columns=[len(METRICS) + len(_COUNTS)],
-        notes=_describe_rows(records),
+        notes=[*_describe_rows(records), *_describe_rounds(records)],
     )
 
 
@@ -424,6 +424,21 @@ def _describe_rows(records: Sequence[Row]) -> list[str]:
         text = f"{format_percent(share)} of the windows leave a choice of news"
         names = _name_methods(row for row in records if row["news_choice_share"] == share)
         notes.append(f"{text}: {join_items(names)}." if len(shares) > 1 else f"{text}.")
+    return notes
+
+
+def _describe_rounds(records: Sequence[Row]) -> list[str]:
+    """Return whose agents are untrained, and of whom that is not known."""
+    notes = []
+    untrained = [
+        f"{method_name(row['method'])} ({row['untrained']} of {row['seeds']})"
+        for row in records
+        if row["untrained"]
+    ]
+    if untrained:
+        notes.append(f"Untrained, as validation chose round 0: {join_items(untrained)}.")
+    if older := _name_methods(row for row in records if row["lacks_round"]):
+        notes.append(f"Older rows, which do not say what round was chosen: {join_items(older)}.")
     return notes
 
 

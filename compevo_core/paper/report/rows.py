@@ -15,31 +15,121 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import QUANTILE_COLUMNS
-from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA
+from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA, read_typed
 from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.paper.changes import ABLATION, PREFIX
 from compevo_core.paper.declared import BUDGETS, rank_budget
-from compevo_core.report.tables import MISSING, Row, Table, format_number
+from compevo_core.report.tables import MISSING, Row, Table
+from compevo_core.report.tables import method_name as find_title
 
 #: Two rows with equal values here are the same measurement; the later one replaces the earlier.
 _WINDOWS = ("dataset", "split", "subset", "entity")
 _TRAINING = ("seed", "config_hash", "data_hash", "budget")
 IDENTITY = ("experiment", "method", *_WINDOWS, *_TRAINING)
-_ERRORS = ("mae", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate")
-_COSTS = ("seconds", "seconds_per_window", "train_seconds", "peak_memory_gb")
+_ERRORS = ("mae", "mse", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate")
+_COSTS = (
+    *("seconds", "seconds_per_window", "train_seconds", "peak_memory_gb"),
+    "trainable_parameters",
+)
 _AVERAGED = (*_ERRORS, *_COSTS, *QUANTILE_COLUMNS)
 # Parts of the population, which are scored with it: the plain mean of the agents, the prior that
 # validated best, each agent alone.
 _PARTS = r"^compevo-(equal|prior|agent-\d+)$"
 _AGENTS = r"^compevo-agent-\d+$"
+# Sealed agents of a language model whose row does not say which round validation chose.
+_LACKS_ROUND = pl.all_horizontal(
+    pl.col("chosen_round").is_null(), pl.col("artifact_hash", "backbone").fill_null("").ne("")
+)
 _THINNED = re.compile(r"-every-\d+$")
 
 PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")  # the paper's metrics
 
-MEASURES = ("seconds_per_window", "train_seconds", "peak_memory_gb", "trainable_parameters")
-"""Columns of cost; empty for methods whose cost was not measured."""
+#: How names of rows of one agent begin, and names of recalibrated baselines end.
+AGENT = "compevo-agent-"
+ZERO_SHOT = "zero-shot-"
+RECALIBRATED = "-recalibrated"
+METHOD_NAMES = {
+    "compevo": "CompEvo",
+    "dlinear": "DLinear",
+    "itransformer": "iTransformer",
+    "film": "FiLM",
+    "pyraformer": "Pyraformer",
+    "fedformer": "FEDformer",
+    "gpt4ts": "GPT4TS",
+    "gpt4ts-no-lm": "GPT4TS without its language model",
+    "mixture-issued": "Preset `operational`, day by day",
+    "last-week": "Last week",
+    "train-look-up": "Look-up in train, the measure of the leak",
+    "news2forecast": "News2Forecast",
+    "gpt4mts": "GPT4MTS",
+    "gpt4mts-no-news": "GPT4MTS without news",
+    "ltp-llm": "LTP-LLM",
+    "sa": "SA, one agent",
+    "mael": "MAEL",
+    "mae-gpt": "MAE-GPT",
+    "mad-rl": "MAD-RL",
+    "as-published": "The paper's code",
+    "as-published-mended": "The paper's code, mended prompt",
+    "as-published-swapped": "The paper's code, news of another day",
+    "as-written": "CompEvo without a base model",
+    "as-written-plain": "CompEvo without a base model, its four parts off",
+    "as-written-swapped": "CompEvo without a base model, news of another day",
+    "members": "Ensemble of four regressions (no language model)",
+    "prior": "Own base model",
+    "compevo-equal": "CompEvo, equal weights",
+    "compevo-prior": "CompEvo's best base model",
+    "simplified-logic": "Simplified logic",
+    "uniform-weights": "Uniform weights",
+    "no-diversity": "No diversity term",
+    "no-pruning": "No pruning term",
+    "no-grpo": "No GRPO",
+    "random-layers": "Random layers",
+    "no-news": "No news",
+    "swapped-news": "News of another day",
+    "fixed-logics": "Fixed logics",
+    "one-agent": "One agent",
+    "one-agent-all-trials": "One agent, all trials",
+    "paper-method": "The paper's rewriting, few rounds",
+    "equal-weights": "Equal weights",
+    "no-known-errors": "No known errors",
+    "alike-agents": "Agents alike",
+}
+
+
+def method_name(method: str) -> str:
+    """Return the display name of a method, a part of a population, a variant or a control."""
+    if method.startswith(AGENT):
+        return f"Agent {method.removeprefix(AGENT)}"
+    if method.startswith(ZERO_SHOT):
+        return f"{method.removeprefix(ZERO_SHOT)}, zero-shot"
+    plain = method.removesuffix(RECALIBRATED)
+    name = METHOD_NAMES.get(plain) or find_title(plain)
+    return name if plain == method else f"{name}, known errors added"
+
+
+def format_number(value: float | int | None) -> str:
+    """Format a metric with decimals that fit its size; "n/a" for a missing one."""
+    if value is None or math.isnan(value):
+        return MISSING
+    # Counts are exact and get separators only.
+    if isinstance(value, int):
+        return f"{value:,}"
+
+    size = abs(value)
+    if size >= 100 or size == 0:
+        return f"{value:z,.1f}"
+    if size >= 1:
+        return f"{value:.2f}"
+    return f"{value:.4f}" if size >= 0.001 else f"{value:.2e}"
+
+
+def group_rows(rows: Iterable[Row], *keys: str) -> list[list[Row]]:
+    """Return rows in groups that are alike in some columns, in the order of first appearance."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return list(groups.values())
 
 
 def empty_rows() -> pl.DataFrame:
@@ -59,24 +149,8 @@ def is_result_file(header: list[str]) -> bool:
 
 
 def read_result_file(path: Path) -> pl.DataFrame:
-    """Return the result rows of one CSV file.
-
-    DataError if a column is missing, or a value has the wrong type.
-    """
-    header = read_header(path)
-    if missing := [name for name in RESULT_SCHEMA if name not in header]:
-        raise DataError(
-            f"{path}: columns {', '.join(missing)} are missing; evaluate again with this version"
-        )
-
-    # The schema is forced, so that text in a column of numbers is an error and not a string column.
-    try:
-        rows = pl.read_csv(path, schema_overrides=RESULT_SCHEMA, null_values=[""])
-    except pl.exceptions.ComputeError as error:
-        raise DataError(
-            f"{path}: a value does not fit its column ({error}); evaluate again"
-        ) from error
-    return rows.select(*RESULT_SCHEMA)
+    """Return the result rows of one CSV file, with nulls for empty texts, as ``read_typed``."""
+    return read_typed(path, RESULT_SCHEMA).with_columns(pl.col(pl.String).replace("", None))
 
 
 def read_rows(folder: Path) -> pl.DataFrame:
@@ -182,16 +256,10 @@ def select_settings(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(settings == chosen)
 
 
-class Score(NamedTuple):
-    """One method on one set of windows."""
-
-    mean: Mapping[str, float]  # mean over seeds by column
-    spread: Mapping[str, float]  # standard deviation over seeds by column; absent with one seed
-    seeds: int  # number of seeds
-    n_windows: int  # windows scored
-    unit: str  # unit of MAE and RMSE
-    by_entity: Mapping[str, float]  # MAE by series, mean over seeds
-    budget: str = ""  # what a fit could spend; empty where that changes nothing
+def describe_seeds(score: Row) -> str:
+    """Return how many seeds a score has, and what is known of the rounds that were chosen."""
+    untrained = f", {score['untrained']} untrained" if score["untrained"] else ""
+    return f"{score['seeds']}{untrained}{', round unknown' if score['lacks_round'] else ''}"
 
 
 def share_budget(
@@ -213,49 +281,32 @@ def share_budget(
     return rows, ""
 
 
-def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Score]:
-    """Return the scores of every method but single agents, least MAE first."""
+def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Row]:
+    """Return the averaged row of every method but single agents, least MAE first.
+
+    With it come its MAE ``by_entity``, each series' mean over seeds.
+    """
     chosen = drop_agents(select_scope(rows, dataset, subset))
-    scores = {
-        str(method): _make_score(select_settings(part))
-        for (method,), part in chosen.group_by("method", maintain_order=True)
+    scores = {}
+    for (method,), part in chosen.group_by("method", maintain_order=True):
+        by_entity = {
+            row["entity"]: row for row in average_rows(select_settings(part), ["entity"]).to_dicts()
+        }
+        pooled = by_entity.pop(POOLED, None)
         # Without a row over all series there is nothing to compare with the paper's.
-        if method != "compevo-prior" and (part["entity"] == POOLED).any()
-    }
-    return dict(sorted(scores.items(), key=lambda item: item[1].mean.get("mae", math.inf)))
-
-
-def _make_score(rows: pl.DataFrame) -> Score:
-    """Return the score of rows that differ by seed and series alone."""
-    pooled = rows.filter(pl.col("entity") == POOLED)
-    # Some rows have the seconds of all windows alone.
-    if not pooled["seconds_per_window"].count():
-        share = pl.col("seconds") / pl.col("n_windows")
-        pooled = pooled.with_columns(share.alias("seconds_per_window"))
-
-    # What was not measured has no mean, and a single seed has no spread.
-    columns = pl.col(*PAPER_METRICS, *MEASURES)
-    mean, spread = (
-        {name: value for name, value in frame.row(0, named=True).items() if value is not None}
-        for frame in (pooled.select(columns.mean()), pooled.select(columns.std()))
-    )
-    by_entity = rows.filter(pl.col("entity") != POOLED).group_by("entity", maintain_order=True)
-    return Score(
-        mean,
-        spread,
-        seeds=pooled["seed"].n_unique(),
-        n_windows=int(pooled["n_windows"][0]),
-        unit=str(pooled["unit"][0] or ""),
-        by_entity=dict(by_entity.agg(pl.col("mae").mean()).iter_rows()),
-        budget=str(pooled["budget"][0] or ""),
-    )
+        if pooled is not None and method != "compevo-prior":
+            texts: Row = {name: pooled[name] or "" for name in ("unit", "budget")}
+            errors = {entity: row["mae"] for entity, row in by_entity.items()}
+            scores[str(method)] = {**pooled, **texts, "by_entity": errors}
+    return dict(sorted(scores.items(), key=lambda item: item[1]["mae"]))
 
 
 def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
     """Average each metric over the seeds of one method and configuration.
 
-    In place of ``seed``, rows have ``seeds`` (how many), the range of the MAE over them
-    (``mae_low``, ``mae_high``) and the ``config_hash`` of the first.
+    In place of ``seed``, rows have ``seeds`` (how many), how many of them are ``untrained``,
+    whether one ``lacks_round``, the range of the MAE over them (``mae_low``, ``mae_high``) and the
+    ``config_hash`` of the first.
     """
     # A configuration holds its seed, so that two seeds of one method have two hashes. Methods
     # without a configuration are grouped by their own hash.
@@ -264,14 +315,28 @@ def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows.with_columns(settings.alias("seedless_hash"))
     keys = [name for name in IDENTITY if name not in ("seed", "config_hash")] + ["seedless_hash"]
 
+    return average_rows(rows, keys)
+
+
+def average_rows(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Average rows that agree in some columns; the paper's metrics also get ``<metric>_sd``."""
+    # Some rows have the seconds of all windows alone.
+    share = pl.coalesce("seconds_per_window", pl.col("seconds") / pl.col("n_windows"))
     # A mean of one seed is that seed's own value, bit for bit, so single runs need no other path.
-    return rows.group_by(keys, maintain_order=True).agg(
-        pl.col(_AVERAGED).mean(),
-        # Equal in all seeds of one method and configuration, or only shown as an example of them.
-        pl.all().exclude(*_AVERAGED, "seed").first(),
-        pl.col("mae").min().alias("mae_low"),
-        pl.col("mae").max().alias("mae_high"),
-        pl.len().alias("seeds"),
+    return (
+        rows.with_columns(seconds_per_window=share)
+        .group_by(keys, maintain_order=True)
+        .agg(
+            pl.col(_AVERAGED).mean(),
+            pl.col(PAPER_METRICS).std().name.suffix("_sd"),
+            # Equal in all seeds of one method and configuration, or only an example of them.
+            pl.all().exclude(*_AVERAGED, "seed").first(),
+            pl.col("mae").min().alias("mae_low"),
+            pl.col("mae").max().alias("mae_high"),
+            pl.col("seed").n_unique().alias("seeds"),
+            pl.col("seed").filter(chosen_round=0).n_unique().alias("untrained"),
+            _LACKS_ROUND.any().alias("lacks_round"),
+        )
     )
 
 

@@ -35,13 +35,12 @@ from compevo_core.paper.report.figures import (
 )
 from compevo_core.paper.report.inputs import TrainingRun
 from compevo_core.paper.report.mechanism import run_plateau_table
-from compevo_core.paper.report.rows import describe_duration
+from compevo_core.paper.report.rows import describe_duration, format_number
 from compevo_core.report.charts import ACCENT, GOLD, GREEN, INK, MUTED, PURPLE, RED
 from compevo_core.report.tables import (
     MISSING,
     Row,
     Table,
-    format_number,
     format_percent,
     join_items,
     shorten_hash,
@@ -325,7 +324,6 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         finding = "Measured for an earlier training; measure it again with: compevo paper lud."
         return {"is_stale": True, "finding": finding}
 
-    # A run without fixed logics has no gains to measure.
     scored = [judge for judge in judges if judge.get("gains", {}).get("n")]
     failures = [f"{judge['failures']} of {judge['asked']} by {judge['name']}" for judge in judges]
     shifts = [float(agent["first_to_last"]) for agent in lud["agents"]]

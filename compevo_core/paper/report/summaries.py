@@ -29,25 +29,19 @@ from compevo_core.paper.report.figures import THEME, Picture, Plot, get_figure
 from compevo_core.paper.report.inputs import ReportInputs
 from compevo_core.paper.report.result_tables import HIGHLIGHTED_METHOD, name_records
 from compevo_core.paper.report.rows import (
+    RECALIBRATED,
     average_over_seeds,
     find_side,
+    format_number,
     format_with_unit,
     list_scopes,
+    method_name,
     select_methods,
     select_pooled,
     select_scope,
 )
 from compevo_core.report.charts import GREEN, INK, MUTED, RED
-from compevo_core.report.tables import (
-    RECALIBRATED,
-    Row,
-    Table,
-    format_number,
-    format_percent,
-    join_items,
-    method_name,
-    shorten_hash,
-)
+from compevo_core.report.tables import Row, Table, format_percent, join_items, shorten_hash
 
 #: Relative difference of two MAE below which they count as equal: half of the last printed digit.
 TIE = 0.0005

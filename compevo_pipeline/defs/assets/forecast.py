@@ -20,11 +20,7 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.issued_scores import (
-    PERSISTENCE,
-    measure_skill,
-    select_standing,
-)
+from compevo_core.evaluation.issued_scores import PERSISTENCE, measure_skill, select_standing
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.explain import choose_decimals
 from compevo_core.forecast.issued import (
@@ -154,15 +150,7 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
 
 
 def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.MaterializeResult[Any]:
-    """Return what the UI shows of an issued forecast."""
-    return dg.MaterializeResult(
-        metadata=_show_forecast(found) | {"mode": workspace.data_mode.value},
-        data_version=dg.DataVersion(found.forecast.hash[:32]),
-    )
-
-
-def _show_forecast(found: DayForecast) -> dict[str, Any]:
-    """Return what the asset's page shows of an issued forecast: the day first, the record last."""
+    """Return what the UI shows of an issued forecast: the day first, the record last."""
     # Drawing takes a second to import.
     from compevo_core.report.tomorrow import ForecastDay, day_table, name_span, weight_table
 
@@ -172,13 +160,32 @@ def _show_forecast(found: DayForecast) -> dict[str, Any]:
         pl.col("method").replace(forecast.names)
     )
 
+    # The mean over the horizon by series and method.
+    decimals = choose_decimals(points["value"].to_list())
+    means = points.group_by("entity", "method", maintain_order=True).agg(
+        pl.col("value").mean().round(decimals)
+    )
+    # An evening's forecast and that of midnight are of one day, which is one partition.
+    origin, issued = forecast.origin.astimezone(UTC), []
+    for folder in list_issued(found.folder.parents[1], origin):
+        facts = read_issued(folder).facts
+        until = datetime.fromisoformat(facts["information_until"])
+        issued_at = datetime.fromisoformat(facts["issued_at"])
+        issued.append(
+            {
+                "known_to": (KnownTo.MIDNIGHT if until == origin else KnownTo.ISSUE_TIME).value,
+                "known_until": f"{until.astimezone(forecast.zone):%Y-%m-%d %H:%M}",
+                "issued_at": f"{issued_at.astimezone(forecast.zone):%Y-%m-%d %H:%M}",
+                "of_this_run": folder == found.folder,
+            }
+        )
     weights = weight_table(ForecastDay(issued=forecast))
 
     def show_moment(name: str) -> str:
         moment = datetime.fromisoformat(str(forecast.facts[name])).astimezone(forecast.zone)
         return f"{moment:%Y-%m-%d %H:%M} {forecast.zone.tzname(None)}"
 
-    return {
+    shown: dict[str, Any] = {
         "day": f"{name_span(forecast)}, times in {forecast.zone.tzname(None)}",
         "forecast": metadata.render_report_table(day_table(forecast)),
         "charts": metadata.render_day(forecast),
@@ -186,9 +193,10 @@ def _show_forecast(found: DayForecast) -> dict[str, Any]:
         "issued_at": show_moment("issued_at"),
         "notes": "; ".join(found.notes) or "none",
         "weights": metadata.render_report_table(weights) if weights else "one model: none",
-        "by_series": metadata.render_table(_summarise(points), rows=10),
-        # An evening's forecast and that of midnight are of one day, which is one partition.
-        "of_this_day": metadata.render_table(_tabulate_issued(found)),
+        "by_series": metadata.render_table(
+            means.pivot("method", index="entity", values="value"), rows=10
+        ),
+        "of_this_day": metadata.render_table(pl.DataFrame(issued)),
         "newest_known": metadata.render_counts(
             {f"value of {entity}": stamp for entity, stamp in newest["values"].items()}
             | {
@@ -202,36 +210,11 @@ def _show_forecast(found: DayForecast) -> dict[str, Any]:
         "chain_head": read_chain(found.folder.parents[1]).head,
         "dagster/row_count": forecast.rows.height,
         "folder": dg.MetadataValue.path(found.folder),
+        "mode": workspace.data_mode.value,
     }
-
-
-def _tabulate_issued(found: DayForecast) -> pl.DataFrame:
-    """Return all forecasts of the day by the time of their information, including this run's."""
-    origin, zone = found.forecast.origin.astimezone(UTC), found.forecast.zone
-    rows = []
-    for folder in list_issued(found.folder.parents[1], origin):
-        facts = read_issued(folder).facts
-        until = datetime.fromisoformat(facts["information_until"])
-        issued_at = datetime.fromisoformat(facts["issued_at"])
-        rows.append(
-            {
-                "known_to": (KnownTo.MIDNIGHT if until == origin else KnownTo.ISSUE_TIME).value,
-                "known_until": f"{until.astimezone(zone):%Y-%m-%d %H:%M}",
-                "issued_at": f"{issued_at.astimezone(zone):%Y-%m-%d %H:%M}",
-                "of_this_run": folder == found.folder,
-            }
-        )
-
-    return pl.DataFrame(rows)
-
-
-def _summarise(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the mean over the horizon by series (rows) and method (columns), to four digits."""
-    decimals = choose_decimals(rows["value"].to_list())
-    means = rows.group_by("entity", "method", maintain_order=True).agg(
-        pl.col("value").mean().round(decimals)
+    return dg.MaterializeResult(
+        metadata=shown, data_version=dg.DataVersion(found.forecast.hash[:32])
     )
-    return means.pivot("method", index="entity", values="value")
 
 
 SCORED_CODE = (
@@ -276,6 +259,16 @@ def build_scored_asset(
         days = days.pivot("method", index=["day", "known_to"], values="mae")
         days = days.sort("day", "known_to", descending=True)
 
+    shown = {}
+    if rows.height:
+        # The MAE of the last days, mean over series, of forecasts that knew to one instant.
+        known_to = rows.sort("day")["known_to"][-1]
+        pooled = _pool_days(rows.filter(pl.col("known_to") == known_to))
+        recent = pooled.pivot("method", index="day", values="mae").sort("day").tail(_DRAWN_DAYS)
+        drawn = [method for method in _DRAWN_METHODS if method in recent.columns]
+        lines = {f"MAE of {method}, {known_to}": recent[method].to_list() for method in drawn}
+        shown["errors"] = render_sketch(lines)
+
     return dg.MaterializeResult(
         metadata={
             **metadata.describe_table(rows),
@@ -292,7 +285,7 @@ def build_scored_asset(
                 ),
                 rows=_SHOWN_ROWS,
             ),
-            **({"errors": _sketch_errors(rows)} if rows.height else {}),
+            **shown,
             "mode": workspace.data_mode.value,
             "file": dg.MetadataValue.path(workspace.layout.scored(dataset)),
         }
@@ -303,16 +296,3 @@ def _pool_days(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the MAE by day and method, mean over series."""
     by_method = select_standing(rows).group_by("day", "known_to", "method")
     return by_method.agg(pl.col("mae").mean()).sort("day")
-
-
-def _sketch_errors(rows: pl.DataFrame) -> dg.MetadataValue[Any]:
-    """Draw the MAE of the last days, mean over series, of forecasts that knew to one instant."""
-    known_to = rows.sort("day")["known_to"][-1]
-    wide = _pool_days(rows.filter(pl.col("known_to") == known_to)).pivot(
-        "method", index="day", values="mae"
-    )
-    recent = wide.sort("day").tail(_DRAWN_DAYS)
-    drawn = [method for method in _DRAWN_METHODS if method in recent.columns]
-    return render_sketch(
-        {f"MAE of {method}, {known_to}": recent[method].to_list() for method in drawn}
-    )

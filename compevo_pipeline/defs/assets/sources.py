@@ -51,11 +51,7 @@ from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.sources.registry import RegisteredDataset
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import embed_nameable
-from compevo_pipeline.work.ingest import (
-    DATA_VERSION_TAG,
-    hash_stored,
-    ingest_dataset,
-)
+from compevo_pipeline.work.ingest import DATA_VERSION_TAG, hash_stored, ingest_dataset
 from compevo_pipeline.work.next_day import reads_news
 from compevo_pipeline.work.source_coverage import (
     NEWS,
@@ -103,8 +99,12 @@ def _read_day(text: str | None, name: str) -> datetime | None:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def make_ingest_config(own_feeds: Sequence[Feed]) -> Any:  # noqa: ANN401 - a class for its feeds
-    """Return the run configuration of an asset, with its own feeds as choices."""
+def _define_ingest(
+    dataset: str,
+    own_feeds: Sequence[Feed],
+    **arguments: Any,  # noqa: ANN401 - of define_asset
+) -> dg.AssetsDefinition:
+    """Return the asset that reads the feeds of a launch, and stores what they give."""
     feed_name: Any = Literal[tuple(feed.name for feed in own_feeds)]
 
     class IngestConfig(SpanConfig):
@@ -116,22 +116,11 @@ def make_ingest_config(own_feeds: Sequence[Feed]) -> Any:  # noqa: ANN401 - a cl
         """accept files whose publisher left rows out: their values are missing, and counted as
         gaps"""
 
-    return IngestConfig
-
-
-def _define_ingest(
-    dataset: str,
-    own_feeds: Sequence[Feed],
-    **arguments: Any,  # noqa: ANN401 - of define_asset
-) -> dg.AssetsDefinition:
-    """Return the asset that reads the feeds of a launch, and stores what they give."""
-    launch = make_ingest_config(own_feeds)
-
     @define_asset(
         stored_key(dataset),
         freshness_policy=DAILY_REFRESH,
         dataset="" if dataset == NEWS else dataset,
-        config=launch,
+        config=IngestConfig,
         **arguments,
     )
     def _ingest(
@@ -150,8 +139,16 @@ def _define_ingest(
                 unread = {"unread": f"no model of {', '.join(readers)} reads news"}
                 return describe_stored(workspace, dataset, {}, unread)
         with translate_errors(attempt=context.retry_number, retry=is_live):
-            config = launch.read(context)
-            selected = select_feeds(own_feeds, config.feeds, workspace.data_mode)
+            config = IngestConfig.read(context)
+            mode = workspace.data_mode
+            there = [feed for feed in own_feeds if feed.exists_in(mode)]
+            selected = [feed for feed in there if not config.feeds or feed.name in config.feeds]
+            # Some sources have no endpoint that a program may call, so live mode lacks them.
+            if not selected:
+                known = ", ".join(feed.name for feed in own_feeds)
+                raise SourceAbsent(
+                    f"none of the feeds {known} exists in {mode} mode; choose another mode"
+                )
             if config.tolerate_gaps:
                 selected = [feed.accept_gaps() for feed in selected]
             unread = {}
@@ -195,19 +192,6 @@ def describe_stored(
 def stored_key(dataset: str) -> dg.AssetKey:
     """Return the key of what is stored of a data set, or of the news."""
     return NEWS_ARTICLES if dataset == NEWS else series_key(dataset)
-
-
-def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode) -> list[Feed]:
-    """Return the feeds to read in a mode."""
-    selected = [
-        feed for feed in feeds if feed.exists_in(mode) and (not names or feed.name in names)
-    ]
-    # Some sources have no endpoint that a program may call, so live mode lacks them.
-    if not selected:
-        known = ", ".join(feed.name for feed in feeds)
-        raise SourceAbsent(f"none of the feeds {known} exists in {mode} mode; choose another mode")
-
-    return selected
 
 
 SERIES_CODE = (

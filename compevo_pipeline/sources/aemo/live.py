@@ -136,16 +136,6 @@ def _fetch_report(live: LiveContext, report: str) -> Iterator[RawFile]:
     missing = [file for file in current if live.ledger.is_due(OPERATIONAL, file.name, live.now)]
 
     # The archive has what has left the current folder, and spares hundreds of requests at first.
-    oldest = _find_oldest(listed)
-    if start < oldest or len(missing) > MANY_FILES:
-        older_end = end if len(missing) > MANY_FILES else min(end, oldest)
-        yield from _fetch_older(live, report, start, older_end, tolerance)
-    yield from _fetch_files(live, missing, tolerance)
-    tolerance.raise_if_nothing_arrived()
-
-
-def _find_oldest(listed: Sequence[ListedFile]) -> datetime:
-    """Return the first stamp from which on the folder has every day."""
     stamps = sorted((file.first for file in listed), reverse=True)
     oldest = stamps[0]
     for stamp in stamps:
@@ -153,7 +143,11 @@ def _find_oldest(listed: Sequence[ListedFile]) -> datetime:
         if oldest - stamp > DAY:
             break
         oldest = stamp
-    return oldest
+    if start < oldest or len(missing) > MANY_FILES:
+        older_end = end if len(missing) > MANY_FILES else min(end, oldest)
+        yield from _fetch_older(live, report, start, older_end, tolerance)
+    yield from _fetch_files(live, missing, tolerance)
+    tolerance.raise_if_nothing_arrived()
 
 
 def _fetch_older(
@@ -259,9 +253,12 @@ def read_listing(
     files = {}
     for link in links:
         name = link.rsplit("/", 1)[-1]
-        span = _read_span(unquote(unquote(name)), prefixes)
-        if span is not None:
-            first, last = span
+        read = unquote(unquote(name))
+        is_wanted = read.upper().startswith(tuple(prefix.upper() for prefix in prefixes))
+        if is_wanted and (stamp := read_stamp(read)) is not None:
+            # A date without time names a week of files.
+            first, is_day = stamp
+            last = first + (WEEK if is_day else timedelta(0))
             files[name] = ListedFile(name=name, url=resolve_link(url, link), first=first, last=last)
 
     if not files:
@@ -270,17 +267,6 @@ def read_listing(
             f"{next(iter(links))[-80:]!r}); AEMO renamed them, extend aemo.live"
         )
     return [files[name] for name in sorted(files)]
-
-
-def _read_span(name: str, prefixes: Sequence[str]) -> tuple[datetime, datetime] | None:
-    """Return what a file name's first stamp covers: a date without time names a week of files."""
-    if not name.upper().startswith(tuple(prefix.upper() for prefix in prefixes)):
-        return None
-    stamp = read_stamp(name)
-    if stamp is None:
-        return None
-    first, is_day = stamp
-    return first, first + (WEEK if is_day else timedelta(0))
 
 
 def _spell_folder(part: str, report: str) -> list[str]:

@@ -96,37 +96,44 @@ def parse_operational(*raws: RawFile) -> pl.DataFrame:
     """
     frames = [pl.DataFrame(schema=SERIES_SCHEMA)]
     if actual := _select_report(raws, ACTUAL_REPORT):
-        frames.append(_parse_actual_reports(actual))
+        # Adjustment and demand-response estimate are not added to the demand.
+        columns = (*_KEY, "OPERATIONAL_DEMAND", "LASTCHANGED")
+        raw, name = actual[0], ("OPERATIONAL_DEMAND", "ACTUAL")
+        table = tables.stack_files(actual, lambda one: read_report(one, name, columns))
+        table = tables.to_stamp(table, raw.name, "LASTCHANGED", STAMP_FORMATS)
+        table = convert_columns(table, raw, "INTERVAL_DATETIME", ["OPERATIONAL_DEMAND"], "REGIONID")
+
+        # Of a reissued interval the row changed last counts; of two changed in the same second the
+        # later line is the reissue.
+        table = table.sort("LASTCHANGED", tables.LINE)
+        latest = table.unique((tables.FILE, *_KEY), keep="last", maintain_order=True)
+        frames.append(
+            build_region_series(latest, raw, "OPERATIONAL_DEMAND", *_KEY, "OPERATIONAL_DEMAND")
+        )
     if days := _select_report(raws, ""):
-        frames.append(_parse_days(days))
+        # Actual and forecasts become different series: a forecast never stands in for an actual.
+        is_actual = pl.col("field") == ACTUAL
+        forecast = pl.col("field").str.to_uppercase()
+        measure = pl.when(is_actual).then(pl.lit("OPERATIONAL_DEMAND")).otherwise(forecast)
+        variables = pl.lit(nem.DEMAND_VARIABLE), pl.lit(FORECAST_VARIABLE)
+        frames.append(
+            tables.build_series_frame(
+                tables.stack_files(days, lambda raw: _read_day(raw, "demand", _Demand)),
+                days[0],
+                series_id=pl.concat_str(pl.lit("AEMO/"), measure, pl.lit("/"), pl.col("region")),
+                variable=pl.when(is_actual).then(variables[0]).otherwise(variables[1]),
+                start_utc=pl.col("start_utc"),
+                value=pl.col("value"),
+                unit=nem.DEMAND_UNIT,
+                flag=tables.flag_missing(pl.col("value")),
+            )
+        )
     return pl.concat(frames)
 
 
 def _select_report(raws: Sequence[RawFile], report: str) -> list[RawFile]:
     """Return the files of a report; "" for day files."""
     return [raw for raw in raws if find_report(raw.name) == report]
-
-
-def _parse_days(raws: Sequence[RawFile]) -> pl.DataFrame:
-    """Parse the actuals and forecasts of day files."""
-    # Actual and forecasts become different series: a forecast never stands in for an actual.
-    is_actual = pl.col("field") == ACTUAL
-    forecast = pl.col("field").str.to_uppercase()
-    measure = pl.when(is_actual).then(pl.lit("OPERATIONAL_DEMAND")).otherwise(forecast)
-    variable = (
-        pl.when(is_actual).then(pl.lit(nem.DEMAND_VARIABLE)).otherwise(pl.lit(FORECAST_VARIABLE))
-    )
-
-    return tables.build_series_frame(
-        tables.stack_files(raws, lambda raw: _read_day(raw, "demand", _Demand)),
-        raws[0],
-        series_id=pl.concat_str(pl.lit("AEMO/"), measure, pl.lit("/"), pl.col("region")),
-        variable=variable,
-        start_utc=pl.col("start_utc"),
-        value=pl.col("value"),
-        unit=nem.DEMAND_UNIT,
-        flag=tables.flag_missing(pl.col("value")),
-    )
 
 
 def parse_published(*raws: RawFile) -> pl.DataFrame:
@@ -162,21 +169,6 @@ def parse_step_covariates(*raws: RawFile) -> pl.DataFrame:
 
     name = pl.lit(ROOFTOP_PV_COVARIATE)
     return _stack_rows([frame.with_columns(name=name) for frame in frames], STEP_COVARIATE_SCHEMA)
-
-
-def _parse_actual_reports(raws: Sequence[RawFile]) -> pl.DataFrame:
-    """Parse actuals; adjustment and demand-response estimate are not added to the demand."""
-    columns = (*_KEY, "OPERATIONAL_DEMAND", "LASTCHANGED")
-    raw, name = raws[0], ("OPERATIONAL_DEMAND", "ACTUAL")
-    table = tables.stack_files(raws, lambda one: read_report(one, name, columns))
-    table = tables.to_stamp(table, raw.name, "LASTCHANGED", STAMP_FORMATS)
-    table = convert_columns(table, raw, "INTERVAL_DATETIME", ["OPERATIONAL_DEMAND"], "REGIONID")
-
-    # Of a reissued interval the row changed last counts; of two changed in the same second the
-    # later line is the reissue.
-    key = (tables.FILE, *_KEY)
-    latest = table.sort("LASTCHANGED", tables.LINE).unique(key, keep="last", maintain_order=True)
-    return build_region_series(latest, raw, "OPERATIONAL_DEMAND", *_KEY, "OPERATIONAL_DEMAND")
 
 
 def _read_issues(

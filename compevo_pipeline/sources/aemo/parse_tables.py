@@ -238,7 +238,20 @@ def read_report(
             f"the file has {len(lines)}; fetch it again"
         )
 
-    published = _read_column_names(lines, raw.name, table, columns)
+    record = tables.split_cells(lines[1]) if len(lines) > 1 else []
+    # Four cells frame the record, so a table with one column has five.
+    if len(record) < 5 or record[0] != "I" or tuple(record[1:3]) != table:
+        raise SchemaDrift(
+            f"{raw.name}, line 2: expected the I record of {table[0]},{table[1]}, found "
+            f"{','.join(record[:4])!r}; the report changed or this is another one: "
+            "extend the parser or remove the file"
+        )
+    published = record[len(_FRAME_COLUMNS) :]
+    absent = [name for name in columns if name not in published]
+    if absent:
+        raise SchemaDrift(
+            f"{raw.name}, line 2: no column {', '.join(absent)} in the I record; extend the parser"
+        )
 
     # A second I record would start another table, whose columns are others.
     for number, line in enumerate(lines[2:-1], start=3):
@@ -266,25 +279,3 @@ def read_created(raw: RawFile) -> datetime:
             f"{raw.name}, line 1: {stamp[:_SHOWN_CHARACTERS]!r} is not a date and time of "
             "creation; fetch the file again, or extend the parser if the C record changed"
         ) from error
-
-
-def _read_column_names(
-    lines: Sequence[str], file_name: str, table: tuple[str, str], wanted: Sequence[str]
-) -> list[str]:
-    """Return the column names of the ``I`` record in line 2."""
-    record = tables.split_cells(lines[1]) if len(lines) > 1 else []
-    # Four cells frame the record, so a table with one column has five.
-    if len(record) < 5 or record[0] != "I" or tuple(record[1:3]) != table:
-        raise SchemaDrift(
-            f"{file_name}, line 2: expected the I record of {table[0]},{table[1]}, found "
-            f"{','.join(record[:4])!r}; the report changed or this is another one: "
-            "extend the parser or remove the file"
-        )
-
-    published = record[len(_FRAME_COLUMNS) :]
-    absent = [name for name in wanted if name not in published]
-    if absent:
-        raise SchemaDrift(
-            f"{file_name}, line 2: no column {', '.join(absent)} in the I record; extend the parser"
-        )
-    return published

@@ -307,7 +307,15 @@ class Client:
                 # Publishers quote the rejected address.
                 head = key.hide(head)
             _raise_if_failed(response, head, url, now, request.html_expected)
-            _raise_if_damaged(part, head, name)
+            suffix = Path(name).suffix.lower()
+            if suffix in _MAGIC and not head.startswith(_MAGIC[suffix]):
+                raise SchemaDrift(
+                    f"{name}: not a {suffix} file (first bytes {head[:8]!r}); check what the "
+                    "publisher sent"
+                )
+            # The directory of a zip is at its end.
+            if suffix == ".zip" and not zipfile.is_zipfile(part):
+                raise SourceTransient(f"{name}: the zip is truncated; fetch it again")
             if request.check_start is not None:
                 request.check_start(head)
 
@@ -469,18 +477,6 @@ def _raise_if_failed(
         raise Throttled(f"{message}; request less often", wait_s)
 
     raise error(f"{message}; see docs/reference/live-sources.md for what this answer means")
-
-
-def _raise_if_damaged(path: Path, head: bytes, name: str) -> None:
-    """Reject a received archive that is another format, or whose end is missing."""
-    suffix = Path(name).suffix.lower()
-    if suffix in _MAGIC and not head.startswith(_MAGIC[suffix]):
-        raise SchemaDrift(
-            f"{name}: not a {suffix} file (first bytes {head[:8]!r}); check what the publisher sent"
-        )
-    # The directory of a zip is at its end.
-    if suffix == ".zip" and not zipfile.is_zipfile(path):
-        raise SourceTransient(f"{name}: the zip is truncated; fetch it again")
 
 
 def _parse_retry_after_s(value: str, now: datetime) -> float:

@@ -122,8 +122,14 @@ class RawStore:
         with file_lock(path.parent / _LOCK, exclusive=True):
             if _holds(path, raw):
                 return
-            if is_versioned:
-                _move_aside(path)
+            if is_versioned and path.exists():
+                # The content first: a crash in between leaves a sidecar without a file, never the
+                # reverse.
+                label = str(_read_sidecar(path).get("sha256", "unknown"))[:_HASH_DIGITS]
+                for old in (path, _sidecar_of(path)):
+                    if old.exists():
+                        suffix = old.name.removeprefix(path.name)
+                        old.replace(old.with_name(f"{path.name}.{label}{suffix}"))
             part.replace(path)
             provenance = {
                 "url": raw.url,
@@ -183,15 +189,3 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
 def _holds(path: Path, raw: RawFile) -> bool:
     is_there = path.exists() and path.stat().st_size == len(raw.content)
     return is_there and _read_sidecar(path).get("sha256") == raw.sha256
-
-
-def _move_aside(path: Path) -> None:
-    if not path.exists():
-        return
-
-    # The content first: a crash in between leaves a sidecar without a file, never the reverse.
-    label = str(_read_sidecar(path).get("sha256", "unknown"))[:_HASH_DIGITS]
-    for old in (path, _sidecar_of(path)):
-        if old.exists():
-            suffix = old.name.removeprefix(path.name)
-            old.replace(old.with_name(f"{path.name}.{label}{suffix}"))

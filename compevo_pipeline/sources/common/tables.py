@@ -11,7 +11,7 @@ vectorised; the line of a fault is looked up only after a check has found one.
 """
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -33,6 +33,7 @@ LINE = cells.LINE  # column that holds a row's line number in its file, counted 
 FILE, NAME, SOURCE, _FETCHED = "_file", "_name", "_source", "_fetched_at"
 BLANK = ("",)  # the `missing` of `to_number` for publishers that leave a missing cell empty
 _FIRST_YEAR = 1900
+PART_CHARACTERS = 16 * 2**20  # of a table that are split into cells at a time
 _SHOWN_CHARACTERS = 60
 _SHOWN_COLUMNS = 6
 
@@ -87,11 +88,10 @@ def read_rows(
     Returns:
         One text column for each of ``columns``, and :data:`LINE`.
     """
-    lines = text.split("\n")
     # Blank lines at the end do no harm; one between rows is a row without cells.
-    while lines and not lines[-1].strip():
-        lines.pop()
-    if not lines:
+    end = text.find("\n", len(text.rstrip()))
+    text = text if end < 0 else text[:end]
+    if not text.strip():
         raise SchemaDrift(f"{file_name}, line {first_line}: no rows; fetch or copy the file again")
 
     twice = sorted({name for name in columns if list(columns).count(name) > 1})
@@ -101,19 +101,42 @@ def read_rows(
             "rename one or fetch the file again"
         )
 
-    if '"' not in text:
-        rows = pl.DataFrame({"cells": lines}).with_row_index(LINE, offset=first_line)
+    if '"' in text:
+        lines = text.split("\n")
+        return _read_quoted_rows(lines, file_name, columns, first_line, separator, spans_lines)
+
+    parts: list[pl.DataFrame] = []
+    for line, part in cut_at_lines(text, first_line):
+        lines = part.split("\n")
+        rows = pl.DataFrame({"cells": lines}).with_row_index(LINE, offset=line)
         rows = rows.with_columns(pl.col("cells").str.split(separator))
 
         ragged = rows.filter(pl.col("cells").list.len() != len(columns))
         if ragged.height:
-            line = ragged[0, LINE]
-            text = lines[line - first_line]
-            raise _ragged_row(file_name, line, len(ragged[0, "cells"]), len(columns), text)
-        return rows.with_columns(pl.col("cells").list.to_struct(fields=list(columns))).unnest(
-            "cells"
-        )
-    return _read_quoted_rows(lines, file_name, columns, first_line, separator, spans_lines)
+            number, cells = ragged.row(0)
+            said = lines[number - line]
+            raise _ragged_row(file_name, number, len(cells), len(columns), said)
+        struct = pl.col("cells").list.to_struct(fields=list(columns))
+        parts.append(rows.with_columns(struct).unnest("cells"))
+    return pl.concat(parts)
+
+
+def cut_at_lines(text: str, first_line: int = 1) -> Iterator[tuple[int, str]]:
+    """Yield parts of whole lines, each with the number of its first line.
+
+    Lines and lists of cells take some ten times the memory of the text.
+    """
+    start, line = 0, first_line
+    while True:
+        end = text.find("\n", start + PART_CHARACTERS)
+        # What follows the last line end is a part of its own only if it holds a line.
+        if end < 0 or not text[end:].strip():
+            yield line, text[start:]
+            return
+
+        yield line, text[start:end]
+        line += text.count("\n", start, end) + 1
+        start = end + 1
 
 
 def split_cells(line: str, separator: str = ",") -> list[str]:

@@ -21,23 +21,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from compevo_core.errors import (
-    SourceAbsent,
-    SourceBlocked,
-    SourceError,
-    SourceTransient,
-)
+from compevo_core.errors import SourceAbsent, SourceBlocked, SourceError, SourceTransient
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import gunzip, unzip_only
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.gdelt.parse import (
-    MAX_BULK_BYTES,
-    parse_doc,
-    raise_if_throttled,
-)
+from compevo_pipeline.sources.gdelt.parse import MAX_BULK_BYTES, parse_doc, raise_if_throttled
 from compevo_pipeline.sources.gdelt.source import (
     BULK_SOURCE,
     QUARTER_HOUR,
@@ -110,16 +101,52 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
         stored={entry.name for entry in entries if entry.state is EntryState.STORED},
     )
 
-    slots = list(iterate_slots(start, min(end, live.now - SETTLED)))[::-1]
+    slots = []
+    slot = round_down(min(end, live.now - SETTLED) - timedelta.resolution)
+    while slot >= start:
+        slots.append(slot)
+        slot -= QUARTER_HOUR
     for number, slot in enumerate(slots):
         if refresh.is_spent:
-            _warn_of_rest(refresh, slots[number:])
+            # Nothing else shows the quarter hours that the limits left out.
+            missing = [slot for slot in slots[number:] if _is_missing(refresh, slot)]
+            if missing:
+                log.warning(
+                    "gdelt: the limits of a run (%d requests, %d MB) are reached, and %d quarter "
+                    "hours from %s to %s are left; run it again, or raise the limits in the file "
+                    "of queries",
+                    limits.most_requests,
+                    limits.most_mb,
+                    len(missing),
+                    f"{missing[-1]:%Y-%m-%d %H:%M}",
+                    f"{missing[0]:%Y-%m-%d %H:%M}",
+                )
             break
         yield from _fetch_gal(refresh, slot)
-    _raise_if_silent(refresh)
 
-    wanted = {"none": [], "gaps": refresh.gaps, "all": slots}[limits.gkg]
-    yield from _fetch_gkg(refresh, wanted)
+    if not refresh.files and refresh.tried >= _FEWEST_TRIED:
+        where = f"{SAFE_ROOT}/gdeltv3/gal: none of {refresh.tried} quarter hours has a file"
+        if refresh.refusals:
+            raise SourceBlocked(
+                f"{where} and requests were refused ({refresh.refusals[-1]}); check whether access "
+                "is allowed from this address"
+            )
+        raise SourceAbsent(
+            f"{where}; GDELT may be down or have moved its files: look at its blog, then try later"
+        )
+
+    for slot in {"none": [], "gaps": refresh.gaps, "all": slots}[limits.gkg]:
+        name = f"{slot:{_STAMP}}.gkg.csv.zip"
+        if refresh.is_spent:
+            break
+        if name in refresh.stored or not live.ledger.is_due(BULK_SOURCE, name, live.now):
+            continue
+
+        raw = _fetch_file(refresh, "gdeltv2", name, unzip_only)
+        if raw is not None:
+            yield raw
+        elif name not in refresh.set_aside:
+            live.ledger.mark_absent(BULK_SOURCE, name, f"{SAFE_ROOT}/gdeltv2/{name}", live.now)
     if refresh.set_aside:
         raise SourceTransient(
             f"set aside after two damaged answers, and not asked for again: "
@@ -142,15 +169,6 @@ def fetch_query(
         if day < until:
             yield from _fetch_span(live, query, day, until, source=source)
         day += _DAY
-
-
-def iterate_slots(start: datetime, end: datetime) -> Iterator[datetime]:
-    """Yield the quarter hours of GDELT's grid that start in [start, end)."""
-    slot = round_down(start)
-    while slot < end:
-        if slot >= start:
-            yield slot
-        slot += QUARTER_HOUR
 
 
 def round_down(moment: datetime) -> datetime:
@@ -204,54 +222,6 @@ def _is_missing(refresh: _Refresh, slot: datetime) -> bool:
 
 def _count_stored(refresh: _Refresh, slot: datetime) -> int:
     return sum(_name_gal(slot, offset) in refresh.stored for offset in GAL_OFFSETS)
-
-
-def _warn_of_rest(refresh: _Refresh, slots: list[datetime]) -> None:
-    """Warn of the quarter hours that the limits left out: nothing else shows that they are."""
-    missing = [slot for slot in slots if _is_missing(refresh, slot)]
-    if missing:
-        log.warning(
-            "gdelt: the limits of a run (%d requests, %d MB) are reached, and %d quarter hours from"
-            " %s to %s are left; run it again, or raise the limits in the file of queries",
-            refresh.limits.most_requests,
-            refresh.limits.most_mb,
-            len(missing),
-            f"{missing[-1]:%Y-%m-%d %H:%M}",
-            f"{missing[0]:%Y-%m-%d %H:%M}",
-        )
-
-
-def _raise_if_silent(refresh: _Refresh) -> None:
-    """Reject a refresh that finds nothing where there must be something."""
-    if refresh.files or refresh.tried < _FEWEST_TRIED:
-        return
-
-    where = f"{SAFE_ROOT}/gdeltv3/gal: none of {refresh.tried} quarter hours has a file"
-    if refresh.refusals:
-        raise SourceBlocked(
-            f"{where} and requests were refused ({refresh.refusals[-1]}); check whether access is "
-            "allowed from this address"
-        )
-    raise SourceAbsent(
-        f"{where}; GDELT may be down or have moved its files: look at its blog, then try later"
-    )
-
-
-def _fetch_gkg(refresh: _Refresh, slots: list[datetime]) -> Iterator[RawFile]:
-    """Fetch the GKG files of quarter hours."""
-    live = refresh.live
-    for slot in slots:
-        name = f"{slot:{_STAMP}}.gkg.csv.zip"
-        if refresh.is_spent:
-            return
-        if name in refresh.stored or not live.ledger.is_due(BULK_SOURCE, name, live.now):
-            continue
-
-        raw = _fetch_file(refresh, "gdeltv2", name, unzip_only)
-        if raw is not None:
-            yield raw
-        elif name not in refresh.set_aside:
-            live.ledger.mark_absent(BULK_SOURCE, name, f"{SAFE_ROOT}/gdeltv2/{name}", live.now)
 
 
 def _fetch_file(

@@ -103,7 +103,20 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
         SchemaDrift: JSON beyond repair, or JSON that is not an article list.
     """
     text, replaced = decode_lossy(raw.content)
-    _raise_if_notice(text, raw.name)
+    head = text.strip()[:_HEAD_CHARACTERS]
+    if not head:
+        raise SourceTransient(f"{raw.name}: an empty body; GDELT is overloaded, ask again later")
+    if _is_throttle_notice(head):
+        raise SourceTransient(
+            f"{raw.name}, line 1: a throttle notice or web page, not an article list: "
+            f"{head[:120]!r}; wait, then ask again"
+        )
+    # GDELT sends its notices as one plain sentence.
+    if not head.startswith(("{", "[")):
+        raise SourceRejected(
+            f"{raw.name}, line 1: GDELT refused the query: {head[:200]!r}; correct the query, "
+            "asking again will not help"
+        )
     document, repairs = load_json(text, raw.name)
     entries, layout, fetched_at = _read_entries(document, raw)
 
@@ -195,25 +208,6 @@ def parse_utc(text: object, form: str) -> datetime | None:
         return datetime.strptime(text, form).replace(tzinfo=UTC)
     except ValueError:
         return None
-
-
-def _raise_if_notice(text: str, name: str) -> None:
-    """Reject an answer that is not JSON at all; GDELT sends its notices as one plain sentence."""
-    head = text.strip()[:_HEAD_CHARACTERS]
-    if head.startswith(("{", "[")):
-        return
-    if not head:
-        raise SourceTransient(f"{name}: an empty body; GDELT is overloaded, ask again later")
-
-    if _is_throttle_notice(head):
-        raise SourceTransient(
-            f"{name}, line 1: a throttle notice or web page, not an article list: {head[:120]!r}; "
-            "wait, then ask again"
-        )
-    raise SourceRejected(
-        f"{name}, line 1: GDELT refused the query: {head[:200]!r}; correct the query, "
-        "asking again will not help"
-    )
 
 
 def _is_throttle_notice(head: str) -> bool:

@@ -240,7 +240,7 @@ def parse_all(
             continue
 
         if queries is not None and raw.mode is Mode.LIVE:
-            if _is_bulk(raw.name):
+            if raw.name.endswith((*GAL_SUFFIXES, *GKG_SUFFIXES)):
                 frame = queries.keep_concerned(frame)
             counts["articles"] = frame.height
         frames.append(frame)
@@ -265,7 +265,3 @@ def parse_concerned(
     if frame["source"].str.starts_with(f"{Mode.LIVE}:").any():
         frame = drop_near_identical(frame)
     return frame, {name: counts[name] for name in LOSSES}
-
-
-def _is_bulk(name: str) -> bool:
-    return name.endswith((*GAL_SUFFIXES, *GKG_SUFFIXES))

@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 import polars as pl
-from pydantic import BaseModel
 
 from compevo_core.data.content import describe_faults
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
-from compevo_core.data.series import find_calendar_step, measure_gaps
+from compevo_core.data.series import find_calendar_step, measure_gaps, split_series
 from compevo_core.data.steps import (
     DAY,
     choose_horizon,
@@ -44,6 +43,7 @@ from compevo_core.table.cells import (
 )
 from compevo_core.table.frames import SERIES, START, VALUE, plan_windows
 from compevo_core.table.text_stamps import (
+    RepeatedHour,
     find_place_zone,
     find_standard_offset,
     guess_format,
@@ -52,7 +52,13 @@ from compevo_core.table.text_stamps import (
 )
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.own.declaration import Declaration, check_declaration
-from compevo_pipeline.sources.own.frames import add_periods, join_clock, parse_series
+from compevo_pipeline.sources.own.frames import (
+    CODES,
+    add_periods,
+    find_delays,
+    join_clock,
+    parse_series,
+)
 from compevo_pipeline.sources.own.guesses import (
     ALL,
     guess_period,
@@ -61,7 +67,6 @@ from compevo_pipeline.sources.own.guesses import (
     guess_value,
     list_numbers,
     refuse_changing_clock,
-    refuse_steps_as_columns,
 )
 from compevo_pipeline.sources.own.table import FIRST_ROW, JOINED, read_columns, read_text_table
 
@@ -94,6 +99,8 @@ class Request:
     decimal: str = ""
     time_format: str = ""
     stamps: str = ""  # "start" or "end"
+    repeated_hour: RepeatedHour | None = None
+    duplicates: str = ""  # "first", "last" or "mean"
     aggregate: str = ""
     fill: float | None = None
     step: str = ""
@@ -141,6 +148,8 @@ def draft_declaration(
     time_format = request.time_format or guess_format(times)
     marks = [request.decimal] if request.decimal else [guess_decimal(each) for each in columns]
     decimal: DecimalMark = "," if "," in marks else "."
+    if decimal == "," and not request.decimal:
+        draft.guesses.append("',' marks decimals; if not, give --decimal .")
     unit = _find_unit(request, columns, decimal, draft)
 
     ends = [name for name in (request.time, request.period) if _IS_END.search(name)]
@@ -154,6 +163,9 @@ def draft_declaration(
             f"weekdays and holidays follow {place}; set place.time_zone to where people live"
         )
     step = _choose_step(request, stamps, raw.name, draft)
+    delays = find_delays((stamps + find_standard_offset(zone)).dt.replace_time_zone(None), step)
+    if step < DAY and delays.n_unique() == 1 and delays[0]:
+        draft.guesses.append(f"stamps come {delays[0]} after a step begins, and count for it")
 
     sections: dict[str, dict[str, object]] = {
         "series": {
@@ -167,6 +179,8 @@ def draft_declaration(
             "time_zone": zone,
             "time_format": time_format,
             "stamps": request.stamps or ("end" if ends else "start"),
+            "repeated_hour": request.repeated_hour,
+            "duplicates": request.duplicates or None,
             "decimal": decimal,
             "aggregate": request.aggregate,
             "fill": request.fill,
@@ -174,31 +188,77 @@ def draft_declaration(
         "grid": {"step": name_step(step)},
         "place": {"time_zone": place, "country": request.country},
         "covariates": {},
-        "ahead": _draft_ahead(request, others.get("ahead"), decimal, draft),
-        "news": _draft_news(request, others.get("news")),
+        "ahead": {},
+        "news": {},
     }
 
     if (covariates := others.get("covariates")) and request.covariates:
         daily, known = read_text_table(covariates.content, covariates.name), {"known": "after"}
         sections["covariates"] = _draft_values(request, request.covariates, daily, decimal, known)
+    if (ahead := others.get("ahead")) and request.ahead:
+        table = read_text_table(ahead.content, ahead.name)
+        known_at = next((name for name in table.columns if name.lower() in _KNOWN_AT), "")
+        if not known_at:
+            draft.guesses.append(
+                f"the values of {ahead.name} count as known from the start, as there is no column "
+                f"{' or '.join(_KNOWN_AT)}; if they were measured, forecasts would know the future"
+            )
+        known = {"known_at": known_at} if known_at else {"known": "start"}
+        sections["ahead"] = _draft_values(
+            request, request.ahead, table, decimal, known, takes_words=True
+        )
+    if (news := others.get("news")) and request.news:
+        table = read_text_table(news.content, news.name)
+        stamp_names = ("published_at", "published", "date", "time", "stamp", "seen_at")
+        time = _find_column(table, news.name, stamp_names)
+        there = set(table.columns)
+        sections["news"] = {
+            "articles": str(request.news.resolve()),
+            "time": time,
+            "title": _find_column(table, news.name, ("title", "headline")),
+            "url": next((name for name in ("url", "link") if name in there), ""),
+            "body": next((name for name in ("body", "text", "summary") if name in there), ""),
+            "time_format": guess_format(TextColumn(table, news.name, time)),
+        }
+    if request.gdelt:
+        sections["news"]["gdelt"] = request.gdelt
 
     # What the values show, beyond what the columns do; the plan of windows follows from them.
     declared = {"name": request.name, **_drop_unset(sections)}
     declaration = check_declaration(declared | {"splits": _ANY_SPLITS}, "the declaration")
+    del table, times, columns, stamps  # as large as what is read next
     frame, repairs = parse_series(raw, declaration)
     draft.findings.append(
         ", ".join(f"{count:,} {what}" for what, count in repairs.items() if count)
     )
-    parts = frame.partition_by("series_id", maintain_order=True)
-    for part in parts:
-        draft.warnings += describe_faults(part["series_id"][0], part, step)
+    draft.warnings += [
+        f"{count:,} {what}: their steps have no value"
+        for what, count in repairs.items()
+        if what.startswith(CODES)
+    ]
+    by_id = dict(split_series(frame))
+    for series_id, part in by_id.items():
+        draft.warnings += describe_faults(series_id, part, step)
+    parts = list(by_id.values())
     gaps = [_describe_gaps(part, step, draft) for part in parts]
     if len(parts) > _LISTED_SERIES:
         draft.findings[-len(parts) + _LISTED_SERIES :] = [
             f"{len(parts) - _LISTED_SERIES} more series in the same way"
         ]
 
-    plan = _plan_windows(request, frame, step, zone)
+    # On the clock of the zone without daylight saving.
+    rows = frame.select(
+        pl.col("series_id").alias(SERIES),
+        (pl.col("start_utc") + find_standard_offset(zone)).alias(START),
+        pl.col("value").alias(VALUE),
+    ).sort(SERIES, START)
+    if request.test:
+        first, last = cast(datetime, rows[START].min()), cast(datetime, rows[START].max())
+        kept = round((1 - request.test) * count_steps(first, last, step))
+        rows = rows.filter(pl.col(START) < shift(first, kept, step))
+    plan = plan_windows(
+        rows, step, "UTC", horizon=request.horizon or None, lookback=request.lookback or None
+    )
     _describe_plan(request, plan, gaps, draft)
     sections["grid"] |= {
         "horizon": plan.horizon_steps,
@@ -240,7 +300,13 @@ def _read_instants(
     except ValueError as error:
         raise ConfigError(f"--zone: {error}") from error
 
-    stamps, about = read_stamps(times, zone=zone, time_format=time_format, by=request.id)
+    stamps, about = read_stamps(
+        times,
+        zone=zone,
+        time_format=time_format,
+        by=request.id,
+        repeated_hour=request.repeated_hour or "refuse",
+    )
     stamps = add_periods(stamps, times, request.period, zone, are_ends=request.stamps == "end")
     if not request.zone and about.with_offset:
         draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
@@ -256,8 +322,6 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
         return request
 
     table = read_text_table(raw.content, raw.name)
-    if not request.values:
-        refuse_steps_as_columns(table, raw.name)
     time = request.time or guess_time(table, raw.name)
     if not request.time:
         draft.guesses.append(f"the stamps are in {time!r}; if not, give --time")
@@ -268,12 +332,16 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
         period = guess_period(table, raw.name, time)
         if period:
             draft.guesses.append(f"{period!r} is the part of the day; if not, give --id")
-    if not series and not (len(request.values) > 1 or ALL in request.values):
-        series = guess_series(table, [time, period] if period else [time])
+    values = request.values
+    if not series and not (len(values) > 1 or ALL in values):
+        # The only numbers are the values, few as they may be.
+        numbers = values or list_numbers(table, raw.name, [time, period])
+        series = guess_series(
+            table, [time, period] if period else [time], numbers if len(numbers) == 1 else ()
+        )
         if series:
             draft.guesses.append(f"{series!r} names the series of each row; if not, give --id")
 
-    values = request.values
     if not values or ALL in values:
         numbers = list_numbers(table, raw.name, [time, period, *series.split(JOINED)])
         values = tuple(numbers) if values else (guess_value(numbers),)
@@ -314,28 +382,23 @@ def _choose_step(
         except ValueError as error:
             raise ConfigError(f"--step: {error}") from error
 
-    step = _find_step(stamps, name)
+    distances = stamps.unique().sort().diff().drop_nulls()
+    if not len(distances):
+        raise DataError(f"{name} has one stamp only; a forecast needs hundreds of rows")
+    step = cast(timedelta, distances.mode().min())
+    if calendar := find_calendar_step(distances):
+        step = calendar
+    elif (DAY % step if step < DAY else step % DAY) or step < timedelta(minutes=1):
+        raise DataError(
+            f"{name}: most rows are {step} apart, and a day is not a whole number of such steps; "
+            "give --step, and for events --aggregate sum, mean or last"
+        )
     if step >= _FINEST or HALF_HOUR % step:
         return step
     draft.guesses.append(
         f"rows {name_step(step)} apart are averaged to half-hours; --step says otherwise"
     )
     return HALF_HOUR
-
-
-def _find_step(stamps: pl.Series, name: str) -> timedelta:
-    distances = stamps.unique().sort().diff().drop_nulls()
-    if not len(distances):
-        raise DataError(f"{name} has one stamp only; a forecast needs hundreds of rows")
-    step = cast(timedelta, distances.mode().min())
-    if calendar := find_calendar_step(distances):
-        return calendar
-    if (DAY % step if step < DAY else step % DAY) or step < timedelta(minutes=1):
-        raise DataError(
-            f"{name}: most rows are {step} apart, and a day is not a whole number of such steps; "
-            "give --step, and for events --aggregate sum, mean or last"
-        )
-    return step
 
 
 def _describe_gaps(part: pl.DataFrame, step: timedelta, draft: DraftedDeclaration) -> float:
@@ -351,22 +414,6 @@ def _describe_gaps(part: pl.DataFrame, step: timedelta, draft: DraftedDeclaratio
         f"them without a value (longest gap: {longest:,} steps)"
     )
     return math.ceil(100 * (steps - len(known)) / steps) / 100
-
-
-def _plan_windows(request: Request, frame: pl.DataFrame, step: timedelta, zone: str) -> DatasetSpec:
-    """Return the plan of a frame's values, on the clock of a zone without daylight saving."""
-    rows = frame.select(
-        pl.col("series_id").alias(SERIES),
-        (pl.col("start_utc") + find_standard_offset(zone)).alias(START),
-        pl.col("value").alias(VALUE),
-    ).sort(SERIES, START)
-    if request.test:
-        first, last = cast(datetime, rows[START].min()), cast(datetime, rows[START].max())
-        kept = round((1 - request.test) * count_steps(first, last, step))
-        rows = rows.filter(pl.col(START) < shift(first, kept, step))
-    return plan_windows(
-        rows, step, "UTC", horizon=request.horizon or None, lookback=request.lookback or None
-    )
 
 
 def _bridges(plan: DatasetSpec) -> bool:
@@ -417,22 +464,6 @@ def _describe_plan(
         )
 
 
-def _draft_ahead(
-    request: Request, raw: RawFile | None, decimal: str, draft: DraftedDeclaration
-) -> dict[str, object]:
-    if raw is None or request.ahead is None:
-        return {}
-    table = read_text_table(raw.content, raw.name)
-    known_at = next((name for name in table.columns if name.lower() in _KNOWN_AT), "")
-    if not known_at:
-        draft.guesses.append(
-            f"the values of {raw.name} count as known from the start, as there is no column "
-            f"{' or '.join(_KNOWN_AT)}; if they were measured, forecasts would know the future"
-        )
-    known = {"known_at": known_at} if known_at else {"known": "start"}
-    return _draft_values(request, request.ahead, table, decimal, known, takes_words=True)
-
-
 def _draft_values(
     request: Request,
     file: Path,
@@ -462,29 +493,6 @@ def _draft_values(
     }
 
 
-def _draft_news(request: Request, raw: RawFile | None) -> dict[str, object]:
-    keys: dict[str, object] = {}
-    if raw is not None and request.news is not None:
-        table = read_text_table(raw.content, raw.name)
-        time = _find_column(
-            table, raw.name, ("published_at", "published", "date", "time", "stamp", "seen_at")
-        )
-        title = _find_column(table, raw.name, ("title", "headline"))
-        there = set(table.columns)
-        keys = {
-            "articles": str(request.news.resolve()),
-            "time": time,
-            "title": title,
-            "url": next((name for name in ("url", "link") if name in there), ""),
-            "body": next((name for name in ("body", "text", "summary") if name in there), ""),
-            "time_format": guess_format(TextColumn(table, raw.name, time)),
-        }
-
-    if request.gdelt:
-        keys["gdelt"] = request.gdelt
-    return keys
-
-
 def _find_column(table: pl.DataFrame, name: str, likely: Sequence[str]) -> str:
     by_small = {column.lower(): column for column in table.columns}
     for candidate in likely:
@@ -511,7 +519,9 @@ def write_declaration(
             continue
 
         lines += ["", f"[{title}]"]
-        for key, about in _section_of(title).model_fields.items():
+        kind = Declaration.model_fields[title].annotation
+        (section,) = (kind for kind in (kind, *get_args(kind)) if hasattr(kind, "model_fields"))
+        for key, about in section.model_fields.items():
             value = given.get(key)
             if value in (None, "", []):
                 lines.append(f"# {key} = {_to_toml(about.default)}  # {about.description}")
@@ -522,12 +532,6 @@ def write_declaration(
         f'# total = ["{ALL_SERIES}"] for all series, or north = ["shop-1", "shop-2"]',
     ]
     return "\n".join(lines) + "\n"
-
-
-def _section_of(title: str) -> type[BaseModel]:
-    annotation = Declaration.model_fields[title].annotation
-    kinds = (annotation, *getattr(annotation, "__args__", ()))
-    return next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
 
 
 def _to_toml(value: object) -> str:

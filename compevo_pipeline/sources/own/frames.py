@@ -16,6 +16,7 @@ from typing import cast
 
 import polars as pl
 
+from compevo_core.data.content import is_code
 from compevo_core.data.context import OWN
 from compevo_core.data.datasets import ALL_SERIES
 from compevo_core.data.news import deduplicate_articles, derive_article_id, holds_word
@@ -37,6 +38,7 @@ from compevo_core.table.covariates import (
     encode_categories,
     repeat_static,
 )
+from compevo_core.table.frames import SERIES, START, VALUE, add_totals
 from compevo_core.table.stamps import settle
 from compevo_core.table.text_stamps import (
     add_clock,
@@ -59,7 +61,9 @@ from compevo_pipeline.sources.own.declaration import (
 )
 from compevo_pipeline.sources.own.table import read_columns
 
-_LISTED = 8
+CODES = "code(s) of a missing value"
+"""How the count of each begins."""
+
 _START, _STAMP = "_start", "_stamp"
 _VALUE = "_value"
 _PARTS_OF_DAY = (24, 48, 96)
@@ -99,9 +103,12 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
                 "cells with unit": cells.with_unit,
             }
         )
-        rows = table.with_columns(
-            starts.alias(_START), stamps.alias(_STAMP), values.alias(_VALUE), entity
-        )
+        times_and_values = (starts.alias(_START), stamps.alias(_STAMP), values.alias(_VALUE))
+        rows = table.select(LINE, *times_and_values, entity)
+        is_missing = is_code(_VALUE, "_entity")
+        for code, count in rows.filter(is_missing)[_VALUE].value_counts(sort=True).iter_rows():
+            repairs[f"{CODES}, {code:.10g}"] += count
+        rows = rows.with_columns(pl.when(~is_missing).then(_VALUE).alias(_VALUE))
         if keys.aggregate:
             value = getattr(pl.col(_VALUE).drop_nulls(), keys.aggregate)()
             known = pl.when(pl.col(_VALUE).count() > 0).then(value)
@@ -111,20 +118,17 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
             rows, joined = _join_duplicates(TextColumn(rows, raw.name, column), keys.duplicates)
             repairs.update(joined)
         if keys.fill is not None:
-            rows = _fill_steps(rows, read_step(declaration.grid.step), keys.fill)
+            # Every step from the first of a series to the table's last.
+            step = read_step(declaration.grid.step)
+            first, last = cast(datetime, rows[_START].min()), cast(datetime, rows[_START].max())
+            steps = [shift(first, i, step) for i in range(count_steps(first, last, step) + 1)]
+            begins = rows.group_by("_entity", maintain_order=True).agg(_first=pl.col(_START).min())
+            all_steps = pl.DataFrame({_START: steps}, schema={_START: rows.schema[_START]})
+            grid = begins.join(all_steps, how="cross").filter(pl.col(_START) >= pl.col("_first"))
+            rows = grid.join(rows, on=["_entity", _START], how="left", maintain_order="left")
+            rows = rows.drop("_first").with_columns(pl.col(_VALUE).fill_null(keys.fill))
         frames.append(_build_frame(rows, raw, declaration))
     return _add_totals(pl.concat(frames), raw.name, declaration), repairs
-
-
-def _fill_steps(rows: pl.DataFrame, step: timedelta, value: float) -> pl.DataFrame:
-    """Return rows with a value for every step from the first of a series to the table's last."""
-    first, last = cast(datetime, rows[_START].min()), cast(datetime, rows[_START].max())
-    steps = [shift(first, i, step) for i in range(count_steps(first, last, step) + 1)]
-    begins = rows.group_by("_entity", maintain_order=True).agg(_first=pl.col(_START).min())
-    all_steps = pl.DataFrame({_START: steps}, schema={_START: rows.schema[_START]})
-    grid = begins.join(all_steps, how="cross").filter(pl.col(_START) >= pl.col("_first"))
-    filled = grid.join(rows, on=["_entity", _START], how="left", maintain_order="left")
-    return filled.drop("_first").with_columns(pl.col(_VALUE).fill_null(value))
 
 
 def join_clock(times: TextColumn, period: str) -> TextColumn:
@@ -163,29 +167,21 @@ def add_periods(
 
 
 def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.DataFrame:
-    """Return a frame with a series for each declared total; empty where a part of it is."""
-    there = frame["series_id"].unique().to_list()
-    sums = []
-    for total, parts in declaration.totals.items():
-        label = _name_series(total)
-        ids = there if parts == [ALL_SERIES] else [*map(_name_series, parts)]
-        unknown = [part for part in ids if part not in there]
-        if unknown or label in there:
-            wrong = f"has no part {unknown[0]}" if unknown else "is a series of its own"
-            raise DataError(
-                f"{name}: the total {total!r} {wrong}; the series are "
-                f"{', '.join(sorted(there)[:_LISTED])}: correct [totals] in the declaration"
-            )
-        is_whole = (pl.len() == len(ids)) & (pl.col("value").null_count() == 0)
-        rows = frame.filter(pl.col("series_id").is_in(ids)).group_by("start_utc")
-        others = ("variable", "unit", "source", "fetched_at")
-        summed = rows.agg(pl.when(is_whole).then(pl.col("value").sum()), pl.col(*others).first())
-        named = summed.sort("start_utc").with_columns(
-            series_id=pl.lit(label), flag=flag_missing(pl.col("value"))
-        )
-        sums.append(named.select(frame.columns))
+    """Return a frame with a series for each declared total, as the ``Forecaster`` adds them."""
+    totals = {
+        _name_series(total): parts if parts == [ALL_SERIES] else [*map(_name_series, parts)]
+        for total, parts in declaration.totals.items()
+    }
+    if own := {*totals} & {*frame["series_id"]}:
+        raise DataError(f"{name}: the total {min(own)} is a series of its own; rename it")
+    if not totals:
+        return frame
 
-    return pl.concat([frame, *sums])
+    sums = add_totals(frame.rename({"series_id": SERIES}), totals).rename({SERIES: "series_id"})
+    sums = sums.filter(pl.col("series_id").is_in([*totals])).select("series_id", START, VALUE)
+    facts = frame.select("variable", "unit", "source", "fetched_at").head(1)
+    named = sums.with_columns(flag=flag_missing(pl.col(VALUE))).join(facts, how="cross")
+    return pl.concat([frame, named.select(frame.columns)])
 
 
 def _name_series(text: str) -> str:
@@ -266,71 +262,84 @@ def _find_starts(
     clock = settle((starts + offset).dt.replace_time_zone(None), distance)
     if keys.aggregate:
         clock = clock.dt.truncate(f"{step // timedelta(seconds=1)}s")
-    times.add(_since=pl.lit(clock - _EPOCH)).raise_if(
-        pl.col("_since").dt.total_microseconds() % (distance // timedelta(microseconds=1)) != 0,
+    delays = find_delays(clock, distance)
+    if delays.n_unique() == 1 and not is_whole_step:
+        return (clock - delays - offset).dt.replace_time_zone("UTC")
+    times.add(_delay=pl.lit(delays)).raise_if(
+        pl.col("_delay") != timedelta(0),
         f"is off the grid of {distance}",
-        "correct the stamp, set grid.step in the declaration to a length that all stamps fit, or "
-        "give --aggregate sum, mean or last for events",
+        "correct the stamp, give --step (grid.step) a length that all stamps fit, or --aggregate "
+        "sum, mean or last for events",
     )
     return (clock - offset).dt.replace_time_zone("UTC")
 
 
+def find_delays(clock: pl.Series, step: timedelta) -> pl.Series:
+    """Return how long after a step begins each stamp of a clock comes."""
+    microseconds = (clock - _EPOCH).dt.total_microseconds() % (step // timedelta(microseconds=1))
+    return microseconds.cast(pl.Duration("us"))
+
+
 def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Return one row a stamp and series, in order."""
-    key = ["_entity", _START]
+    """Return one row a stamp and series, in order; series by series, since all are large."""
     rows = column.table
     # A file whose newest row comes first is in order as well.
-    ordered = rows.reverse() if rows[_START][0] > rows[_START][-1] else rows
-    newest = pl.col(_START).cum_max().over("_entity")
-    out_of_order = int(ordered.select((pl.col(_START) < newest).sum()).item())
-    # The same value twice is the same row twice; an empty cell gives way to a value.
-    distinct = rows.unique([*key, _VALUE], keep="first", maintain_order=True)
-    has_value = pl.col(_VALUE).is_not_null().any().over(key)
-    distinct = distinct.filter(pl.col(_VALUE).is_not_null() | ~has_value)
-    equal = rows.height - distinct.height
+    is_reversed = rows[_START][0] > rows[_START][-1]
+    joined: dict[str, pl.DataFrame] = {}
+    contradicting: list[pl.DataFrame] = []
+    found: Counter[str] = Counter()
+    for part in rows.partition_by("_entity", maintain_order=True):
+        starts = part[_START].reverse() if is_reversed else part[_START]
+        # The same value twice is the same row twice; an empty cell gives way to a value.
+        distinct = part.unique([_START, _VALUE], keep="first", maintain_order=True)
+        has_value = pl.col(_VALUE).is_not_null().any().over(_START)
+        distinct = distinct.filter(pl.col(_VALUE).is_not_null() | ~has_value)
 
-    other = pl.col(_VALUE).first().over(key)
-    first_row = pl.col(LINE).first().over(key)
-    marked = distinct.with_columns(other.alias("_other"), first_row.alias("_first"))
-    contradicting = marked.filter(pl.col(_VALUE) != pl.col("_other"))
-    if contradicting.height and rule == "refuse":
-        row = contradicting.row(0, named=True)
+        other = pl.col(_VALUE).first().over(_START)
+        first_row = pl.col(LINE).first().over(_START)
+        marked = distinct.with_columns(other.alias("_other"), first_row.alias("_first"))
+        contradicting.append(marked.filter(pl.col(_VALUE) != pl.col("_other")))
+        value = getattr(pl.col(_VALUE), "first" if rule == "refuse" else rule)()
+        grouped = distinct.group_by("_entity", _START, maintain_order=True)
+        one_each = grouped.agg(value, pl.col(LINE).first()).sort(_START)
+        joined[part["_entity"][0]] = one_each
+        found += {
+            "out of order": int((starts < starts.cum_max()).sum()),
+            "equal duplicates": part.height - distinct.height,
+            "joined duplicates": distinct.height - one_each.height,
+        }
+
+    wrong = pl.concat(contradicting)
+    if wrong.height and rule == "refuse":
+        row = wrong.sort(LINE).row(0, named=True)
         raise DataError(
             f"{column.file}, row {row[LINE]}, column {column.name!r}: the stamp of row "
             f"{row['_first']} again, with {row[_VALUE]:g} where that has {row['_other']:g}"
-            f" ({contradicting.height:,} such rows); remove one, set duplicates in the "
-            "declaration to first, last or mean, or name the column of series with --id (id)"
+            f" ({wrong.height:,} such rows); remove one, give --duplicates first, last or "
+            "mean (duplicates in the declaration), or name the column of series with --id (id)"
         )
-
-    value = getattr(pl.col(_VALUE), "first" if rule == "refuse" else rule)()
-    joined = distinct.group_by(key, maintain_order=True).agg(value, pl.col(LINE).first())
-    return joined.sort(key), {
-        "out of order": out_of_order,
-        "equal duplicates": equal,
-        "joined duplicates": distinct.height - joined.height,
-    }
+    return pl.concat([joined[entity] for entity in sorted(joined)]), found
 
 
 def _build_frame(rows: pl.DataFrame, raw: RawFile, declaration: Declaration) -> pl.DataFrame:
-    frame = build_series_frame(
-        rows,
-        raw,
-        series_id=pl.concat_str(pl.lit(f"{SERIES_PREFIX}/"), pl.col("_entity")),
-        variable=name_variable(declaration),
-        start_utc=pl.col(_START),
-        value=pl.col(_VALUE),
-        unit=declaration.series.unit,
-        flag=flag_missing(pl.col(_VALUE)),
-    )
-
     step = read_step(declaration.grid.step)
     offset = find_standard_offset(declaration.series.time_zone)
-    # Steps begin at midnight of the clock, which need not be one of UTC.
-    averaged = [
-        resample_to_step(part.with_columns(pl.col("start_utc") + offset), step)
-        for part in frame.partition_by("series_id", maintain_order=True)
-    ]
-    return pl.concat(averaged).with_columns(pl.col("start_utc") - offset)
+    frames = []
+    for of_series in rows.partition_by("_entity", maintain_order=True):
+        frame = build_series_frame(
+            of_series,
+            raw,
+            series_id=pl.concat_str(pl.lit(f"{SERIES_PREFIX}/"), pl.col("_entity")),
+            variable=name_variable(declaration),
+            # Steps begin at midnight of the clock, which need not be one of UTC.
+            start_utc=pl.col(_START) + offset,
+            value=pl.col(_VALUE),
+            unit=declaration.series.unit,
+            flag=flag_missing(pl.col(_VALUE)),
+        )
+        averaged = resample_to_step(frame, step)
+        frames.append(averaged.with_columns(pl.col("start_utc") - offset))
+    return pl.concat(frames)
 
 
 def parse_covariates(
@@ -494,8 +503,14 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame
     titles = TextColumn(table, raw.name, news.title)
     titles.raise_if(titles.text == "", "is not a headline", "write one, or remove the row")
     if news.url:
+        wrong = []
+        for cell in table[news.url].fill_null("").unique():
+            try:
+                derive_article_id(cell)
+            except ValueError:
+                wrong.append(cell)
         TextColumn(table, raw.name, news.url).raise_if(
-            ~pl.col(news.url).fill_null("").is_in(_find_addresses(table[news.url])),
+            pl.col(news.url).fill_null("").is_in(wrong),
             "is not an address of a page, nor a name",
             "correct it, or leave the cell empty",
         )
@@ -536,14 +551,3 @@ def claim_articles(frame: pl.DataFrame, declaration: Declaration) -> pl.DataFram
     ids = [derive_article_id(f"{declaration.name}:{url}") for url in frame["url"]]
     named = frame.with_columns(pl.Series("article_id", ids, dtype=pl.String))
     return deduplicate_articles(named)
-
-
-def _find_addresses(cells: pl.Series) -> list[str]:
-    addresses = []
-    for cell in cells.fill_null("").unique():
-        try:
-            derive_article_id(cell)
-        except ValueError:
-            continue
-        addresses.append(cell)
-    return addresses

@@ -44,12 +44,26 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
     head = table.head(_LOOKED_AT)
     candidates = _list_times(head, name)
     if not candidates:
-        for column in _list_times(head[1:], name):
-            # Units, most often: says which row it is.
-            guess_format(TextColumn(head, name, column))
+        for column in (*_list_times(head[1:], name), *_list_times(head[:1], name)):
+            # Units, or another format, most often: says which row it is.
+            guess_format(TextColumn(table, name, column))
+        columns = _list_columns(table)
+        # Many columns number the steps of a series, as d_1 and so on do.
+        parts = [re.fullmatch(r"(.*?)(\d+)", column) for column in columns]
+        numbered = Counter(match[1] for match in parts if match)
+        for prefix, count in numbered.items():
+            if count < _FEWEST_NUMBERED:
+                continue
+            steps = [m[0] for m in parts if m and m[1] == prefix]
+            others = [column for column in columns if column not in steps]
+            raise DataError(
+                f"{name}: the columns {steps[0]!r} to {steps[-1]!r} seem to be steps of one "
+                f"series: write a row for each with its stamp, as polars' unpivot(index={others}) "
+                "does, or name a column of values with --value"
+            )
         raise DataError(
             f"{name}: no column holds stamps in a format that is known; the columns are "
-            f"{', '.join(map(repr, _list_columns(table)))}: name the column with --time, and its "
+            f"{', '.join(map(repr, columns))}: name the column with --time, and its "
             "format with --time-format"
         )
     time = min(candidates, key=lambda column: _rank(column, _TIMES))
@@ -58,22 +72,6 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
             f"{name}, row 1: {time!r} is a stamp and not a name; write a line of column names"
         )
     return time
-
-
-def refuse_steps_as_columns(table: pl.DataFrame, name: str) -> None:
-    """Raise DataError where many columns number the steps of a series, as ``d_1`` and so on do."""
-    parts = [re.fullmatch(r"(.*?)(\d+)", column) for column in _list_columns(table)]
-    numbered = Counter(match[1] for match in parts if match)
-    for prefix, count in numbered.items():
-        if count < _FEWEST_NUMBERED:
-            continue
-        steps = [m[0] for m in parts if m and m[1] == prefix]
-        others = [column for column in _list_columns(table) if column not in steps]
-        raise DataError(
-            f"{name}: the columns {steps[0]!r} to {steps[-1]!r} seem to be steps of one series: "
-            f"write a row for each with its stamp, as polars' unpivot(index={others}) does, or "
-            "name a column of values with --value"
-        )
 
 
 def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
@@ -101,10 +99,10 @@ def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
     return ""
 
 
-def guess_series(table: pl.DataFrame, time: Sequence[str]) -> str:
+def guess_series(table: pl.DataFrame, time: Sequence[str], values: Sequence[str]) -> str:
     """Return the column that names each row's series, two as ``store + item``, "" without.
 
-    ``time`` are the columns of stamps, of days and of parts of a day.
+    ``time`` are the columns of stamps, of days and of parts of a day; ``values`` name no series.
     """
     # An hour that comes twice as clocks go back is not a second series.
     if _LEAST_SERIES * table.select(pl.struct(time).n_unique()).item() > table.height:
@@ -113,7 +111,7 @@ def guess_series(table: pl.DataFrame, time: Sequence[str]) -> str:
     for column in _list_columns(table):
         cells = table[column]
         few = _LEAST_ROWS * cells.n_unique() <= table.height
-        if column not in time and not cells.null_count() and few:
+        if column not in (*time, *values) and not cells.null_count() and few:
             names.append(column)
     # One column, or two that name a series together, as a store and an item do.
     for columns in (*((name,) for name in names), *itertools.combinations(names, 2)):

@@ -10,7 +10,6 @@ Row numbers count lines of the file: line 1 is the header of a CSV, row 1 the fi
 import io
 import itertools
 import re
-from calendar import month_abbr, month_name
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -19,10 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compevo_core.errors import DataError, SchemaDrift
-from compevo_core.table.cells import LINE, shorten
+from compevo_core.table.cells import LINE, TextColumn, shorten
+from compevo_core.table.text_stamps import FORMATS, MONTHS_BY_NAME, read_by_each
 from compevo_pipeline.sources.common.decode import (
     decode_text,
     gunzip,
+    raise_if_html,
     read_json,
     unzip_only,
 )
@@ -37,15 +38,24 @@ JOINED = " + "
 """Between the names of columns whose cells are read as one."""
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_PARQUET, _ARROW = b"PAR1", b"ARROW1"
+_PARQUET, _ARROW, _ZIPPED = b"PAR1", b"ARROW1", b"PK\x03\x04"
 _JSON, _JSON_LINES = ".json", (".jsonl", ".ndjson")
 # Letters of another script look like this in Windows-1252, and so do stray bytes.
 _NO_WORDS = re.compile(r"[À-ÿ]{3}|(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])")
 _UNNAMED = "__UNNAMED__"  # what Excel columns without a name are called
-_DATE_PARTS = ("year", "quarter", "month", "week", "day", "hour", "minute")
-_MONTHS = {name.lower() for names in (month_abbr, month_name) for name in names if name}
-_MONTHS_OF_A_YEAR = 12
+_DATE_PARTS = {
+    "year": "year|jahr|année|annee|año|anno|ano|jaar",
+    "quarter": "quarter|quartal|trimestre|kwartaal",
+    "month": "month|monat|mois|mes|mese|mês|maand",
+    "week": "week|woche|semaine|semana|settimana",
+    "day": "day|tag|jour|día|dia|giorno|dag",
+    "hour": "hour|stunde|heure|hora|ora|uur",
+    "minute": "minute|minuto|minuut",
+}
+"""Names of columns in the languages of :data:`MONTHS_BY_NAME`."""
+_MONTHS = [re.compile(rf"(?i)(?:{names})[^\W\d]*\.?") for names in MONTHS_BY_NAME.values()]
 _HOUR = re.compile(r"(?i)(?:h|he|hr|hour)?[ _.-]*(\d{1,2})(?::00)?")
+_FEWEST_STAMPED = 10  # columns that are named by the stamps of a series
 _HOURS_OF_A_DAY = ([*range(24)], [*range(1, 25)], [*range(1, 26)])
 _MOST_NOTES = 40  # lines in which column names are looked for
 _MOST_OTHER_ROWS = 3  # of units below the column names, of totals at the end
@@ -71,9 +81,11 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
     missing = [column for column in columns if column not in there]
     if missing:
         shown = ", ".join(repr(shorten(column)) for column in there[:_SHOWN_COLUMNS])
+        # A line without cells is not a table's: nobody who reads the log may need to see it.
+        found = f"the columns are {shown}" if len(there) > 1 else "its lines are not cells"
         raise DataError(
-            f"{name}: no column {', '.join(map(repr, missing))}; the columns are {shown}: correct "
-            "the column's name, here or in the declaration"
+            f"{name}: no column {', '.join(map(repr, missing))}; {found}: correct the column's "
+            "name, here or in the declaration"
         )
     return table.select(LINE, *dict.fromkeys(columns))
 
@@ -83,22 +95,34 @@ def read_text_table(content: bytes, name: str) -> pl.DataFrame:
 
     Notes above the line of column names are left out. Year, month and day in columns of their own
     become one column, with hour and minute if there are any, and so do year and month, quarter or
-    week. Columns that are the hours of a day or the months of a year become rows.
+    week. Columns that are the hours of a day, the months of a year or stamps become rows.
     """
     return _join_dates(_stack_steps(_read_cells(content, name)))
 
 
 def _stack_steps(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table whose columns are hours or months with a row for each of them."""
+    """Return a table whose columns are hours, months or stamps with a row for each of them."""
     names = [column for column in table.columns if column != LINE]
-    months = [column for column in names if column.lower() in _MONTHS]
+    months = {
+        column: number
+        for number, month in enumerate(_MONTHS, start=1)
+        for column in names
+        if month.fullmatch(column)
+    }
+    numbered = [column for column in names if re.search(r"\d", column)]
     hours = {column: int(match[1]) for column in names if (match := _HOUR.fullmatch(column))}
-    if len(months) == _MONTHS_OF_A_YEAR:
-        steps, label = {month: month for month in months}, "month"
+    steps: dict[str, str] = {}
+    if sorted(months.values()) == [*range(1, 13)]:
+        steps, label = {column: str(number) for column, number in months.items()}, "month"
     elif sorted(hours.values()) in _HOURS_OF_A_DAY:
         steps = {column: str(number) for column, number in hours.items()}
         label = "hour ending" if names[-1].lower().startswith("he") else "hour"
-    else:
+    elif len(numbered) >= _FEWEST_STAMPED <= len(stamps := _find_stamps(numbered)):
+        top = table.head(_MOST_NOTES).select(name for name in names if name not in stamps)
+        # Where a column holds the stamps, numbers name series.
+        dated = [cells.name for cells in top if len(_find_stamps(cells.to_list())) == top.height]
+        steps, label = {} if dated else {stamp: stamp for stamp in stamps}, "date"
+    if not steps:
         return table
 
     others = [column for column in table.columns if column not in steps]
@@ -108,12 +132,24 @@ def _stack_steps(table: pl.DataFrame) -> pl.DataFrame:
     return rows.sort(LINE, maintain_order=True).with_columns(pl.col(label).replace_strict(steps))
 
 
+def _find_stamps(texts: Sequence[str]) -> list[str]:
+    """Return the texts that one format reads as stamps, the one that reads most."""
+    cells = TextColumn(pl.DataFrame({LINE: 0, "text": texts}), "", "text")
+    read = read_by_each(cells.table, cells, {form: (form,) for form in FORMATS})
+    best = max(read.iter_columns(), key=lambda stamps: stamps.count())
+    return [text for text, stamp in zip(texts, best, strict=True) if stamp is not None]
+
+
 def _join_dates(table: pl.DataFrame) -> pl.DataFrame:
     """Return a table whose columns are parts of a date with one column ``date`` for them."""
-    by_small = {column.lower(): column for column in table.columns}
-    parts = [by_small[part] for part in _DATE_PARTS if part in by_small]
-    small = [part.lower() for part in parts]
-    if "date" in by_small or small[:1] != ["year"] or len(parts) < 2:
+    by_part = {
+        part: column
+        for part, names in _DATE_PARTS.items()
+        for column in table.columns
+        if column.lower() in names.split("|")
+    }
+    small, parts = [*by_part], [*by_part.values()]
+    if "date" in map(str.lower, table.columns) or small[:1] != ["year"] or len(parts) < 2:
         return table
 
     year, second = (pl.col(part).str.strip_chars() for part in parts[:2])
@@ -147,7 +183,7 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
         return _read_parquet(content, name)
     if content.startswith(_ARROW):
         return _convert_to_text(pl.read_ipc(io.BytesIO(content)), name)
-    if PurePath(name).suffix.lower() in _EXCEL:
+    if PurePath(name).suffix.lower() in _EXCEL or content.startswith(_ZIPPED):
         return _read_excel(content, name)
     if PurePath(name).suffix in _JSON_LINES:
         try:
@@ -160,11 +196,20 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
     if PurePath(name).suffix == _JSON:
         return _read_json(content, name)
 
-    lines = _decode(content, name).replace("\r", "\n").split("\n")
-    notes = _count_notes(lines)
-    separator, cells = _split_header(lines[notes])
-    body = "\n".join(_leave_out_notes_below(lines[notes + 1 :], separator, len(cells)))
-    if not lines[notes].strip() or not body.strip():
+    text = _decode(content, name).replace("\r", "\n")
+    # The lines of a whole file take three times its memory: only the ends are looked at.
+    notes = _count_notes(text.split("\n", _MOST_NOTES)[:_MOST_NOTES])
+    *_, header, body = [*text.split("\n", notes + 1), ""][: notes + 2]
+    while header.count('"') % 2 and body:
+        # A name over two lines.
+        more, _, body = body.partition("\n")
+        header, notes = f"{header} {more}", notes + 1
+    separator, cells = _split_header(header)
+    below = split_cells(body.partition("\n")[0], separator)
+    if len(below) == len(cells) + 1 and not below[-1].strip():
+        cells.append("")
+    body = _leave_out_notes_below(body, separator, len(cells))
+    if not header.strip() or not body.strip():
         raise DataError(
             f"{name} has no rows below its header; write a line of column names and one row for "
             "each value"
@@ -176,14 +221,15 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
             f"{name}, line {notes + 1}: rename column {LINE!r}; rows are numbered by that name"
         )
 
-    rows = read_rows(body, name, cells, first_line=notes + 2, separator=separator, spans_lines=True)
+    # What has no name, such as a count of rows or the end of each, is left out.
+    names = [cell or f"{_UNNAMED}{number}" for number, cell in enumerate(cells)]
+    rows = read_rows(body, name, names, first_line=notes + 2, separator=separator, spans_lines=True)
+    cells = [cell for cell in cells if cell]
+    rows = rows.select(LINE, *cells)
     # Files that were joined have the names again.
     rows = rows.filter(~pl.all_horizontal(pl.col(cell).str.strip_chars() == cell for cell in cells))
-    return _leave_out_other_rows(rows, cells)
 
-
-def _leave_out_other_rows(rows: pl.DataFrame, cells: Sequence[str]) -> pl.DataFrame:
-    """Return rows without units below the column names, and without totals at the end."""
+    # Units below the column names, and totals at the end.
     number = pl.int_range(pl.len())
     are_units = (number < _MOST_OTHER_ROWS) & ~pl.any_horizontal(
         pl.col(cell).str.contains(r"\d") for cell in cells
@@ -194,6 +240,7 @@ def _leave_out_other_rows(rows: pl.DataFrame, cells: Sequence[str]) -> pl.DataFr
 
 def _decode(content: bytes, name: str) -> str:
     """Return a text in UTF-8, in UTF-16 with its mark, or in Windows-1252 if that gives words."""
+    raise_if_html(content, name)
     if content.startswith(_UTF16_MARKS):
         return content.decode("utf-16", errors="replace")
     try:
@@ -208,8 +255,9 @@ def _decode(content: bytes, name: str) -> str:
         return text
 
 
-def _leave_out_notes_below(lines: Sequence[str], separator: str, n_cells: int) -> Sequence[str]:
+def _leave_out_notes_below(body: str, separator: str, n_cells: int) -> str:
     """Return rows without remarks that follow the last one and an empty line."""
+    lines = body.rsplit("\n", _MOST_NOTES)
     end = len(lines)
     for number in range(len(lines) - 1, max(-1, len(lines) - _MOST_NOTES), -1):
         line = lines[number].strip()
@@ -217,7 +265,7 @@ def _leave_out_notes_below(lines: Sequence[str], separator: str, n_cells: int) -
             end = number
         elif '"' in line or line[0].isdigit() or line.count(separator) >= n_cells - 1:
             break
-    return lines[:end]
+    return body if end == len(lines) else "\n".join(lines[:end])
 
 
 def _split_header(line: str) -> tuple[str, list[str]]:
@@ -228,9 +276,9 @@ def _split_header(line: str) -> tuple[str, list[str]]:
 
 
 def _are_names(cells: Sequence[str]) -> bool:
-    """Whether cells name several columns: none is empty, none begins like a number."""
+    """Whether cells name several columns: none begins like a number, the first may be empty."""
     is_name = [cell[:1].strip("0123456789") and not cell.startswith(_UNNAMED) for cell in cells]
-    return len(cells) > 1 and all(is_name)
+    return len(cells) > 1 and all(is_name[not cells[0] :])
 
 
 def _count_notes(lines: Sequence[str]) -> int:
@@ -289,9 +337,18 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
 
 
 def _read_json(content: bytes, name: str) -> pl.DataFrame:
-    """Read a list of objects: the whole text, or the only such list of its object."""
+    """Read a list of objects, or an object of equal lists: the whole text, or a part of it."""
     whole = read_json(content, name)
     parts = [whole, *(whole.values() if isinstance(whole, dict) else [])]
+    by_column = [
+        part
+        for part in parts
+        if isinstance(part, dict)
+        and all(isinstance(cells, list) for cells in part.values())
+        and len({len(cells) for cells in part.values()}) == 1 < len(part)
+    ]
+    if len(by_column) == 1:
+        return _convert_to_text(pl.DataFrame(by_column[0], strict=False), name)
     lists = [part for part in parts if isinstance(part, list) and part]
     if len(lists) != 1 or not all(isinstance(row, dict) for row in lists[0]):
         raise DataError(

@@ -135,7 +135,21 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     """
     yield from read_new_saved_files(live, FOLDER, "*_text_station_*", source=SOURCE)
     if live.pems is not None:
-        yield from _fetch_listed(live, live.pems)
+        start, end = live.span(LOOKBACK)
+        site = Clearinghouse(client=live.client, access=live.pems)
+        for kind in live.pems.files:
+            years = range(start.year, end.year + 1)
+            for file in (file for year in years for file in site.list_files(kind, year)):
+                if file.first <= end.date() and file.last >= start.date():
+                    yield from _fetch_file(live, site, file)
+
+        # The newest table of stations up to the last day is kept among the raw files; it appears a
+        # few times a year: in January the newest may be last year's.
+        meta_years = (end.year - 1, end.year)
+        listed = [file for year in meta_years for file in site.list_files(_META, year)]
+        listed = [file for file in listed if file.first <= end.date()]
+        if listed and live.ledger.is_due(SOURCE, listed[-1].name, live.now):
+            site.download(listed[-1])
     elif not live.ledger.list_entries(f"{SOURCE}-saved"):
         raise SourceAbsent(
             "live traffic needs a PeMS account (free, at https://pems.dot.ca.gov): set "
@@ -178,24 +192,6 @@ def _read_entry(entry: dict[str, object]) -> ClearinghouseFile:
     return ClearinghouseFile(
         name=name, url=urljoin(SITE, str(entry["url"])), first=first, last=last
     )
-
-
-def _fetch_listed(live: LiveContext, access: PemsAccess) -> Iterator[RawFile]:
-    start, end = live.span(LOOKBACK)
-    site = Clearinghouse(client=live.client, access=access)
-    for kind in access.files:
-        years = range(start.year, end.year + 1)
-        for file in (file for year in years for file in site.list_files(kind, year)):
-            if file.first <= end.date() and file.last >= start.date():
-                yield from _fetch_file(live, site, file)
-
-    # The newest table of stations up to the last day is kept among the raw files; it appears a few
-    # times a year: in January the newest may be last year's.
-    meta_years = (end.year - 1, end.year)
-    listed = [file for year in meta_years for file in site.list_files(_META, year)]
-    listed = [file for file in listed if file.first <= end.date()]
-    if listed and live.ledger.is_due(SOURCE, listed[-1].name, live.now):
-        site.download(listed[-1])
 
 
 def _fetch_file(

@@ -12,7 +12,7 @@ without its last hours.
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -57,9 +57,6 @@ FIVE_MINUTE_COLUMNS = (
     ),
 )
 """The 52 columns of a five-minute file, in order."""
-
-PART_CHARACTERS = 16 * 2**20
-"""Text whose cells are in memory at one time; their strings take some ten times as much."""
 
 SENSORS = 862
 HOURS = 17_544
@@ -118,12 +115,16 @@ def describe_short(raw: RawFile) -> str:
 def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
     """Parse a station-hour or five-minute file, or the benchmark table, into ``SERIES_SCHEMA``.
 
+    Rows of station hours become ``PEMS/<station>``, occupancy as a fraction of time, and
+    ``PEMS_OBSERVED/<station>``, the share of observed samples in percent. PeMS fills detectors that
+    sent nothing: a value without any observed sample is flagged.
+
     ``only`` names stations (``"400001"``) or sensors (``"0"``): the full benchmark table makes 15
     million rows.
     """
     text = read_file_text(raw)
     if HOUR_FILE in raw.name:
-        return parse_station_hour(text, raw, only)
+        return _build_hours(_read_station_rows(text, raw.name, HOUR_COLUMNS, only), raw)
     if FIVE_MINUTE_FILE in raw.name:
         return parse_five_minutes(text, raw, only)
     if raw.name.startswith(BENCHMARK_FILE):
@@ -167,15 +168,6 @@ def read_file_text(raw: RawFile) -> str:
     is_packed = raw.name.endswith(".gz")
     content = gunzip(raw.content, raw.name, MAX_TEXT_BYTES) if is_packed else raw.content
     return read_text(content, raw.name)
-
-
-def parse_station_hour(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.DataFrame:
-    """Parse station-hour rows into ``PEMS/<station>`` and ``PEMS_OBSERVED/<station>``.
-
-    The first is occupancy as a fraction of time, the second the share of observed samples in
-    percent. PeMS fills detectors that sent nothing: a value without any observed sample is flagged.
-    """
-    return _build_hours(_read_station_rows(text, raw.name, HOUR_COLUMNS, only), raw)
 
 
 def parse_five_minutes(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.DataFrame:
@@ -298,7 +290,7 @@ def _read_station_rows(
     named = FILE_NAME.fullmatch(name)
     district = int(named["district"]) if named else None
     parts = []
-    for first_line, part in _cut_at_lines(text):
+    for first_line, part in tables.cut_at_lines(text):
         table = tables.read_rows(part, name, columns, first_line=first_line)
         if district is not None:
             is_other = pl.col("district").cast(pl.Int64, strict=False) != district
@@ -317,24 +309,27 @@ def _read_station_rows(
     return pl.concat(parts)
 
 
-def _cut_at_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield parts of whole lines, each with the number of its first line."""
-    start, line = 0, 1
-    while True:
-        end = text.find("\n", start + PART_CHARACTERS)
-        # What follows the last line end is a part of its own only if it holds a line.
-        if end < 0 or not text[end:].strip():
-            yield line, text[start:]
-            return
-
-        yield line, text[start:end]
-        line += text.count("\n", start, end) + 1
-        start = end + 1
-
-
 def _build_hours(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
     """Build both series from a row per station and local hour; the repeated hour once or twice."""
-    hours = _to_utc_hours(table, raw.name)
+    table = table.with_columns(earliest=_to_utc("earliest"), latest=_to_utc("latest"))
+    tables.raise_if_rows(
+        table,
+        raw.name,
+        pl.col("earliest").is_null(),
+        f"{{stamp}} does not exist in {LOCAL_ZONE} (daylight saving starts)",
+        "PeMS leaves that hour out: check whether the file is in standard time",
+    )
+
+    table = table.with_columns(is_ambiguous=pl.col("earliest") != pl.col("latest"))
+    certain = table.filter(~pl.col("is_ambiguous"))
+    tables.raise_if_duplicates(certain, raw.name, ["station", "stamp"])
+
+    # The repeated hour may be in the file once or twice; either way it gives two null hours.
+    ambiguous = table.filter("is_ambiguous").unique(
+        ("station", "stamp"), keep="first", maintain_order=True
+    )
+    both = [ambiguous.with_columns(start_utc=pl.col(which)) for which in ("earliest", "latest")]
+    hours = pl.concat([certain.with_columns(start_utc="earliest"), *both])
     is_ambiguous = pl.when("is_ambiguous").then(pl.lit(_AMBIGUOUS))
     flag = (
         is_ambiguous.when(pl.col("occupancy").is_null())
@@ -379,26 +374,3 @@ def _to_utc(which: str) -> pl.Expr:
         non_existent="null",
     )
     return local.dt.convert_time_zone("UTC")
-
-
-def _to_utc_hours(table: pl.DataFrame, file_name: str) -> pl.DataFrame:
-    """Add ``start_utc`` and ``is_ambiguous``; a repeated local hour gives two rows."""
-    table = table.with_columns(earliest=_to_utc("earliest"), latest=_to_utc("latest"))
-    tables.raise_if_rows(
-        table,
-        file_name,
-        pl.col("earliest").is_null(),
-        f"{{stamp}} does not exist in {LOCAL_ZONE} (daylight saving starts)",
-        "PeMS leaves that hour out: check whether the file is in standard time",
-    )
-
-    table = table.with_columns(is_ambiguous=pl.col("earliest") != pl.col("latest"))
-    certain = table.filter(~pl.col("is_ambiguous"))
-    tables.raise_if_duplicates(certain, file_name, ["station", "stamp"])
-
-    # The repeated hour may be in the file once or twice; either way it gives two null hours.
-    ambiguous = table.filter("is_ambiguous").unique(
-        ("station", "stamp"), keep="first", maintain_order=True
-    )
-    both = [ambiguous.with_columns(start_utc=pl.col(which)) for which in ("earliest", "latest")]
-    return pl.concat([certain.with_columns(start_utc="earliest"), *both])

@@ -116,15 +116,44 @@ def parse_all(raw_files: Sequence[RawFile]) -> pl.DataFrame:
         part = hourly.filter(city=city)
         observed_RVT[region][:, _count_hours(part["hour"], start)] = _stack(part)
 
-    states = _list_states(table, start)
+    regions = {city: region for region, city in enumerate(CITIES.values())}
+    states = []
+    by_state = table.sort("known_at_utc", "city", "hour").partition_by(
+        "known_at_utc", "city", as_dict=True, maintain_order=True
+    )
+    for (known_at, city), part in by_state.items():
+        if city not in regions:
+            continue
+        if (part["hour"].diff().drop_nulls() != _HOUR).any():
+            raise SchemaDrift(f"{FORECASTS}: the state of {known_at} for {city} has a hole")
+        first = int(_count_hours(part["hour"], start)[0])
+        states.append(_State(regions[str(city)], known_at, first, _stack(part)))
     # The newest state of each region before each instant by which views know.
     newest = {(state.region, _find_cut(state.known_at)): state for state in states}
     selected = [
         replace(state, values_Vn=state.values_Vn[:, :_HOURS_OF_STATE]) for state in newest.values()
     ]
     errors = _find_errors(selected, states, start, n_hours)
-    substitutes = _make_substitutes(observed_RVT, errors, start)
-    corrected = _correct(selected, states, observed_RVT, start)
+    # A state of 17:00 for each day before the first forecast.
+    rng = np.random.default_rng(_SEED)
+    substitutes = []
+    issue = max(_FIRST_ISSUE, start.replace(hour=_CUTS_UTC[0]) + _DAY)
+    while issue + _TO_END <= ERRORS_UNTIL - OBSERVED_AFTER:
+        first = (issue - _FROM_DAY_BEFORE - start) // _HOUR
+        for region, observed_VT in enumerate(observed_RVT):
+            error_Vn = errors[int(rng.integers(len(errors)))]
+            values_Vn = observed_VT[:, first : first + _HOURS_OF_ISSUE] + ERROR_SCALE * error_Vn
+            substitutes.append(_State(region, issue, first, values_Vn))
+        issue += _DAY
+
+    # Without what was known of the mean difference from the reanalysis.
+    difference_RVT = _analyse(states, n_hours, start) - observed_RVT
+    corrected = []
+    for state in selected:
+        n_known = max(0, (state.known_at - OBSERVED_AFTER - start) // _HOUR + 1)
+        bias_VD = _estimate_bias(difference_RVT[state.region][:, :n_known], start.hour)
+        of_day = (start.hour + state.first + np.arange(state.values_Vn.shape[1])) % 24
+        corrected.append(replace(state, values_Vn=state.values_Vn - bias_VD[:, of_day]))
 
     label = forecasts[0].label
     parts = [
@@ -158,22 +187,6 @@ def _count_hours(hours: pl.Series, start: datetime) -> IntArray:
     return (hours - start).dt.total_hours().to_numpy()
 
 
-def _list_states(table: pl.DataFrame, start: datetime) -> list[_State]:
-    regions = {city: region for region, city in enumerate(CITIES.values())}
-    states = []
-    by_state = table.sort("known_at_utc", "city", "hour").partition_by(
-        "known_at_utc", "city", as_dict=True, maintain_order=True
-    )
-    for (known_at, city), part in by_state.items():
-        if city not in regions:
-            continue
-        if (part["hour"].diff().drop_nulls() != _HOUR).any():
-            raise SchemaDrift(f"{FORECASTS}: the state of {known_at} for {city} has a hole")
-        first = int(_count_hours(part["hour"], start)[0])
-        states.append(_State(regions[str(city)], known_at, first, _stack(part)))
-    return states
-
-
 def _find_cut(known_at: datetime) -> datetime:
     """Return the first instant after a state by which a view knows it."""
     day = known_at.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -190,20 +203,6 @@ def _analyse(states: Sequence[_State], n_hours: int, start: datetime) -> FloatAr
         hours = slice(state.first, state.first + past_Vn.shape[1])
         analysis_RVT[state.region][:, hours] = past_Vn
     return analysis_RVT
-
-
-def _correct(
-    kept: Sequence[_State], states: Sequence[_State], observed_RVT: FloatArray, start: datetime
-) -> list[_State]:
-    """Return forecasts without what was known of their mean difference from the reanalysis."""
-    difference_RVT = _analyse(states, observed_RVT.shape[2], start) - observed_RVT
-    corrected = []
-    for state in kept:
-        n_known = max(0, (state.known_at - OBSERVED_AFTER - start) // _HOUR + 1)
-        bias_VD = _estimate_bias(difference_RVT[state.region][:, :n_known], start.hour)
-        hours = start.hour + state.first + np.arange(state.values_Vn.shape[1])
-        corrected.append(replace(state, values_Vn=state.values_Vn - bias_VD[:, hours % 24]))
-    return corrected
 
 
 def _estimate_bias(difference_VT: FloatArray, first_hour: int) -> FloatArray:
@@ -247,23 +246,6 @@ def _find_errors(
             "show how forecasts err; take the whole collection"
         )
     return errors
-
-
-def _make_substitutes(
-    observed_RVT: FloatArray, errors: Sequence[FloatArray], start: datetime
-) -> list[_State]:
-    """Return a state of 17:00 for each day before the first forecast."""
-    rng = np.random.default_rng(_SEED)
-    substitutes = []
-    issue = max(_FIRST_ISSUE, start.replace(hour=_CUTS_UTC[0]) + _DAY)
-    while issue + _TO_END <= ERRORS_UNTIL - OBSERVED_AFTER:
-        first = (issue - _FROM_DAY_BEFORE - start) // _HOUR
-        for region, observed_VT in enumerate(observed_RVT):
-            error_Vn = errors[int(rng.integers(len(errors)))]
-            values_Vn = observed_VT[:, first : first + _HOURS_OF_ISSUE] + ERROR_SCALE * error_Vn
-            substitutes.append(_State(region, issue, first, values_Vn))
-        issue += _DAY
-    return substitutes
 
 
 def _make_rows(states: Sequence[_State], start: datetime, source: str) -> pl.DataFrame:

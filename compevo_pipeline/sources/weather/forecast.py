@@ -179,7 +179,20 @@ def parse(raw: RawFile) -> pl.DataFrame:
         )
     answers = check_document(document, raw.name, _Places)
     for region, place in zip(PLACES, answers, strict=True):
-        _check_place(raw, region, place)
+        # Answers come in the order of the places that were asked for, each with its grid point.
+        for asked, given in zip(PLACES[region], (place.latitude, place.longitude), strict=True):
+            if abs(given - asked) > _FARTHEST_DEGREES:
+                raise _drift(raw, f"{given} degrees are not near {asked}, the place of {region}")
+
+        if len({len(values) for _, values in place.hourly if values}) > 1:
+            raise _drift(raw, f"hourly of {region} has lists without a value for each stamp")
+        for variable in VARIABLES:
+            values = getattr(place.hourly, variable.published)
+            unit = place.hourly_units.get(variable.published)
+            # A variable that a run does not hold comes as nulls of an undefined unit.
+            if unit != variable.unit and any(value is not None for value in values):
+                raise _drift(raw, f"{variable.published} is in {unit!r}, not {variable.unit!r}")
+
     rows = split_hours(_join_places(raw, answers), VARIABLES, ["entity"]).filter(
         # A stamp before the run is not a forecast of it.
         pl.col("value").is_not_null() & (pl.col("start_utc") >= run)
@@ -252,22 +265,6 @@ def _read_run_time(raw: RawFile) -> datetime:
         return datetime.strptime(raw.name, NAME_FORMAT).replace(tzinfo=UTC)
     except ValueError as error:
         raise _drift(raw, f"its name is not of the form {NAME_FORMAT}") from error
-
-
-def _check_place(raw: RawFile, region: str, place: _Place) -> None:
-    # Answers come in the order of the places that were asked for, each with its grid point.
-    for asked, given in zip(PLACES[region], (place.latitude, place.longitude), strict=True):
-        if abs(given - asked) > _FARTHEST_DEGREES:
-            raise _drift(raw, f"{given} degrees are not near {asked}, the place of {region}")
-
-    if len({len(values) for _, values in place.hourly if values}) > 1:
-        raise _drift(raw, f"hourly of {region} has lists without a value for each stamp")
-    for variable in VARIABLES:
-        values = getattr(place.hourly, variable.published)
-        unit = place.hourly_units.get(variable.published)
-        # A variable that a run does not hold comes as nulls of an undefined unit.
-        if unit != variable.unit and any(value is not None for value in values):
-            raise _drift(raw, f"{variable.published} is in {unit!r}, not {variable.unit!r}")
 
 
 def _join_places(raw: RawFile, places: list[_Place]) -> pl.DataFrame:

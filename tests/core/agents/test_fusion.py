@@ -12,9 +12,9 @@ def _fusion(agents=3):
     return StrategyFusion(agents, torch.linspace(-1, 1, D), torch.Generator().manual_seed(0))
 
 
-def _states(agents=3):
+def _states():
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(agents, D, generator=generator), torch.randn(agents, D, generator=generator)
+    return torch.randn(3, D, generator=generator), torch.randn(3, D, generator=generator)
 
 
 def test_interaction_rows_sum_to_one_without_self():

@@ -16,7 +16,7 @@ from compevo_core.errors import ConfigError
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lora.population import Population
 from compevo_core.training import trainer
-from compevo_core.training.prior import make_examples, make_view_examples
+from compevo_core.training.prior import make_examples
 from tests.support.answers import answer_in_numbers
 from tests.support.models import (
     ARTICLE_SIZE,
@@ -307,7 +307,7 @@ def test_a_loaded_model_predicts_as_its_trainer(decoder, prior, tmp_path, monkey
         for *span, first in (("train", 40, 0), ("val", 2, 60), ("test", 2, 80))
     )
     trainer.train(config, train, val, news_pool(), tmp_path)
-    (((_, model, priors, _, _), _),) = trained
+    (((_, model, _, _), _),) = trained
     loaded = CompEvoForecaster.load(tmp_path, news_pool())
     prediction = loaded.predict_by_agent(test.views())
 
@@ -317,7 +317,7 @@ def test_a_loaded_model_predicts_as_its_trainer(decoder, prior, tmp_path, monkey
     assert prediction.n_unparsed == (4 if decoder == "text" else 0)
     assert (prediction.prior is None) == (prior == "none")
     # The agents correct the base, even if validation removed the correction afterwards.
-    examples = make_view_examples(test.views(), priors.forecast(test.views()), model.scaler)
+    examples = make_examples(test, model.priors.forecast(test.views()), model.scaler)
     executor = build_executor(model)
     values_ABH = executor.play(model.logics, examples).values_ABH
     again_ABH = loaded._model.executor.play(loaded.logics, examples).values_ABH

@@ -34,11 +34,11 @@ def examples():
     return _make_examples(planted_world().split("train"))
 
 
-def _read(examples, members=1, top_k=1):
+def _read(examples, members=1):
     """A reader of agents with one base, members given by their number or one by one."""
     if isinstance(members, int):
         members = [MemberConfig()] * members
-    retriever = NewsRetriever(planted_world().news, sentence_encoder(), top_k)
+    retriever = NewsRetriever(planted_world().news, sentence_encoder(), 1)
     return FittedReader(examples, retriever, members, np.ones((len(members), 1)))
 
 

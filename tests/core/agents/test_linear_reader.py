@@ -9,7 +9,7 @@ import torch
 
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
 from compevo_core.agents.linear_reader import PARTS, FittedReader, SealedReadings, read_words
-from compevo_core.agents.observation import UnreadNews
+from compevo_core.agents.observation import list_best_unread
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.ridge import PENALTIES
 from compevo_core.config.sections import MOST_ARTICLES, MemberConfig
@@ -250,45 +250,41 @@ def test_a_number_keeps_its_key_in_every_process():
     assert read_words("Maximum 31", "NSW1").numbers == ((71538996451018960, 31.0),)
 
 
-ACTING = [template.split("{place}") for topic in SIGNS for template in HEADLINES[topic]]
-
-
 def test_articles_that_act_come_first(examples):
-    unread = UnreadNews(_fit(examples, MOST_ARTICLES))
+    reader = _fit(examples, MOST_ARTICLES)
 
     # Windows with news of only one acting topic: it explains the whole error.
     effects = planted_world().effects
     batch = [e for e in examples if effects[e.view.window_id]][:8]
     values_BH = torch.zeros(8, 48)
-    found = unread.list_best(0, batch, [()] * 8, values_BH, np.random.default_rng(0), 4)
+    found = list_best_unread(reader, 0, batch, [()] * 8, values_BH, np.random.default_rng(0), 4)
     assert len(found) == 4
-    assert all(any(all(p in title for p in parts) for parts in ACTING) for title, _ in found)
+    acting = [template.split("{place}") for topic in SIGNS for template in HEADLINES[topic]]
+    assert all(any(all(p in title for p in parts) for parts in acting) for title, _ in found)
     changes = [change for _, change in found]
     assert changes == sorted(changes) and changes[0] < -0.5
 
     # What an agent has read is not unread; where it read all, nothing is left.
     everything = [example.view.candidate_ids for example in batch]
-    assert not unread.list_best(0, batch, everything, values_BH, np.random.default_rng(0), 4)
-
-
-def _write_titles(count, rng):
-    """Titles as papers write them: a year, cases that mount up, a story's own number, a price."""
-    at = np.arange(count)
-    cases = 100 + 7 * at + rng.integers(0, 20, count)
-    prices = np.round(40 + 0.1 * at + np.cumsum(rng.normal(size=count)), 1)
-    return [
-        f"In {2019 + n // 100} cases reach {cases[n]}; story {81_000 + 13 * n}. "
-        f"Coal at {prices[n]} dollars"
-        for n in at
-    ]
+    assert not list_best_unread(
+        reader, 0, batch, everything, values_BH, np.random.default_rng(0), 4
+    )
 
 
 def test_numbers_that_run_with_time_are_not_read(examples):
     # The target drifts with them for most of train, as a series does that grows, and then no more.
     rng = np.random.default_rng(8)
     by_time = sorted(examples, key=lambda e: e.view.origin_utc)
-    titles = _write_titles(len(by_time), rng)
-    level = np.minimum(np.arange(len(by_time)), 0.75 * len(by_time)) / 40
+    # Titles as papers write them: a year, cases that mount up, a story's own number, a price.
+    at = np.arange(len(by_time))
+    cases = 100 + 7 * at + rng.integers(0, 20, len(at))
+    prices = np.round(40 + 0.1 * at + np.cumsum(rng.normal(size=len(at))), 1)
+    titles = [
+        f"In {2019 + n // 100} cases reach {cases[n]}; story {81_000 + 13 * n}. "
+        f"Coal at {prices[n]} dollars"
+        for n in at
+    ]
+    level = np.minimum(at, 0.75 * len(at)) / 40
     changed = [
         _give(e, title, level=value + rng.normal(size=48), entity="QLD1")
         for e, title, value in zip(by_time, titles, level - level.mean(), strict=True)

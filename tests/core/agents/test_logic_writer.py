@@ -9,15 +9,14 @@ from compevo_core.agents.decoders import LOGIC, RetrievedArticle
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
 from compevo_core.agents.observation import Observation, fit_logic_prompt, list_most_read
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lora import Population, PromptGroup
 from tests.support.answers import pad_rows
 from tests.support.population import TITLES, tiny
 from tests.support.rounds import build_round_trainer
+from tests.support.tiny_backbone import build_backbone
 
 
 def _propose(trainer, state, logics=None, peers=((1,), (2,), (0,))):
@@ -269,7 +268,7 @@ def test_a_share_of_draws_is_crossed_with_logics(peers):
         assert {*regions[:32]} == known | drawn and {*regions[32:]} == drawn
 
 
-TOKENIZER = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer
+TOKENIZER = build_backbone().tokenizer
 OBSERVATION = Observation(
     logics=list(SEED_LOGICS[:3]),
     rewards=[-0.1234, -0.2345, -0.3456],

@@ -17,6 +17,7 @@ from compevo_core.agents.objective import (
 from compevo_core.config.sections import MemberConfig, ObjectiveConfig
 from compevo_core.lora.backbone import token_logp
 from tests.support.population import tiny, windows
+from tests.support.tiny_backbone import build_backbone
 
 
 def test_diversity_sums_the_cosines_of_all_pairs():
@@ -66,20 +67,19 @@ def test_other_series_and_steps_count_a_quarter():
     inside = np.full(48, 0.25)
     inside[2:4] = 1.0
 
-    weights_BH = own_error_weights(member, views, seed=0, agent=0)
+    weights_BH, alike_BH = own_error_weights([member, MemberConfig()], views, seed=0)
 
     assert [view.entity for view in views] == ["NSW1", "SA1"]
     assert weights_BH.tolist() == [[0.25] * 48, inside.tolist()]
-    assert (own_error_weights(MemberConfig(), views, seed=0, agent=0) == 1.0).all()
+    assert (alike_BH == 1.0).all()
 
 
 def test_window_shares_depend_on_window_agent_and_seeds():
     views = windows("train", 200).views()
     member = MemberConfig(window_share=0.3)
 
-    def counted(**changes):
-        settings = {"member": member, "views": views, "seed": 0, "agent": 0} | changes
-        weights_BH = own_error_weights(**settings)
+    def counted(member=member, views=views, seed=0, agent=0):
+        weights_BH = own_error_weights([member] * 2, views, seed)[agent]
         assert set(np.unique(weights_BH)) <= {0.0, 1.0}
         return weights_BH[:, 0].astype(bool).tolist()
 
@@ -110,10 +110,7 @@ def trl(request, tmp_path_factory):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from compevo_core.config.sections import BackboneConfig
-    from compevo_core.lm.backbone import load_backbone
-
-    backbone = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
+    backbone = build_backbone()
     arguments = GRPOConfig(
         output_dir=str(tmp_path_factory.mktemp("trl")),
         # The classic objective, which the core uses, too.

@@ -24,9 +24,8 @@ from compevo_core.agents.prompts import (
     render_logic_prompt,
     tokenize_prompt,
 )
-from compevo_core.config.sections import BackboneConfig
-from compevo_core.lm.backbone import load_backbone
 from tests.support.population import windows
+from tests.support.tiny_backbone import build_backbone
 
 
 class _Chat:
@@ -85,7 +84,7 @@ def _render_logic(seen, *, paraphrased=False, chat=_Chat):
 
 @pytest.mark.parametrize("kind", ["chat", "plain"])
 def test_the_shared_part_ignores_logic_and_news(kind):
-    plain = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer
+    plain = build_backbone().tokenizer
     tokenizer, parts = _Chat() if kind == "chat" else plain, set()
 
     for logic, news in itertools.product(SEED_LOGICS[:3], ([], _articles("Heatwave"))):

@@ -9,10 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compevo_core.agents import selection as rules
-from compevo_core.agents.online_selection import BoaState, EqualState, build_state, find_excess
+from compevo_core.agents.decoders import EqualFitness
+from compevo_core.agents.experience import Experience
+from compevo_core.agents.online_selection import (
+    BoaState,
+    EqualState,
+    ErrorCalibration,
+    PaperState,
+    PopulationWeights,
+    find_excess,
+)
 from compevo_core.agents.selection import FitnessSelection, aggregate_forecasts, forecast_error
 from compevo_core.config.sections import SelectionConfig
 from compevo_core.errors import DataError
+from compevo_core.evaluation.method_choice import configure_method
+from tests.support.window_samples import make_window
 
 
 def _selection(fitness, gates=None, **settings):
@@ -43,9 +54,9 @@ def test_fitness_is_the_exponential_average_of_rewards():
     selection = _selection([0.0, -1.0], ema=0.75)
     # The reward of a round is the mean over its windows.
     selection.update_fitness(torch.tensor([[-3.0, -5.0], [-2.0, 0.0]]), ["NSW", "VIC"])
-    assert selection.population_fitness().tolist() == [-1.0, -1.0]
+    assert selection.fitness_EA.mean(0).tolist() == [-1.0, -1.0]
     selection.update_fitness(torch.tensor([[0.0], [-5.0]]), ["NSW"])
-    assert selection.population_fitness().tolist() == [-0.75, -2.0]
+    assert selection.fitness_EA.mean(0).tolist() == [-0.75, -2.0]
 
 
 def test_weights_are_the_gated_softmax():
@@ -54,10 +65,7 @@ def test_weights_are_the_gated_softmax():
     assert weights.tolist() == pytest.approx([r / sum(raw) for r in raw])
 
 
-finite = st.floats(-3, 3)
-
-
-@given(st.lists(st.tuples(finite, st.floats(0, 3)), min_size=2, max_size=6), st.data())
+@given(st.lists(st.tuples(st.floats(-3, 3), st.floats(0, 3)), min_size=2, max_size=6), st.data())
 def test_more_fitness_never_lowers_a_weight(agents, data):
     k = data.draw(st.integers(0, len(agents) - 1))
     fitness, gates = [list(column) for column in zip(*agents, strict=True)]
@@ -121,7 +129,7 @@ def test_series_fitness_weighs_only_its_own_series():
     assert torch.equal(weights[0], weights[2])
 
     # A record holds the mean over series.
-    assert selection.population_fitness().tolist() == [-2.5, -1.5]
+    assert selection.fitness_EA.mean(0).tolist() == [-2.5, -1.5]
     assert selection.population_weights().tolist() == pytest.approx(weights[:2].mean(0).tolist())
 
     # A series without a window in the round keeps its fitness.
@@ -191,8 +199,23 @@ def test_excess_is_the_absolute_errors_slope():
 
 def test_every_named_rule_has_its_own_state():
     def state_of(rule):
-        config = SelectionConfig(online=True, rule=rule)
-        return build_state(config, ALIKE, lambda: EqualState([1 / 99] * 99))
+        config = configure_method("mixture", ("persistence", "theta"))
+        config = config.with_overrides({"selection.rule": rule})
+        weighting = PopulationWeights(config, EqualFitness(2), ErrorCalibration(2, ["NSW1"]))
+        return type(weighting._state("NSW1", 0, 0))
 
-    assert [type(state_of(rule)) for rule in ("equal", "boa")] == [EqualState, BoaState]
-    assert len(state_of("paper").weights()) == 99
+    assert [state_of(r) for r in ("equal", "boa", "paper")] == [EqualState, BoaState, PaperState]
+
+
+def test_each_part_of_a_day_has_weights_of_its_own():
+    names = ("persistence", "seasonal-mean", "theta")
+    config = configure_method("mixture", names).with_overrides({"selection.parts": 2})
+    views = [make_window(day, y=np.zeros(5), horizon=5).view for day in (0, 1)]
+    # The third member is right in no part of the day.
+    agents_NAH = np.array([[[0.0, 0, 0, 9, 9], [9, 9, 9, 0, 0], [9, 9, 9, 9, 9]]])
+    lived = Experience.of(["NSW1"], views[:1], agents_NAH, agents_NAH.mean(1), np.zeros((1, 5)))
+    weighting = PopulationWeights(config, EqualFitness(3), ErrorCalibration(3, ["NSW1"], 5))
+    weighting.observe(lived)
+    weights_NAH = weighting.weights(views)
+    assert weights_NAH.shape == (2, 3, 5) and np.allclose(weights_NAH.sum(axis=1), 1)
+    assert weights_NAH[1].argmax(axis=0).tolist() == [0, 0, 0, 1, 1]

@@ -16,7 +16,7 @@ from compevo_core.agents.decoders import (
     RetrievedArticle,
 )
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.agents.text_decoder import TextDecoder, format_answer, parse_answer
+from compevo_core.agents.text_decoder import TextDecoder, format_numbers, parse_answer
 from compevo_core.errors import ConfigError, ForecastParseError
 from compevo_core.lora import Population, PromptGroup
 from tests.support.answers import answer_in_numbers, pad_rows
@@ -188,7 +188,7 @@ def test_an_unreadable_answer_is_counted_as_the_base(built):
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=48, max_size=48))
 def test_formatted_values_are_read_back_before_remarks(values):
-    text = format_answer(values, "MW") + "\nThis is my forecast."
+    text = ", ".join(format_numbers(values, "MW")) + "\nThis is my forecast."
     assert np.allclose(parse_answer(text), values, atol=5.1e-2)
 
 
@@ -197,7 +197,7 @@ def test_formatted_values_are_read_back_before_remarks(values):
     [("MW", "0.7, 1.0"), ("USD/AUD", "0.66667, 1.00000"), ("fraction", "0.6667, 1.0000")],
 )
 def test_the_unit_sets_the_decimals_of_answers(unit, expected):
-    assert format_answer([2 / 3, 1.0], unit) == expected
+    assert ", ".join(format_numbers([2 / 3, 1.0], unit)) == expected
 
 
 WORDS = st.one_of(st.floats().map(str), st.sampled_from(["nan", "1e999", "--", "12.", "1,2", ""]))

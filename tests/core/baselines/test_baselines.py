@@ -21,7 +21,7 @@ from compevo_core.baselines import (
     register,
 )
 from compevo_core.baselines.base import ViewForecaster, repeat_last_season
-from compevo_core.baselines.features import FeatureSpace
+from compevo_core.baselines.features import FeatureSpace, fit_responses
 from compevo_core.baselines.gbm import BLEND_WEIGHTS
 from compevo_core.baselines.ridge import CalendarRidge, LinearMap
 from compevo_core.baselines.smoothing import Theta
@@ -35,6 +35,7 @@ from compevo_pipeline.work.methods import configure_chosen
 from tests.support.population import windows as make_days
 from tests.support.window_samples import (
     DAY,
+    NEW_YEAR,
     NOW,
     from_nem,
     make_covariates,
@@ -60,12 +61,11 @@ def use_few_rounds(monkeypatch):
 @pytest.fixture(scope="module")
 def windows():
     days = [from_nem(2019, 1, 1, 12).date() + i * DAY for i in range(-3, N_DAYS)]
-    first = from_nem(2019, 1, 1)
     return build_windows(
         make_spec(published_evidence=True, past_evidence=True),
-        make_series(make_daily_values(N_DAYS), first=first),
+        make_series(make_daily_values(N_DAYS), first=NEW_YEAR),
         make_covariates(days),
-        published=make_published(first, N_DAYS),
+        published=make_published(NEW_YEAR, N_DAYS),
     )
 
 
@@ -155,6 +155,8 @@ def test_last_value_joins_where_persistence_is_weekly():
     long = {"x": np.arange(77.0), "step_minutes": 1440}
     for days, is_other in ((make_window_set(**long), True), (make_window_set(), False)):
         assert is_applicable("last-value", days) == is_other
+        # Whole seasons that cover the horizon of 48 steps, or all inputs.
+        assert FeatureSpace.fit(days).scale_recent(days.views()).shape[1] == 48 + is_other
     short = make_window_set(x=np.arange(48.0), step_minutes=1440)
     assert not is_applicable("last-value", short)
     assert set(fit_baseline("persistence", short).predict(short.views()).ravel()) == {47.0}
@@ -199,9 +201,6 @@ def test_the_how_to_class_is_a_method_everywhere(request):
     assert code.count("\n") <= 40
 
 
-FIRST = from_nem(2019, 1, 1)
-
-
 def make_windows(entity, slope, days, seed):
     """Windows at a level of their own, whose next day changes by ``slope`` times that level."""
     rng = np.random.default_rng(seed)
@@ -210,7 +209,7 @@ def make_windows(entity, slope, days, seed):
         level = rng.normal(0, 50)
         x = 1000 + level + rng.normal(0, 0.01, 48)
         names = {"window_id": f"{entity}-{day}", "entity": entity}
-        origin = FIRST + day * DAY
+        origin = NEW_YEAR + day * DAY
         out.append(make_window(day, origin=origin, x=x, y=x + slope * level, **names))
     return out
 
@@ -244,7 +243,9 @@ def test_overlapping_windows_choose_no_weak_penalty(tmp_path):
     walk = 1000 + np.cumsum(np.random.default_rng(3).normal(0, 1, steps))
     daily = {"dataset": "exchange", "step_minutes": 1440}
     windows = [
-        make_window(i, origin=FIRST + i * DAY, x=walk[i : i + 48], y=walk[i + 48 : i + 96], **daily)
+        make_window(
+            i, origin=NEW_YEAR + i * DAY, x=walk[i : i + 48], y=walk[i + 48 : i + 96], **daily
+        )
         for i in range(steps - 96)
     ]
     assert fit_penalty(WindowSet(windows, dataset="exchange"), tmp_path) == 1e6
@@ -337,16 +338,13 @@ TRAIN = make_days("train", 20)
 
 
 @pytest.fixture
-def fitted(monkeypatch):
-    """The names that were really fitted, in order."""
-    names = []
+def fitted(spy):
+    """The calls that really fitted, in order."""
+    return spy(baselines, "fit_baseline")
 
-    def count(name, train, *, seed=0):
-        names.append((name, seed))
-        return fit_baseline(name, train, seed=seed)
 
-    monkeypatch.setattr(baselines, "fit_baseline", count)
-    return names
+def list_fits(calls):
+    return [(name, options["seed"]) for (name, _), options in calls]
 
 
 def test_equal_windows_and_seeds_are_fitted_once(fitted):
@@ -355,7 +353,7 @@ def test_equal_windows_and_seeds_are_fitted_once(fitted):
     assert fit("persistence", make_days("train", 20)) is same
     fit("persistence", make_days("train", 21))
     fit("persistence", TRAIN, seed=1)
-    assert fitted == [("persistence", 0), ("persistence", 0), ("persistence", 1)]
+    assert list_fits(fitted) == [("persistence", 0), ("persistence", 0), ("persistence", 1)]
 
 
 def test_a_blend_reuses_parts_others_asked_for(fitted):
@@ -363,14 +361,14 @@ def test_a_blend_reuses_parts_others_asked_for(fitted):
     fit("gbm", TRAIN)
     blend = fit("blend", TRAIN)
     expected = fit_baseline("blend", TRAIN).predict(TRAIN.views())
-    assert sorted(fitted) == [("calendar-ridge", 0), ("gbm", 0)]
+    assert sorted(list_fits(fitted)) == [("calendar-ridge", 0), ("gbm", 0)]
     assert np.array_equal(blend.predict(TRAIN.views()), expected)
 
 
 def test_another_process_reads_what_the_first_one_kept(fitted, tmp_path):
     first = SharedFits(tmp_path)("calendar-ridge", TRAIN)
     second = SharedFits(tmp_path)("calendar-ridge", TRAIN)
-    assert fitted == [("calendar-ridge", 0)]
+    assert list_fits(fitted) == [("calendar-ridge", 0)]
     assert np.array_equal(first.predict(TRAIN.views()), second.predict(TRAIN.views()))
 
 
@@ -379,3 +377,27 @@ def test_an_interrupted_fit_is_made_again(fitted, tmp_path):
     next(tmp_path.rglob("baseline.json")).unlink()
     SharedFits(tmp_path)("calendar-ridge", TRAIN)
     assert len(fitted) == 2
+
+
+def test_answers_are_learnt_where_everything_is_known():
+    rng = np.random.default_rng(0)
+    now_NH, before_NH, noise_NH = rng.normal(size=(3, 40, 48))
+    now_NH[:2, 5] = np.nan
+    windows = [
+        make_window(i, step_covariates={"own_t": now_H, "own_t_lag1": before_H})
+        for i, (now_H, before_H) in enumerate(zip(now_NH, before_NH, strict=True))
+    ]
+    views = [window.view for window in windows]
+    change_NH = 2 * np.nan_to_num(now_NH - before_NH) + 0.1 * noise_NH
+    (answer,) = fit_responses(views, ["own_t"], change_NH)
+    assert answer.apply([]).shape == (0, 48)
+
+    # What changed while the covariate was unknown teaches nothing; the mean stays.
+    elsewhere_NH = change_NH.copy()
+    elsewhere_NH[:2, 5] += [50, -50]
+    (same,) = fit_responses(views, ["own_t"], elsewhere_NH)
+    np.testing.assert_allclose(same.weights, answer.weights, rtol=1e-9)
+
+    change_NH[0, 7] = np.nan
+    (masked,) = fit_responses(views, ["own_t"], change_NH)
+    assert np.allclose(np.array(masked.weights)[:, 0], 2, atol=0.4)

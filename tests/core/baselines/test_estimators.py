@@ -1,5 +1,8 @@
 """Estimators of other libraries as methods: handed in, registered, by their path, kept."""
 
+import pickle
+from unittest.mock import patch
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,12 +19,10 @@ TABLE = make_days(200, series=["a", "b"])
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch):
+def registry():
     """Forget what a test registers."""
-    before = dict(PRIORS)
-    yield
-    PRIORS.clear()
-    PRIORS.update(before)
+    with patch.dict(PRIORS):
+        yield
 
 
 class Mean:
@@ -42,6 +43,7 @@ def test_an_estimator_is_restored_from_its_rows(tmp_path):
     assert model.method_ == "LinearRegression()" and forecast["q0.9"].notna().all()
     assert clone(model).fit(TABLE).predict().equals(forecast)
 
+    assert pickle.loads(pickle.dumps(model)).predict().equals(forecast)  # noqa: S301 - our own
     kept = model.save(tmp_path / "kept")
     assert not [path for path in kept.rglob("*") if path.suffix in (".pkl", ".joblib")]
     assert Forecaster.load(kept).predict().equals(forecast)

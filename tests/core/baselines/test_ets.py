@@ -5,8 +5,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from compevo_core.baselines import fit_baseline, load_baseline
-from compevo_core.baselines.base import History
+from compevo_core.baselines import fit_baseline, load_baseline, smoothing
 from compevo_core.baselines.smoothing import Ets
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
@@ -88,22 +87,36 @@ def test_a_lookback_too_short_for_ets_is_refused():
     for lookback in (12, 14, 15):
         days = make(lookback)
         forms = {days[0].view.entity: ("AAAD", (0.5, 0.1, 0.1, 0.9))}
-        damped = Ets(dict.fromkeys(forms, History.from_windows(days)), forms)
+        damped = Ets(forms)
         assert np.isfinite(damped.predict(days.views())).all()
 
 
-def test_following_inputs_use_everything_known():
+@pytest.mark.parametrize("method", ["ets", "seasonal-level"])
+def test_values_before_the_inputs_are_read(method):
     # A level that moved once, long ago: two weeks of inputs cannot tell it from noise.
     values = np.random.default_rng(3).normal(0, 1, 400)
-    starts, shared = range(0, 350, 7), {"horizon": 7, **DAYS}
+    shared = {"horizon": 7, **DAYS}
     days = [
-        make_window(i, x=values[i : i + 14], y=values[i + 14 : i + 21], **shared) for i in starts
+        make_window(i, x=values[i : i + 14], y=values[i + 14 : i + 21], past=values[:i], **shared)
+        for i in range(0, 350, 7)
     ]
-    train = WindowSet(days, dataset="bitcoin")
-    fitted = Ets.fit(train)
+    fitted = fit_baseline(method, WindowSet(days, dataset="bitcoin"))
     later = {"x": np.full(14, 3.0), "y": values[:7], "split": "test", **shared}
-    near, far = (make_window(i, **later).view for i in (350, 900))
+    alone, after = (make_window(350, past=past, **later).view for past in (values[:0], values))
 
-    # Of the far one nothing but the inputs is known; the near one goes on from a year about zero.
-    assert fitted.predict([far])[0].mean() == pytest.approx(3.0, abs=0.1)
-    assert fitted.predict([near])[0].mean() < 2.0
+    assert fitted.predict([alone])[0].mean() == pytest.approx(3.0, abs=0.1)
+    assert fitted.predict([after])[0].mean() < 2.0
+
+
+def test_the_forms_of_many_series_take_no_longer(monkeypatch):
+    read = []
+
+    def note(known_T, season):
+        read.append(len(known_T))
+        return np.ones(20), np.zeros(1), 1
+
+    monkeypatch.setattr(smoothing, "_take_off_long", note)
+    window = make_days(0, STEPS, past=np.ones(2000))
+    for series in (1, 100, 5000):
+        Ets._choose([window], series)
+    assert read == [1000, 600, 60]

@@ -40,13 +40,15 @@ def test_windows_are_joined_to_their_series():
     assert history.values_T[50] == history.values_T[51] == values[49]
     assert list(np.flatnonzero(~history.is_target_T)) == [*range(LOOKBACK), 50, 51]
 
-    view = cut(values, 35, 42, split="test")[0].view
-    np.testing.assert_array_equal(history.join(view)[-LOOKBACK:], view.x)
-    assert len(history.join(view)) == 35 + LOOKBACK
-    assert len(history.keep_newest(22, view.step).join(view)) == LOOKBACK + 1
-    assert len(history.keep_newest(20, view.step).join(view)) == LOOKBACK  # the inputs begin before
-    far = cut(values, 63, 64, split="test")[0].view
-    np.testing.assert_array_equal(history.join(far), far.x)  # days lie between
+    newest = history.keep_newest(20, windows[0].view.step)
+    np.testing.assert_array_equal(newest.values_T, history.values_T[-20:])
+    assert newest.start_utc - history.start_utc == 36 * windows[0].view.step
+
+
+def test_each_of_many_series_is_fitted(monkeypatch):
+    monkeypatch.setattr("compevo_core.baselines.gbm.MOST_STEPS", 10)  # less than a look-back
+    train = cut(np.tile([0.0, 5, 9, 4, 2, -8, -12], 20), 0, 100)
+    assert np.isfinite(fit_baseline("lagged-gbm", train).predict(train.views())).all()
 
 
 def test_an_unseen_weekly_level_continues(tmp_path):

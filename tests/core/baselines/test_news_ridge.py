@@ -163,11 +163,13 @@ def test_a_table_with_news_is_fully_supported(tmp_path, monkeypatch):
     forecaster = Forecaster(METHOD, horizon=1)
     forecaster.fit(table, news=news, on_step=said.append)
 
-    def forecast(title):
-        told = {"ds": [START + timedelta(days=DAYS, hours=-2)], "title": [title]}
+    def forecast(title, time="ds"):
+        told = {time: [START + timedelta(days=DAYS, hours=-2)], "title": [title]}
         return forecaster.predict(news=pl.DataFrame(told))["mean"][0]
 
     assert forecast("Unions call a strike") < forecast("Museum opens wing") - 1.5
+    # Files of news say when an article came out.
+    assert forecast("Museum opens wing", "published_at") == forecast("Museum opens wing")
     forecaster.save(tmp_path / "kept")
     assert Forecaster.load(tmp_path / "kept").predict().equals(forecaster.predict())
     assert set(forecaster.explain()["member"]) == {METHOD}

@@ -6,7 +6,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from compevo_core.baselines import Baseline, fit_baseline, load_baseline
-from compevo_core.baselines.base import read_facts
 from compevo_core.baselines.naive import Persistence
 from compevo_core.baselines.zero_shot import find_at_hand
 from compevo_core.config.run import RunConfig
@@ -31,8 +30,12 @@ def fit(folder):
     return fit_baseline(f"zero-shot:{folder}", TRAIN)
 
 
-def check_contract(folder, fitted):
-    """What every model keeps, whichever library runs it."""
+@pytest.mark.parametrize("save", [tiny.save_timesfm, tiny.save_chronos_2, tiny.save_chronos_bolt])
+def test_windows_are_forecast_separately_in_any_unit(save, tmp_path):
+    if save is not tiny.save_timesfm:
+        pytest.importorskip("chronos")
+    folder = save(tmp_path / "tiny-model")
+    fitted = fit(folder)
     views = TRAIN.views()
     whole = fitted.predict(views)
     alone = np.concatenate([fitted.predict([view]) for view in reversed(views)])[::-1]
@@ -44,19 +47,16 @@ def check_contract(folder, fitted):
     assert fitted.predict([]).shape == (0, 48)
 
 
-def test_timesfm_forecasts_windows_separately_in_any_unit(timesfm):
-    check_contract(timesfm, fit(timesfm))
-
-
-@pytest.mark.parametrize("save", [tiny.save_chronos_2, tiny.save_chronos_bolt])
-def test_chronos_forecasts_windows_separately_in_any_unit(save, tmp_path):
-    pytest.importorskip("chronos")
-    folder = save(tmp_path / "tiny-chronos")
-    check_contract(folder, fit(folder))
+def test_values_before_the_inputs_are_read(timesfm):
+    views = TRAIN.views()
+    longer = [make_window(i, x=v.x, past=v.x[: 30 * i]).view for i, v in enumerate(views)]
+    forecast_NH, usual_NH = (fit(timesfm).predict(given) for given in (longer, views))
+    np.testing.assert_array_equal(forecast_NH[:2], usual_NH[:2])  # less than a look-back
+    assert (forecast_NH[2] != usual_NH[2]).any()
 
 
 def test_rows_name_weights_and_possible_memorisation(timesfm):
-    facts = read_facts(fit(timesfm))
+    facts = fit(timesfm).facts
     assert (facts.backbone, facts.knowledge_cutoff) == ("tiny-timesfm", "unknown")
     assert (facts.trainable_parameters, len(facts.artifact_hash)) == (0, 64)
 

@@ -211,7 +211,7 @@ def test_a_wrong_member_is_named_by_number(members, message):
 def test_members_are_read_from_any_markup():
     changes = {"population.agents": 2, "population.members": [{"prior": "gbm"}, {"seed": 7}]}
     config = RunConfig.preset("tiny").with_overrides(changes)
-    assert config.population.member(0).prior == "gbm"
-    assert config.population.member(1).seed == 7
+    assert config.population.list_members()[0].prior == "gbm"
+    assert config.population.list_members()[1].seed == 7
     # What a run folder keeps gives the same configuration again.
     assert RunConfig.from_mapping(config.to_dict()) == config

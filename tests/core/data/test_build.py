@@ -14,14 +14,9 @@ from compevo_core.data.build import (
     select_learnt,
     select_live,
 )
-from compevo_core.data.datasets import DATASETS, ELECTRICITY
+from compevo_core.data.datasets import DATASETS, ELECTRICITY, DaySubset
 from compevo_core.data.view import DEFAULT_STEPS
-from compevo_core.data.window import (
-    WindowSet,
-    count_coverage,
-    measure_news_choice,
-    share_with_choice,
-)
+from compevo_core.data.window import count_coverage, measure_news_choice, share_with_choice
 from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import (
     find_overlapping_targets,
@@ -64,6 +59,12 @@ def test_an_electricity_window_is_two_market_days():
     assert windows[0].view.x.tolist() == [float(i) for i in range(48)]
     assert windows[0].y.tolist() == [float(i) for i in range(48, 96)]
     assert windows[0].view.calendar.target_date == date(2019, 1, 2)
+
+    # Named subsets count the market's days too.
+    third = DaySubset(name="third", first_day=date(2019, 1, 3), every=1, count=1)
+    spans = tuple(replace(span, subsets=(third,)) for span in ELECTRICITY.spans)
+    (named,) = build_windows(replace(ELECTRICITY, spans=spans), make_train_series()).subset("third")
+    assert named.view.origin_utc == from_nem(2019, 1, 3)
 
 
 def test_windows_do_not_depend_on_row_order():
@@ -277,11 +278,10 @@ def test_a_choice_needs_more_candidates_than_reads():
     assert (share_with_choice(counts, 6), share_with_choice([], 1)) == (0.0, 0.0)
 
 
-def test_the_manifest_keeps_both_in_a_file(tmp_path):
+def test_the_manifest_counts_both():
     articles = make_articles([from_nem(2019, 11, 2, hour) for hour in range(4)])
     windows = build_windows(ELECTRICITY, make_electricity_series(), articles=articles)
-    windows.write(tmp_path)
-    manifest = WindowSet.read(tmp_path).manifest
+    manifest = windows.manifest
     assert manifest["coverage"] == count_coverage(windows.views())
     assert manifest["news_choice"] == measure_news_choice(windows.views())
     assert 0 < manifest["news_choice"]["train"]["more_than_3"] < 1

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data.content import describe_faults, find_faults
+from compevo_core.data.content import describe_faults, find_faults, is_code
 from compevo_core.data.steps import DAY
 
 HOUR = timedelta(hours=1)
@@ -31,6 +31,15 @@ def test_a_filler_is_described_however_often_it_comes(filler, share):
     is_filled = np.random.default_rng(4).random(len(load)) < share
     (fault,) = describe(np.where(is_filled, filler, load))
     assert fault.startswith(f"load: {is_filled.sum():,} value(s) are far from the others")
+
+
+@pytest.mark.parametrize("code", [-99.0, -9999.0, -999.25, 99999.0, 1e20, -3.4e38, -1.7e308])
+def test_only_a_code_far_from_all_others_is_one(code):
+    load = make_load(48).tolist()
+    # 999 is a load among others of about 1,000; another series may be far from both.
+    rows = pl.DataFrame({"id": ["a"] * 51 + ["b"] * 3, "y": [*load, 999.0, code, code, 1, code, 2]})
+    found = rows.select(is_code("y", "id")).to_series()
+    assert found.arg_true().to_list() == [49, 50, 52]
 
 
 @pytest.mark.parametrize("begin", [400, 24 * 60 - 6])
@@ -63,6 +72,24 @@ def test_fillers_of_counts_and_weeks_are_described(filler, step):
     values = rng.poisson(2 if step == DAY else 300, 700).astype(float)
     values[rng.random(700) < 0.02] = filler
     assert "are far from the others" in describe(values, step)[0]
+
+
+def test_a_lone_negative_or_record_is_described():
+    rng = np.random.default_rng(5)
+    # Peaks of every height, none of which exceeds the ones before by half.
+    views = 1000 * np.exp(0.5 * np.abs(rng.normal(size=700)))
+    for at, value in ((350, -2500.0), (350, 60_000.0)):
+        faulty = views.copy()
+        faulty[at] = value
+        assert (
+            f"1 value(s) are far from the others, first {value:,.10g}" in describe(faulty, DAY)[0]
+        )
+    sold = np.where(rng.random(700) < 0.5, rng.integers(1, 9, 700), 0).astype(float)
+    sold[400] = -7.0
+    assert "first -7 at" in describe(sold, DAY)[0]
+    degrees = 3 + np.abs(rng.normal(0, 3, 700))
+    degrees[400] = -0.4
+    assert describe(degrees, DAY) == []
 
 
 def test_usual_series_are_not_described():

@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from datetime import UTC, datetime
 from functools import cache
 
 import numpy as np
@@ -22,9 +21,7 @@ from compevo_core.evaluation.metrics import score
 from compevo_core.evaluation.result_rows import POOLED, Identity, evaluate, forecast_windows
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
-from tests.support.window_samples import HALF_HOUR, from_nem
-
-NOW = datetime(2026, 5, 1, tzinfo=UTC)
+from tests.support.window_samples import HALF_HOUR, NOW, from_nem
 
 
 @cache

@@ -38,7 +38,7 @@ from compevo_core.data.news import (
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import ConfigError, DataError
-from tests.support.window_samples import NOW, SYDNEY, from_nem, make_articles, make_series
+from tests.support.window_samples import DAY, NOW, SYDNEY, from_nem, make_articles, make_series
 
 ORIGIN = from_nem(2019, 3, 1)
 HOUR = timedelta(hours=1)
@@ -73,8 +73,8 @@ def test_pages_ports_and_queries_stay_apart():
     assert len(derive_article_id(pages[0])) == 32
 
 
-def find_indexed(frame, limit=9, origin=ORIGIN, **filters):
-    return ArticleIndex(frame, **filters).find_before(origin, replace(BITCOIN, news_limit=limit))
+def find_indexed(frame, limit=9):
+    return ArticleIndex(frame).find_before(ORIGIN, replace(BITCOIN, news_limit=limit))
 
 
 def test_an_article_at_the_origin_is_too_late():
@@ -359,17 +359,6 @@ FIRST = datetime(2019, 1, 1, tzinfo=UTC)
 HOURS = [timedelta(hours=5 * n) for n in range(600)]
 
 
-class CountingSource(FrameSource):
-    def __init__(self, frame):
-        super().__init__(frame, "")
-        self.reads = []
-
-    def read(self, since, until):
-        part = super().read(since, until)
-        self.reads.append((since, until, part.height))
-        return part
-
-
 @pytest.fixture(scope="module")
 def articles():
     return make_articles([FIRST + hours for hours in HOURS])
@@ -389,19 +378,18 @@ def test_monthly_search_finds_what_a_whole_one_finds(articles):
             assert finder.find("NSW1", end) == tuple(found)
 
 
-def test_each_month_is_read_once_for_all(articles):
-    source = CountingSource(articles)
+def test_each_month_is_read_once_for_all(articles, spy):
+    source = FrameSource(articles, "")
+    reads = spy(source, "read")
     finder = CandidateFinder(ELECTRICITY, source, "origin")
     for entity in ("NSW1", "VIC1"):
         for day in range(100):
             finder.find(entity, FIRST + timedelta(days=day))
-    months = [(since.month, until.month) for since, until, _ in source.reads]
+    spans = [span for span, _ in reads]
+    months = [(since.month, until.month) for since, until in spans]
     assert months == [(12, 2), (1, 3), (2, 4), (3, 5)]
-    assert max(height for *_, height in source.reads) < len(HOURS) / 2
+    assert max(source.read(*span).height for span in spans) < len(HOURS) / 2
     assert finder.count_articles() == len(HOURS)
-
-
-DAY = timedelta(days=1)
 
 
 def test_dated_splits_reach_the_longest_lookback():

@@ -12,6 +12,7 @@ from compevo_core.data.quantiles import (
     MEMORY,
     PUBLISHED_BAND,
     PastErrors,
+    _count_independent,
     _read_quantiles,
     estimate_day_quantiles,
     estimate_quantiles,
@@ -88,6 +89,16 @@ def test_bands_of_overlapping_windows_fit_the_errors():
 
     width = (found[:, HIGH] - found[:, LOW]).mean(axis=1)
     assert width.min() > 20 and width.max() < 31  # 25.6 of normal errors
+
+
+def test_windows_count_by_how_alike_they_err():
+    wave_N = 10 * np.sin(np.arange(60) / 20)
+    noise_N = RNG.normal(0, 10, 60)
+    for error_N, least, most in ((noise_N, 40, 60), (wave_N + noise_N, 15, 45), (wave_N, 2, 2.5)):
+        error_NH = np.repeat(error_N[:, None], 48, axis=1)
+        error_NH[0, :5] = np.nan
+        assert least <= _count_independent(error_NH, apart=2.0) <= most
+    assert _count_independent(np.zeros((60, 48)), apart=2.0) == 2
 
 
 def test_crossed_levels_give_no_crossing_quantiles():

@@ -43,10 +43,6 @@ FIVE_MINUTES = timedelta(minutes=5)
 HOUR = timedelta(hours=1)
 
 
-def read_flags(frame):
-    return frame["flag"].to_list()
-
-
 def test_a_series_is_sorted_and_keeps_rows():
     frame = make_series([1.0, 2.0, 3.0, None])
     assert validate_series(frame.reverse()).equals(frame)
@@ -73,7 +69,7 @@ def test_absent_rows_return_as_missing_and_counted():
     frame = make_series([1.0, 2.0, 3.0, 4.0, 5.0]).filter(~pl.col("value").is_in([2.0, 3.0]))
     full, report = regularise_series(frame, HALF_HOUR)
     assert full["value"].to_list() == [1.0, None, None, 4.0, 5.0]
-    assert read_flags(full) == ["observed", "missing", "missing", "observed", "observed"]
+    assert full["flag"].to_list() == ["observed", "missing", "missing", "observed", "observed"]
     assert (report["rows"], report["missing"], report["longest_gap_steps"]) == (5, 2, 2)
     assert full.schema == SERIES_SCHEMA
 
@@ -159,7 +155,7 @@ def test_known_faults_are_nulled_and_their_neighbours_kept(values, series, fault
     flags = ["observed"] * len(values)
     for place in nulled:
         flags[place] = f"nulled:{fault}"
-    assert read_flags(rows) == flags
+    assert rows["flag"].to_list() == flags
     assert [i for i, value in enumerate(rows["value"]) if value is None] == list(nulled)
     assert apply_known_faults(rows).equals(rows)
 

@@ -17,7 +17,7 @@ from compevo_core.data.context import (
 )
 from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.schemas import COVARIATE_SCHEMA, PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
-from compevo_core.data.view import replay_days
+from compevo_core.data.view import Window, replay_days
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import find_unavailable_step_covariates
@@ -77,8 +77,6 @@ def build(series=SERIES, origin=ORIGIN, until=None, **frames):
 
 def content(view):
     """Everything that a view holds, as the hash of a set sees it, but for the split."""
-    from compevo_core.data.view import Window
-
     plain = replace(view, split="test", fold=-1, subsets=())
     return WindowSet([Window(view=plain, y=np.zeros(48))], dataset=view.dataset).hash
 

@@ -78,6 +78,21 @@ def test_windows_are_read_back_as_they_were_written(tmp_path):
     assert loaded[0].view.published is None
 
 
+def test_stored_windows_have_their_past_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("compevo_core.data.cutting.MOST_PAST", 60)
+    monkeypatch.setattr("compevo_core.data.window.MOST_PAST", 60)
+    spec = make_spec(year_evidence=True, max_fill_steps=1)
+    values = [None if 120 <= i < 130 else float(i) for i in range(48 * 9)]
+    built = build_windows(spec, make_series(values))
+    built.write(tmp_path)
+    for old, new in zip(built.views(), WindowSet.read(tmp_path).views(), strict=True):
+        # The last long gap and what is before it are no past; nor is what no window has read.
+        np.testing.assert_array_equal(new.past, old.past[-len(new.past) :] if len(new.past) else [])
+        np.testing.assert_array_equal(old.known[-48:], old.x)
+        assert (np.diff(old.known) <= 2).all() and len(old.past) <= 60
+    assert len(new.past) == 60
+
+
 def test_a_folder_whose_windows_were_exchanged_is_refused(tmp_path):
     make_window_set(2).write(tmp_path / "a")
     make_window_set(3).write(tmp_path / "b")

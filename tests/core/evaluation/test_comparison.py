@@ -29,7 +29,6 @@ from compevo_core.evaluation.scopes import (
     write_forecasts,
 )
 from compevo_core.paper.trials import compare_with_reference, pair_stored
-from tests.support import population as small
 from tests.support.population import windows as make_windows
 from tests.support.window_samples import (
     change_views,
@@ -39,7 +38,7 @@ from tests.support.window_samples import (
     make_set,
 )
 
-SCOPE = Scope(subset="first", windows=small.windows("test", 12))
+SCOPE = Scope(subset="first", windows=make_windows("test", 12))
 TRUTH_NH = SCOPE.windows.truth()
 
 
@@ -73,7 +72,7 @@ def test_training_deviation_needs_two_references(seeds, spread):
 
 def test_few_overlapping_spans_give_only_a_difference():
     # 200 windows of 48 days: a block of four horizons and a piece of the next.
-    half_hourly = small.windows("test", 200, entities=("NSW1",))
+    half_hourly = make_windows("test", 200, entities=("NSW1",))
     daily = change_views(half_hourly, lambda _: {"step_minutes": 24 * 60})
     scope = Scope(subset="test", windows=daily)
     truth_NH = scope.windows.truth()
@@ -90,26 +89,20 @@ def test_few_overlapping_spans_give_only_a_difference():
 
 
 def test_series_of_a_day_count_once():
-    scope = Scope(subset="test", windows=small.windows("test", 12))
-    truth_NH = scope.windows.truth()
     rng = np.random.default_rng(0)
     by_day = np.repeat(rng.normal(0.3, 1.0, 12), 2)
-    of_all = {"a": [truth_NH + 5], "b": [truth_NH + 5 + by_day[:, None]]}
-    of_one = Scope(subset="test", windows=small.windows("test", 12, entities=("NSW1",)))
+    of_all = {"a": [TRUTH_NH + 5], "b": [TRUTH_NH + 5 + by_day[:, None]]}
+    of_one = Scope(subset="test", windows=make_windows("test", 12, entities=("NSW1",)))
     one_NH = of_one.windows.truth()
     by_window = {"a": [one_NH + 5], "b": [one_NH + 5 + by_day[::2, None]]}
 
-    (both,) = compare_with_opponents(scope, of_all, "a")
+    (both,) = compare_with_opponents(SCOPE, of_all, "a")
     (single,) = compare_with_opponents(of_one, by_window, "a")
 
     assert (both["n"], single["n"], both["n_blocks"], single["n_blocks"]) == (24, 12, 12, 12)
     # A second series that errs alike says nothing new.
     for name in ("mean_difference", "p_two_sided", "interval_low", "interval_high"):
         assert both[name] == pytest.approx(single[name])
-
-
-def make_rng():
-    return np.random.default_rng(0)
 
 
 def test_exact_p_values_equal_those_of_scipy():
@@ -125,13 +118,13 @@ def test_exact_p_values_equal_those_of_scipy():
 
 
 def test_blocks_of_independent_days_give_students_t():
-    errors, days = make_rng().exponential(100, 200), np.arange(200)
+    errors, days = np.random.default_rng(0).exponential(100, 200), np.arange(200)
     expected = stats.t.interval(0.95, 199, errors.mean(), stats.sem(errors))
     assert measure_interval(errors, 10 * days, days) == pytest.approx(expected, rel=1e-12)
 
 
 def test_series_that_move_together_make_the_interval_wider():
-    day = np.repeat(make_rng().normal(100, 20, 20), 5)
+    day = np.repeat(np.random.default_rng(0).normal(100, 20, 20), 5)
     alone = measure_interval(day, 10 * np.arange(100), range(100))
     together = measure_interval(day, *2 * [10 * np.repeat(np.arange(20), 5)])
     assert together[1] - together[0] > 1.5 * (alone[1] - alone[0])
@@ -139,7 +132,7 @@ def test_series_that_move_together_make_the_interval_wider():
 
 @pytest.mark.parametrize(("days", "length"), [(12, 1), (100, 5), (365, 14)])
 def test_a_block_is_two_weeks_where_possible(days, length):
-    views = small.windows("test", days, entities=("NSW1",)).views()
+    views = make_windows("test", days, entities=("NSW1",)).views()
     assert choose_block_days(views) == length
 
 

@@ -5,6 +5,7 @@ from datetime import date, timedelta
 import numpy as np
 import polars as pl
 import pytest
+from scipy.signal import lfilter
 
 from compevo_core.data.build import grid_chosen
 from compevo_core.data.datasets import ELECTRICITY, ELECTRICITY_OPERATIONAL
@@ -34,9 +35,9 @@ POINT = {("forecast", None): 110.0, ("published", None): 90.0}
 BAND = {("forecast", 0.1): 95.0, ("forecast", 0.5): 100.0, ("forecast", 0.9): 105.0}
 
 
-def make_truth(days=15, last=100.0, before=80.0):
-    """Each day has a value of its own: its number, but for the last two."""
-    values = np.repeat(np.arange(days, dtype=float), 48)
+def make_truth(last=100.0, before=80.0):
+    """Each of 15 days has a value of its own: its number, but for the last two."""
+    values = np.repeat(np.arange(15.0), 48)
     values[-48:], values[-96:-48] = last, before
     return list(values)
 
@@ -219,13 +220,10 @@ def test_days_filled_later_have_own_skill():
 DAYS = 200
 
 
-def draw_days(seed, shift=0.0, days=DAYS, likeness=0.25):
+def draw_days(seed, shift=0.0, days=DAYS):
     """Days alike as those of 2025 (lag one: 0.25), with a shift of the second half."""
-    noise = np.random.default_rng(seed).normal(size=days)
-    values = np.empty(days)
-    values[0] = noise[0]
-    for day in range(1, days):
-        values[day] = likeness * values[day - 1] + np.sqrt(1 - likeness**2) * noise[day]
+    noise = np.random.default_rng(seed).normal(size=days) * np.sqrt(1 - 0.25**2)
+    values = lfilter([1.0], [1.0, -0.25], noise)
     values[days // 2 :] += shift
     return values
 

@@ -9,6 +9,7 @@ import pytest
 from compevo_core.baselines import fit_baseline
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY
+from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
 from compevo_core.evaluation.leakage import (
     find_changed_files,
     find_overlapping_targets,
@@ -17,6 +18,7 @@ from compevo_core.evaluation.leakage import (
     find_unavailable_articles,
     find_unavailable_covariates,
     find_unavailable_published,
+    find_unavailable_step_covariates,
     hash_folder,
 )
 from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -54,6 +56,24 @@ def test_covariates_of_the_target_day_are_found():
     invented = make_window(0, covariates={"afternoon_temp_k_lag1": 290.5}).view
     assert find_unavailable_covariates([clean], frame) == []
     assert [len(find_unavailable_covariates([v], frame)) for v in (observed, invented)] == [1, 1]
+
+
+def test_own_values_are_looked_up_a_season_before():
+    by_step = {"own_t": np.arange(7.0), "own_t_lag1": np.arange(-7.0, 0.0)}
+    grid = {"step_minutes": 1440, "x": np.ones(28), "horizon": 7}
+    view = make_window(0, y=np.ones(7), step_covariates=by_step, **grid).view
+    rows = {
+        "entity": "NSW1",
+        "name": "own_t",
+        "start_utc": [ORIGIN + day * DAY for day in range(-7, 7)],
+        "value": np.arange(-7.0, 7.0),
+        "available_at": ORIGIN - DAY,
+        "source": "table",
+    }
+    frame = pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA)
+    assert find_unavailable_step_covariates([view], frame) == []
+    late = frame.with_columns(pl.col("available_at") + 2 * DAY)
+    assert len(find_unavailable_step_covariates([view], late)) == 2
 
 
 def test_a_publication_after_the_origin_is_found():

@@ -3,6 +3,7 @@
 import csv
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -112,16 +113,10 @@ def test_windows_of_two_splits_are_refused():
         evaluate(PERSISTENCE, both, IDENTITY)
 
 
-class Short:
-    name = "short"
-
-    def predict(self, views):
-        return np.zeros((len(views) - 1, 48))
-
-
 def test_a_forecaster_that_drops_a_window_is_refused():
+    short = SimpleNamespace(name="short", predict=lambda views: np.zeros((len(views) - 1, 48)))
     with pytest.raises(DataError, match=r"short .*\(3, 48\) for 4"):
-        forecast_windows(Short(), make_windows(), batch_size=4)
+        forecast_windows(short, make_windows(), batch_size=4)
     with pytest.raises(DataError, match="every window once"):
         evaluate(np.zeros((3, 48)), make_windows(), Identity(experiment="x", method="m"))
     with pytest.raises(DataError, match="no method name"):

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.baselines import fit_baseline
+from compevo_core.baselines import SharedFits, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
@@ -48,20 +48,12 @@ IDS = small.article_ids()
 FITTED = ("persistence", "calendar-ridge", "gbm", "blend")
 PARTS = ["compevo", "compevo-equal", "compevo-agent-0", "compevo-agent-1", "compevo-prior"]
 
-
-FITS = {}
-
-
-def fit_once(name, windows, **options):
-    """Fit a baseline, or take the one that an earlier test fitted on the same days."""
-    key = (name, windows.hash, *options.items())
-    if key not in FITS:
-        FITS[key] = fit_baseline(name, windows, **options)
-    return FITS[key]
+FITS = SharedFits()
+"""What an earlier test fitted on the same days is taken from it."""
 
 
 def score_baselines(scopes, *, seeds=1, **options):
-    shared = {"fit": fit_once, "experiment": "main", "commit": "abc"}
+    shared = {"fit": FITS, "experiment": "main", "commit": "abc"}
     return baseline_scores.score_baselines(TRAIN, scopes, seeds=seeds, **shared, **options)
 
 
@@ -72,11 +64,11 @@ class FakePopulation:
     config = RunConfig.preset("tiny").with_overrides({"population.agents": 2})
     artifact_hash = "f" * 64
     knowledge_cutoff = "none (a fake)"
-    is_daily = False
+    is_daily, blend = False, 0.25
 
     def __init__(self):
         self.batches = []
-        self.manifest = {"device": "cuda"}
+        self.manifest = {"device": "cuda", "chosen_round": 0}
 
     def predict_by_agent(self, views):
         self.batches.append(len(views))
@@ -124,6 +116,7 @@ def test_population_rows_name_run_and_scopes():
     assert row["seedless_hash"] == hash_without_seed(config)
     assert row["mase"] > 0 and row["parse_failure_rate"] == 0.5
     assert (row["news_choice_share"], row["refit"]) == (1.0, False)
+    assert (row["chosen_round"], row["blend"]) == (0, 0.25)
 
 
 def test_population_parts_are_scored_from_equal_forecasts():

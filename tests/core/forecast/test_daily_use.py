@@ -46,19 +46,18 @@ def view_before(days):
     return change_views(days, lambda view: seen | {"window_id": f"{view.window_id}-17"})
 
 
-def _poison(days, first):
-    """The same days with another truth from one on."""
-    origins = sorted({view.origin_utc for view in days.views()})
-    is_late_N = np.array([view.origin_utc >= origins[first] for view in days.views()])
-    return days.with_truth(days.truth() * np.where(is_late_N, 3.0, 1.0)[:, None])
-
-
-def test_no_forecast_knows_its_day(sealed, followed):
-    poisoned = _load(sealed).follow(_poison(DAYS, 6))
-    clean = followed
-
+@pytest.mark.parametrize("known", ["midnight", "17:00"])
+def test_no_forecast_knows_its_day(known, sealed):
+    days = DAYS if known == "midnight" else view_before(DAYS)
+    # The same days with another truth from day 6 on.
     origins = sorted({view.origin_utc for view in DAYS.views()})
-    until = np.array([view.origin_utc <= origins[6] for view in DAYS.views()])
+    is_late_N = np.array([view.origin_utc >= origins[6] for view in days.views()])
+    altered = days.with_truth(days.truth() * np.where(is_late_N, 3.0, 1.0)[:, None])
+    clean, poisoned = (_load(sealed).follow(some) for some in (days, altered))
+
+    # Day 7 is forecast at 17:00 of day 6, whose truth is known at its end.
+    last = 6 if known == "midnight" else 7
+    until = np.array([view.origin_utc <= origins[last] for view in DAYS.views()])
     for name in ("aggregate", "step_weights", "quantiles"):
         own, other = (getattr(forecast, name)[until] for forecast in (clean, poisoned))
         assert np.array_equal(own, other, equal_nan=True), name
@@ -84,17 +83,6 @@ def test_following_leaves_the_forecaster_as_it_was(sealed, followed):
     before = forecaster.predict(DAYS.views())
     assert np.array_equal(forecaster.follow(DAYS).aggregate, followed.aggregate)
     assert np.array_equal(forecaster.predict(DAYS.views()), before)
-
-
-def test_an_evening_view_does_not_know_today(sealed):
-    evening = view_before(DAYS)
-    clean = _load(sealed).follow(evening)
-    poisoned = _load(sealed).follow(_poison(evening, 6))
-    origins = sorted({view.origin_utc for view in DAYS.views()})
-    # Day 7 is forecast at 17:00 of day 6, whose truth is known at its end.
-    until = np.array([view.origin_utc <= origins[7] for view in DAYS.views()])
-    assert np.array_equal(clean.aggregate[until], poisoned.aggregate[until])
-    assert not np.allclose(clean.aggregate[~until], poisoned.aggregate[~until])
 
 
 def test_priors_are_refitted_after_the_set_days(sealed):

@@ -36,7 +36,8 @@ def seal_population(folder, observed=VAL[:0], **overrides):
     model.executor = build_executor(model)
     model.logics = list(SEED_LOGICS[: config.population.agents])
 
-    write_model(RunFolder(folder), model, priors, {}, model.shards)
+    model.priors = priors
+    write_model(RunFolder(folder), model, {}, model.shards)
     return CompEvoForecaster.load(folder, news_pool())
 
 
@@ -72,6 +73,20 @@ def test_an_agent_blends_base_and_correction(tmp_path):
     assert np.allclose(found.agents[1], (raw.agents[1] + raw.bases[1]) / 2, rtol=1e-5)
     assert np.array_equal(found.agents[2], raw.agents[2])
     assert np.array_equal(found.prior, found.bases[1])
+
+
+def test_a_logic_is_scored_by_the_agents_forecast(tmp_path):
+    forecaster = seal_population(tmp_path, grpo__reward_windows=0)
+    model, played = forecaster._model, forecaster.logics
+    candidates = [[own, SEED_LOGICS[5]] for own in played]
+    reward_A2 = forecaster.score_logics(played, candidates, VAL)
+
+    model.calibration.blend_AH.fill(1.0)
+    agents_ANH = forecaster.predict_by_agent(VAL.views()).agents
+    spread_N = np.array([model.scaler.std[view.entity] for view in VAL.views()])
+    error_AN = (((agents_ANH - VAL.truth()) / spread_N[:, None]) ** 2).mean(-1)
+    assert np.allclose(reward_A2[:, 0], -error_AN.mean(-1), rtol=1e-4)
+    assert not np.allclose(reward_A2[:, 0], reward_A2[:, 1], rtol=1e-4)
 
 
 def test_the_guards_weights_are_those_of_the_aggregate(tmp_path):

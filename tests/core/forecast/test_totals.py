@@ -8,12 +8,16 @@ import pytest
 from compevo_core.data.datasets import ALL_SERIES
 from compevo_core.data.quantiles import FEWEST, LEVELS, PastErrors, estimate_quantiles
 from compevo_core.errors import DataError
-from compevo_core.forecast.prediction import Prediction, reconcile
+from compevo_core.forecast.prediction import Prediction, centre_sparse, reconcile
 from tests.support.window_samples import make_window
 
 NAMES = ("a", "total", "b")
 VIEWS = [make_window(i, entity=name).view for i, name in enumerate(NAMES)]
 LEVEL = np.array([30.0, 120.0, 60.0])  # the parts make 90
+TOTAL = {"total": ("a", "b")}
+WIDTHS = np.array([1.0, 3.0, 2.0])
+# 30 are missing; squares of the widths are 1, 9 and 4 of 14 (Lagrange's method by hand).
+BY_WIDTH = LEVEL + 30 * np.array([1.0, -9.0, 4.0]) / 14
 
 
 def past_errors(days=0):
@@ -50,12 +54,10 @@ def predict(widths):
 
 
 def test_a_sum_moves_series_by_their_doubt():
-    before = predict(np.array([1.0, 3.0, 2.0]))
-    after, _ = reconcile(before, VIEWS, {"total": ("a", "b")}, past_errors())
+    before = predict(WIDTHS)
+    after, _ = reconcile(before, VIEWS, TOTAL, past_errors())
 
-    # 30 are missing; squares of the widths are 1, 9 and 4 of 14 (Lagrange's method by hand).
-    expected = LEVEL + 30 * np.array([1.0, -9.0, 4.0]) / 14
-    np.testing.assert_allclose(after.aggregate[:, 0], expected)
+    np.testing.assert_allclose(after.aggregate[:, 0], BY_WIDTH)
     np.testing.assert_allclose(after.aggregate[1], after.aggregate[[0, 2]].sum(axis=0))
 
     # Parts add up as before: the change is one of levels.
@@ -66,7 +68,7 @@ def test_a_sum_moves_series_by_their_doubt():
 
 def test_bands_are_of_errors_that_were_moved_alike():
     past = past_errors(2 * FEWEST)
-    after, moved = reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "b")}, past)
+    after, moved = reconcile(predict(np.ones(3)), VIEWS, TOTAL, past)
     # An error of the total is shared by all three alike, and the three still add up.
     error_GN = past.error_NH[:, 0].reshape(-1, 3)
     moved_GN = moved.error_NH[:, 0].reshape(-1, 3)
@@ -78,7 +80,7 @@ def test_bands_are_of_errors_that_were_moved_alike():
 
     # Where a part is not known, errors stay as they were.
     past.error_NH[0] = np.nan
-    _, moved = reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "b")}, past)
+    _, moved = reconcile(predict(np.ones(3)), VIEWS, TOTAL, past)
     assert np.array_equal(moved.error_NH[:3], past.error_NH[:3], equal_nan=True)
     assert not np.array_equal(moved.error_NH[3:6], past.error_NH[3:6])
 
@@ -92,27 +94,23 @@ def test_without_bands_all_series_count_alike():
     np.testing.assert_allclose(again.aggregate, after.aggregate)
 
 
-def test_every_reconciliation_adds_up():
-    after = {
-        method: reconcile(
-            predict(np.array([1.0, 3.0, 2.0])), VIEWS, {"total": ("a", "b")}, past, method
-        )[0].aggregate[:, 0]
-        for method, past in (("ols", past_errors()), ("bottom-up", past_errors()))
-    }
-    np.testing.assert_allclose(after["ols"], [40.0, 110.0, 70.0])
-    np.testing.assert_allclose(after["bottom-up"], [30.0, 90.0, 60.0])
+@pytest.mark.parametrize(
+    ("method", "expected"), [("ols", [40.0, 110.0, 70.0]), ("bottom-up", [30.0, 90.0, 60.0])]
+)
+def test_every_reconciliation_adds_up(method, expected):
+    after, _ = reconcile(predict(WIDTHS), VIEWS, TOTAL, past_errors(), method)
+    np.testing.assert_allclose(after.aggregate[:, 0], expected)
 
 
 def test_series_move_by_the_covariance_of_their_errors():
     # Errors without correlation count by their variance: 1, 9 and 4 of 14, as in the first test.
     past = past_errors(3000)
-    error_GN = np.random.default_rng(1).normal(size=(3000, 3)) * [1.0, 3.0, 2.0]
+    error_GN = np.random.default_rng(1).normal(size=(3000, 3)) * WIDTHS
     past.error_NH[:] = error_GN.reshape(-1, 1)
-    after, _ = reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "b")}, past, "mint")
-    expected = LEVEL + 30 * np.array([1.0, -9.0, 4.0]) / 14
-    np.testing.assert_allclose(after.aggregate[:, 0], expected, atol=1.5)
+    after, _ = reconcile(predict(np.ones(3)), VIEWS, TOTAL, past, "mint")
+    np.testing.assert_allclose(after.aggregate[:, 0], BY_WIDTH, atol=1.5)
     # Without errors of all series they count by their bands.
-    few, _ = reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "b")}, past_errors(9), "mint")
+    few, _ = reconcile(predict(np.ones(3)), VIEWS, TOTAL, past_errors(9), "mint")
     np.testing.assert_allclose(few.aggregate[:, 0], [40.0, 110.0, 70.0])
 
 
@@ -120,10 +118,26 @@ def test_bounds_hold_and_totals_still_add_up():
     views = [dataclasses.replace(view, bounds=(35.0, None)) for view in VIEWS]
     high = predict(np.ones(3))
     low = dataclasses.replace(high, aggregate=high.aggregate * 0.1)
-    after, _ = reconcile(low, views, {"total": ("a", "b")}, past_errors())
+    after, _ = reconcile(low, views, TOTAL, past_errors())
     np.testing.assert_allclose(after.aggregate[:, 0], [35.0, 70.0, 35.0])
 
 
 def test_a_total_without_a_part_is_refused():
     with pytest.raises(DataError, match="no forecast of c"):
         reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "c")}, past_errors())
+
+
+def test_totals_change_with_sparse_parts():
+    sold = np.where(np.arange(len(VIEWS[0].x)) % 5 == 0, 10.0, 0.0)
+    views = [dataclasses.replace(view, origin_utc=VIEWS[0].origin_utc) for view in VIEWS]
+    views[0] = dataclasses.replace(views[0], x=sold)
+    before = predict(np.ones(3))
+    after = centre_sparse(before, views, {"total": (ALL_SERIES,)})
+
+    change_NH = after.aggregate - before.aggregate
+    np.testing.assert_allclose(after.aggregate[0].mean(), sold.mean())
+    np.testing.assert_allclose(change_NH[1], change_NH[0])
+    assert (change_NH[2] == 0).all()
+    # Parts still add up to the forecast.
+    np.testing.assert_allclose(after.agents.mean(axis=0), after.aggregate)
+    np.testing.assert_array_equal(after.quantiles, before.quantiles)

@@ -221,12 +221,10 @@ def test_padding_reaches_no_state_or_gradient():
         assert not noisy_ALD.grad[agent, length:].any()
 
 
-UNEQUAL = [[[5, 6, 7, 8, 9, 10, 11]], [[12, 13, 14]], [[15]]]
-
-
 def test_the_cache_holds_each_prompts_tokens():
     population = build_population()
-    packed = population.pack([[PromptGroup(row) for row in rows] for rows in UNEQUAL])
+    prompts = [5, 6, 7, 8, 9, 10, 11], [12, 13, 14], [15]
+    packed = population.pack([[PromptGroup(row)] for row in prompts])
     with population.use_adapters(LOGIC), torch.no_grad():
         cache = population.prefill(packed)
     assert cache.mask_NP.sum(1).tolist() == [7, 3, 1]

@@ -2,23 +2,25 @@
 
 import copy
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, LlamaForCausalLM, Phi3Config, Qwen2Config
+from transformers import LlamaForCausalLM, Phi3Config, Qwen2Config
 
 from compevo_core.agents.decoders import FORECAST, KINDS, LOGIC
 from compevo_core.config.sections import PopulationConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lora import Backbone, PromptGroup, SamplingSettings
+from compevo_core.lora import PromptGroup, SamplingSettings
 from compevo_core.lora.adapters import AdapterRoute, AdapterRouter, LoraShape, StackedLoraLinear
 from tests.support.tiny_backbone import (
     build_backbone,
     build_gemma,
     build_population,
+    build_random,
     insert_adapters,
 )
 
@@ -191,7 +193,7 @@ def test_sampled_tokens_have_full_sequence_probabilities():
         return float(((share - probability).abs() / error)[probability > 0.005].max())
 
     with population.use_adapters(LOGIC), torch.no_grad():
-        cache = population.prefill(population.pack([[PromptGroup(row)] for row in PREFIXES]))
+        cache = population.prefill(_packed_prefixes(population))
         settings = SamplingSettings(
             samples=samples,
             max_new_tokens=2,
@@ -288,39 +290,25 @@ def test_invalid_packs_embeddings_and_readouts_are_refused():
             population.read_out(packed, count=count)
 
 
-SHORT_ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
-SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "pad_token_id": 0}
-SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+def _packed_prefixes(population):
+    return population.pack([[PromptGroup(row)] for row in PREFIXES])
 
 
-def _packed_rows(population):
-    return population.pack([[PromptGroup(row)] for row in SHORT_ROWS])
-
-
-def _build(config):
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config)
-    return Backbone(model.eval().requires_grad_(False), build_backbone().tokenizer, "test", "none")
-
-
-QWEN = Qwen2Config(num_hidden_layers=2, use_sliding_window=False, **SIZES)
-
-
-@pytest.mark.parametrize("build", [build_backbone, build_gemma, lambda: _build(QWEN)])
+@pytest.mark.parametrize("build", [build_backbone, build_gemma, partial(build_random, Qwen2Config)])
 def test_the_first_layers_state_is_the_backbones(build):
     plain = build()
     population = insert_adapters(build())
 
     with torch.no_grad():
-        states = population.read_out(_packed_rows(population), layers=1)
-        for row, found in zip(SHORT_ROWS, states[:, 0, 0], strict=True):
+        states = population.read_out(_packed_prefixes(population), layers=1)
+        for row, found in zip(PREFIXES, states[:, 0, 0], strict=True):
             own = plain.decoder(input_ids=torch.tensor([row]), output_hidden_states=True)
             assert torch.allclose(found, own.hidden_states[1][0, -1], atol=1e-6)
 
 
 def test_reading_fewer_layers_affects_no_other_pass():
     population = build_population()
-    packed, decoder = _packed_rows(population), population.backbone.decoder
+    packed, decoder = _packed_prefixes(population), population.backbone.decoder
     settings, layers = copy.deepcopy(decoder.config.to_dict()), list(decoder.layers)
     norm, before = decoder.norm, population.read_out(packed).detach()
 
@@ -345,12 +333,12 @@ def test_layers_that_are_not_there_are_not_read():
         population.use_adapters(FORECAST),
         pytest.raises(ConfigError, match=r"forecast\.layers = 0"),
     ):
-        population.read_out(_packed_rows(population))
+        population.read_out(_packed_prefixes(population))
 
     with pytest.raises(ConfigError, match=r"layers = 3.*2 layers"):
         build_population(forecast_layers=3)
     with pytest.raises(ConfigError, match="at most 2"):
-        population.read_out(_packed_rows(population), layers=3)
+        population.read_out(_packed_prefixes(population), layers=3)
 
 
 def test_blocks_of_other_linear_layers_are_refused():
@@ -358,7 +346,7 @@ def test_blocks_of_other_linear_layers_are_refused():
     with pytest.raises(ConfigError, match="a fresh one"):
         insert_adapters(adapted)
 
-    backbone = _build(Phi3Config(num_hidden_layers=2, **SIZES))
+    backbone = build_random(Phi3Config)
     names = [name for name, _ in backbone.model.named_parameters()]
     with pytest.raises(ConfigError, match=r"q_proj.*others: .*qkv_proj"):
         insert_adapters(backbone)

@@ -9,8 +9,8 @@ import pytest
 
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
-from compevo_core.data.scaling import Scaler
 from compevo_core.errors import ConfigError
+from compevo_core.evaluation.metrics import measure_naive_error
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import (
     ABLATION,
@@ -24,16 +24,11 @@ from compevo_core.paper.changes import (
     find_variant,
     list_changes,
 )
-from compevo_core.paper.folds import (
-    FOLD_SCHEMA,
-    FOLDS_FILE,
-    build_folds,
-    choose_validation,
-    train_folds,
-)
+from compevo_core.paper.folds import build_folds, choose_validation, train_folds
 from compevo_core.paper.report.inputs import read_configs, read_inputs
-from compevo_core.paper.report.paper_tables import PRINTED, build_paper_tables
+from compevo_core.paper.report.paper_tables import PRINTED, build_fold_table, build_paper_tables
 from compevo_core.paper.report.published import list_subjects
+from compevo_core.paper.report.rows import read_result_file
 from compevo_core.paper.trials import Trial, _select_scopes, list_trials_of_runs, score_experiment
 from compevo_core.training.checkpoint import hash_stage
 from compevo_core.training.run_folder import RunFolder
@@ -366,47 +361,51 @@ def folded():
 @pytest.fixture(scope="module")
 def trained(folded, tmp_path_factory):
     out = tmp_path_factory.mktemp("folds")
-    return out, train_folds(SHORTEST, folded, news_pool(), out, commit="abc")
+    return out, train_folds(SHORTEST, folded, news_pool(), out, out, commit="abc")
 
 
 def test_every_fold_is_trained_and_has_rows(folded, trained):
     out, rows = trained
-    numbers = [str(k) for k in range(len(build_folds(folded)))]
+    numbers = range(len(build_folds(folded)))
     assert len(numbers) == 5 and all(RunFolder(out / f"fold_{k}").is_finished for k in numbers)
 
-    assert rows.schema == pl.Schema(FOLD_SCHEMA)
-    order = [(fold, method) for fold in numbers for method in ("compevo", "prior")]
-    order += [(name, method) for method in ("compevo", "prior") for name in ("mean", "sd")]
-    assert rows.select("fold", "method").rows() == order
-    assert pl.read_csv(out / FOLDS_FILE, infer_schema=False).height == rows.height
+    order = [(f"fold-{k}", method) for k in numbers for method in ("compevo", "compevo-prior")]
+    assert rows.filter(entity="pooled").select("subset", "method").rows() == order
+    assert read_result_file(out / "folds-electricity.csv").height == rows.height
     assert set(rows["commit"]) == {"abc"} and set(rows["config_hash"]) == {SHORTEST.hash}
+    table = build_fold_table(rows)
+    names = ["CompEvo's best base model, fold-4", "CompEvo, mean of folds"]
+    names = [f"electricity: {name}" for name in names]
+    assert [row[0] for row in table.rows[-3:-1]] == names
+    errors = rows.filter(entity="pooled", method="compevo")["mae"]
+    assert table.rows[-2][1] == f"{errors.mean():.1f} ± {errors.std():.1f}"
 
 
 def test_fold_errors_come_from_their_own_windows(folded, trained):
     out, rows = trained
     for number, (learnt, validation) in enumerate(build_folds(folded)):
-        scaler = Scaler.fit(learnt)
-        scale_N1 = np.array([[scaler.std[view.entity]] for view in validation.views()])
         forecasts = {
             "compevo": CompEvoForecaster.load(out / f"fold_{number}", news_pool()),
-            "prior": fit_baseline("persistence", learnt),
+            "compevo-prior": fit_baseline("persistence", learnt),
         }
+        naive = measure_naive_error(learnt)["NSW1"]
 
         for method, forecaster in forecasts.items():
-            row = rows.filter(fold=str(number), method=method).row(0, named=True)
-            error_NH = forecaster.predict(validation.views()) - validation.truth()
-            scaled = np.sqrt(((error_NH / scale_N1) ** 2).mean())
-            assert row["mae"] == pytest.approx(np.abs(error_NH).mean(), rel=1e-4)
-            assert row["rmse_scaled"] == pytest.approx(scaled, rel=1e-4)
-            assert (row["n_train"], row["n_validation"]) == (len(learnt), len(validation))
+            scope = {"subset": f"fold-{number}", "method": method, "entity": "pooled"}
+            row = rows.filter(**scope).row(0, named=True)
+            error_NH = np.abs(forecaster.predict(validation.views()) - validation.truth())
+            assert row["mae"] == pytest.approx(error_NH.mean(), rel=1e-4)
+            assert row["mase"] == pytest.approx(error_NH.mean() / naive, rel=1e-4)
+            assert row["n_windows"] == len(validation)
 
 
 def test_finished_folds_are_not_trained_again(folded, trained):
     out, rows = trained
     calls = []
     options = {"commit": "abc", "on_round": lambda fold, record: calls.append(fold)}
-    again = train_folds(SHORTEST, folded, news_pool(), out, **options)
-    assert again.equals(rows) and calls == []
+    again = train_folds(SHORTEST, folded, news_pool(), out, out, **options)
+    measured = pl.col("seconds", "seconds_per_window")
+    assert again.drop(measured).equals(rows.drop(measured)) and calls == []
 
 
 def test_the_last_fold_can_replace_validation(folded):

@@ -8,9 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import DataError, SourceAbsent
-from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.paper.context_is_key import (
     ALL,
     BOTH,
@@ -30,6 +28,7 @@ from compevo_core.paper.context_is_key import (
     write_prompt,
 )
 from tests.support.context_tasks import write_task
+from tests.support.tiny_backbone import build_backbone
 
 LOG = logging.getLogger("test")
 FACTS = {"data_hash": "d", "commit": "c"}
@@ -144,13 +143,14 @@ def test_a_stopped_run_does_not_ask_again(tmp_path):
         return [["1"] * count for _ in prompts]
 
     for _ in range(2):
-        assert keep_answers(write, tmp_path)(["a", "b"], 2, 5) == [["1", "1"], ["1", "1"]]
-    keep_answers(write, tmp_path)(["a", "b"], 3, 5)
+        ask = keep_answers(write, tmp_path / "answers.json")
+        assert ask(["a", "b"], 2, 5) == [["1", "1"], ["1", "1"]]
+    ask(["a", "b"], 3, 5)
     assert asked == [["a", "b"], ["a", "b"]]
 
 
 def test_the_backbone_writes_numbers_alone_to_every_prompt():
-    write = write_by_backbone(load_backbone(BackboneConfig(name_or_path=TINY)), seed=0)
+    write = write_by_backbone(build_backbone(), seed=0)
     together = write(["Load 1, 2, 3, 4, 5, 6:", "Heat:"], 2, 3)
     texts = [text for answers in together for text in answers]
 
@@ -160,8 +160,7 @@ def test_the_backbone_writes_numbers_alone_to_every_prompt():
 
 def test_backbone_samples_have_their_own_stream():
     first, again, other = (
-        write_by_backbone(load_backbone(BackboneConfig(name_or_path=TINY)), seed)(["Heat:"], 2, 2)
-        for seed in (0, 0, 1)
+        write_by_backbone(build_backbone(), seed)(["Heat:"], 2, 2) for seed in (0, 0, 1)
     )
     assert first == again != other
     assert first[0][0] != first[0][1]

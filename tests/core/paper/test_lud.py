@@ -5,6 +5,7 @@ import json
 import math
 import warnings
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from typer.testing import CliRunner
 
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
 from compevo_core.agents.prompts import SEED_LOGICS
@@ -52,7 +52,7 @@ from compevo_core.paper.lud_judges import (
 from compevo_core.paper.report.inputs import KINDS, read_inputs
 from compevo_core.runtime.files import write_text
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.cli.main import app
+from tests.support.commands import invoke
 from tests.support.lud import LOGICS, ScriptedJudge, finished_run
 from tests.support.report_samples import LUD, NOW
 from tests.support.round_records import round_record
@@ -103,7 +103,7 @@ def test_kappa_by_hand():
     assert cohens_kappa([0, 1], [1, 0]) == pytest.approx(-1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert math.isnan(cohens_kappa([1, 1], [1, 1]))
+        assert cohens_kappa([1, 1], [1, 1]) is None
 
 
 def test_agreement_of_two_judges_gates_the_same_magnitudes():
@@ -126,28 +126,19 @@ def test_agreement_of_two_judges_gates_the_same_magnitudes():
     assert measure_agreement(first, first)["kappa_gate"] == 1.0
 
 
-def test_a_gain_compares_logics_on_equal_windows():
-    sampled = {"group_logics": [["b", "c"], ["y", "z"]], "logics": ["a", "x"]}
-    earned = {"group_rewards": [[-0.5, -0.25], [-1.0, -2.0]], "played_rewards": [-0.75, -0.5]}
-    rounds = [
-        round_record(0, **sampled, **earned),
-        round_record(1, logics=["c", "y"], played_rewards=None),
-        round_record(2, logics=["d", "y"]),
-    ]
-    # Agent 0 took its second sample; agent 1 its first, which is worse than what it had played.
-    assert measure_gains(rounds).rows() == [(1, 0, 0.5), (1, 1, -0.5)]
+def test_a_gain_is_the_new_logics_reward_less_the_olds():
+    played = [["a", "x"], ["c", "x"], ["d", "y"]]
+    rounds = [round_record(number, logics=logics) for number, logics in enumerate(played)]
+    asked = []
 
+    def score(logics, pairs):
+        asked.append((logics, pairs))
+        return np.array([[-0.75, -0.25], [-0.5, -1.0]])
 
-def test_an_unchanged_logic_gains_nothing():
-    samples = {"group_logics": [["b"]], "group_rewards": [[-1.0]], "played_rewards": [-0.5]}
-    nothing = {"group_logics": [], "group_rewards": [], "played_rewards": [], "evolved": False}
-    rounds = [
-        round_record(0, agents=1, logics=["a"], **samples),
-        round_record(1, agents=1, logics=["a"], **nothing),
-        round_record(2, agents=1, logics=["a"], **samples),
-        round_record(3, agents=1, logics=["b"]),
-    ]
-    assert measure_gains(rounds).rows() == [(1, 0, 0.0), (3, 0, -0.5)]
+    # An unchanged logic gains nothing, whatever its two scores are.
+    gains = measure_gains(rounds, [1, 2], score).rows()
+    assert gains == [(1, 0, 0.5), (1, 1, 0.0), (2, 0, 0.5), (2, 1, -0.5)]
+    assert asked[0] == (["a", "x"], [("a", "c"), ("x", "x")])
 
 
 def lud_rows(lud):
@@ -166,19 +157,31 @@ def test_the_summary_joins_updates_with_gains():
     assert summary["pearson_r"] == pytest.approx(correlation)
 
 
-def test_equal_logics_rarely_correlate_significantly():
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_equal_logics_rarely_correlate_significantly(is_fresh):
     # An agent keeps its logic where none of three others earns more on the same windows.
-    rng, significant = np.random.default_rng(0), 0
-    for _ in range(200):
+    rng, runs, significant, gains = np.random.default_rng(0), 400, 0, []
+    for _ in range(runs):
         earned = rng.normal(size=(24, 4))
-        gain = earned.max(1) - earned[:, 0]
-        lud = np.where(gain > 0, rng.uniform(0.2, 0.6, 24), 0.0)
-        rows = lud_rows(lud.tolist()).with_columns(unchanged_text=pl.Series(gain == 0))
-        gains = pl.DataFrame({"round": range(1, 25), "agent": [0] * 24, "gain": gain})
-        significant += summarize_gains(rows, gains)["pearson_p"] < 0.05
+        texts = np.cumsum(np.r_[0, earned.argmax(1) > 0])
+        rounds = [
+            round_record(t, agents=1, logics=[f"logic {text}"]) for t, text in enumerate(texts)
+        ]
+        rewards = rng.normal(size=(24, 1, 2))
+        if not is_fresh:
+            rewards = np.stack([earned[:, 0], earned.max(1)], axis=1)[:, None]
+        score = partial(lambda left, *_: next(left), iter(rewards))
+        found = measure_gains(rounds, range(1, 25), score)
+        is_same = np.diff(texts) == 0
+        lud = np.where(is_same, 0.0, rng.uniform(0.2, 0.6, 24))
+        rows = lud_rows(lud.tolist()).with_columns(unchanged_text=pl.Series(is_same))
+        significant += summarize_gains(rows, found)["pearson_p"] < 0.05
+        gains += found["gain"].to_list()
 
     # One run in twenty by chance; with the unchanged logics it would be most of them.
-    assert significant <= 20
+    assert 0.02 < significant / runs < 0.08
+    # Only on windows that chose nothing are equal logics equally good.
+    assert (abs(np.mean(gains)) < 0.05) == is_fresh
 
 
 @settings(deadline=None)
@@ -206,6 +209,20 @@ def test_updates_are_measured_from_end_to_end(tmp_path):
     assert first["mean_delta"] == pytest.approx(sum(steps) / 4)
     assert (first["unchanged"], second["unchanged"]) == (1, 2)
     assert second["first_to_last"] == pytest.approx(measure_delta(LOGICS[0][1], LOGICS[4][1]))
+
+
+def test_gains_are_of_the_judged_updates(tmp_path):
+    asked = []
+
+    def score(played, pairs):
+        asked.append(tuple(played))
+        return np.array([[0.0, 1.0], [0.0, -2.0]])
+
+    run = finished_run(tmp_path / "run")
+    summary = measure_lud(run, [ScriptedJudge()], ENCODER, pairs=2, score=score)
+    assert asked == [LOGICS[t - 1] for t in summary["judged_rounds"]] == [LOGICS[0], LOGICS[3]]
+    # The second agent keeps its logic in both.
+    assert 1.0 in summary["judges"][0]["gains"]["mean_gain_by_regime"]
 
 
 def test_a_prose_reply_is_a_counted_failure(tmp_path):
@@ -258,14 +275,11 @@ def test_missing_runs_and_altered_models_are_refused(tmp_path):
 
 
 def test_the_command_loads_the_runs_backbone_lazily(tmp_path, monkeypatch):
-    command = ["paper", "lud", str(finished_run(tmp_path / "run")), "--pairs", "1"]
-    first = CliRunner().invoke(app, command)
+    command = ["paper", "lud", finished_run(tmp_path / "run"), "--pairs", "1"]
+    first = invoke(*command)
     monkeypatch.setattr(backbone, "load_backbone", lambda _: pytest.fail("nothing was asked"))
-    second = CliRunner().invoke(app, command)
-
-    assert first.exit_code == 0, first.output
-    assert json.loads(first.stdout)["judges"][0]["name"] == "local:tiny-random/float32"
-    assert json.loads(second.stdout) == json.loads(first.stdout)
+    assert json.loads(first)["judges"][0]["name"] == "local:tiny-random/float32"
+    assert invoke(*command) == first
 
 
 SUMMARY = LUD | {"config_hash": "c1", "judges": LUD["judges"][1:]}
@@ -354,26 +368,19 @@ def score_directly(judge, prompt):
     return scores
 
 
-def join_prompt(previous, current):
-    system, user = build_judge_messages(previous, current)
-    return f"{system['content']}\n\n{user['content']}\n\n"
-
-
-def test_local_scores_equal_one_full_forward_per_answer(judge):
+@pytest.mark.parametrize("is_ragged", [False, True])
+def test_local_scores_equal_one_full_forward_per_answer(judge, monkeypatch, is_ragged):
+    # Answers of other lengths are scored without their padding.
+    if is_ragged:
+        write = lambda mark: json.dumps(asdict(mark), indent=1 + mark.rius)  # noqa: E731
+        monkeypatch.setattr(JudgeVerdict, "to_json", write)
     scores = judge.log_likelihoods("Watch rain.", "Watch tariffs.")
-    expected = score_directly(judge, join_prompt("Watch rain.", "Watch tariffs."))
+    turns = build_judge_messages("Watch rain.", "Watch tariffs.")
+    expected = score_directly(judge, "".join(f"{turn['content']}\n\n" for turn in turns))
 
     assert list(scores) == list(ANSWERS)
     assert list(scores.values()) == pytest.approx(expected, abs=1e-3)
     assert judge.judge("Watch rain.", "Watch tariffs.") == ANSWERS[expected.index(max(expected))]
-
-
-def test_answers_are_scored_without_padding(judge, monkeypatch):
-    monkeypatch.setattr(
-        JudgeVerdict, "to_json", lambda mark: json.dumps(asdict(mark), indent=1 + mark.rius)
-    )
-    scores = list(judge.log_likelihoods("a", "b").values())
-    assert scores == pytest.approx(score_directly(judge, join_prompt("a", "b")), abs=1e-3)
 
 
 @pytest.mark.parametrize("forbid_system", [False, True])
@@ -462,21 +469,19 @@ def test_free_text_is_no_logic_with_slots():
 
 
 PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb")]
-YES, NO = JudgeVerdict(1, 0), JudgeVerdict(0, 0)
 
 
 def test_a_pair_is_judged_once_a_call(tmp_path):
-    judge, path = ScriptedJudge(zero="ccc"), tmp_path / "deep" / "verdicts.jsonl"
+    judge, path = ScriptedJudge(zero="ccc"), tmp_path / "deep" / "verdicts.json"
     first = judge_pairs(judge, PAIRS, path)
-    assert (first, judge.asked) == ([YES, NO, YES], PAIRS[:2])
+    assert (first, judge.asked) == ([SHIFTED, REWORDED, SHIFTED], PAIRS[:2])
     again = judge_pairs(judge, PAIRS, path)
     assert (again, judge.asked) == (first, PAIRS[:2])
 
-    # A line names its judge: verdicts of several share the file.
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    names = {"key", "judge", "strategy_shift", "evidence_recombination"}
-    assert [set(row) for row in rows] == [names] * 2
-    assert {row["judge"] for row in rows} == {"scripted"}
+    # A verdict names its judge: several share the file.
+    kept = json.loads(path.read_text())
+    assert [set(row) for row in kept.values()] == [{"strategy_shift", "evidence_recombination"}] * 2
+    assert {question.split()[0] for question in kept} == {"scripted"}
 
 
 def test_judge_text_and_prompt_make_the_key(monkeypatch):
@@ -487,29 +492,34 @@ def test_judge_text_and_prompt_make_the_key(monkeypatch):
 
 
 def test_what_was_judged_before_a_failure_is_kept(tmp_path):
-    path = tmp_path / "v.jsonl"
+    path = tmp_path / "v.json"
     judge = ScriptedJudge(fails="ccc", error=SourceTransient("status 503"))
     with pytest.raises(SourceTransient):
         judge_pairs(judge, PAIRS, path)
-    assert len(path.read_text().splitlines()) == 1
+    assert len(json.loads(path.read_text())) == 1
 
 
 def test_an_invalid_reply_is_asked_for_again(tmp_path):
-    path = tmp_path / "v.jsonl"
+    path = tmp_path / "v.json"
     torn, whole = ScriptedJudge(fails="ccc"), ScriptedJudge()
 
-    assert judge_pairs(torn, PAIRS, path) == [YES, None, YES]
-    assert judge_pairs(whole, PAIRS, path) == [YES, YES, YES]
+    assert judge_pairs(torn, PAIRS, path) == [SHIFTED, None, SHIFTED]
+    assert judge_pairs(whole, PAIRS, path) == [SHIFTED] * 3
     assert whole.asked == [("a", "ccc")]
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["{", "[]", '{"key": "x"}', '{"key": "x", "strategy_shift": 3, "evidence_recombination": 0}'],
+    ("change", "message"),
+    [
+        (lambda text: text[:-1], "not readable"),
+        (lambda text: "[]", "holds a list"),
+        (lambda text: text.replace('shift": 1', 'shift": 3'), "is 3, not 0 or 1"),
+        (lambda text: text.replace("strategy", "tactic"), "expected an object"),
+    ],
 )
-def test_a_damaged_line_is_refused_by_number(tmp_path, line):
-    path = tmp_path / "v.jsonl"
+def test_a_damaged_file_of_verdicts_is_refused(tmp_path, change, message):
+    path = tmp_path / "v.json"
     judge_pairs(ScriptedJudge(), PAIRS, path)
-    path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(DataError, match=r"v\.jsonl, line 3"):
+    path.write_text(change(path.read_text()))
+    with pytest.raises(DataError, match=rf"v\.json: .*{message}"):
         judge_pairs(ScriptedJudge(), PAIRS, path)

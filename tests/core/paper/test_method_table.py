@@ -9,14 +9,13 @@ import pytest
 
 from compevo_core.baselines import BASELINES
 from compevo_core.baselines.base import MethodFacts
-from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, LeakageError
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.lm import backbone, encoder, model_sources
-from compevo_core.lm.backbone import TINY, load_backbone
+from compevo_core.lm.backbone import TINY
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
@@ -33,6 +32,7 @@ from compevo_core.paper.networks.forecaster import NETWORKS
 from compevo_core.paper.news2forecast import News2Forecast
 from tests.support.answers import answer_in_numbers
 from tests.support.population import news_pool, tiny, windows
+from tests.support.tiny_backbone import build_backbone
 
 TUNED = BUDGETS["tuned"]
 QUICK = find_budget("quick")
@@ -171,7 +171,7 @@ INPUTS = FitInputs(
 
 @pytest.fixture(autouse=True)
 def use_tiny_models(monkeypatch, tmp_path):
-    tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    tiny = build_backbone()
     monkeypatch.setattr(backbone, "load_packaged", lambda: tiny)
     monkeypatch.setattr(encoder, "load_encoder", lambda name: HashingEncoder())
     monkeypatch.setattr(model_sources, "DEFAULT_CACHE", tmp_path)

@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.baselines import ViewForecaster
 from compevo_core.baselines.base import count_answers
-from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError, LeakageError, NonFiniteLoss
-from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lora.population import Population
 from compevo_core.paper import news2forecast, text_networks
@@ -25,7 +22,6 @@ from compevo_core.paper.networks.layers import count_trainable
 from compevo_core.paper.news2forecast import (
     SETTINGS,
     News2Forecast,
-    Reflector,
     TriedLogic,
     write_reflection_prompt,
 )
@@ -42,7 +38,7 @@ from compevo_core.paper.text_networks import (
 )
 from tests.support.answers import answer_in_numbers
 from tests.support.population import TITLES, news_pool, tiny, windows
-from tests.support.tiny_backbone import build_backbone, insert_adapters
+from tests.support.tiny_backbone import build_backbone
 
 POOL = news_pool()
 TRAIN = windows("train", 2)
@@ -60,8 +56,9 @@ CONFIG = tiny(
 
 @pytest.fixture(autouse=True)
 def _answers(monkeypatch):
-    """Answer in numbers at once; every third answer is one number short."""
+    """Answer at once, in numbers or a few words; every third answer is one number short."""
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
+    monkeypatch.setattr(text_networks, "SENTENCE_TOKENS", 6)
 
 
 def fit(config=CONFIG, train=TRAIN, val=VAL, *, updates=3, reflections=1):
@@ -181,24 +178,16 @@ def test_later_news_later_splits_and_divergence_are_refused(untrained, monkeypat
 VIEWS = windows("val", 3, entities=("NSW1",)).views()
 
 
-@pytest.fixture(scope="module")
-def reflector():
-    config = tiny(population__agents=1, population__exposed_peers=0)
-    population = insert_adapters(build_backbone(), config.population)
-    retriever = NewsRetriever(POOL, HashingEncoder(), top_k=2)
-    return Reflector(population, retriever, ("NSW1",), temperature=3.0, seed=0)
-
-
-def test_news_missed_on_worst_days_comes_first(reflector):
+def test_news_missed_on_worst_days_comes_first(untrained):
     views = [
         replace(view, candidate_ids=view.candidate_ids[i : i + 4]) for i, view in enumerate(VIEWS)
     ]
     tried = TriedLogic(logic=TITLES[1], views=views, errors=np.array([0.1, 3.0, 0.2]))
-    missed = reflector.list_missed(tried)
+    missed = untrained.list_missed(tried)
     assert len(missed) == 6
 
     # The second day is the worst: of its four candidates two were read, and two were not.
-    read = {POOL.get_title(name) for name in reflector._retriever.retrieve(TITLES[1], views[1])}
+    read = {POOL.get_title(name) for name in untrained.retriever.retrieve(TITLES[1], views[1])}
     assert TITLES[1] in read
     assert set(missed[:2]) == set(TITLES[1:5]) - read
 
@@ -211,21 +200,22 @@ def test_the_model_sees_error_and_missed_headlines():
     assert "- none\n" in write_reflection_prompt(tried, [])
 
 
-def test_a_refined_logic_follows_the_grammar(reflector, monkeypatch):
+def test_a_refined_logic_follows_the_grammar(untrained):
     tried = TriedLogic(logic="Watch storms.", views=VIEWS, errors=np.ones(3))
-    first, second = reflector.refine(tried), reflector.refine(tried)
-    tokenizer = reflector._tokenizer
+    generator, tokenizer = untrained._generator, untrained.population.backbone.tokenizer
+    generator.manual_seed(0)
+    first, second = untrained.refine(tried), untrained.refine(tried)
     for logic in (first, second):
         # The grammar follows every token of it: no other text was written.
         ids = tuple(tokenizer.encode(f" {logic}", add_special_tokens=False))
-        assert reflector._grammar.allowed(ids) == reflector._stop_tokens[:1]
+        assert untrained._grammar.allowed(ids) == untrained._stop_tokens[:1]
     assert first != second
 
     # The draws are those of the seed alone.
-    reflector._generator.manual_seed(0)
-    assert reflector.refine(tried) == first
-    reflector._generator.manual_seed(1)
-    assert reflector.refine(tried) != first
+    generator.manual_seed(0)
+    assert untrained.refine(tried) == first
+    generator.manual_seed(1)
+    assert untrained.refine(tried) != first
 
 
 WIDTH, SIZE = 32, POOL.embeddings.shape[1]
@@ -235,7 +225,7 @@ TWO_DAYS = windows("val", 2, first_day=8)
 
 @pytest.fixture(scope="module")
 def backbone():
-    return load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    return build_backbone()
 
 
 def fit_network(backbone, *, reads_news=True):
@@ -290,14 +280,6 @@ def test_only_news_readers_follow_the_news(backbone):
     assert np.array_equal(twin.predict(views), twin.predict(without))
     # The control of every news arm: another day's articles, on the same fitted network.
     assert own.predict(swap_news(TWO_DAYS, 0).views()).shape == (len(views), 48)
-
-
-ENCODER = HashingEncoder()
-
-
-@pytest.fixture(autouse=True)
-def write_short_sentences(monkeypatch):
-    monkeypatch.setattr(text_networks, "SENTENCE_TOKENS", 6)
 
 
 class Scribe(PatternWriter):
@@ -356,9 +338,9 @@ def test_the_memory_mixes_values_by_key_fit():
         torch.testing.assert_close(memory(torch.ones(1, 3))[0], expected)
 
 
-def test_a_fit_with_sentences_repeats(backbone):
+def test_a_fit_with_sentences_repeats(backbone, tmp_path):
     def fit_network(seed=0):
-        kind = make_ltp_llm(Scribe(backbone), ENCODER)
+        kind = make_ltp_llm(Scribe(backbone, tmp_path), HashingEncoder())
         options = {"seed": seed, "budget": replace(STANDARD, passes=2), "kind": kind}
         return NetworkBaseline.fit("ltp-llm", FOUR_DAYS, TWO_DAYS, **options)
 

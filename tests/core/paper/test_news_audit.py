@@ -40,7 +40,7 @@ from compevo_core.paper.news_changes import (
     swap_news,
 )
 from compevo_core.paper.planted_news import measure_residuals
-from compevo_core.paper.report.evidence_tables import judge_news, list_audit_tables
+from compevo_core.paper.report.evidence_tables import judge_news, list_evidence
 from compevo_core.paper.report.inputs import KINDS
 from compevo_core.paper.text_networks import NEWS_DAYS, embed_days
 from tests.support.planted import planted_world
@@ -58,7 +58,6 @@ def audit():
         window.change_view(candidate_ids=article_ids()[:1] if i % 4 < 2 else ())
         for i, window in enumerate(windows)
     ]
-    topics = HashingEncoder().encode(["heatwave record demand", "interest rates inflation"])
 
     # The first signal where a window has an article, the others nowhere.
     def measure(views):
@@ -73,7 +72,7 @@ def audit():
     return audit_scope(
         Scope(subset="test", windows=WindowSet(owned, dataset=windows.dataset)),
         predict,
-        Relevance(news_pool(), topics),
+        relevance(),
         SimpleNamespace(measure=measure, find_topics=lambda ids: {SIGNALS[0]} if ids else set()),
         {"source": "probe", "encoder": "hashing"},
     )
@@ -151,7 +150,7 @@ def test_other_sources_rows_stay(tmp_path):
     stored = pl.read_csv(path, schema=AUDIT_SCHEMA)
     assert stored["source"].value_counts().sort("source")["count"].to_list() == [rows.height] * 2
     assert set(KINDS["audit"]) <= set(stored.columns)
-    assert len(list_audit_tables(stored.to_dicts())) == 2
+    assert len(list_evidence("audit", stored.to_dicts())) == 2
 
 
 @cache

@@ -92,11 +92,9 @@ def test_the_time_left_goes_by_what_steps_cost():
     assert said == ["1/3 ridge", "2/3 trees, about 1m10s left", "3/3 validation, about 2m00s left"]
 
 
-CORE = Path(seeding.__file__).parents[1]
-
-
 def list_calls(name, *rooms):
-    paths = [path for room in rooms for path in (CORE / room).rglob("*.py")]
+    core = Path(seeding.__file__).parents[1]
+    paths = [path for room in rooms for path in (core / room).rglob("*.py")]
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8")))]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     return [call for call in calls if ast.unparse(call.func).split(".")[-1] == name]

@@ -1,5 +1,7 @@
 """Columns of words and of what describes a series: read by trees, unknown words, both doors."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,6 +53,18 @@ def test_known_words_and_static_kinds_are_learnt(fitted, tmp_path):
     assert (unknown["mean"] - none["mean"]).abs().max() < 25
     with pytest.raises(DataError, match="needs 'promo' ahead, but it is not known"):
         fitted.predict(future=future.iloc[::2])
+
+
+@pytest.mark.parametrize("method", ["calendar-ridge", "lagged-gbm"])
+def test_a_method_that_reads_no_static_values_says_so(method):
+    params = TREES.get_params() | {"method": method, "ahead": ()}
+    shops = make_shops(2)[0].drop(columns="promo")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        Forecaster(**params).fit(shops)
+    unread = [str(each.message) for each in said if "static" in str(each.message)]
+    expected = "calendar-ridge learns each series by itself and reads no static values (kind)"
+    assert [text.partition(";")[0] for text in unread] == [expected] * (method == "calendar-ridge")
 
 
 def test_a_new_series_is_described_by_its_rows(fitted):

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,25 @@ def test_seconds_of_a_logger_are_no_other_grid():
 def test_another_step_than_the_tables_is_refused(freq, message):
     with pytest.raises(DataError, match=message):
         clone(RIDGE).set_params(freq=freq).fit(make_days())
+
+
+def test_ids_of_several_kinds_are_refused():
+    with pytest.raises(DataError, match=r"values of several kinds.*convert it to text"):
+        clone(RIDGE).fit(make_days().assign(unique_id=[("a", 1)] * 240))
+
+
+def test_newer_rows_are_looked_at_as_well():
+    fitted = clone(RIDGE).fit(make_days())
+    newer = make_days(2, start="2024-08-28")
+    with warnings.catch_warnings(action="error"):
+        fitted.predict(newer)
+        fitted.predict(pd.concat([make_days(), newer]))
+    with pytest.warns(UserWarning, match=r"the last 2 value.*do not go on from those before"):
+        fitted.predict(newer.assign(y=10 * newer["y"]))
+    with pytest.raises(DataError, match="between the steps of the fit, which are 1d apart: sum or"):
+        fitted.predict(
+            pd.DataFrame({"ds": pd.date_range("2024-08-28", periods=48, freq="h"), "y": 100.0})
+        )
 
 
 def test_each_series_is_forecast_from_its_own_end():
@@ -211,11 +231,11 @@ def test_no_forecast_goes_below_zero_without_cause():
     assert free["q0.025"].min() < 0
 
 
-def test_a_fit_outlives_its_folder_and_children():
+def test_a_fit_outlives_its_folder_and_children(tmp_path):
     fitted = clone(RIDGE).fit(make_days())
-    expected = fitted.predict()
-    shutil.rmtree(fitted._fitted.folder)
-    assert fitted.predict().equals(expected)
+    loaded = Forecaster.load(fitted.save(tmp_path / "kept"))
+    shutil.rmtree(loaded._fitted.folder)
+    assert loaded.predict().equals(fitted.predict())
 
     code = (
         "import os, sys\n"

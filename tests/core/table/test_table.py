@@ -45,6 +45,8 @@ def hourly(zone=None, series=("a", "b")):
 
 TABLE = hourly()
 ONE = TABLE[TABLE["unique_id"] == "a"]
+DAYS = pd.date_range("2024-01-01", periods=300)
+DAILY = TABLE.groupby("unique_id").head(300).assign(ds=DAYS.tolist() * 2)
 RIDGE = Forecaster("calendar-ridge", horizon=24, lookback=48)
 
 
@@ -113,6 +115,12 @@ def test_only_newer_rows_move_the_forecast(fitted):
     assert moved["ds"].min() == TABLE["ds"].max() + pd.Timedelta(hours=25)
     assert fitted.predict()["ds"].min() == TABLE["ds"].max() + pd.Timedelta(hours=1)
 
+    # What is learnt of many newer days is not learnt into the fit.
+    expected = fitted.predict()
+    many = TABLE.assign(ds=TABLE["ds"] + pd.Timedelta(days=90), y=2 * TABLE["y"])
+    assert not fitted.predict(many)["mean"].equals(expected["mean"])
+    pd.testing.assert_frame_equal(fitted.predict(), expected)
+
     lines = []
     before = fitted.backtest(windows=3, on_step=lines.append)
     assert lines[0].startswith("fitting calendar-ridge on all")
@@ -134,10 +142,8 @@ def test_without_newer_rows_no_windows_are_cut(fitted, monkeypatch):
 
 def test_a_backtest_has_all_its_windows(monkeypatch):
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 20)
-    days = pd.date_range("2024-01-01", periods=300)
-    table = TABLE.groupby("unique_id").head(300).assign(ds=days.tolist() * 2)
-    tested = Forecaster("persistence", horizon=7).backtest(table, windows=3)
-    assert list(tested["cutoff"].unique()) == [days[-i] for i in (21, 14, 7)]
+    tested = Forecaster("persistence", horizon=7).backtest(DAILY, windows=3)
+    assert list(tested["cutoff"].unique()) == [DAYS[-i] for i in (21, 14, 7)]
     assert len(tested) == 2 * 3 * 7
 
 
@@ -245,9 +251,7 @@ def test_times_without_target_end_no_choice(kind, monkeypatch):
 
 def test_methods_are_chosen_for_very_many_series(monkeypatch):
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 4)
-    daily = TABLE.groupby("unique_id").head(300)
-    daily = daily.assign(ds=pd.date_range("2024-01-01", periods=300).tolist() * 2)
-    chosen = Forecaster(horizon=7).fit(daily)
+    chosen = Forecaster(horizon=7).fit(DAILY)
     assert chosen.choice_.windows >= 2 * 4
 
 
@@ -263,6 +267,7 @@ def test_it_is_kept_by_folder_pickle_and_clone(fitted, tmp_path):
 
 def test_members_add_up_and_are_described():
     mixed = Forecaster("mixture", horizon=24, lookback=48).fit(ONE)
+    assert mixed._fitted.model.priors.fit_baseline is fit_baseline  # what was tried is forgotten
     parts, forecast = mixed.explain(), mixed.predict()
     total = (parts["weight"] * parts["forecast"]).groupby(parts["ds"]).sum()
     np.testing.assert_allclose(total.to_numpy(), forecast["mean"].to_numpy(), rtol=1e-9)
@@ -280,7 +285,7 @@ def test_levels_between_kept_ones_are_interpolated(fitted):
 
 
 def test_a_backtest_compares_methods_on_equal_windows():
-    days = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=300), "y": np.arange(300.0) % 9})
+    days = pd.DataFrame({"ds": DAYS, "y": np.arange(300.0) % 9})
     model = Forecaster("last-value", horizon=7, freq=pd.offsets.Day())
     both = model.backtest(days, windows=5, step=2, methods=["last-value", "persistence"])
     assert list(both.columns) == ["ds", "cutoff", "y", "last-value", "persistence"]
@@ -297,7 +302,7 @@ def test_repeated_rows_are_one_and_conflicts_refused():
     again = pd.concat([TABLE, TABLE[5:6]])
     assert clone(RIDGE).fit(again).predict().equals(clone(RIDGE).fit(TABLE).predict())
 
-    days = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=300), "y": np.arange(300.0)})
+    days = pd.DataFrame({"ds": DAYS, "y": np.arange(300.0)})
     with pytest.raises(DataError, match="the first 2024-01-06"):
         Forecaster(horizon=7).fit(pd.concat([days, days[5:6].assign(y=0)]))
 
@@ -345,6 +350,8 @@ AUTUMN = TABLE.assign(ds=PARIS.dt.tz_localize(None))
         (pd.concat([ONE, ONE["y"]], axis=1), "several columns are named 'y'"),
         (TABLE["y"].to_numpy(), "the table is a ndarray; give a pandas or polars DataFrame"),
         (TABLE.head(0), "no rows"),
+        (TABLE.replace({"unique_id": {"a": " "}}), r"column 'unique_id' is empty in \d+ row"),
+        (TABLE.assign(y=TABLE["y"].where(TABLE.index != 3, -1.8e308)), "infinite or beyond 1e"),
     ],
 )
 def test_an_unreadable_table_is_refused_with_remedies(table, message):
@@ -359,6 +366,10 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         fitted.predict(horizon=48)
     with pytest.raises(ConfigError, match=r"level = \[99\]"):
         fitted.predict(level=[80, 99])
+    with pytest.raises(ConfigError, match=r"level = \['80'\]: give numbers"):
+        fitted.predict(level="80")
+    with pytest.raises(ConfigError, match="low = 'none': give a number"):
+        Forecaster(low="none").fit(TABLE)
     with pytest.raises(ConfigError, match=r"backtest\(methods=\[...\]\)"):
         Forecaster(["ets", "theta"]).fit(TABLE)
     with pytest.raises(ConfigError, match="every 24 steps"):
@@ -444,6 +455,30 @@ def test_calendar_steps_follow_pandas(freq, count, season, zone):
     poisoned = clone(fitted).backtest(spoil(table, stamps[-6]), windows=2)
     assert back["mean"].equals(poisoned["mean"])
     assert (back["mean"] - back["y"]).abs().mean() < 4
+
+
+@pytest.mark.parametrize(("freq", "expected"), [("BME", "ME"), ("BMS", "MS")])
+def test_working_days_of_a_month_are_its_last_or_first(freq, expected):
+    stamps = pd.date_range("2010-01-01", periods=96, freq=freq)
+    fitted = Forecaster(METHOD, horizon=3).fit(seasonal(stamps, 12))
+    after = pd.date_range("2018-01-01", periods=3, freq=expected)
+    assert list(fitted.predict()["ds"]) == list(after)
+
+
+def test_codes_of_missing_values_are_read_as_missing():
+    table = ONE[["ds", "y"]].reset_index(drop=True)
+    holes, codes = table.copy(), table.copy()
+    holes.loc[::40, "y"] = np.nan
+    codes.loc[::40, "y"] = -9999.0
+    with pytest.warns(UserWarning, match=r"column 'y': \d+ value\(s\) are read as missing: -9999"):
+        forecast = clone(RIDGE).fit(codes).predict()
+    assert forecast.equals(clone(RIDGE).fit(holes).predict())
+
+
+def test_whole_years_may_be_floats():
+    years = seasonal(pd.date_range("1960-01-01", periods=60, freq="YS"), 5)
+    fitted = Forecaster(METHOD, horizon=3).fit(years.assign(ds=years["ds"].dt.year * 1.0))
+    assert list(fitted.predict()["ds"].dt.year) == [2020, 2021, 2022]
 
 
 def test_a_day_without_midnight_begins_later():

@@ -1,12 +1,14 @@
 """Contents of a checkpoint, which one a run resumes from, stages that several runs share."""
 
+import itertools
 import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from compevo_core.config.run import iterate_settings
-from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.errors import CheckpointMismatch, CompEvoError, DataError
 from compevo_core.paper.changes import FULL_METHOD, find_variant, list_changes
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.checkpoint import (
@@ -24,7 +26,7 @@ from compevo_core.training.schedule import RunGenerators
 from tests.support.population import tiny
 from tests.support.round_records import round_record
 from tests.support.rounds import build_round_trainer
-from tests.support.tiny_run import train_days
+from tests.support.tiny_run import Killed, kill_after, train_days
 
 ONE_PROCESS = AgentShards(2)
 CPU = torch.device("cpu")
@@ -44,8 +46,8 @@ def test_the_newest_two_are_kept(tmp_path):
 
     newest = load_newest_checkpoint(tmp_path, ONE_PROCESS)
     assert newest is not None and newest.state == {"r": 11}
-    assert newest.read_agent(1)["x"].tolist() == [11.0] * 3
-    assert newest.read_shared()["x"].tolist() == [11.0] * 3
+    for name in ("agent_01.safetensors", "shared.safetensors"):
+        assert load_file(newest.folder / name)["x"].tolist() == [11.0] * 3
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_optimiser_averages_and_every_generator_are_restored(tmp_path):
     generators = RunGenerators.from_seed(20, range(3), CPU)
     trainer.step(state, examples, generators)
     state.best_error, state.train_seconds = 0.25, 3.0
-    captured = capture_state(trainer.model, trainer.optimizer, state, generators)
+    captured = capture_state(trainer.model, trainer.update.optimizer, state, generators)
     save_checkpoint(tmp_path, 1, captured, trainer.shards)
     expected = describe_draws(generators)
 
@@ -102,13 +104,13 @@ def test_optimiser_averages_and_every_generator_are_restored(tmp_path):
     torch.manual_seed(99)
     saved = load_newest_checkpoint(tmp_path, other.shards)
     assert saved is not None
-    again = restore_state(saved, other.model, other.optimizer, restored)
+    again = restore_state(saved, other.model, other.update.optimizer, restored)
 
     assert (again.round, again.logics, again.rewards) == (1, state.logics, state.rewards)
     assert (again.best_error, again.train_seconds) == (0.25, 3.0)
     assert describe_draws(restored) == expected
 
-    ours, theirs = (t.optimizer.state_dict()["state"] for t in (trainer, other))
+    ours, theirs = (t.update.optimizer.state_dict()["state"] for t in (trainer, other))
     assert ours.keys() == theirs.keys() and len(ours) > 0
     for index, slot in ours.items():
         for key, value in slot.items():
@@ -171,12 +173,8 @@ def test_a_shared_stage_seals_best_and_continues(tmp_path):
 @pytest.mark.slow
 def test_a_continued_run_resumes_from_its_folder(stages, tmp_path):
     config = find_variant("no-grpo").configure(full_method())
-
-    def stop(_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(config, tmp_path / "run", stages=stages, on_round=stop)
+    with pytest.raises(Killed):
+        run(config, tmp_path / "run", stages=stages, on_round=kill_after(DAYS))
     resumed = run(config, tmp_path / "run")
     assert resumed["artifact_hash"] == run(config, tmp_path / "alone")["artifact_hash"]
 
@@ -283,6 +281,21 @@ def test_altered_and_missing_files_are_refused(sealed, name):
     (sealed / name).unlink()
     with pytest.raises(CheckpointMismatch, match=f"{name} is missing"):
         verify_manifest(sealed)
+
+
+def test_a_flipped_bit_of_a_manifest_is_a_clear_error(sealed):
+    path = sealed / "manifest.json"
+    sound = path.read_bytes()
+    refused = 0
+    for place, bit in itertools.product(range(len(sound)), (0, 6)):
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ 1 << bit]) + sound[place + 1 :])
+        try:
+            manifest = verify_manifest(sealed)
+        except CompEvoError:
+            refused += 1
+        else:  # no hash covers facts of the training
+            assert manifest["files"] == json.loads(sound)["files"]
+    assert refused > len(sound)
 
 
 def test_the_hash_covers_files_and_no_facts(sealed):

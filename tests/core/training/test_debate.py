@@ -19,6 +19,7 @@ from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.paper.changes import find_variant
 from compevo_core.runtime.distributed import AgentShards
+from compevo_core.training import debate as debate_rounds
 from compevo_core.training.model import PopulationModel
 from tests.support.models import (
     build_executor,
@@ -168,21 +169,16 @@ def test_a_round_trains_every_debater():
     assert quiet.loss_pg == 0.0 and state.logics == result.logics
 
 
-def test_before_updates_the_policy_is_the_sampler(monkeypatch):
-    ratios, gradients = [], []
-
-    def record(logp_1B1, old_1B1, *others, **settings):
-        ratios.append(torch.exp(logp_1B1.detach() - old_1B1))
-        gradients.append(logp_1B1.requires_grad)
-        return policy_loss(logp_1B1, old_1B1, *others, **settings)
-
-    monkeypatch.setattr("compevo_core.training.debate.policy_loss", record)
+def test_before_updates_the_policy_is_the_sampler(spy):
+    calls = spy(debate_rounds, "policy_loss")
     changes = {"evolution__every": 1, "population__dropout": 0.5, "news__dropout": 0.5}
     trainer, state, batch = build_round_trainer(system="mad-rl", **changes)
     run_step(trainer, state, batch)
     # Every agent in both turns; equal except for rounding: agents are read singly and together.
-    assert len(ratios) == 6 and all(gradients)
-    for ratio_1B1 in ratios:
+    assert len(calls) == 6
+    for (logp_1B1, old_1B1, *_), _ in calls:
+        assert logp_1B1.requires_grad
+        ratio_1B1 = torch.exp(logp_1B1.detach() - old_1B1)
         assert torch.allclose(ratio_1B1, torch.ones_like(ratio_1B1), rtol=0, atol=1e-4)
 
 

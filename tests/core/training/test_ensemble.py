@@ -265,8 +265,3 @@ def test_agents_without_competition_train_only_adapters(system, agents):
     starts = zip(adapters(full, "forecast"), adapters(model, "forecast"), strict=True)
     if system == "mael":  # its members start as those of the full method
         assert all(torch.equal(ours, theirs) for ours, theirs in starts)
-
-
-def test_a_systems_settings_survive_their_tables():
-    assert settings("mael").to_dict()["population"]["system"] == "mael"
-    assert RunConfig.from_mapping(settings("mael").to_dict()) == settings("mael")

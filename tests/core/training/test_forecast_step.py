@@ -38,7 +38,7 @@ def build(**overrides):
 
 def run_forecasts(trainer, logics, examples, seed=0):
     """Run the first half of a round; return it, and every gradient by group and position."""
-    trainer.optimizer.zero_grad(set_to_none=True)
+    trainer.update.optimizer.zero_grad(set_to_none=True)
     torch.manual_seed(3)
     rng = np.random.default_rng(seed)
     played = trainer.forecast_step.run(logics, examples, RunGenerators([], rng, rng), 0)
@@ -68,7 +68,7 @@ def test_the_loss_reaches_gates_heads_and_adapters():
 
     # The same in one piece, from the forecasts on.
     model = trainer.model
-    trainer.optimizer.zero_grad(set_to_none=True)
+    trainer.update.optimizer.zero_grad(set_to_none=True)
     readings = trainer.executor.read(logics, examples)
     values_ABH = trainer.executor.forecast(readings, train=True).values_ABH
     weights_BA = model.selection.weights([example.view.entity for example in examples])
@@ -181,7 +181,7 @@ def test_agentwise_readings_drop_the_same_units():
     state = torch.get_rng_state()
 
     # One graph of all agents, whose masks are drawn once, in the order of the first reading.
-    trainer.optimizer.zero_grad(set_to_none=True)
+    trainer.update.optimizer.zero_grad(set_to_none=True)
     torch.manual_seed(3)
     readings = trainer.executor.read(logics, examples)
     read = [

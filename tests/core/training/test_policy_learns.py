@@ -13,8 +13,8 @@ PAID = {"power outages", "rooftop solar"}
 UPDATES = 8
 
 
-def _share_paid(policy_lr, lambda_div):
-    """Return the share of samples that name what is paid for, at each update."""
+def _measure_rise(policy_lr, lambda_div):
+    """Return by how much the share of samples that name what is paid for rises."""
     settings = {"population__agents": 2, "evolution__form": "slots", "grpo__group_size": 12}
     settings |= {"objective__lambda_div": lambda_div, "optim__policy_lr": policy_lr}
     trainer, state, _ = build_round_trainer(2 * UPDATES, optim__warmup_ratio=0.0, **settings)
@@ -29,17 +29,13 @@ def _share_paid(policy_lr, lambda_div):
         )
         trainer.update.apply(proposal, reward_AG, number)
         shares.append(float(reward_AG.mean()))
-    return shares
-
-
-def _rise(shares):
     return float(np.mean(shares[4:]) - np.mean(shares[:2]))
 
 
 def test_a_rewarded_logic_becomes_likelier():
-    assert _rise(_share_paid(2e-2, 0.0)) > 0.15
+    assert _measure_rise(2e-2, 0.0) > 0.15
 
 
 @pytest.mark.parametrize(("policy_lr", "lambda_div"), [(1e-5, 0.0), (2e-2, 0.1)])
 def test_the_printed_settings_do_not_learn(policy_lr, lambda_div):
-    assert _rise(_share_paid(policy_lr, lambda_div)) < 0.15
+    assert _measure_rise(policy_lr, lambda_div) < 0.15

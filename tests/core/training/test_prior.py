@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from compevo_core.baselines.known_errors import ErrorLevels
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.training.prior import PriorKey, forecast_out_of_fold, forecast_train, read_rule
+from compevo_core.training.prior import PriorKey, forecast_out_of_fold, forecast_train, start_levels
 from compevo_core.training.training_data import TrainingData
 from tests.support.population import tiny, windows
 from tests.support.window_samples import make_window, make_window_set
@@ -128,7 +127,7 @@ def test_validation_truth_reaches_only_the_sealed_prior(prepared):
 
 def test_the_validation_level_starts_out_of_fold(prepared):
     config = _config()
-    levels = ErrorLevels(read_rule(config), prepared.scaler, 1)
+    levels = start_levels(config, prepared.scaler, TRAIN.horizon)
     levels.observe(TRAIN, forecast_train(config, TRAIN))
 
     plain = _prepare(TRAIN, VAL, "none").priors.forecast(VAL.views())

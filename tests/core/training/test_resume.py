@@ -1,7 +1,6 @@
 """Resume, bit for bit: a run that was stopped or killed ends as the run that was left alone."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -115,13 +114,10 @@ def test_another_title_makes_another_run(tiny_run):
 @pytest.mark.slow
 def test_a_killed_run_ends_as_if_undisturbed(tiny_run, tmp_path):
     script = (
-        f"import sys; sys.path[:0] = [{str(REPO)!r}]\n"
-        "from pathlib import Path\n"
-        "from tests.support.tiny_run import train_tiny\n"
-        "train_tiny(Path(sys.argv[1]))\n"
+        "import sys, pathlib, tests.support.tiny_run as tiny\n"
+        "tiny.train_tiny(pathlib.Path(sys.argv[1]))\n"
     )
-
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], env={**os.environ})
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=REPO)
     deadline = time.monotonic() + 120
     while not (tmp_path / "checkpoints" / "round_000002").exists() and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -180,7 +176,7 @@ def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypa
     trainer, state, _ = build_round_trainer()
     generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
     gpu = _StandInGpu(monkeypatch) if began_with_gpus else None
-    captured = capture_state(trainer.model, trainer.optimizer, state, generators)
+    captured = capture_state(trainer.model, trainer.update.optimizer, state, generators)
     save_checkpoint(tmp_path, 1, captured, trainer.shards)
     gpu = gpu or _StandInGpu(monkeypatch)
     before = [one.clone() for one in gpu.states]
@@ -189,7 +185,7 @@ def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypa
 
     saved = load_newest_checkpoint(tmp_path, trainer.shards)
     assert saved is not None
-    restore_state(saved, trainer.model, trainer.optimizer, generators)
+    restore_state(saved, trainer.model, trainer.update.optimizer, generators)
     assert all(torch.equal(a, b) for a, b in zip(gpu.states, before, strict=True))
 
 
@@ -334,4 +330,3 @@ def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def _other_dropout_state():
     torch.manual_seed(999)  # another process would start elsewhere
-    yield

@@ -13,6 +13,7 @@ from compevo_core.agents.objective import diversity_loss, group_advantages, poli
 from compevo_core.agents.observation import sample_peers
 from compevo_core.agents.selection import forecast_error
 from compevo_core.errors import NonFiniteLoss
+from compevo_core.training import round as round_module
 from compevo_core.training import update
 from compevo_core.training.diagnostics import RegretTracker, gradient_conflict
 from compevo_core.training.schedule import RunGenerators
@@ -34,7 +35,7 @@ def _collect_gradients(*weights):
     gradients = {}
 
     def copy_gradients(_):
-        for number, group in enumerate(trainer.optimizer.param_groups):
+        for number, group in enumerate(trainer.update.optimizer.param_groups):
             for i, p in enumerate(group["params"]):
                 gradients[f"{number}.{i}"] = _copy_gradient(p)
         return 0.0
@@ -64,7 +65,7 @@ def test_the_rounds_gradient_sums_four_weighted_terms():
     assert sum(gradient.shape == (2,) for gradient in pred.values()) == 1
 
 
-def _run_policy_updates(clip, iterations):
+def _run_policy_updates(spy, clip, iterations):
     """Run a round of large policy steps.
 
     Returns logic adapters after it, its record, and the widest ratio of every update.
@@ -73,44 +74,36 @@ def _run_policy_updates(clip, iterations):
     settings |= {"grpo__kl_coefficient": 0.0, "objective__lambda_div": 0.0}
     rates = {"optim__policy_lr": 0.05, "optim__warmup_ratio": 0.0, "optim__max_grad_norm": 0.0}
     trainer, state, examples = build_round_trainer(population__agents=2, **settings, **rates)
-    widest = []
-    original = update.policy_loss
-
-    def measure_ratio(logp, old, *rest, **options):
-        mask = rest[-1].bool()
-        widest.append(float(((logp.detach() - old).exp() - 1.0)[mask].abs().max()))
-        return original(logp, old, *rest, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(update, "policy_loss", measure_ratio)
-        record = run_step(trainer, state, examples)
+    calls = spy(update, "policy_loss")
+    record = run_step(trainer, state, examples)
+    widest = [
+        float(((logp.detach() - old).exp() - 1.0)[mask.bool()].abs().max())
+        for (logp, old, *_, mask), _ in calls
+    ]
     adapters = trainer.model.population.adapter_parameters(LOGIC)
     return [p.detach().clone() for p in adapters], record, widest
 
 
-def _are_equal(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def test_the_clip_binds_from_the_second_update():
-    once, record, widest = _run_policy_updates(0.2, 1)
+def test_the_clip_binds_from_the_second_update(spy):
+    once, record, widest = _run_policy_updates(spy, 0.2, 1)
     assert widest == [0.0] * 2
     assert (record.clip_fraction, record.equal_groups) == (0.0, 0)
 
-    narrow, record, widest = _run_policy_updates(0.2, 2)
+    narrow, record, widest = _run_policy_updates(spy, 0.2, 2)
     assert widest[:2] == [0.0] * 2 and max(widest[2:]) > 0.2
-    wide, unclipped, _ = _run_policy_updates(1.0, 2)
+    wide, unclipped, _ = _run_policy_updates(spy, 1.0, 2)
     assert unclipped.clip_fraction < record.clip_fraction
-    assert not _are_equal(narrow, wide) and not _are_equal(narrow, once)
+    for other in (wide, once):
+        assert not all(torch.equal(a, b) for a, b in zip(narrow, other, strict=True))
 
 
 def test_both_rates_warm_up_and_follow_cosines():
     rates_of = {"optim__forecast_lr": 1e-4, "optim__policy_lr": 1e-6}
     trainer, state, examples = build_round_trainer(rounds=100, evolution__every=0, **rates_of)
-    assert type(trainer.optimizer) is update.Optimizer
+    assert type(trainer.update.optimizer) is update.Optimizer
 
     def rates():
-        return [group["lr"] for group in trainer.optimizer.param_groups]
+        return [group["lr"] for group in trainer.update.optimizer.param_groups]
 
     fall = {n: 0.5 * (1 + np.cos(np.pi * (n - 3) / 97)) for n in (3, 27, 51, 99)}
     for number, factor in ({0: 1 / 3, 1: 2 / 3, 2: 1.0} | fall).items():
@@ -152,7 +145,7 @@ def test_a_non_finite_term_names_its_agent(method, spoil, message, monkeypatch):
         run_step(trainer, state, examples)
 
     assert all(torch.equal(value, before[name]) for name, value in trainer.model.tensors().items())
-    assert not trainer.optimizer.state and state.round == 0
+    assert not trainer.update.optimizer.state and state.round == 0
     assert state.regret == RegretTracker.start(3, trainer.config.run.fixed_logics)
 
 
@@ -172,14 +165,14 @@ def _keep_proposals(monkeypatch):
 def test_a_round_hands_its_state_on(monkeypatch):
     trainer, state, examples = build_round_trainer(selection__ema=0.75, selection__temperature=0.5)
     selection = trainer.model.selection
-    before = selection.population_fitness()
+    before = selection.fitness_EA.mean(0)
     proposals = _keep_proposals(monkeypatch)
 
     record = run_step(trainer, state, examples)
 
     rewards = torch.tensor(record.rewards)
     assert record.weights == pytest.approx(torch.softmax(before / 0.5, 0).tolist(), abs=1e-6)
-    assert torch.allclose(selection.population_fitness(), 0.75 * before + 0.25 * rewards)
+    assert torch.allclose(selection.fitness_EA.mean(0), 0.75 * before + 0.25 * rewards)
     assert state.rewards == record.rewards
     ((observed, proposal),) = proposals
     assert (observed.logics, observed.rewards) == (record.logics, record.rewards)
@@ -200,11 +193,12 @@ def test_each_agent_hears_what_it_missed(monkeypatch):
     played = trainer.executor.play(state.logics, examples)
     asked = []
 
-    def list_best(row, scored, read, values_BH, rng, count):
+    def list_best(reader, row, scored, read, values_BH, rng, count):
         asked.append((row, read, values_BH, float(rng.random())))
         return [(f"title {row}", -1.0)]
 
-    trainer.unread_news = SimpleNamespace(list_best=list_best)
+    trainer.unread_reader = SimpleNamespace()
+    monkeypatch.setattr(round_module, "list_best_unread", list_best)
     proposals = _keep_proposals(monkeypatch)
 
     run_step(trainer, state, examples)

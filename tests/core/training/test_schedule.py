@@ -89,9 +89,6 @@ def test_a_round_ignores_what_was_asked_before():
     assert [DaySampler(data, 3, seed=2).indices(r) for r in range(12)] != expected
 
 
-CPU = torch.device("cpu")
-
-
 def draw_dropout(seed, rank, round_number):
     seed_dropout(seed, rank, round_number)
     return torch.rand(4).tolist()
@@ -105,7 +102,7 @@ def test_repeated_rounds_drop_the_same_units():
 
 def test_agents_keep_their_streams_in_any_process():
     def draws(agents):
-        streams = RunGenerators.from_seed(7, agents, CPU).agents
+        streams = RunGenerators.from_seed(7, agents, torch.device("cpu")).agents
         return [torch.rand(4, generator=generator).tolist() for generator in streams]
 
     together = draws(range(3))

@@ -15,6 +15,7 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.search import ReadingModel
 from compevo_core.training.trainer import train
 from tests.support.planted import planted_world, search
+from tests.support.tiny_run import Killed, kill_after
 
 SPECIALISTS = {
     "population.agents": 2,
@@ -78,18 +79,24 @@ def test_a_search_finds_what_acts(searched):
     assert sum(last.weights) == pytest.approx(1)
 
 
+def test_a_logic_is_scored_by_what_its_news_add(searched):
+    world = planted_world()
+    forecaster = CompEvoForecaster.load(searched, world.news)
+    found, _ = forecaster.logics
+    # The first finds what acts, the second does not; a reader of everything leaves little of it.
+    candidates = [[found, "Track news about interest rates in any region, as a sign of x."]]
+    candidates.append([GENERALIST_LOGIC] * 2)
+    gain_A2 = forecaster.score_logics(forecaster.logics, candidates, world.split("test"))
+    assert gain_A2[0, 0] > 2 * gain_A2[0, 1]
+    assert gain_A2[1, 0] == gain_A2[1, 1]
+
+
 def test_a_killed_search_reaches_the_same_model(searched, tmp_path):
     seen = []
-
-    def stop(record):
-        seen.append(record.round)
-        if len(seen) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(configure(), tmp_path, on_round=stop)
+    with pytest.raises(Killed):
+        run(configure(), tmp_path, on_round=kill_after(1))
     resumed = run(configure(), tmp_path, on_round=lambda record: seen.append(record.round))
-    assert seen == [0, 1, 2]
+    assert seen == [2]
     assert resumed["artifact_hash"] == RunFolder(searched).read_metrics()["artifact_hash"]
     files = (RunFolder(out).model_logics_file for out in (tmp_path, searched))
     logics, expected = (json.loads(path.read_text()) for path in files)

@@ -126,7 +126,6 @@ def test_the_best_validated_round_is_sealed(errors, chosen, tmp_path, monkeypatc
     monkeypatch.setattr(loop, "measure_validation", made_up)
     changes = {"run__validate_every": 2, "evolution__every": 4}
     summary = run_here(tmp_path, run__rounds=4, **changes)
-    # Untrained agents, which are a candidate too, validate as their prior.
 
     # Untrained agents, which are a candidate too, validate as their prior.
     assert untrained[0].aggregate == pytest.approx(untrained[0].prior, rel=1e-6)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from datetime import datetime, timedelta
+from functools import partial
 
 import polars as pl
 import pytest
@@ -15,7 +16,6 @@ from tests.support.commands import invoke
 from tests.support.operational import DATASET, make_deployment, make_frames
 from tests.support.window_samples import from_nem
 
-TOMORROW = "2026-02-24"
 ORIGIN = from_nem(2026, 2, 24)
 ISSUE_TIME = ORIGIN - timedelta(hours=7)
 
@@ -26,14 +26,9 @@ def layout(tmp_path_factory, operational_run):
     return make_deployment(tmp_path_factory.mktemp("home"), ISSUE_TIME, operational_run)
 
 
-@pytest.fixture(autouse=True)
-def in_the_deployment(layout, monkeypatch):
-    monkeypatch.setenv("COMPEVO_HOME", str(layout.root.parent))
-    monkeypatch.setenv("COMPEVO_MODE", "sample")
-
-
-def forecast(*words):
-    return invoke("forecast", "--day", TOMORROW, *words)
+@pytest.fixture
+def forecast(layout):
+    return partial(invoke, "forecast", "--day=2026-02-24", home=layout.root.parent)
 
 
 def read(layout, known):
@@ -41,7 +36,7 @@ def read(layout, known):
     return day / f"known-{known:%Y%m%dT%H%MZ}"
 
 
-def test_later_data_change_no_forecast(layout, tmp_path):
+def test_later_data_change_no_forecast(layout, forecast, tmp_path):
     shown = forecast("--csv", str(tmp_path / "tomorrow.csv"))
     assert "24 February 2026" in shown and "2026 17:00" in shown
     assert "[sample: synthetic data]" in shown.splitlines()
@@ -84,7 +79,7 @@ def test_later_data_change_no_forecast(layout, tmp_path):
     assert midnight.facts["series"][0]["unknown_inputs"] == 0
 
 
-def test_a_superseded_day_is_verified(layout):
+def test_a_superseded_day_is_verified(layout, forecast):
     forecast()
     # The same forecast is the one that was issued, whoever asks.
     assert "Supersedes" not in forecast("--supersede")
@@ -109,14 +104,14 @@ def test_a_superseded_day_is_verified(layout):
     head = read_chain(layout.issued(DATASET)).head
     assert f"of chain {head[:16]}" in shown
     for words in (["verify"], ["verify", DATASET]):
-        assert head in invoke(*words)
+        assert head in invoke(*words, home=layout.root.parent)
     with pytest.raises(DataError, match="exchange"):
-        invoke("verify", "exchange")
+        invoke("verify", "exchange", home=layout.root.parent)
 
 
-def test_a_stale_series_is_refused(layout):
+def test_a_stale_series_is_refused(forecast):
     with pytest.raises(DataError, match=r"NSW1.*2026-02-2"):
-        invoke("forecast", "--day", "2026-03-05")
+        forecast("--day", "2026-03-05")
 
 
 def test_an_empty_home_is_refused(tmp_path):
@@ -137,7 +132,7 @@ def test_a_day_is_a_date_or_word():
         read_day("2026-02-30", now)
 
 
-def test_data_without_such_days_are_refused():
+def test_data_without_such_days_are_refused(forecast):
     for words in (["traffic"], ["electricity", "--known-to", "issue-time"], ["demand"]):
         with pytest.raises(ConfigError, match=words[0]):
             forecast(*words)

@@ -67,11 +67,25 @@ def test_a_broken_list_is_refused_with_an_example():
     assert parse_changes([example]) == {"population.members": [{"prior": "gbm"}, {}]}
 
 
-def test_an_unknown_variant_ends_before_work(tmp_path, capsys):
-    places = ["--windows", str(tmp_path), "--news", str(tmp_path), "--out", str(tmp_path)]
-    with pytest.raises(SystemExit):
-        main(["paper", "train", *places, "--preset", "tiny", "--variant", "no-new"])
-    assert "'no-new'" in capsys.readouterr().err
+PLACES = ["--windows", "{home}", "--news", "{home}"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", *PLACES, "--out", "{home}", "--preset", "tiny", "--variant=no-new"], "'no-new'"),
+        (["report", "{home}", "{home}"], "{home}: no rounds.jsonl"),
+        (["lud", "{home}/none"], "{home}/none"),
+        (["trace", "{home}/none", "x"], "{home}/none"),
+        (["evaluate", "{home}/none", *PLACES], "{home}/none"),
+    ],
+)
+def test_what_is_wrong_ends_as_one_line(tmp_path, capsys, words, said):
+    with pytest.raises(SystemExit) as stop:
+        main(["paper", *(word.format(home=tmp_path) for word in words)])
+    assert stop.value.code == 1
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("compevo: ") and said.format(home=tmp_path) in told
 
 
 @pytest.mark.parametrize("change", ["agents", "=3"])
@@ -80,12 +94,23 @@ def test_a_change_without_a_value_is_refused(change):
         parse_changes([change])
 
 
-def test_help_answers_without_loading_a_heavy_library():
-    heavy = ("torch", "transformers", "dagster", "polars", "matplotlib", "sklearn")
+HEAVY = ["torch", "transformers", "matplotlib", "sklearn"]
+OF_SOME_STEPS = ["peft", "sentence_transformers", "great_expectations", "dagster_k8s"]
+OF_MODELS = ["lightgbm", "scipy", "pandas", "holidays"]
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("cli.main", [*HEAVY, "dagster", "polars"]),
+        pytest.param("definitions", HEAVY + OF_SOME_STEPS + OF_MODELS, marks=pytest.mark.slow),
+    ],
+)
+def test_a_start_loads_no_heavy_library(module, heavy):
     loaded = f"[name for name in {heavy} if name in sys.modules]"
-    code = f"import sys, compevo_pipeline.cli.main; print({loaded})"
-    shown = subprocess.check_output([sys.executable, "-c", code], text=True)
-    assert shown.strip() == "[]"
+    code = f"import sys, compevo_pipeline.{module}; print({loaded})"
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    assert subprocess.check_output(command, text=True).strip() == "[]"
 
 
 def test_the_report_is_written_where_asked(tmp_path, monkeypatch):
@@ -101,14 +126,6 @@ def test_the_report_is_written_where_asked(tmp_path, monkeypatch):
 
     assert set(pages) == {"forecast.html", "research.html"}
     assert pages["forecast.html"] != "old"
-
-
-def test_a_torn_run_ends_as_one_line(tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["paper", "report", str(tmp_path), str(tmp_path)])
-    assert stop.value.code == 1
-    told = capsys.readouterr().err
-    assert told.startswith(f"compevo: {tmp_path}") and "rounds.jsonl" in told
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -122,8 +122,8 @@ def test_both_doors_plan_and_forecast_alike(freq, count, period, method, run, tm
     fitted = Forecaster(method).fit(table)
     expected = fitted.predict()
     run("init", tmp_path / "wave.csv")
-    run("fit", "wave", "--method", method)
-    out = tmp_path / "wave.parquet"
+    held, out = tmp_path / "held.parquet", tmp_path / "wave.parquet"
+    run("fit", "wave", "--method", method, "--fitted", held)
     run("forecast", "wave", "--parquet", out)
 
     spec, planned = make_spec(read_declaration(tmp_path / "wave.toml")), fitted._fitted.spec
@@ -139,6 +139,12 @@ def test_both_doors_plan_and_forecast_alike(freq, count, period, method, run, tm
     for level in LEVELS:
         band = expected[f"q{level:g}"]
         assert band.notna().all() and np.array_equal(issued[f"{method}-q{level}"], band)
+    values = fitted.fitted_values()
+    known = pl.read_parquet(held).filter(
+        pl.col("start_utc").dt.replace_time_zone(None).is_in(values["ds"].tolist())
+    )
+    assert np.array_equal(known["mean"], values["mean"])
+    assert np.array_equal(known["value"], values["y"])
 
 
 def test_test_days_are_neither_learnt_nor_planned_by(run, tmp_path):
@@ -155,6 +161,32 @@ def test_test_days_are_neither_learnt_nor_planned_by(run, tmp_path):
     run("fit", "short", "--method", "persistence")
     refused = refuse(run, "evaluate", "short", "--seeds", "1")
     assert "init --test 0.2" in refused
+
+
+def test_a_forecast_without_bands_says_why(run, tmp_path):
+    wave(pd.date_range("2024-01-01", periods=24 * 40, freq="h"), 24).to_csv(tmp_path / "wave.csv")
+    run("init", tmp_path / "wave.csv", "--value", "y")
+    run("fit", "wave", "--method", "persistence")
+    assert "no bands of 1 series: they need the errors of 14 windows" in run("forecast", "wave")
+
+
+def test_long_names_and_sparse_sales_are_forecast(run, tmp_path):
+    days = pd.date_range("2024-01-01", periods=300)
+    sold = np.random.default_rng(3).poisson(0.1, 300)
+    shops = [pd.DataFrame({"day": days, "shop": name * 200, "sold": sold}) for name in ("a", "銷")]
+    pd.concat(shops).to_csv(tmp_path / "shops.csv", index=False)
+    run("init", tmp_path / "shops.csv", "--horizon", "14")
+    run("fit", "shops", "--method", "seasonal-mean")
+
+    issued = json.loads(run("forecast", "shops", "--json"))
+    assert not any("no bands" in note for note in issued["notes"])
+    rows = pl.DataFrame(issued["rows"])
+    assert rows["entity"].str.len_chars().to_list() == [200] * 28
+    first = datetime.fromisoformat(rows["start_utc"][0].rstrip("Z"))
+    explained = run("explain", f"{first:%Y-%m-%d}", rows["entity"][0], "shops")
+    assert "mean of the 14 steps" in explained
+    # The likeliest value is none, and what is expected is not.
+    assert rows["compevo"].mean() == pytest.approx(0.1, abs=0.05)
 
 
 @pytest.mark.slow

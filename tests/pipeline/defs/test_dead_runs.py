@@ -104,11 +104,26 @@ def test_a_run_with_its_lock_is_left(instance):
     assert sweep_dead_runs(instance) == []
 
 
-def test_a_dead_run_of_the_daemon_fails(instance):
-    run = claim(instance, **{".dagster/grpc_info": "{}"})
+@pytest.mark.parametrize(
+    ("claimed", "in_pods", "swept", "status"),
+    [
+        ({".dagster/grpc_info": "{}"}, False, 1, "FAILURE"),
+        ({"status": dg.DagsterRunStatus.SUCCESS}, False, 0, "SUCCESS"),
+        ({}, True, 0, "STARTED"),
+    ],
+    ids=["of the daemon", "has ended", "is monitored by the cluster"],
+)
+def test_a_dead_run_ends_as_its_launcher_says(
+    instance, monkeypatch, claimed, in_pods, swept, status
+):
+    run = claim(instance, **claimed)
     os.close(hold_run_lock(instance, run))
-    sweep_dead_runs(instance)
-    assert instance.get_run_by_id(run).status is dg.DagsterRunStatus.FAILURE
+    launcher = type(instance.run_launcher)
+    monkeypatch.setattr(launcher, "supports_check_run_worker_health", in_pods)
+    assert sweep_dead_runs(instance) == [run] * swept
+    assert instance.get_run_by_id(run).status.value == status
+    locks = list((Path(instance.root_directory) / "run_locks").iterdir())
+    assert len(locks) == in_pods
 
 
 def test_slots_of_an_ended_run_are_freed(instance):
@@ -123,14 +138,6 @@ def test_slots_of_an_ended_run_are_freed(instance):
     instance.delete_run(deleted)
     sweep_dead_runs(instance)
     assert not instance.event_log_storage.get_concurrency_run_ids()
-
-
-def test_the_lock_of_an_ended_run_is_removed(instance):
-    run = claim(instance, status=dg.DagsterRunStatus.SUCCESS)
-    os.close(hold_run_lock(instance, run))
-    assert sweep_dead_runs(instance) == []
-    assert instance.get_run_by_id(run).status is dg.DagsterRunStatus.SUCCESS
-    assert list((Path(instance.root_directory) / "run_locks").iterdir()) == []
 
 
 def test_a_run_takes_a_dead_ones_slot(home, monkeypatch):
@@ -165,15 +172,6 @@ def test_only_locks_of_this_machine_are_judged(instance, host, boot, is_ended):
     path.write_text(f"{host}\n{boot.format(boot=path.read_text().split()[-1])}")
     assert sweep_dead_runs(instance) == ([run] if is_ended else [])
     assert path.exists() is not is_ended
-
-
-def test_pods_are_left_to_the_clusters_monitoring(instance, monkeypatch):
-    run = claim(instance)
-    os.close(hold_run_lock(instance, run))
-    launcher = type(instance.run_launcher)
-    monkeypatch.setattr(launcher, "supports_check_run_worker_health", True)
-    assert sweep_dead_runs(instance) == []
-    assert instance.get_run_by_id(run).status is dg.DagsterRunStatus.STARTED
 
 
 @pytest.mark.parametrize("error", [None, OSError(errno.ENOLCK, "No locks available")])

@@ -3,6 +3,7 @@
 import ast
 import base64
 import io
+import itertools
 import json
 import logging
 import math
@@ -15,16 +16,13 @@ import pytest
 from rich.console import Console
 
 from compevo_core.runtime.usage import format_duration
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs import loggers
 from compevo_pipeline.defs.assets.sources import build_articles_asset
 from compevo_pipeline.defs.jobs import describe_failure
 from compevo_pipeline.defs.loggers import ProgressHandler, progress_logger
 from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
-from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.feeds import Feed, default_feeds
-from compevo_pipeline.work.deployment import Deployment
-from tests.support.deployment import SetClock, read_materialization
+from tests.support.deployment import SetClock, open_home, read_materialization
 from tests.support.sources import raw
 
 PIPELINE = Path(__file__).parents[3] / "compevo_pipeline"
@@ -54,12 +52,9 @@ def test_hostile_text_is_shown_as_it_is(text):
     assert "http:" not in shown
     assert "www." not in shown
 
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_names_in_drawings_load_nothing(text):
-    page = markdown.markdown(render_sketch({text: [1.0, 2.0]}).value)
-    assert page.count("<img") == page.count('src="data:image/') == 1
-    assert "<script" not in page and "<a " not in page
+    drawing = markdown.markdown(render_sketch({text: [1.0, 2.0]}).value)
+    assert drawing.count("<img") == drawing.count('src="data:image/') == 1
+    assert "<script" not in drawing and "<a " not in drawing
 
 
 def test_markdown_is_made_in_known_places():
@@ -90,9 +85,8 @@ def test_hostile_headlines_load_nothing(tmp_path):
     answer = raw("answer.json", json.dumps({"articles": listed}), "gdelt_doc")
     (gdelt,) = [feed for feed in default_feeds()["news"] if feed.name == "gdelt"]
     feed = Feed(name="gdelt", read_files=lambda *_: iter([answer]), parsers=gdelt.parsers)
-    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE)
-    workspace = Deployment(settings=settings, clock=SetClock())
-    result = dg.materialize([build_articles_asset([feed])], resources={"workspace": workspace})
+    resources = {"workspace": open_home(tmp_path, "archive")}
+    result = dg.materialize([build_articles_asset([feed])], resources=resources)
 
     shown = read_materialization(result).metadata
     assert shown["dagster/row_count"].value == len(HOSTILE)
@@ -205,6 +199,13 @@ def test_a_log_gets_failed_checks_at_once():
         *("[", "1m00s", "0/1]", "round", "60"),
         *("[", "1m30s", "0/1]", "round", "90"),
     ]
+
+
+def test_a_finished_step_says_how_long_it_took():
+    # A minute passes whenever somebody looks, so that every message is a line.
+    view = make_view(["thing"], clock=itertools.count(0, 60).__next__)
+    run(view)
+    assert re.search(r"thing done in [0-9]s,", text_of(view))
 
 
 def test_a_failed_step_shows_its_reason():

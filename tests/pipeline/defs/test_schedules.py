@@ -418,7 +418,6 @@ def test_a_missed_deadline_is_told(settings, receiver, minutes, issued, count):
 
 @pytest.mark.parametrize(("hour", "count"), [(19, 0), (20, 1), (23, 1)])
 def test_a_declared_deadline_has_its_own_clock(tmp_path, receiver, hour, count):
-    (tmp_path / "datasets").mkdir()
     schedule = 'at = "18:30"\ndays_ahead = 1\ndeadline = "19:45"'
     declare_file(tmp_path / "datasets", f"{SOUND}\n[schedule]\n{schedule}\n")
     settings = make_settings(tmp_path, receiver.url, schedules="demand")

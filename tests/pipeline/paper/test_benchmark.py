@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import date, timedelta
 
 import dagster as dg
 import polars as pl
@@ -11,21 +11,19 @@ import pytest
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import SourceAbsent
-from compevo_core.evaluation.result_rows import POOLED, write_rows
+from compevo_core.evaluation.result_rows import POOLED, read_typed, write_rows
 from compevo_core.paper.declared import find_budget
 from compevo_core.paper.method import Method
 from compevo_core.paper.method_table import find_method
 from compevo_core.paper.report.inputs import read_configs
 from compevo_core.paper.report.rows import read_result_file
-from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
+from compevo_core.paper.run_traces import TRACE_SCHEMA
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.paper import runs
 from compevo_pipeline.paper.runs import BenchmarkData, replace_rows
-from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.work.deployment import Deployment
 from tests.support.commands import invoke
-from tests.support.deployment import deploy
+from tests.support.deployment import deploy, open_home
+from tests.support.nemweb import price_file
 from tests.support.round_records import round_record
 from tests.support.tiny_time_series_models import save_timesfm
 from tests.support.window_samples import make_window
@@ -90,7 +88,7 @@ def test_agents_train_a_run_per_seed(deployment):
     agents = Method(
         name="pretended", family="agents", fit=fit, configure=configure, leaves_run=True
     )
-    workspace = Deployment(settings=Settings(home=deployment.home, mode=Mode.SAMPLE))
+    workspace = open_home(deployment.home)
     data = BenchmarkData.read(workspace, "electricity")
     inputs = data.prepare(workspace, agents, find_budget("quick"))
     for seed in (0, 1):
@@ -120,8 +118,7 @@ def test_agents_train_a_run_per_seed(deployment):
 def test_news_are_found_by_the_methods_encoder(deployment, monkeypatch, preset):
     # What is read is not of interest: the name of the encoder stands for it.
     monkeypatch.setattr(runs, "read_news", lambda _, encoder, views, *, log: encoder)
-    settings = Settings(home=deployment.home, mode=Mode.SAMPLE, preset=preset)
-    workspace = Deployment(settings=settings)
+    workspace = open_home(deployment.home, preset=preset)
     data = BenchmarkData.read(workspace, "electricity")
     inputs = data.prepare(workspace, find_method("compevo"), find_budget("quick"))
     assert inputs.news == find_method("compevo").configure(inputs).news.encoder
@@ -157,17 +154,15 @@ def test_parallel_writers_lose_no_row(deployment, tmp_path):
 @pytest.fixture
 def paper_archive(tmp_path):
     """An archive with 20 days of one region, and the split of 18 of them."""
-    first = datetime(2020, 1, 1, tzinfo=UTC)
-    stamps = [first + timedelta(minutes=30 * (step + 1)) for step in range(20 * 48)]
-    price = tmp_path / "aemo_price_and_demand" / "PRICE_AND_DEMAND_202001_NSW1.csv"
-    price.parent.mkdir()
-    lines = [f"NSW1,{at:%Y/%m/%d %H:%M:%S},{7000 + at.day + at.hour},40,TRADE" for at in stamps]
-    price.write_text("REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\n" + "\n".join(lines))
+    first = date(2020, 1, 1)
+    name, content = price_file("NSW1", first, days=20, minutes=30)
+    (tmp_path / "aemo_price_and_demand").mkdir()
+    (tmp_path / "aemo_price_and_demand" / name).write_bytes(content)
 
     table = tmp_path / "compevo_paper" / "paper_original_split.csv"
     table.parent.mkdir()
     splits = ["test" if day % 6 == 0 else "val" if day % 6 == 1 else "train" for day in range(18)]
-    days = [first.date() + timedelta(days=2 + day) for day in range(18)]
+    days = [first + timedelta(days=2 + day) for day in range(18)]
     lines = [f"NSW1,{day},{split}" for day, split in zip(days, splits, strict=True)]
     table.write_text("region,target_day,split\n" + "\n".join(lines))
     return tmp_path
@@ -175,8 +170,7 @@ def paper_archive(tmp_path):
 
 def test_windows_of_the_paper_are_scored(paper_archive, tmp_path, monkeypatch):
     home = tmp_path / "home"
-    settings = Settings(home=home, mode=Mode.ARCHIVE, archive=paper_archive)
-    workspace = Deployment(settings=settings)
+    workspace = open_home(home, "archive", archive=paper_archive)
     data = BenchmarkData.read(workspace, "paper-original")
     for name in ("persistence", "last-week", "calendar-ridge", "train-look-up"):
         method = find_method(name)

@@ -6,7 +6,7 @@ import pytest
 import responses
 
 from compevo_core.agents.logics import SLOT_SEED_LOGICS
-from compevo_pipeline.cli.main import main
+from compevo_core.errors import CompEvoError
 from compevo_pipeline.storage.runs import find_current_run, set_current_run
 from tests.support.commands import invoke
 from tests.support.deployment import deploy, read_materialization
@@ -26,9 +26,9 @@ def asked():
         yield hosts.calls
 
 
-def with_run(home, judge=()):
+def with_run(home, judge=(), **made):
     deployment = deploy(home, settings=judge)
-    finished_run(deployment.layout.run("done"))
+    finished_run(deployment.layout.run("done"), **made)
     set_current_run(deployment.layout, "electricity", "done")
     return deployment
 
@@ -53,16 +53,15 @@ def test_the_backbone_judges_without_an_endpoint(tmp_path):
 
 
 def test_logics_with_slots_are_judged_by_rule(tmp_path):
-    deployment = deploy(tmp_path)
     logics = tuple((seed,) for seed in SLOT_SEED_LOGICS[:4])
-    run = finished_run(deployment.layout.run("done"), logics, form="slots")
-    set_current_run(deployment.layout, "electricity", "done")
+    deployment = with_run(tmp_path, logics=logics, form="slots")
     shown = read_materialization(materialize(deployment)).metadata
     (agreement,) = (list(record.data.values()) for record in shown["agreement"].value.records)
     assert agreement[:3] == ["local:tiny-random/float32", "rule:slots", 2]
 
-    arguments = ["paper", "lud", str(run), "--judge", "slots", "--pairs", "1"]
-    (judge,) = json.loads(invoke(*arguments))["judges"]
+    run = deployment.layout.run("done")
+    shown = invoke("paper", "lud", run, "--judge", "slots", "--pairs", "1")
+    (judge,) = json.loads(shown)["judges"]
     assert (judge["name"], judge["failures"]) == ("rule:slots", 0)
     # Every seed logic has a topic of its own.
     assert judge["agents"][0]["mean_evidence_recombination"] == 1.0
@@ -100,9 +99,8 @@ def test_the_command_asks_the_environments_endpoint(tmp_path, asked, monkeypatch
 @pytest.mark.parametrize(
     ("judge", "remedy"), [("endpoint", "COMPEVO_JUDGE_URL"), ("gpt", "slots"), ("slots", "slots")]
 )
-def test_an_unknown_judge_is_refused(tmp_path, monkeypatch, capsys, judge, remedy):
+def test_an_unknown_judge_is_refused(tmp_path, monkeypatch, judge, remedy):
     monkeypatch.delenv("COMPEVO_JUDGE_URL", raising=False)
     run = finished_run(tmp_path / "run")
-    with pytest.raises(SystemExit):
-        main(["paper", "lud", str(run), "--judge", judge])
-    assert remedy in capsys.readouterr().err
+    with pytest.raises(CompEvoError, match=remedy):
+        invoke("paper", "lud", run, "--judge", judge)

@@ -1,7 +1,6 @@
 """Research as assets and commands: variants under every seed, and the control."""
 
 import json
-import logging
 from dataclasses import replace
 
 import polars as pl
@@ -23,6 +22,7 @@ from compevo_pipeline.storage.news_store import NewsStore
 from tests.support import population as small
 from tests.support.commands import invoke
 from tests.support.deployment import deploy
+from tests.support.live import LOG
 from tests.support.planted import base_windows, search
 
 VARIANTS = ["compevo", "no-grpo", "swapped-news"]
@@ -93,7 +93,7 @@ def test_variants_are_paired_with_the_full_method(layout, pooled):
 
 
 @pytest.mark.slow
-def test_the_command_finds_what_the_asset_trained(layout, pooled, tmp_path, monkeypatch):
+def test_the_command_finds_what_the_asset_trained(layout, pooled, tmp_path):
     def read_trained():
         return {path: path.read_bytes() for path in layout.root.glob("runs/*/rounds.jsonl")}
 
@@ -103,7 +103,6 @@ def test_the_command_finds_what_the_asset_trained(layout, pooled, tmp_path, monk
     (trial,) = layout.root.glob(f"runs/experiment-electricity-*-{full}-{data}")
     trial.rename(layout.run(f"compevo-electricity-{full}-{data}"))
     before = read_trained()
-    monkeypatch.setenv("COMPEVO_HOME", str(layout.root.parent))
     changes = [
         f"--set={section}.{name}={value}"
         for section, settings in SETTINGS.items()
@@ -111,7 +110,7 @@ def test_the_command_finds_what_the_asset_trained(layout, pooled, tmp_path, monk
     ]
     names = ",".join(VARIANTS)
     main = ["paper", "experiment", "ablation", "electricity", "--only", names, "--preset", "tiny"]
-    invoke(*main, "--seeds", len(SEEDS), *changes, "--results", tmp_path)
+    invoke(*main, "--seeds", len(SEEDS), *changes, "--results", tmp_path, home=layout.root.parent)
 
     # A training that is made again writes other seconds into its records.
     assert len(before) == len(VARIANTS) * len(SEEDS) and read_trained() == before
@@ -142,9 +141,6 @@ def test_an_experiment_has_its_own_changes():
         AblationConfig(experiment="tau")
 
 
-LOG = logging.getLogger(__name__)
-
-
 def _write_preset(path):
     """Write the settings of a short search as TOML, and return the file's name."""
     tree = search(run__rounds=2, grpo__group_size=2).to_dict()
@@ -164,7 +160,7 @@ def deployment(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_asset_and_command_write_equal_rows(deployment, tmp_path, monkeypatch):
+def test_asset_and_command_write_equal_rows(deployment, tmp_path):
     preset = _write_preset(tmp_path / "short.toml")
     choice = {"preset": preset, "effects": [2.0], "seeds": 1, "series": ["NSW1"]}
     deployment.materialize("evidence/control", config={"evidence/control": choice})
@@ -174,21 +170,20 @@ def test_asset_and_command_write_equal_rows(deployment, tmp_path, monkeypatch):
     arms = {"seed-logics", "all-articles", "evolved", "oracle-logics"}
     assert set(rows["arm"]) == arms | {"prior", "no-news", "swapped-news", "best-agent"}
     assert set(rows["n_windows"]) == {30}
-    trained = {
-        p: p.stat().st_mtime_ns for p in layout.control("electricity").rglob("manifest.json")
-    }
+
+    def list_trained():
+        manifests = layout.control("electricity").rglob("manifest.json")
+        return {path: path.stat().st_mtime_ns for path in manifests}
+
+    trained = list_trained()
     assert len(trained) > len(arms)
 
-    monkeypatch.setenv("COMPEVO_HOME", str(layout.root.parent))
     command = ["paper", "experiment", "control", "electricity", "--preset", preset]
-    command += ["--effects", "2"]
-    command += ["--series", "NSW1", "--results", str(tmp_path)]
-    assert "evolved logics" in invoke(*command)
+    command += ["--effects", "2", "--series", "NSW1", "--results", tmp_path]
+    assert "evolved logics" in invoke(*command, home=layout.root.parent)
     again = pl.read_csv(tmp_path / "control-electricity.csv", schema_overrides=CONTROL_SCHEMA)
     assert again.equals(rows)
-    assert trained == {
-        p: p.stat().st_mtime_ns for p in layout.control("electricity").rglob("manifest.json")
-    }
+    assert list_trained() == trained
 
 
 @pytest.mark.slow
@@ -223,7 +218,6 @@ def test_unknown_series_and_effects_are_named(deployment):
     ("name", "said"), [("poems", "'poems'.*weather, demand"), ("weather", "COMPEVO_ARCHIVE")]
 )
 def test_missing_worded_data_are_named(deployment, monkeypatch, name, said):
-    monkeypatch.setenv("COMPEVO_HOME", str(deployment.layout.root.parent))
     monkeypatch.delenv("COMPEVO_ARCHIVE", raising=False)
     with pytest.raises(CompEvoError, match=said):
-        invoke("paper", "experiment", "text", name)
+        invoke("paper", "experiment", "text", name, home=deployment.home)

@@ -4,23 +4,20 @@ import re
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError, DataError
-from compevo_core.evaluation.result_rows import write_rows
+from compevo_core.errors import CompEvoError, ConfigError, DataError
+from compevo_core.evaluation.result_rows import read_typed, write_rows
 from compevo_core.paper import news_audit
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
+from compevo_core.paper.run_traces import TRACE_SCHEMA
 from compevo_core.runtime.files import write_json
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.cli.main import app, main
 from compevo_pipeline.cli.results import ERRORS, render_scores
-from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.work.deployment import Deployment
 from tests.support.commands import invoke
 from tests.support.context_tasks import write_task
+from tests.support.deployment import open_home
 from tests.support.planted import planted_world
 from tests.support.report_samples import make_rows
 from tests.support.round_records import round_record
@@ -55,16 +52,6 @@ def test_an_absent_folder_of_rows_is_refused(command, tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
-def test_an_absent_run_is_named(tmp_path, capsys):
-    run = str(tmp_path / "none")
-    places = ["--windows", str(tmp_path), "--news", str(tmp_path)]
-    for words in (["lud", run], ["trace", run, "x"], ["evaluate", run, *places]):
-        with pytest.raises(SystemExit) as stop:
-            main(["paper", *words])
-        assert stop.value.code == 1
-        assert run in capsys.readouterr().err
-
-
 def test_a_trace_has_system_and_seed(tmp_path):
     run = RunFolder(tmp_path / "run")
     run.model.mkdir(parents=True)
@@ -97,12 +84,11 @@ def test_an_audit_measures_every_split_apart(tmp_path, monkeypatch):
     assert rows["seen_from_sd"].drop_nulls().unique().to_list() == [4.0]
 
 
-def test_data_without_windows_are_refused(tmp_path, monkeypatch):
+def test_data_without_windows_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="--windows and --news"):
         invoke("paper", "audit-news", tmp_path)
-    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
     with pytest.raises(DataError, match="compevo refresh exchange"):
-        invoke("paper", "audit-news", "exchange")
+        invoke("paper", "audit-news", "exchange", home=tmp_path)
 
 
 def test_each_test_set_has_a_table():
@@ -121,46 +107,31 @@ def test_each_test_set_has_a_table():
     assert (first, second) == ("1.5", "2.5")
 
 
-SPLITS = {"train": 24, "val": 6, "test": 4}
-
-
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     """Store windows of a data set in a deployment; return its layout."""
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COMPEVO_MODE", "sample")
+    layout = open_home(tmp_path / "home").layout
 
     def write(dataset, windows):
-        layout = Deployment(settings=Settings.from_environment()).layout
         WindowSet(windows, dataset=dataset).write(layout.windows(dataset))
         return layout
 
     return write
 
 
-@pytest.fixture
-def benchmark_results(tmp_path, store):
-    """The folder for the rows of a deployment with windows of traffic."""
-    names = [split for split, count in SPLITS.items() for _ in range(count)]
+def test_every_method_has_rows_with_cost(tmp_path, store):
+    names = ["train"] * 24 + ["val"] * 6 + ["test"] * 4
     store("traffic", [make_window(i, split=n, dataset="traffic") for i, n in enumerate(names)])
-    return tmp_path / "results"
+    words = ("traffic", "--methods", "dlinear,gpt4ts-no-lm", "--seeds", 2)
+    shown = invoke("paper", "benchmark", *words, "--results", tmp_path / "rows")
+    assert f"compevo paper table main --results {tmp_path / 'rows'}\n" in shown
 
-
-def benchmark(benchmark_results, methods, seeds):
-    words = ("traffic", "--methods", methods, "--seeds", seeds)
-    shown = invoke("paper", "benchmark", *words, "--results", benchmark_results)
-    assert f"compevo paper table main --results {benchmark_results}\n" in shown
-    return pl.read_csv(benchmark_results / "benchmark-traffic.csv")
-
-
-def test_every_method_has_rows_with_cost(benchmark_results):
-    first = benchmark(benchmark_results, "dlinear,gpt4ts-no-lm", 2).filter(
-        pl.col("entity") == "pooled"
-    )
-
+    first = pl.read_csv(tmp_path / "rows" / "benchmark-traffic.csv").filter(entity="pooled")
     assert first["method"].to_list() == ["dlinear"] * 2 + ["gpt4ts-no-lm"] * 2
     assert first["seed"].to_list() == [0, 1, 0, 1]
-    assert first["n_windows"].unique().to_list() == [SPLITS["test"]]
+    assert first["n_windows"].unique().to_list() == [4]
     assert set(first["trainable_parameters"]) == {4_704, 175_728}
     for column in ("train_seconds", "seconds_per_window", "peak_memory_gb"):
         assert (first[column] > 0).all()
@@ -199,19 +170,16 @@ def archive(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
 
 
-def run_context(*options):
-    result = CliRunner().invoke(app, ["paper", "experiment", "context", *options])
-    return f"{result.output}{result.exception or ''}"
-
-
 def test_rows_are_shown_among_published_ones(archive, tmp_path):
-    shown = run_context("--results", str(tmp_path))
+    shown = invoke("paper", "experiment", "context", "--results", tmp_path)
     assert "| 0.750" in shown and "Chronos Large | 0.326" in shown
     rows = pl.read_csv(tmp_path / "context-is-key.csv")
     assert rows["score"].to_list() == [0.75, 0.75] and rows["samples"].to_list() == [25, 25]
 
 
 def test_what_is_missing_is_named(archive, monkeypatch):
-    assert "'gpt'" in run_context("--reader", "gpt")
+    with pytest.raises(CompEvoError, match="'gpt'"):
+        invoke("paper", "experiment", "context", "--reader", "gpt")
     monkeypatch.delenv("COMPEVO_ARCHIVE")
-    assert "COMPEVO_ARCHIVE" in run_context()
+    with pytest.raises(CompEvoError, match="COMPEVO_ARCHIVE"):
+        invoke("paper", "experiment", "context")

@@ -1,6 +1,5 @@
 """Commands that train and predict: the right windows, processes that share the work."""
 
-import io
 import logging
 import os
 import shutil
@@ -17,6 +16,7 @@ import compevo_core.training.trainer as trainer
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, SourceAbsent
+from compevo_core.paper.changes import FOLDS
 from compevo_core.paper.folds import build_folds
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli import training
@@ -28,6 +28,7 @@ from tests.support import operational
 from tests.support.commands import invoke
 from tests.support.deployment import deploy
 from tests.support.population import news_pool, windows
+from tests.support.report_samples import make_frame, make_row
 from tests.support.window_samples import place_in_folds
 
 
@@ -75,12 +76,19 @@ def test_command_and_worker_pass_the_server(tmp_path, stored, monkeypatch):
 
 
 def test_folds_prints_a_table(tmp_path, stored, monkeypatch):
-    def record(config, windows, *_, **__):
-        return pl.DataFrame({"agents": [config.population.agents], "hash": [windows.hash]})
+    given = []
+
+    def record(config, windows, *folders, **__):
+        given.append((config.population.agents, windows.hash, *folders[1:]))
+        folds = [make_row("compevo", 200.0 + k, subset=f"fold-{k}") for k in (0, 2)]
+        return make_frame(*(row | {"experiment": FOLDS} for row in folds))
 
     monkeypatch.setattr(cross_validation, "train_folds", record)
-    printed = run("folds", tmp_path, "--set", "population.agents=2")
-    assert pl.read_csv(io.StringIO(printed)).rows() == [(2, stored.hash)]
+    options = ("--set", "population.agents=2", "--results", tmp_path / "rows")
+    printed = run("folds", tmp_path, *options)
+    assert given == [(2, stored.hash, tmp_path / "run", tmp_path / "rows")]
+    assert "| electricity: CompEvo, fold-2 | 202.0 |" in printed
+    assert "| electricity: CompEvo, mean of folds | 201.0 ± 1.4 |" in printed
 
 
 @pytest.mark.slow
@@ -158,10 +166,8 @@ def places(tmp_path, tiny_run):
     WindowSet(list(inference), dataset="electricity").write(tmp_path / "windows")
     news_pool().write(tmp_path / "news")
     shutil.copytree(tiny_run, tmp_path / "run")
-    named = {name: str(tmp_path / name) for name in ("windows", "news")}
-    return [str(tmp_path / "run")] + [
-        part for name, path in named.items() for part in (f"--{name}", path)
-    ]
+    given = (tmp_path / "run", "--windows", tmp_path / "windows", "--news", tmp_path / "news")
+    return list(map(str, given))
 
 
 @pytest.mark.slow

@@ -100,19 +100,14 @@ def test_a_page_is_asked_once_a_day(home, replay):
 )
 def test_a_wall_ends_the_asking(home, replay, wall):
     slugs = list(METRICS)
-    replay.serve({path(slugs[2]): wall})
+    replay.serve({path(slugs[2]): [wall, Answer(body=page(), kind="text/html")]})
     with pytest.raises(SourceBlocked, match="COMPEVO_ARCHIVE"):
         home.ingest("bitcoin")
     assert replay.paths() == [path(slug)[1] for slug in slugs[:3]]
     stored = set(home.series("bitcoin")["series_id"])
     assert stored == {f"BITINFOCHARTS/{METRICS[slug].id}" for slug in slugs[:2]}
 
-
-def test_missing_pages_are_asked_again(home, replay):
-    slugs = list(METRICS)
-    replay.serve({path(slugs[2]): [CHALLENGE, Answer(body=page(), kind="text/html")]})
-    with pytest.raises(SourceBlocked):
-        home.ingest("bitcoin")
+    # Missing pages are asked for again.
     home.ingest("bitcoin")
     assert replay.paths()[3:] == [path(slug)[1] for slug in slugs[2:]]
     assert home.series("bitcoin")["series_id"].n_unique() == 18

@@ -18,15 +18,14 @@ from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.data.news import validate_articles
 from compevo_core.data.series import regularise_series, validate_series
 from compevo_core.errors import SourceAbsent
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources import news2forecast
 from compevo_pipeline.sources.common.base import FrameKind, Mode, read_archive_file
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.registry import BUILT_IN
-from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import ingest_feed
 from compevo_pipeline.work.next_day import refuse_implausible
+from tests.support.deployment import open_home
 from tests.support.issued_samples import make_issued
 
 pytestmark = pytest.mark.slow
@@ -263,8 +262,7 @@ def test_the_real_sensor_is_whole(parse):
 
 def test_no_day_of_the_archive_is_refused(archive_dir, tmp_path):
     dataset = "electricity-operational"
-    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE, archive=archive_dir)
-    workspace = Deployment(settings=settings, clock=now)
+    workspace = open_home(tmp_path, "archive", now=now(), archive=archive_dir)
     feed = default_feeds()[dataset][0]
     counts = ingest_feed(workspace, feed, dataset, log=logging.getLogger())
     assert counts["published rows"] == 3 * 5 * OPERATIONAL_STEPS

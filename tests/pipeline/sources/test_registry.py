@@ -30,6 +30,7 @@ country = "FR"
 
 
 def declare(folder, text, name="demand"):
+    folder.mkdir(exist_ok=True)
     path = folder / f"{name}.toml"
     path.write_text(text, encoding="utf-8")
     return path

@@ -64,6 +64,12 @@ def test_a_query_selects_series_alone(store, tmp_path):
     assert store.read("electricity").height == 6
 
 
+def test_rows_are_sorted_by_id_and_no_file(store):
+    store.write("electricity", pl.concat([series("A_/x"), series("A/x")]))
+    rows = store.read("electricity")
+    assert rows.equals(rows.sort("series_id", "variable", "start_utc")) and rows.height == 6
+
+
 def test_files_without_a_manifest_are_set_aside(store, tmp_path):
     store.write("electricity", series())
     folder = tmp_path / "series" / "electricity"
@@ -139,10 +145,9 @@ CUT = (100.0, 150.0)  # the first rows, one of them revised
 
 
 @pytest.fixture
-def stored(tmp_path):
-    stored = SeriesStore(tmp_path)
-    stored.write("electricity", series(values=WHOLE))
-    return stored
+def stored(store):
+    store.write("electricity", series(values=WHOLE))
+    return store
 
 
 def write(stored, values, after):
@@ -279,108 +284,103 @@ def both(value):
     return pl.concat([issue(6, value=value), issue(7, value=value)])
 
 
-@pytest.fixture
-def frames(tmp_path):
-    return SeriesStore(tmp_path)
-
-
-def visible(frames):
-    folder = frames.list_folders(DATASET)[KIND].path
+def visible(store):
+    folder = store.list_folders(DATASET)[KIND].path
     return {path.name: path.stat().st_mtime_ns for path in folder.glob("20*")}
 
 
-def test_a_write_replaces_only_its_months(frames):
-    assert frames.write_frame(DATASET, KIND, pl.concat([issue(5), both(1.0)])) == 3 * 96
-    before = visible(frames)
+def test_a_write_replaces_only_its_months(store):
+    assert store.write_frame(DATASET, KIND, pl.concat([issue(5), both(1.0)])) == 3 * 96
+    before = visible(store)
     assert [name[:7] for name in sorted(before)] == ["2026-05", "2026-06", "2026-07"]
 
-    assert frames.write_frame(DATASET, KIND, both(1.0)) == 3 * 96
-    assert visible(frames) == before, "equal rows touch no file"
-    assert frames.write_frame(DATASET, KIND, issue(7, days=3, value=2.0)) == 3 * 96 + 48
-    after = visible(frames)
+    assert store.write_frame(DATASET, KIND, both(1.0)) == 3 * 96
+    assert visible(store) == before, "equal rows touch no file"
+    assert store.write_frame(DATASET, KIND, issue(7, days=3, value=2.0)) == 3 * 96 + 48
+    after = visible(store)
     assert len(after) == 3
     assert {name[:7] for name, _ in after.items() - before.items()} == {"2026-07"}
-    values = frames.read_frame(DATASET, KIND).group_by(pl.col("start_utc").dt.month()).agg("value")
+    values = store.read_frame(DATASET, KIND).group_by(pl.col("start_utc").dt.month()).agg("value")
     assert {month: set(found) for month, found in values.iter_rows()} == {5: {1}, 6: {1}, 7: {2}}
 
 
-def test_rows_are_read_by_month_and_key(frames):
+def test_rows_are_read_by_month_and_key(store):
     for month in (7, 5, 6):
-        frames.write_frame(DATASET, KIND, issue(month).sample(fraction=1.0, shuffle=True, seed=0))
-    found = frames.read_frame(DATASET, KIND)
+        store.write_frame(DATASET, KIND, issue(month).sample(fraction=1.0, shuffle=True, seed=0))
+    found = store.read_frame(DATASET, KIND)
     assert found.equals(pl.concat([issue(5), issue(6), issue(7)]))
     assert dict(found.schema) == PUBLISHED_SCHEMA
 
 
-def test_a_query_opens_only_its_months(frames):
-    frames.write_frame(DATASET, KIND, pl.concat([issue(5), both(1.0)]))
+def test_a_query_opens_only_its_months(store):
+    store.write_frame(DATASET, KIND, pl.concat([issue(5), both(1.0)]))
 
     def from_july(rows):
         return rows.filter(pl.col("start_utc") >= datetime(2026, 7, 1, tzinfo=UTC))
 
-    assert frames.read_frame(DATASET, KIND, from_july).equals(issue(7))
+    assert store.read_frame(DATASET, KIND, from_july).equals(issue(7))
     # The rows of another month are spoilt, and its footer, which has the bounds, is whole.
-    (may,) = frames.list_folders(DATASET)[KIND].path.glob("2026-05-*")
+    (may,) = store.list_folders(DATASET)[KIND].path.glob("2026-05-*")
     content = bytearray(may.read_bytes())
     content[4:200] = bytes(196)
     may.write_bytes(content)
-    assert frames.read_frame(DATASET, KIND, from_july).equals(issue(7))
+    assert store.read_frame(DATASET, KIND, from_july).equals(issue(7))
     with pytest.raises(pl.exceptions.ComputeError):
-        frames.read_frame(DATASET, KIND)
+        store.read_frame(DATASET, KIND)
 
 
-def test_replacing_rows_leave_no_month_behind(frames):
-    frames.write_frame(DATASET, KIND, pl.concat([issue(5), both(1.0)]))
-    assert frames.write_frame(DATASET, KIND, issue(6), replace=True) == 96
-    assert frames.read_frame(DATASET, KIND).equals(issue(6))
-    assert len(visible(frames)) == 1
+def test_replacing_rows_leave_no_month_behind(store):
+    store.write_frame(DATASET, KIND, pl.concat([issue(5), both(1.0)]))
+    assert store.write_frame(DATASET, KIND, issue(6), replace=True) == 96
+    assert store.read_frame(DATASET, KIND).equals(issue(6))
+    assert len(visible(store)) == 1
 
 
-def test_changed_values_are_recorded(frames):
-    frames.write_frame(DATASET, KIND, both(1.0))
-    frames.write_frame(DATASET, KIND, both(1.0))
-    assert frames.read_changes(DATASET).is_empty()
+def test_changed_values_are_recorded(store):
+    store.write_frame(DATASET, KIND, both(1.0))
+    store.write_frame(DATASET, KIND, both(1.0))
+    assert store.read_changes(DATASET).is_empty()
 
     # A later issue is another forecast; the same one with other values is a change.
     later = issue(7, value=3.0).with_columns(pl.col("available_at") + timedelta(hours=1))
-    frames.write_frame(DATASET, KIND, later)
-    assert frames.read_changes(DATASET).is_empty()
-    frames.write_frame(DATASET, KIND, issue(7, value=2.0, days=1))
-    changes = frames.read_changes(DATASET)
+    store.write_frame(DATASET, KIND, later)
+    assert store.read_changes(DATASET).is_empty()
+    store.write_frame(DATASET, KIND, issue(7, value=2.0, days=1))
+    changes = store.read_changes(DATASET)
     assert changes.height == 48 and changes["source"].unique().to_list() == ["x"]
     assert changes.select("before", "after").unique().rows() == [(1.0, 2.0)]
     assert changes["variable"].unique().to_list() == ["forecast q0.5"]
-    frames.write_frame(DATASET, KIND, issue(7, value=1.0, days=1))
-    assert frames.read_changes(DATASET).height == 96
+    store.write_frame(DATASET, KIND, issue(7, value=1.0, days=1))
+    assert store.read_changes(DATASET).height == 96
 
 
-def test_a_reader_follows_a_replaced_month(frames, monkeypatch):
-    frames.write_frame(DATASET, KIND, both(1.0))
+def test_a_reader_follows_a_replaced_month(store, monkeypatch):
+    store.write_frame(DATASET, KIND, both(1.0))
     scan, done = series_store._scan, iter([True])
 
     def replace_first(path):
         if next(done, False):
-            frames.write_frame(DATASET, KIND, both(2.0))
+            store.write_frame(DATASET, KIND, both(2.0))
         return scan(path)
 
     monkeypatch.setattr(series_store, "_scan", replace_first)
-    assert set(frames.read_frame(DATASET, KIND)["value"]) == {2.0}
+    assert set(store.read_frame(DATASET, KIND)["value"]) == {2.0}
 
 
-def write_covariates(frames, *values, day=15):
+def write_covariates(store, *values, day=15):
     known = datetime(2020, 1, day + 1, tzinfo=UTC)
     rows = [
         (entity, "max_temp_k", date(2020, 1, day), value, known, "archive:test")
         for entity, value in zip(("NSW1", "SA1"), values, strict=True)
     ]
     frame = pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
-    return frames.write_frame("electricity", FrameKind.COVARIATES, frame)
+    return store.write_frame("electricity", FrameKind.COVARIATES, frame)
 
 
-def test_the_row_written_last_stays(frames):
-    write_covariates(frames, 300.0, 310.0)
-    write_covariates(frames, 301.0, 310.0)
-    rows = write_covariates(frames, 299.0, 309.0, day=16)
+def test_the_row_written_last_stays(store):
+    write_covariates(store, 300.0, 310.0)
+    write_covariates(store, 301.0, 310.0)
+    rows = write_covariates(store, 299.0, 309.0, day=16)
     assert rows == 4
-    stored = frames.read_frame("electricity", FrameKind.COVARIATES).filter(entity="NSW1")
+    stored = store.read_frame("electricity", FrameKind.COVARIATES).filter(entity="NSW1")
     assert stored["value"].to_list() == [301.0, 299.0]

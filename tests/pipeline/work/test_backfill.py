@@ -11,12 +11,10 @@ import pytest
 
 from compevo_core.errors import ConfigError, SourceBlocked
 from compevo_core.runtime.usage import Steps
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.assets.sources import backfill_job
 from compevo_pipeline.sources.bitinfocharts import METRICS
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
-from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import DATA_VERSION_TAG, WHAT_IS_NEW, hash_series
 from compevo_pipeline.work.source_coverage import NEWS, backfill, choose_feeds, list_parts
 from tests.pipeline.sources import test_bitinfocharts as charts
@@ -24,7 +22,7 @@ from tests.pipeline.sources import test_exchange as rates
 from tests.pipeline.sources.gdelt import test_live as gdelt
 from tests.pipeline.sources.pems import test_pems as pems
 from tests.support import nemweb
-from tests.support.deployment import QUIET
+from tests.support.deployment import QUIET, open_home
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
 from tests.support.weather import ENDPOINT, answer, asked_run
@@ -36,12 +34,8 @@ NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
 N_RUNS = 4
 
 
-def open_home(home, now=NOW):
-    return Deployment(settings=Settings(home=home, mode=Mode.LIVE), clock=lambda: now)
-
-
 def fetch(home, *, dataset=DATASET, feeds=(WEATHER,), now=NOW, **changes):
-    workspace = open_home(home, now)
+    workspace = open_home(home, "live", now=now)
     span = {"since": SINCE, "until": UNTIL} | changes
     log = logging.getLogger("backfill")
     return workspace, backfill(workspace, dataset, feeds, log=log, **span)
@@ -93,17 +87,14 @@ def test_a_backfill_ends_today_whatever_its_last_day(replay, tmp_path):
     assert len(replay.seen) == 5
 
 
-def refuse_from(first):
-    denied = Answer(status=403, body=b"no", kind="text/plain")
-    return lambda seen: denied if asked_run(seen) >= first else answer(seen)
-
-
 def test_a_failed_backfill_asks_for_the_rest(replay, tmp_path):
-    replay.serve({ENDPOINT: refuse_from(datetime(2025, 5, 2, tzinfo=UTC))})
+    denied = Answer(status=403, body=b"no", kind="text/plain")
+    day = datetime(2025, 5, 2, tzinfo=UTC)
+    replay.serve({ENDPOINT: lambda seen: denied if asked_run(seen) >= day else answer(seen)})
     with pytest.raises(SourceBlocked):
         fetch(tmp_path)
     first = [asked_run(seen) for seen in replay.seen]
-    workspace = open_home(tmp_path)
+    workspace = open_home(tmp_path, "live")
     # The run that failed is the last that was asked for; those of its month before it are stored.
     assert count_stored_runs(workspace) == len(first) - 1 == 3
 
@@ -116,7 +107,7 @@ def test_a_failed_backfill_asks_for_the_rest(replay, tmp_path):
 
 def test_a_backfill_without_span_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="archive"):
-        workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.ARCHIVE))
+        workspace = open_home(tmp_path, "archive")
         backfill(workspace, DATASET, [WEATHER], since=SINCE, log=logging.root)
     with pytest.raises(ConfigError, match="2025-05-03"):
         fetch(tmp_path, since=UNTIL, until=SINCE)
@@ -135,28 +126,20 @@ def test_feeds_without_an_endpoint_are_refused():
         choose_feeds({"news": ()}, "news", None)
 
 
-def run_backfill_job(home, until):
-    config = {"dataset": DATASET, "since": "2025-04-29", "feeds": ["weather-forecast"]}
-    return backfill_job.execute_in_process(
-        run_config={
-            "ops": {"fetch_missing": {"config": config | {"until": until}}},
-            "loggers": QUIET,
-        },
-        resources={"workspace": open_home(home)},
-        raise_on_error=False,
-    )
-
-
 def test_the_job_says_that_series_changed(replay, tmp_path):
     replay.serve({ENDPOINT: answer})
-    result = run_backfill_job(tmp_path, "2025-04-30")
-    assert result.success
+    span = {"since": "2025-04-29", "until": "2025-04-30"}
+    config = {"dataset": DATASET, "feeds": ["weather-forecast"], **span}
+    result = backfill_job.execute_in_process(
+        run_config={"ops": {"fetch_missing": {"config": config}}, "loggers": QUIET},
+        resources={"workspace": open_home(tmp_path, "live", now=NOW)},
+    )
     (event,) = result.asset_materializations_for_node("fetch_missing")
     assert event.asset_key == dg.AssetKey(["series", DATASET])
     assert len(replay.seen) == 1
 
     # The version is that of what is stored, so that windows are stale after it.
-    workspace = open_home(tmp_path)
+    workspace = open_home(tmp_path, "live")
     assert event.tags[DATA_VERSION_TAG] == hash_series(workspace, DATASET)
 
 

@@ -1,6 +1,5 @@
 """What is embedded, in which order, and the pool that windows get."""
 
-import logging
 from dataclasses import astuple, replace
 from datetime import timedelta
 
@@ -13,19 +12,16 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.lm import encoder as encoders
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
-from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import embed_nameable, embed_titles, read_news, write_news
 from tests.support import population as small
-
-LOG = logging.getLogger("tests")
+from tests.support.deployment import open_home
+from tests.support.live import LOG
 
 
 @pytest.fixture
 def workspace(tmp_path):
-    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE, preset="tiny"))
+    workspace = open_home(tmp_path, preset="tiny")
     workspace.news_store().upsert_articles(small.news_pool().articles)
     return workspace
 

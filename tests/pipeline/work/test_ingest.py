@@ -16,38 +16,31 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import Feed, default_feeds
 from compevo_pipeline.sources.registry import BUILT_IN
-from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import WHAT_IS_NEW, _Ingest, ingest_dataset, ingest_feed
 from compevo_pipeline.work.row_rules import refuse_forecasts, refuse_series
 from tests.support import nemweb
+from tests.support.deployment import open_home
+from tests.support.live import LOG, LiveHome
 from tests.support.replay import Answer
 from tests.support.sources import raw
 from tests.support.store_workers import series
 from tests.support.window_samples import make_published
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
-LOG = logging.getLogger("test")
 
 
 @pytest.fixture
 def workspace(tmp_path):
-    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE)
-    return Deployment(settings=settings, clock=lambda: NOW)
+    return open_home(tmp_path, "archive", now=NOW)
 
 
 def ingest(workspace, kind, files, parse, dataset):
     feed = Feed(name="fake", read_files=lambda *_: iter(files), parsers={kind: parse})
     return ingest_feed(workspace, feed, dataset, log=LOG)
-
-
-def ingest_series(workspace, frame):
-    files = [raw("a.csv", "x", "aemo")]
-    return ingest(workspace, FrameKind.SERIES, files, lambda _: frame, "electricity")
 
 
 def article(number, seen="20260318T031500Z", **changes):
@@ -56,8 +49,10 @@ def article(number, seen="20260318T031500Z", **changes):
 
 
 def test_a_mistyped_year_leaves_a_store_empty(workspace):
+    late = series().with_columns(pl.col("start_utc").dt.offset_by("45y"))
+    files = [raw("a.csv", "x", "aemo")]
     with pytest.raises(SchemaDrift, match="2026-04-01"):
-        ingest_series(workspace, series().with_columns(pl.col("start_utc").dt.offset_by("45y")))
+        ingest(workspace, FrameKind.SERIES, files, lambda _: late, "electricity")
     with pytest.raises(DataError, match="compevo fit"):
         workspace.series_store().read("electricity")
     assert not list(workspace.layout.raw.rglob("*.csv"))
@@ -83,6 +78,12 @@ def test_bad_articles_are_counted_by_kind(workspace):
 
     assert {name: counts[name] for name in expected} == expected
     assert counts["articles"] == workspace.news_store().read_articles().height == 41
+
+
+def test_a_second_opinion_may_be_silent():
+    feeds = default_feeds()
+    named = {feed.name for of_set in feeds.values() for feed in of_set if feed.is_optional}
+    assert "exchange-rba" in named and not named & {"exchange", "aemo", "gdelt"}
 
 
 def test_a_gap_is_refused_unless_accepted(workspace):
@@ -168,14 +169,12 @@ def make_feed(name, kind=FrameKind.SERIES, error=None, *, mode=Mode.ARCHIVE, **o
 
 
 def ingest_all(home, *feeds, mode=Mode.ARCHIVE):
-    settings = Settings(home=home, mode=mode, archive=home)
-    workspace = Deployment(settings=settings, clock=lambda: NOW)
+    workspace = open_home(home, mode, now=NOW, archive=home)
     return ingest_dataset(workspace, "electricity", feeds, log=LOG)
 
 
 def read_values(home):
-    store = Deployment(settings=Settings(home=home, mode=Mode.ARCHIVE)).series_store()
-    return list(store.read("electricity")["value"])
+    return list(open_home(home, "archive").series_store().read("electricity")["value"])
 
 
 ABSENT = SourceAbsent("no file aemo/* under the archive")
@@ -237,25 +236,12 @@ FIRST_HOUR = datetime(2026, 7, 19, 1)  # noqa: DTZ001 - NEM time
 
 @pytest.fixture
 def live(replay, tmp_path):
-    settings = Settings(home=tmp_path / "home", mode=Mode.LIVE)
-    return Deployment(settings=settings, clock=now)
+    return LiveHome(tmp_path / "home", datetime(2026, 7, 20, 7, 30, tzinfo=UTC))
 
 
-def now():
-    return datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
-
-
-def ingest_live(workspace, span=WHAT_IS_NEW):
+def ingest_live(home, span=WHAT_IS_NEW):
     feed = default_feeds()[OPERATIONAL][0]
-    return ingest_feed(workspace, feed, OPERATIONAL, log=LOG, span=span)
-
-
-def read(workspace):
-    return workspace.series_store().read(OPERATIONAL)
-
-
-def ledger(workspace):
-    return workspace.live_context().ledger
+    return ingest_feed(home.workspace, feed, OPERATIONAL, log=LOG, span=span)
 
 
 def serve_actuals(replay, count):
@@ -277,10 +263,10 @@ def test_a_changed_format_stores_the_other_files(replay, live, good):
         replay.serve({(nemweb.HOST, f"/Reports/CURRENT/{nemweb.ACTUAL}/{name}"): Answer(body=body)})
     with pytest.raises(SchemaDrift):
         ingest_live(live)
-    files = list(live.layout.series.rglob("*.parquet"))
+    files = list(live.workspace.layout.series.rglob("*.parquet"))
 
-    assert len(files) == 5 * good and (not files or read(live).height == 5)
-    assert ledger(live).get(PRODUCT, names[0]).state is EntryState.FAILED
+    assert len(files) == 5 * good and (not files or live.series(OPERATIONAL).height == 5)
+    assert live.ledger.get(PRODUCT, names[0]).state is EntryState.FAILED
 
 
 def test_a_killed_run_finds_its_bytes_again(replay, live, monkeypatch):
@@ -326,14 +312,14 @@ def test_a_killed_backfill_goes_on_by_batch(replay, live, monkeypatch):
         patched.setattr(_Ingest, "store", die_at_the_fourth)
         with pytest.raises(KeyboardInterrupt):
             ingest_live(live, span=span)
-    entries = ledger(live).list_entries(PRODUCT)
+    entries = live.ledger.list_entries(PRODUCT)
     # Forecasts, which nobody serves, are absent.
     states = [entry.state for entry in entries if entry.state is not EntryState.ABSENT]
     # The last stored one may hold more members, so it is read again from its kept bytes.
     assert states == [EntryState.STORED] * 2 + [EntryState.FETCHED] * 2
 
     ingest_live(live, span=span)
-    assert read(live).height == 5 * 5
+    assert live.series(OPERATIONAL).height == 5 * 5
     asked = [path for path in replay.paths() if path.endswith(".zip")]
     assert len(asked) == len(set(asked))
 
@@ -341,8 +327,8 @@ def test_a_killed_backfill_goes_on_by_batch(replay, live, monkeypatch):
 ISSUED = FIRST_HOUR.replace(hour=18)
 
 
-def read_published(workspace):
-    return workspace.series_store().read_frame(OPERATIONAL, FrameKind.PUBLISHED)
+def read_published(home):
+    return home.workspace.series_store().read_frame(OPERATIONAL, FrameKind.PUBLISHED)
 
 
 def test_a_forecast_far_off_waits_for_correction(replay, live):
@@ -352,14 +338,14 @@ def test_a_forecast_far_off_waits_for_correction(replay, live):
     nemweb.serve_folder(replay, nemweb.FORECAST, [good, bad])
     assert ingest_live(live)["rejected"] == 1
     assert read_published(live)["available_at"].n_unique() == 1
-    entry = ledger(live).get(PRODUCT, bad[0])
+    entry = live.ledger.get(PRODUCT, bad[0])
     assert entry.state is EntryState.FAILED
 
     # The next tick takes the corrected file, and the actuals were never in danger.
     nemweb.serve_folder(replay, nemweb.FORECAST, [good, nemweb.forecast(ISSUED)])
     assert ingest_live(live)["files"] == 1
     assert read_published(live)["available_at"].n_unique() == 2
-    assert read(live).height == 2 * 5
+    assert live.series(OPERATIONAL).height == 2 * 5
 
 
 def test_a_report_is_known_when_loaded(replay, live):

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from string import ascii_lowercase
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -21,7 +23,8 @@ COUNT = 150
 
 
 @pytest.mark.slow
-def test_false_headlines_move_nothing_untold(tmp_path):
+@pytest.mark.parametrize("sites", [1, COUNT])  # with titles that are alike, or unlike each other
+def test_false_headlines_move_nothing_untold(tmp_path, sites):
     world, encoder = planted_world(3.0), sentence_encoder()
     train(search(), world.windows.split("train"), world.windows.split("val"), world.news, tmp_path)
     views = world.windows.split("test").views()
@@ -30,8 +33,13 @@ def test_false_headlines_move_nothing_untold(tmp_path):
     for day in sorted({view.origin_utc for view in views})[::6]:
         today = [view for view in views if view.origin_utc == day]
         titles = [TEXT.format(number, number) for number in range(COUNT)]
+        if sites > 1:
+            rng = np.random.default_rng(day.toordinal())
+            unlike = [" ".join(rng.permutation(list(ascii_lowercase))[:9]) for _ in titles]
+            titles = [f"Power outage in NSW: {words}" for words in unlike]
         false = make_articles([day - timedelta(hours=1)] * COUNT, titles)
-        articles = pl.concat([world.news.articles, false.with_columns(domain=pl.lit("strangers"))])
+        domain = pl.Series([f"strangers-{number % sites}" for number in range(COUNT)])
+        articles = pl.concat([world.news.articles, false.with_columns(domain=domain)])
         pool = NewsPool(articles, encoder.encode(articles["title"].to_list()), encoder.name)
 
         attacked = []
@@ -52,7 +60,7 @@ def test_false_headlines_move_nothing_untold(tmp_path):
                 moved += 1
                 told = [note for note in notes if note.startswith("news moves ")]
                 seen += any(f"{view.entity} by" in note for note in told)
-                assert any("articles of strangers" in note for note in notes), day
+                assert any(" articles " in note for note in notes), day
     # A false headline in the place of a true one may leave a forecast as it is without news: then
     # the crowd alone is told.
     assert 0.6 * moved < seen <= moved

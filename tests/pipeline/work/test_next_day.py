@@ -1,6 +1,5 @@
 """The forecast of a day: issued once from what is stored, refused where an input is stale."""
 
-import logging
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
@@ -40,13 +39,13 @@ from compevo_pipeline.work.stored_windows import cut_windows, find_current_windo
 from tests.support import operational
 from tests.support import population as small
 from tests.support.issued_samples import make_issued
+from tests.support.live import LOG
 from tests.support.window_samples import HALF_HOUR, from_nem, make_articles
 
 DATASET = operational.DATASET
 DAY = date(2026, 2, 24)
 ORIGIN = from_nem(2026, 2, 24)
 ISSUED = Origin.of(ELECTRICITY_OPERATIONAL, DAY, KnownTo.ISSUE_TIME)
-LOG = logging.getLogger("test")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """What has not changed is not made again, and what was lost is."""
 
-import logging
 import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -16,21 +15,23 @@ from compevo_pipeline.defs import asset_checks
 from compevo_pipeline.defs.assets import windows as windows_asset
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
-from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import ingest_dataset
 from compevo_pipeline.work.stored_windows import cut_windows, write_windows
 from tests.support import operational
+from tests.support.deployment import open_home
+from tests.support.live import LOG
 from tests.support.population import news_pool
 from tests.support.trees import read_tree
 from tests.support.window_samples import make_articles
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-LOG = logging.getLogger("test")
 DATASET = "bitcoin"
 
 
-def count_parses(feeds, parsed):
-    """Return feeds whose parsers say that they were called."""
+def test_files_are_parsed_once(tmp_path):
+    workspace = open_home(tmp_path, now=NOW)
+    parsed: list[str] = []
+    feeds = [feed for feed in default_feeds()[DATASET] if feed.exists_in(Mode.SAMPLE)]
 
     def watch(feed):
         def parse(files):
@@ -39,34 +40,19 @@ def count_parses(feeds, parsed):
 
         return replace(feed, parsers={**feed.parsers, FrameKind.SERIES: parse})
 
-    return [watch(feed) for feed in feeds]
-
-
-def test_files_are_parsed_once_until_lost(tmp_path):
-    settings = Settings(home=tmp_path, mode=Mode.SAMPLE)
-    workspace = Deployment(settings=settings, clock=lambda: NOW)
-    parsed: list[str] = []
-    feeds = [feed for feed in default_feeds()[DATASET] if feed.exists_in(Mode.SAMPLE)]
-
     def ingest(chosen=feeds):
-        watched = count_parses(chosen, parsed)
-        return ingest_dataset(workspace, DATASET, watched, log=LOG)
+        return ingest_dataset(workspace, DATASET, [watch(feed) for feed in chosen], log=LOG)
 
     ingest()
-    before, stored = read_tree(tmp_path), workspace.series_store().read(DATASET)
+    before = read_tree(tmp_path)
     counts = ingest()
     assert len(parsed) == len(feeds)
     assert counts[feeds[0].name]["known files"] == counts[feeds[0].name]["files"] > 0
     assert read_tree(tmp_path) == before
 
-    # What is lost from the store comes back from the files.
-    next((workspace.layout.series / DATASET).glob("*.parquet")).unlink()
-    ingest()
-    assert len(parsed) == 2 * len(feeds)
-    assert workspace.series_store().read(DATASET).equals(stored)
     # A run that accepts gaps is asked for with other parsers.
     ingest([feed.accept_gaps() for feed in feeds])
-    assert len(parsed) == 3 * len(feeds)
+    assert len(parsed) == 2 * len(feeds)
 
 
 @pytest.mark.slow

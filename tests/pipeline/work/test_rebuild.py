@@ -16,7 +16,6 @@ from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.runtime.files import StoreBusy, file_lock
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_manifest
 from compevo_pipeline.defs.dead_runs import sweep_dead_runs
-from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work import backup, ingest
@@ -29,59 +28,36 @@ from tests.support.nemweb import price_file, usual
 from tests.support.population import windows
 from tests.support.window_samples import flip_a_bit
 
-KINDS = (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES)
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    """Homes in which the known files of publishers are stored; tests copy them."""
-    homes = {}
-    for world in (PRICES, REPORTS, NEWS):
-        home = world.open(tmp_path_factory.mktemp(world.name))
-        world.deliver(home, world.known)
-        homes[world.name] = home.home
-    return homes
-
 
 @pytest.fixture
-def reports(stored, tmp_path):
-    return REPORTS.open(shutil.copytree(stored["reports"], tmp_path / "home"))
+def reports(open_known):
+    return open_known(REPORTS)
 
 
-def read(home, dataset=REPORTS.dataset):
-    store = home.workspace.series_store()
-    return [home.series(dataset), *(store.read_frame(dataset, kind) for kind in KINDS)]
-
-
-def assert_same(rows, before):
-    assert len(rows) == len(before)
-    for now, then in zip(rows, before, strict=True):
-        assert now.sort(now.columns).equals(then.sort(then.columns))
+def assert_stored(home, world, before):
+    after = world.read(home)
+    assert after.keys() == before.keys()
+    for kind, rows in after.items():
+        assert rows.sort(rows.columns).equals(before[kind].sort(rows.columns))
 
 
 LOSSES = {
-    "a series": lambda layout: next(layout.series.glob("*/*NSW1-*.parquet")).unlink(),
-    "the series": lambda layout: shutil.rmtree(layout.series / REPORTS.dataset),
-    "the forecasts": lambda layout: shutil.rmtree(layout.tables / REPORTS.dataset),
+    "a series": (REPORTS, lambda layout: next(layout.series.glob("*/*NSW1-*.parquet")).unlink()),
+    "the series": (REPORTS, lambda layout: shutil.rmtree(layout.series / REPORTS.dataset)),
+    "the forecasts": (REPORTS, lambda layout: shutil.rmtree(layout.tables / REPORTS.dataset)),
+    "the news": (NEWS, lambda layout: layout.news_database.unlink()),
 }
 
 
-@pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)
-def test_lost_rows_come_back_from_raw_files(reports, lose):
-    before = read(reports)
-    lose(reports.workspace.layout)
-    REPORTS.deliver(reports, [])
-    assert_same(read(reports), before)
-    assert mend_store(reports.workspace, REPORTS.dataset, log=LOG) == {}
-
-
-def test_news_comes_back_from_raw_files(stored, tmp_path):
-    home = NEWS.open(shutil.copytree(stored["news"], tmp_path / "home"))
-    before = home.articles()
-    assert before.height
-    home.workspace.layout.news_database.unlink()
-    NEWS.deliver(home, [])
-    assert_same([home.articles()], [before])
+@pytest.mark.parametrize(("world", "lose"), LOSSES.values(), ids=LOSSES)
+def test_lost_rows_come_back_from_raw_files(open_known, world, lose):
+    home = open_known(world)
+    before = world.read(home)
+    assert before and all(rows.height for rows in before.values())
+    lose(home.workspace.layout)
+    world.deliver(home, [])
+    assert_stored(home, world, before)
+    assert mend_store(home.workspace, world.dataset, log=LOG) == {}
 
 
 ROTTEN = ("series/**/*.parquet", "tables/*/published/*", "tables/*/step_covariates/*")
@@ -91,7 +67,7 @@ FLIPS = [pytest.param(seed, marks=pytest.mark.slow if seed >= 1 else ()) for see
 @pytest.mark.parametrize("pattern", ROTTEN)
 @pytest.mark.parametrize("seed", FLIPS)
 def test_a_file_with_a_flipped_bit_is_remade(reports, pattern, seed, caplog):
-    before = read(reports)
+    before = REPORTS.read(reports)
     layout, draw = reports.workspace.layout, np.random.default_rng(seed)
     files = sorted(path for path in layout.root.glob(pattern) if path.suffix)
     flip_a_bit(files[draw.integers(len(files))], draw)
@@ -102,7 +78,7 @@ def test_a_file_with_a_flipped_bit_is_remade(reports, pattern, seed, caplog):
         invoke("verify", home=reports.home, mode="live")
 
     ingest.ingest_dataset(reports.workspace, REPORTS.dataset, [], log=LOG)
-    assert_same(read(reports), before)
+    assert_stored(reports, REPORTS, before)
     assert "set aside" in caplog.text
     invoke("verify", home=reports.home, mode="live")
 
@@ -118,31 +94,30 @@ def test_what_raw_files_lack_is_asked_for_again(reports):
     others = [entry for entry in reports.ledger.list_entries() if entry.name != name]
     assert {entry.state for entry in others} == {EntryState.STORED}
     REPORTS.deliver(reports, REPORTS.known[:1])
-    assert read(reports)[0].height == 40 * 5
+    assert reports.series(REPORTS.dataset).height == 40 * 5
 
 
 def test_a_rebuild_needs_no_ledger(reports):
-    before = read(reports)
+    before = REPORTS.read(reports)
     layout = reports.workspace.layout
     for folder in (layout.series, layout.tables):
         shutil.rmtree(folder)
     layout.ledger.unlink()
     assert "44 files" in invoke("rebuild", REPORTS.dataset, home=reports.home, mode="live")
-    assert_same(read(reports), before)
+    assert_stored(reports, REPORTS, before)
 
 
-def test_versions_of_a_file_are_read_in_order(stored, tmp_path):
-    home = PRICES.open(shutil.copytree(stored["prices"], tmp_path / "home"))
+def test_versions_of_a_file_are_read_in_order(open_known):
+    home = open_known(PRICES)
     home.wait(hours=1)
     name, whole = price_file("NSW1", days=4)
     PRICES.deliver(home, [(name, whole.replace(b",8000.00,", b",8100.00,"))])
-    before = home.series(PRICES.dataset)
+    before = PRICES.read(home)
     shutil.rmtree(home.workspace.layout.series)
     counts = rebuild(home.workspace, PRICES.dataset, log=LOG)
 
     assert counts["aemo"]["files"] == len(PRICES.known) + 1
-    after = home.series(PRICES.dataset)
-    assert_same([after], [before])
+    assert_stored(home, PRICES, before)
 
 
 def test_every_feed_knows_its_raw_files():
@@ -152,8 +127,8 @@ def test_every_feed_knows_its_raw_files():
             assert all(label.startswith(("live:", "archive:")) for label in feed.labels)
 
 
-def test_what_waits_is_accepted_by_a_command(stored, tmp_path):
-    home = PRICES.open(shutil.copytree(stored["prices"], tmp_path / "home"))
+def test_what_waits_is_accepted_by_a_command(open_known):
+    home = open_known(PRICES)
     halved = price_file("NSW1", level=lambda step: usual(step) / 2)
     home.wait(hours=1)
     PRICES.deliver(home, [halved])
@@ -169,7 +144,6 @@ NOW = datetime(2026, 7, 21, tzinfo=UTC)
 
 
 def read_all(home, dagster):
-    store = home.workspace.series_store()
     with closing(sqlite3.connect(dagster / "storage" / "runs.db")) as database:
         runs = database.execute("SELECT * FROM runs").fetchall()
     files = {
@@ -183,9 +157,9 @@ def read_all(home, dagster):
     return {
         "entries": home.ledger.list_entries(),
         "rows": home.workspace.receipts().find(f"rows {REPORTS.dataset}", ""),
-        "series": home.series(REPORTS.dataset).to_dicts(),
-        "published": store.read_frame(REPORTS.dataset, FrameKind.PUBLISHED).to_dicts(),
-        "articles": home.articles().to_dicts(),
+        "stored": {
+            kind: rows.to_dicts() for kind, rows in (REPORTS.read(home) | NEWS.read(home)).items()
+        },
         "runs": runs,
         "files": files,
     }

@@ -3,25 +3,27 @@
 from dataclasses import replace
 from datetime import date, timedelta
 
-import polars as pl
 import pytest
 
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
-from compevo_core.data.schemas import PUBLISHED_SCHEMA
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.forecast.issued import CHAIN_FILE, read_chain, write_issued
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.metadata import render_day
 from compevo_pipeline.paper.assets import write_research
-from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.storage.series_store import SeriesStore
-from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import find_next_day
 from compevo_pipeline.work.results import publish_site, write_forecasts
 from tests.support.commands import invoke
+from tests.support.deployment import open_home
 from tests.support.issued_samples import ORIGIN, make_issued
 from tests.support.scored_samples import NOW
-from tests.support.window_samples import HALF_HOUR, from_nem, make_daily_values, make_series
+from tests.support.window_samples import (
+    from_nem,
+    make_daily_values,
+    make_published,
+    make_series,
+)
 
 DATASET = "electricity-operational"
 ONE_DAY = timedelta(days=1)
@@ -35,8 +37,7 @@ def store(workspace, series_id, values, first=FIRST):
 
 @pytest.fixture
 def deployment(tmp_path):
-    settings = Settings(home=tmp_path / "home", mode=Mode.SAMPLE)
-    made = Deployment(settings=settings, clock=lambda: NOW)
+    made = open_home(tmp_path / "home", now=NOW)
     store(made, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(5), ORIGIN - 4 * ONE_DAY)
     write_issued(made.layout.issued(DATASET), make_issued(origin=ORIGIN - ONE_DAY))
     return made
@@ -90,14 +91,13 @@ def test_removed_data_end_no_publication(deployment, tmp_path):
 
 
 def test_nothing_to_publish_names_the_command(tmp_path):
-    empty = Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
     with pytest.raises(DataError, match="compevo forecast"):
-        publish_site(empty, tmp_path / "site")
+        publish_site(open_home(tmp_path), tmp_path / "site")
 
 
 @pytest.fixture
 def workspace(tmp_path):
-    return Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
+    return open_home(tmp_path)
 
 
 def test_the_next_day_follows_the_newest_value(workspace):
@@ -112,17 +112,7 @@ def test_the_next_day_follows_the_newest_value(workspace):
 
 def test_the_next_day_has_a_published_forecast(workspace):
     store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(6))
-    published = pl.DataFrame(
-        {
-            "entity": "NSW1",
-            "start_utc": [from_nem(2026, 4, 2) + step * HALF_HOUR for step in range(48)],
-            "value": 7000.0,
-            "available_at": from_nem(2026, 4, 1),
-            "quantile": 0.5,
-            "source": "sample:test",
-        },
-        schema=PUBLISHED_SCHEMA,
-    )
+    published = make_published(from_nem(2026, 4, 2), 1)
     workspace.series_store().write_frame(DATASET, FrameKind.PUBLISHED, published)
 
     # Values reach to the end of 3 April, publications to the end of the 2nd.

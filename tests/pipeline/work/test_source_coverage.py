@@ -6,10 +6,9 @@ import polars as pl
 import pytest
 
 from compevo_core.data.schemas import PUBLISHED_SCHEMA
-from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.sources.common.base import FrameKind, Mode
-from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.work.source_coverage import find_month, measure_coverage, pivot_months
+from tests.support.deployment import open_home
 from tests.support.window_samples import (
     DAY,
     from_nem,
@@ -24,8 +23,7 @@ FIRST = from_nem(2026, 2, 27)
 
 @pytest.fixture
 def workspace(tmp_path):
-    settings = Settings(home=tmp_path, mode=Mode.LIVE)
-    return Deployment(settings=settings, clock=lambda: NOW)
+    return open_home(tmp_path, "live", now=NOW)
 
 
 def row(counts, source, month, counted):
@@ -43,21 +41,17 @@ def store_demand(workspace, source):
     workspace.series_store().write("electricity-operational", pl.concat([frame, second]))
 
 
-def test_values_are_counted_by_the_markets_clock(workspace):
-    store_demand(workspace, "archive:aemo/a.csv")
+# A live source is expected until today.
+@pytest.mark.parametrize(("mode", "days"), [("archive", 4), ("live", 10)])
+def test_values_are_counted_by_the_markets_clock(workspace, mode, days):
+    store_demand(workspace, f"{mode}:aemo/a.csv")
     counts = measure_coverage(workspace)
     source = "electricity-operational: AEMO/OPERATIONAL_DEMAND"
     february = row(counts, source, "2026-02", "values")
     assert (february["expected"], february["stored"]) == (2 * 2 * 48, 2 * 2 * 48)
     march = row(counts, source, "2026-03", "values")
-    assert (march["expected"], march["stored"], march["absent"]) == (4 * 96, 4 * 96 - 48, 48)
-
-
-def test_a_live_source_is_expected_until_today(workspace):
-    store_demand(workspace, "live:aemo/a.csv")
-    source = "electricity-operational: AEMO/OPERATIONAL_DEMAND"
-    march = row(measure_coverage(workspace), source, "2026-03", "values")
-    assert march["expected"] == 10 * 96
+    assert (march["expected"], march["stored"]) == (days * 96, 4 * 96 - 48)
+    assert march["absent"] == march["expected"] - march["stored"]
 
 
 def test_weekends_are_no_slots_of_rates(workspace):

@@ -9,11 +9,9 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.asset_keys import DATASETS
-from compevo_pipeline.sources.common.base import FrameKind, Mode
-from compevo_pipeline.work.deployment import Deployment
-from tests.support.deployment import deploy, read_materialization
+from compevo_pipeline.sources.common.base import FrameKind
+from tests.support.deployment import deploy, open_home, read_materialization
 from tests.support.store_workers import articles
 
 pytestmark = pytest.mark.slow
@@ -65,7 +63,7 @@ def real(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def workspace(real):
-    return Deployment(settings=Settings(home=real.home, mode=Mode.SAMPLE, preset="tiny"))
+    return open_home(real.home, preset="tiny")
 
 
 def version(real):

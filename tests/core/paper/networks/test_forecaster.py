@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from compevo_core.baselines import ViewForecaster
-from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm import backbone
-from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.paper.declared import STANDARD
 from compevo_core.paper.method import FitInputs
 from compevo_core.paper.method_table import choose_learning_rate, find_method
@@ -21,6 +19,7 @@ from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline
 from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.paper.networks.layers import NetworkInputs, count_trainable
 from tests.support.oracles import draw_inputs
+from tests.support.tiny_backbone import build_backbone
 from tests.support.window_samples import from_nem, make_set, make_window
 
 QUICK = replace(STANDARD, passes=2)
@@ -28,7 +27,7 @@ QUICK = replace(STANDARD, passes=2)
 
 @pytest.fixture(autouse=True)
 def use_a_tiny_backbone(monkeypatch):
-    tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    tiny = build_backbone()
     monkeypatch.setattr(backbone, "load_packaged", lambda: tiny)
     monkeypatch.setattr(forecaster, "BATCH_SIZE", 8)
 
@@ -150,7 +149,7 @@ def test_the_rate_of_least_loss_is_chosen(caplog):
 
 
 def test_gpt4ts_trains_norms_and_maps_only():
-    decoder = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu").decoder
+    decoder = build_backbone().decoder
     layers = len(decoder.layers)
     before = {name: value.clone() for name, value in decoder.state_dict().items()}
 

@@ -19,8 +19,7 @@ from compevo_core.paper.report.evidence_tables import (
     judge_control,
     judge_question,
     judge_text,
-    list_specialist_tables,
-    list_text_tables,
+    list_evidence,
     search_table,
     show_control,
     summarize_evidence,
@@ -139,7 +138,7 @@ def _make_specialists(world, effect, seeds, **of_arms):
 def test_questions_are_answered_by_paired_differences():
     wide = {"evolved": 0.7, "independent": 0.3, "one_agent": 0.2, "generalist": 0.8}
     rows = _make_specialists("niches-wide", 2.0, 3, **wide, swapped_news=-0.5)
-    answers, arms = list_specialist_tables(rows)
+    answers, arms = list_evidence("specialists", rows)
 
     first = dict(zip(answers.header, answers.rows[0], strict=True))
     assert first["World"] == "eight of a hundred topics" and first["Seeds"] == "3"
@@ -162,7 +161,7 @@ def test_several_worlds_are_counted_by_interval_side():
         for row in _make_specialists("plain", 2.0, 3, **{arm: plain[arm]})
     ]
     rows += _make_specialists("plain", 0.0, 2, evolved=1.0, prior=0.5)
-    answers, arms = list_specialist_tables(rows)
+    answers, arms = list_evidence("specialists", rows)
 
     assert re.findall(r"more in \d|seeds in \d", answers.verdict) == ["more in 1", "seeds in 1"]
     assert "(+0.40 to +0.40)" in answers.verdict and "(-0.01 to -0.01)" in answers.verdict
@@ -233,12 +232,9 @@ def test_every_data_set_has_its_own_table():
     other = [row | {"dataset": "other", "foresight": False} for row in TEXT_ROWS[:3]]
     first, second = format_evidence("text", [*TEXT_ROWS, *other]).split("**Other")
 
-    assert [len(table.rows) for table in list_text_tables([*TEXT_ROWS, *other])] == [8, 3]
+    assert [len(table.rows) for table in list_evidence("text", [*TEXT_ROWS, *other])] == [8, 3]
     assert "foresight:" in first and "foresight:" not in second
     assert "compevo paper experiment" in format_evidence("text", [])
-
-
-SCOPE = ("electricity", "n2f-test-100")
 
 
 def test_every_panel_method_fits_the_legend():
@@ -270,8 +266,9 @@ def sweep_rows(name="tau", values=("0.1", "0.5", "1")):
 
 
 def test_a_curve_holds_own_and_published_errors():
-    scores = collect_scores(sweep_rows().filter(pl.col("method") != "compevo"), *SCOPE)
-    means = [score.mean["rmse"] for _, score in sorted(scores.items())]
+    rows = sweep_rows().filter(pl.col("method") != "compevo")
+    scores = collect_scores(rows, "electricity", "n2f-test-100")
+    means = [score["rmse"] for _, score in sorted(scores.items())]
 
     (picture,) = show_curves(make_inputs(rows=sweep_rows()))
     axis = picture.plots[0].draw()

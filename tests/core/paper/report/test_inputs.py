@@ -39,9 +39,14 @@ def test_a_broken_panel_is_refused(tmp_path):
     with pytest.raises(DataError, match="gbm has 2 values"):
         make_panel(forecasts={"gbm": [1.0, 2.0]})
     local = make_panel(origin_utc=datetime(2021, 1, 1))  # noqa: DTZ001 - the case tested
-    write_panels(tmp_path / "panels.jsonl", [local])
+    path = tmp_path / "panels.jsonl"
+    write_panels(path, [local])
     with pytest.raises(DataError, match="line 1"):
-        read_panels(tmp_path / "panels.jsonl")
+        read_panels(path)
+    write_panels(path, [make_panel()])
+    path.write_text(path.read_text() + "{}\n")
+    with pytest.raises(DataError, match="line 2"):
+        read_panels(path)
 
 
 def test_a_run_folder_is_read_whole(tmp_path):
@@ -69,29 +74,12 @@ def test_checks_and_tests_are_recognised(tmp_path):
     assert isinstance(inputs.runs[0].panels[0], ForecastPanel)
 
 
-def scope(days=5):
-    return Scope(subset="test", windows=small.windows("test", days, entities=("NSW1",)))
-
-
-def panels(count, *, chosen=()):
-    windows = scope()
-    shape = (len(windows.windows), 48)
-    forecasts = {"compevo": np.full(shape, 7.0), "persistence": np.zeros(shape)}
-    return build_panels(windows, forecasts, [chosen] * shape[0], small.news_pool(), count)
-
-
 def test_a_panel_holds_methods_and_newest_news():
+    scope = Scope(subset="test", windows=small.windows("test", 5, entities=("NSW1",)))
+    forecasts = {"compevo": np.full((5, 48), 7.0), "persistence": np.zeros((5, 48))}
     ids = small.article_ids()
-    (panel,) = panels(1, chosen=(ids[0], ids[2]))
+    (panel,) = build_panels(scope, forecasts, [(ids[0], ids[2])] * 5, small.news_pool(), 1)
     assert list(panel.forecasts) == ["compevo", "persistence"]
     assert panel.forecasts["compevo"] == [7.0] * 48
     assert [title for _, title in panel.news] == [small.TITLES[2], small.TITLES[0]]
-    assert panel.truth == scope().windows[0].y.tolist()
-
-
-def test_a_torn_line_is_named(tmp_path):
-    path = tmp_path / "panels.jsonl"
-    write_panels(path, panels(2))
-    path.write_text(path.read_text() + "{}\n")
-    with pytest.raises(DataError, match="line 3"):
-        read_panels(path)
+    assert panel.truth == scope.windows[0].y.tolist()

@@ -35,7 +35,7 @@ from compevo_core.paper.report.result_tables import (
     show_reliability,
     variant_test_table,
 )
-from compevo_core.paper.report.rows import empty_rows, format_column
+from compevo_core.paper.report.rows import empty_rows, format_column, format_number
 from compevo_core.paper.report.summaries import (
     OF_PRIOR,
     count_verdicts,
@@ -472,16 +472,12 @@ def test_hostile_text_is_escaped_in_both_forms():
     assert page.count("&lt;script&gt;") == 3, "label, caption and note"
 
 
-def test_best_cells_are_bold_in_both_forms():
+def test_cells_are_aligned_and_the_best_are_bold():
     table = Table(header=["a", "b"], rows=[["x", "1"], ["y", "2"]], best_cells=frozenset({(1, 1)}))
-    assert table.to_markdown().splitlines()[3] == "| y | **2** |"
+    lines = ["| a | b |", "| --- | ---: |", "| x | 1 |", "| y | **2** |"]
+    assert table.to_markdown().splitlines() == lines
     assert "<td><strong>2</strong></td>" in show_table(table)
     assert "<td>1</td>" in show_table(table)
-
-
-def test_a_markdown_table_is_aligned_as_asked():
-    lines = Table(header=["a", "b"], rows=[["x", "1.5"]]).to_markdown().splitlines()
-    assert lines == ["| a | b |", "| --- | ---: |", "| x | 1.5 |"]
 
 
 @pytest.mark.parametrize(
@@ -516,15 +512,15 @@ def test_inference_months_are_named():
 @pytest.mark.parametrize(
     ("show", "value", "shown"),
     [
-        (tables.format_number, None, "n/a"),
-        (tables.format_number, math.nan, "n/a"),
-        (tables.format_number, 12345, "12,345"),
-        (tables.format_number, 0.0, "0.0"),
-        (tables.format_number, -0.0, "0.0"),
-        (tables.format_number, -123.45, "-123.5"),
-        (tables.format_number, 1.005, "1.00"),
-        (tables.format_number, 0.03, "0.0300"),
-        (tables.format_number, 0.0003, "3.00e-04"),
+        (format_number, None, "n/a"),
+        (format_number, math.nan, "n/a"),
+        (format_number, 12345, "12,345"),
+        (format_number, 0.0, "0.0"),
+        (format_number, -0.0, "0.0"),
+        (format_number, -123.45, "-123.5"),
+        (format_number, 1.005, "1.00"),
+        (format_number, 0.03, "0.0300"),
+        (format_number, 0.0003, "3.00e-04"),
         (tables.format_percent, None, "n/a"),
         (tables.format_percent, -0.002, "-0.2 %"),
         (tables.format_percent, -0.0002, "0.0 %"),

@@ -16,7 +16,8 @@ from compevo_core.paper.report.paper_tables import (
     pair_cells,
 )
 from compevo_core.paper.report.published import DATASETS
-from compevo_core.paper.report.rows import Score, empty_rows
+from compevo_core.paper.report.result_tables import headline_table
+from compevo_core.paper.report.rows import empty_rows
 from tests.support import report_samples
 from tests.support.report_samples import make_frame, make_inputs
 
@@ -117,7 +118,20 @@ def test_the_papers_sets_show_shares_and_gains():
     of_set = ["paper-original", "2,568", "317", "317 of 366", "76.2 %", "100.0 %", "9"]
     assert of_set in cells
     assert ["CompEvo, as the paper prints it", "220.15 ± 2.40"] in [row[:2] for row in cells]
-    assert ["DLinear", "250.0", "387.3", "6.25", "150.0 (-20.00 to -5.00)"] in cells
+    assert ["DLinear (1)", "250.0", "387.3", "6.25", "150.0 (-20.00 to -5.00)"] in cells
+
+
+def test_round_zero_is_called_untrained():
+    rows = [make_row("compevo", 200.0 + s, seed=s, chosen_round=r) for s, r in enumerate((0, 0, 4))]
+    rows += [make_row("dlinear", 250.0, backbone=""), make_row("sa", 240.0, chosen_round=None)]
+    inputs = make_inputs(rows=make_frame(*rows), paired=[])
+    assert cells_of(build_paper_tables("main", inputs)[0], "CompEvo")["Seeds"] == "3, 2 untrained"
+    shown = format_paper_sets(inputs)
+    for name in ("CompEvo (3, 2 untrained)", "SA, one agent (1, round unknown)", "DLinear (1)"):
+        assert f"| {name} |" in shown
+    notes = headline_table(inputs.rows, "electricity", "paper-original").notes
+    assert "Untrained, as validation chose round 0: CompEvo (2 of 3)." in notes
+    assert "Older rows, which do not say what round was chosen: SA, one agent." in notes
 
 
 def test_a_sweep_stands_apart_from_the_methods():
@@ -204,10 +218,11 @@ def test_pairs_stay_with_errors_of_their_budget():
 def test_an_incapable_judge_is_named():
     row = {"table": "gains", "subject": "low", "dataset": "electricity", "judge": "local:x", "n": 8}
     row |= dict.fromkeys(("kappa", "pearson_r", "mean_lud", "error_gain"), 0.5)
-    row |= {"artifact_hash": "a" * 64}
+    row |= {"artifact_hash": "a" * 64, "windows": "validation"}
     gains = build_paper_tables("lud", make_inputs(lud=[row]))[1]
 
     assert gains.rows[0][:3] == ["low, by local:x", "0.5000", "0.5000"]
+    assert gains.rows[0][-1] == "electricity, run aaaaaaaaaa, validation windows"
     assert any("cannot follow" in note for note in gains.notes)
     assert not any("No row" in note for note in gains.notes)
 
@@ -271,7 +286,7 @@ WINDOWED |= {"p_two_sided": 0.03, "sd_between_seeds": 0.36}
     ],
 )
 def test_a_comparison_notes_each_weakness(changes, n_notes, cells):
-    scores = {"gbm": Score({}, {}, 5, 449, "MW", {})}
+    scores = {"gbm": {"seeds": 5}}
     assert len(describe_tests([WINDOWED | changes], scores)) == n_notes
     assert pair_cells(WINDOWED | changes) == cells
 

@@ -12,12 +12,10 @@ from compevo_core.evaluation.result_rows import RESULT_COLUMNS
 from compevo_core.evaluation.scopes import ALL_DAYS, EVENT_DAYS
 from compevo_core.paper.planted_news import HEADLINES
 from compevo_pipeline.checks.content import find_availability_violations
-from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.sources.common.base import Mode, read_planted
+from compevo_pipeline.sources.common.base import read_planted
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.runs import find_current_run
-from compevo_pipeline.work.deployment import Deployment
-from tests.support.deployment import deploy, read_materialization
+from tests.support.deployment import deploy, open_home, read_materialization
 
 DATA = ("series/electricity", "news/articles", "news/embeddings", "windows/electricity")
 pytestmark = pytest.mark.slow
@@ -176,7 +174,7 @@ def test_a_late_article_fails_the_check(deployment, data, monkeypatch):
     def shifted(self, ids):
         return read(self, ids).with_columns(pl.col("available_at") + timedelta(days=9))
 
-    workspace = Deployment(settings=Settings(home=deployment.home, mode=Mode.SAMPLE, preset="tiny"))
+    workspace = open_home(deployment.home, preset="tiny")
     views = WindowSet.read(deployment.layout.windows("electricity")).views()[:50]
     assert find_availability_violations(workspace, "electricity", views) == []
     monkeypatch.setattr(NewsStore, "read_named", shifted)

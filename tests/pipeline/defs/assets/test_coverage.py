@@ -5,13 +5,9 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.assets.sources import check_coverage, coverage
-from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.common.ledger import Ledger
-from compevo_pipeline.work.deployment import Deployment
 from tests.support.commands import invoke
-from tests.support.deployment import QUIET
+from tests.support.deployment import QUIET, open_home
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 NOTE = "SourceTransient: ![x](http://h/p.png)\x1b[31m"
@@ -19,17 +15,16 @@ NOTE = "SourceTransient: ![x](http://h/p.png)\x1b[31m"
 
 @pytest.fixture
 def workspace(tmp_path):
-    settings = Settings(home=tmp_path, mode=Mode.LIVE)
-    ledger = Ledger(settings.layout(Mode.LIVE).ledger)
+    workspace = open_home(tmp_path, "live", now=NOW)
+    ledger = workspace.ledger()
     ledger.record_fetched("aemo", "a_20260301.zip", url="u", sha256="0", now=NOW)
     ledger.confirm()
     ledger.mark_absent("aemo", "a_20260302.zip", "u", NOW)
-    return Deployment(settings=settings, clock=lambda: NOW)
+    return workspace
 
 
 def fail(workspace):
-    ledger = Ledger(workspace.layout.ledger)
-    ledger.record_failure("aemo", "a_20260303.zip", url="u", note=NOTE, now=NOW)
+    workspace.ledger().record_failure("aemo", "a_20260303.zip", url="u", note=NOTE, now=NOW)
 
 
 def materialize(workspace):
@@ -58,8 +53,7 @@ def test_a_failed_file_warns(workspace):
 
 
 def test_an_empty_home_has_an_empty_table(tmp_path):
-    empty = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE), mode=Mode.LIVE)
-    metadata, check = materialize(empty)
+    metadata, check = materialize(open_home(tmp_path, "live"))
     assert check.passed and metadata["dagster/row_count"].value == 0
 
 

@@ -18,15 +18,6 @@ from compevo_pipeline.work.deployment import Deployment
 from tests.support.deployment import NOW, QUIET, deploy, few_feeds, read_materialization
 
 
-def deploy_failing(home, error):
-    def fail(*_):
-        raise error
-
-    feeds = few_feeds()
-    news = tuple(replace(feed, read_files=fail) for feed in feeds["news"])
-    return deploy(home, feeds=feeds | {"news": news})
-
-
 @pytest.mark.parametrize(
     ("error", "is_stored", "succeeds"),
     [
@@ -36,7 +27,11 @@ def deploy_failing(home, error):
     ],
 )
 def test_stored_news_outlive_a_publisher(tmp_path, error, is_stored, succeeds):
-    deployment = deploy_failing(tmp_path, error)
+    def fail(*_):
+        raise error
+
+    news = tuple(replace(feed, read_files=fail) for feed in few_feeds()["news"])
+    deployment = deploy(tmp_path, feeds=few_feeds() | {"news": news})
     if is_stored:
         NewsStore(deployment.layout.news_database).create()
     result = deployment.materialize("news/articles", raise_on_error=False)

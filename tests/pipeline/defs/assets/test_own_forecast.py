@@ -8,20 +8,17 @@ import pytest
 
 from compevo_core.data.datasets import DATASETS
 from compevo_core.forecast.issued import find_issued, read_issued
-from compevo_pipeline.defs.asset_checks import select_disjoint
 from compevo_pipeline.defs.asset_keys import make_target_days
 from compevo_pipeline.sources.registry import load_registry
 from compevo_pipeline.work.results import read_scored
 from tests.pipeline.sources.test_registry import SOUND
 from tests.support.deployment import QUIET, deploy, read_materialization
 from tests.support.own_tables import declare_demand, write_demand
-from tests.support.scored_samples import make_rows
 
 pytestmark = pytest.mark.slow
 
 DAYS = 50  # 2024-01-01 to 2024-02-19
 NEXT = "2024-02-20"
-DAY = timedelta(days=1)
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +95,3 @@ def test_days_reach_from_test_to_tomorrow(deployment):
     now = datetime(2024, 3, 1, 11, tzinfo=UTC)
     assert days.get_partition_keys(current_time=now)[-1] == "2024-03-03"
     assert make_target_days(DATASETS["exchange"]).get_first_partition_key() == "2000-01-01"
-
-
-def test_overlapping_forecasts_are_counted_once():
-    rows = make_rows({"forecast": [1.0] * 10})
-    days = sorted(set(rows["day"]))
-    assert sorted(set(select_disjoint(rows, DAY)["day"])) == days
-    assert sorted(set(select_disjoint(rows, 4 * DAY)["day"])) == days[::4]
-    # Days that nobody asked for do not shift those that count.
-    late = rows.filter(pl.col("day") != days[4])
-    assert sorted(set(select_disjoint(late, 4 * DAY)["day"])) == [days[0], days[5], days[9]]

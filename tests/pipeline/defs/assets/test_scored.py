@@ -1,6 +1,7 @@
 """Forecasts issued and scored through Dagster: live, filled in later, and in a refresh."""
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
@@ -8,7 +9,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
-from compevo_pipeline.config.settings import Layout, Settings
+from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs.asset_checks import (
     find_due_origin,
     judge_coverage,
@@ -18,11 +19,10 @@ from compevo_pipeline.defs.asset_checks import (
 from compevo_pipeline.sources.common.base import FrameKind, Mode, wrap_sample
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.news_store import NewsStore
-from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.results import read_scored
 from tests.support import operational
 from tests.support import population as small
-from tests.support.deployment import QUIET, deploy, few_feeds, read_materialization
+from tests.support.deployment import QUIET, deploy, few_feeds, open_home, read_materialization
 from tests.support.scored_samples import make_rows
 from tests.support.window_samples import from_nem
 
@@ -191,7 +191,7 @@ def test_the_due_forecast_changes_at_issue_time(now, day, until):
 
 def test_live_inputs_are_judged_by_need(trained, tmp_path):
     shutil.copytree(trained / "sample", tmp_path / "real")
-    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    workspace = open_home(tmp_path, "live")
     now = operational.issue_time(DAYS[0])
     found = judge_next_inputs(workspace, SPEC, now)
     # Values and publication are of this very hour; the sample's news are of 2018.
@@ -201,7 +201,6 @@ def test_live_inputs_are_judged_by_need(trained, tmp_path):
 
     later = judge_next_inputs(workspace, SPEC, now + timedelta(days=1))
     assert "NSW1" in later.text
-    sample = workspace.settings.model_copy(update={"mode": Mode.SAMPLE})
-    assert judge_next_inputs(Deployment(settings=sample), SPEC, datetime.now(UTC)).passed
-    aside = Deployment(settings=workspace.settings, mode=Mode.SAMPLE)
+    assert judge_next_inputs(open_home(tmp_path), SPEC, datetime.now(UTC)).passed
+    aside = replace(workspace, mode=Mode.SAMPLE)
     assert not judge_next_inputs(aside, SPEC, now).passed

@@ -76,10 +76,7 @@ def test_a_missing_product_costs_itself(tmp_path, caplog):
     assert "aemo_histdemand/PUBLIC_HISTDEMAND_*" in said
 
 
-HEAD = (
-    "C,NEMP.WORLD,LFCST_HISTDEMAND,AEMO,PUBLIC,2019/01/02,02:00:01,0000000302837680,,"
-    "0000000302837679"
-)
+MADE = datetime(2026, 7, 18, 17, 1, 4)  # noqa: DTZ001 - NEM time, the instant of CREATED
 INDEX = "I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND"
 NAME = "PUBLIC_HISTDEMAND_20190101_0000000302837680.csv"
 
@@ -92,10 +89,8 @@ def day(date="2019/01/01"):
     ]
 
 
-def report(records, *, head=HEAD, index=INDEX, count=None):
-    lines = [head, index, *records]
-    lines.append(f'C,"END OF REPORT",{len(lines) + 1 if count is None else count}')
-    return "".join(line + "\n" for line in lines)
+def report(records, index=INDEX):
+    return nemweb.report("LFCST_HISTDEMAND", index, records, MADE)
 
 
 def parse(content, **options):
@@ -128,11 +123,9 @@ DISPATCH_INDEX = (
 
 
 def dispatch(*records):
-    content = report(
-        [f"D,DISPATCH,REGIONSUM,4,{record}," for record in records],
-        index=DISPATCH_INDEX,
-        count=53733,
-    )
+    lines = [f"D,DISPATCH,REGIONSUM,4,{record}," for record in records]
+    # A sample of a file, with the count of the whole one.
+    content = report(lines, DISPATCH_INDEX).replace(f",{len(lines) + 3}\r\n", ",53733\r\n")
     return validate_series(parse_tables.parse_mmsdm(raw(DISPATCH, content, "aemo_mmsdm")))
 
 
@@ -203,18 +196,15 @@ def five_minutes(count):
     ]
 
 
-def test_six_rows_become_a_half_hour():
-    found = demand(parse_month(rows(*five_minutes(12))))
-    assert found["start_utc"].to_list() == [
-        datetime(2021, 9, 30, 14, 0, tzinfo=UTC), datetime(2021, 9, 30, 14, 30, tzinfo=UTC)
-    ]  # fmt: skip
-    assert found["value"].to_list() == [pytest.approx(102.5), pytest.approx(108.5)]
-
-
-def test_an_incomplete_half_hour_is_nulled():
-    found = demand(parse_month(rows(*five_minutes(11))))
-    assert found["value"].to_list() == [pytest.approx(102.5), None]
-    assert found["flag"].to_list() == ["observed", "nulled:incomplete-half-hour"]
+@pytest.mark.parametrize(
+    ("count", "last"),
+    [(12, (pytest.approx(108.5), "observed")), (11, (None, "nulled:incomplete-half-hour"))],
+)
+def test_six_rows_become_a_half_hour(count, last):
+    found = demand(parse_month(rows(*five_minutes(count))))
+    starts = [datetime(2021, 9, 30, 14, minute, tzinfo=UTC) for minute in (0, 30)]
+    assert found["start_utc"].to_list() == starts
+    assert found.select("value", "flag").rows() == [(pytest.approx(102.5), "observed"), last]
 
 
 def test_a_missing_row_is_an_error():
@@ -229,7 +219,6 @@ def test_a_missing_row_is_an_error():
 
 
 CREATED = datetime(2026, 7, 18, 7, 1, 4, tzinfo=UTC)
-MADE = datetime(2026, 7, 18, 17, 1, 4)  # noqa: DTZ001 - the same instant in NEM time
 ACTUAL_NAME = f"{ACTUAL_REPORT}_202607190030_20260719003001.CSV"
 FORECAST_NAME = f"{FORECAST_REPORT}_202607181730_20260718170104.CSV"
 ROOFTOP_NAME = f"{ROOFTOP_REPORT}_20260718170000_0000000528134281.CSV"

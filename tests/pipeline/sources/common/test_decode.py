@@ -16,6 +16,7 @@ from compevo_pipeline.sources.common.decode import (
     parse_json,
     read_json,
     read_members,
+    read_text,
     read_title,
     untar,
     unzip,
@@ -26,6 +27,8 @@ from tests.support.nemweb import pack as zipped
 
 def test_marks_and_line_ends_are_no_text():
     assert decode_text(b"\xef\xbb\xbfa\r\nb", "x.csv") == "a\nb"
+    with pytest.raises(SchemaDrift, match="web page"):
+        read_text(b"<!DOCTYPE html>", "x.csv")
 
 
 def test_lossy_decoding_counts_only_what_it_replaced():

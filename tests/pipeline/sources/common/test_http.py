@@ -251,15 +251,9 @@ def test_a_full_disk_is_no_publishers_failure(replay, tmp_path, monkeypatch):
     assert (len(replay.seen), kept_files(tmp_path)) == (1, [])
 
 
-DRIPS = [
-    Answer(body=CSV * 9, drip_seconds=0.1),
-    Answer(body=CSV * 9, drip_seconds=0.1, is_chunked=True),
-    Answer(body=CSV * 9, drip_seconds=0.1, has_length=False),
-]
-
-
-@pytest.mark.parametrize("answer", DRIPS, ids=["length", "chunks", "end"])
-def test_a_dripping_publisher_is_not_asked_again(replay, tmp_path, monkeypatch, answer):
+@pytest.mark.parametrize("options", [{}, {"is_chunked": True}, {"has_length": False}])
+def test_a_dripping_publisher_is_not_asked_again(replay, tmp_path, monkeypatch, options):
+    answer = Answer(body=CSV * 9, drip_seconds=0.1, **options)
     replay.serve({(HOST, "/file.csv"): answer, (HOST, "/next.csv"): Answer(body=CSV)})
     monkeypatch.setattr(http, "BODY_TIMEOUT_S", 0.3)
     live, started = open_live(tmp_path), time.monotonic()
@@ -334,6 +328,23 @@ def test_a_fetched_file_carries_its_provenance(replay, tmp_path):
         assert (raw.content, raw.url, raw.mode, raw.fetched_at) == (CSV, url, Mode.LIVE, live.now)
     assert [seen.is_conditional for seen in replay.seen] == [False, True]
     assert replay.seen[0].headers["user-agent"] == "compevo-tests (nobody@example.org)"
+
+
+def test_a_short_wait_comes_before_another_try(replay, tmp_path):
+    replay.serve({(HOST, "/file.csv"): [Answer(status=500), Answer(body=CSV)]})
+    live, slept = open_live(tmp_path), []
+    live.client.sleep = slept.append
+    assert fetch(live).content == CSV and len(slept) == 1
+
+
+def test_a_changed_file_is_asked_for_since(replay, tmp_path):
+    at = "Mon, 20 Jul 2026 06:30:00 GMT"
+    replay.serve({(HOST, "/file.csv"): [Answer(body=CSV, modified=at), Answer(body=CSV)]})
+    for _ in range(3):
+        fetch(open_live(tmp_path, now=datetime(2026, 7, 20, tzinfo=UTC)))
+    assert replay.seen[1].headers["if-modified-since"] == at
+    # Without it, the server's own clock says when it answered.
+    assert not replay.seen[2].headers["if-modified-since"].endswith("20 Jul 2026 00:00:00 GMT")
 
 
 def test_a_final_file_is_requested_once(replay, tmp_path):

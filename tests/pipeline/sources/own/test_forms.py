@@ -58,6 +58,18 @@ FORMS = {
         "Year,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec",
         (f"{year}," + ",".join(map(str, range(12))) for year in range(1949, 1961)),
     ),
+    "months-in-german.csv": write(
+        "Jahr;Januar;Februar;März;April;Mai;Juni;Juli;August;September;Oktober;November;Dezember",
+        (f"{year};" + ";".join(map(str, range(12))) for year in range(1949, 1961)),
+    ),
+    "years-beside.csv": write(
+        "Country Name,Code," + ",".join(map(str, range(1900, 2000))),
+        ["Here,HE," + ",".join(str(1000 + i * 37 % 300) for i in range(100))],
+    ),
+    "days-beside.csv": write(
+        "Province," + ",".join(f"{t.month}/{t.day}/{t:%y}" for t in DAYS[:199]),
+        ["Here," + ",".join(str(t.day) for t in DAYS[:199])],
+    ),
     "hours-beside.csv": write(
         "date," + ",".join(f"H{hour}" for hour in range(24)),
         (f"{t:%Y-%m-%d}," + ",".join(str(900 + hour) for hour in range(24)) for t in DAYS[:40]),
@@ -68,6 +80,14 @@ FORMS = {
     "logger.csv": write("TIMESTAMP,load\nTS,MW", (f"{t},{900 + t.hour}" for t in HOURS)),
     "seconds.csv": write(
         "ts,load", (f"{1672531200 + 3600 * i},{900 + t.hour}" for i, t in enumerate(HOURS))
+    ),
+    "nanoseconds.csv": write(
+        "ts,load",
+        (f"{1672531200 + 3600 * i}000000000,{900 + t.hour}" for i, t in enumerate(HOURS)),
+    ),
+    "pvgis.csv": write("time,P", (f"{t:%Y%m%d:%H}10,{900 + t.hour}" for t in HOURS)),
+    "quartale.csv": write(
+        "Quartal;Bier", (f"{at.month // 3 + 1}. Quartal {at.year};{at.month}" for at in MONTHS[::3])
     ),
     "flags.csv": write(
         "hour;sales",
@@ -90,8 +110,9 @@ def test_a_file_is_read_at_the_first_call(name):
     ((step, count),) = [pair for pair in steps.items() if f" steps of {pair[0]} " in found]
 
     assert f": {count:,} steps" in found or (step, name) == ("1d", "us-dates.csv")
-    # A number of an hour that ends is no start.
-    assert name != "hour-ending.csv" or "from 2023-01-01 00:00" in found
+    # A number of an hour that ends is no start, nor are minutes after one.
+    assert name not in ("hour-ending.csv", "pvgis.csv") or "from 2023-01-01 00:00" in found
+    assert any("0:10:00 after a step" in guess for guess in draft.guesses) == (name == "pvgis.csv")
     # 40 cells of the meter are marked as missing.
     assert ("40 empty cells" in draft.findings[0]) == (name == "household.csv")
 
@@ -112,6 +133,29 @@ def test_events_are_read_as_the_refusal_says(text, said, found):
     with pytest.raises(CompEvoError, match=r"--step.*--aggregate sum"):
         look("a.csv", text)
     assert found in " ".join(look("a.csv", text, **said).findings)
+
+
+def test_a_point_marks_thousands_where_only_some_cells_have_it():
+    rows = [f"{t:%d.%m.%Y};{value}" for t, value in zip(DAYS, ["1.234", "987"] * 100, strict=True)]
+    draft = look("a.csv", write("Datum;Absatz", rows))
+    assert "',' marks decimals; if not, give --decimal ." in draft.guesses
+    assert 'decimal = ","' in draft.text
+    always = [row.replace("987", "0.987") for row in rows]
+    assert 'decimal = "."' in look("a.csv", write("Datum;Absatz", always)).text
+
+
+def test_rows_that_share_a_stamp_are_joined_as_the_refusal_says():
+    rows = [f"{t:%Y-%m-%d},{t.day + again}" for t in DAYS for again in (0, 1)]
+    with pytest.raises(CompEvoError, match=r"--duplicates first, last or mean"):
+        look("a.csv", write("date,sold", rows), values=("sold",))
+    draft = look("a.csv", write("date,sold", rows), values=("sold",), duplicates="last")
+    assert "200 steps of 1d" in " ".join(draft.findings) and 'duplicates = "last"' in draft.text
+
+
+def test_a_stamp_in_another_format_names_its_row():
+    rows = [f"{t:%Y-%m-%d},1" for t in DAYS[:150]] + [f"{t:%d/%m/%Y},1" for t in DAYS[150:]]
+    with pytest.raises(CompEvoError, match=r"row 152.*'31/05/2023'.*most stamps fit %Y-%m-%d"):
+        look("a.csv", write("date,sold", rows))
 
 
 M5 = write(

@@ -306,7 +306,7 @@ def test_a_shown_season_replaces_the_grids():
     lines = [f"{s},{v:.3f}" for s, v in zip(stamps, cycle_of_ten, strict=True)]
     frame = parse_rows(lines, declaration)
     view = build_windows(spec, frame)[0].view
-    assert (view.reference_steps, view.shortest_season) == (10, 10)
+    assert (view.seasons.reference, view.seasons.shortest) == (10, 10)
     persisted = fit_baseline("persistence", build_windows(spec, frame).split("train"))
     np.testing.assert_array_equal(persisted.predict([view])[0], np.resize(view.x[-10:], 12))
 
@@ -378,7 +378,6 @@ def test_models_use_the_forecast_weather_of_each_hour(name):
 def test_later_values_change_no_forecast():
     windows, frame = make_hours(write_ahead())
     poisoned, poisoned_frame = make_hours(write_ahead(late_error=50.0))
-    assert frame is not None and poisoned_frame is not None
     late = poisoned_frame.filter(pl.col("available_at").dt.hour() == 12)
     assert not late.equals(frame.filter(pl.col("available_at").dt.hour() == 12))
 

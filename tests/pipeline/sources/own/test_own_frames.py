@@ -1,8 +1,8 @@
 """A user's tables: what is guessed, repaired and counted, and what is refused with its row."""
 
 import gzip
-import io
 import json
+import re
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -28,7 +28,7 @@ from compevo_pipeline.sources.own.declaration import (
 )
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
-from compevo_pipeline.sources.own.table import read_text_table
+from compevo_pipeline.sources.own.table import read_columns, read_text_table
 from compevo_pipeline.sources.registry import make_dataset
 from tests.support.nemweb import pack as zipped
 from tests.support.own_tables import declare, wrap
@@ -68,6 +68,10 @@ def test_units_and_empty_cells_are_counted():
     ("cells", "values"),
     [
         ("3.25-|(1.5)|- 5|\u22126|7", [-3.25, -1.5, -5.0, -6.0, 7.0]),
+        (
+            "(1\u2019234)|($5.5)|7\u2009000|8'000-|\u2212 9\u202f000",
+            [-1234, -5.5, 7000, -8000, -9000],
+        ),
         ("21.5 °C|-3 °C", [21.5, -3.0]),
         ("1'234 kWh/m2|12 kWh/m2", [1234.0, 12.0]),
         ("12|13*", [12.0, 13.0]),  # the mark of a provisional number
@@ -105,6 +109,11 @@ SPRING = table("2024-03-31 01:00,1", "2024-03-31 02:00,2", "2024-03-31 03:00,3")
 OFFSETS = table("2024-10-27T02:30+02:00,1", "2024-10-27T02:00+01:00,2")
 PARIS = {"time_zone": "Europe/Paris", "step": "1h"}
 NIGHT = {utc(2024, 10, 26, 23) + timedelta(hours=hour): 1.0 + hour for hour in range(4)}
+STRAY = morning("00:10:01,1", "00:50:00,3", "01:05:00,8")
+JOINED = {
+    rule: {utc(2024, 1, 1): first, utc(2024, 1, 1, 1): 8.0}
+    for rule, first in (("last", 3.0), ("mean", 2.0))
+}
 QUARTERS = morning(*(f"0{i // 4}:{i % 4 * 15:02d},{i}" for i in range(8)))
 
 
@@ -115,6 +124,12 @@ QUARTERS = morning(*(f"0{i // 4}:{i % 4 * 15:02d},{i}" for i in range(8)))
         (TWO, {"duplicates": "first"}, {utc(2024, 1, 1): 1.0}),
         (TWO, {"duplicates": "last"}, {utc(2024, 1, 1): 4.0}),
         (TWO, {"duplicates": "mean"}, {utc(2024, 1, 1): 2.5}),
+        (
+            ONCE,
+            PARIS | {"repeated_hour": "second"},
+            {utc(2024, 10, 26, 23): 1.0, utc(2024, 10, 27, 1): 2.0, utc(2024, 10, 27, 2): 4.0},
+        ),
+        *((STRAY, {"step": "1h", "aggregate": rule}, hours) for rule, hours in JOINED.items()),
         (TWICE, PARIS, NIGHT),
         (table(*TWICE.splitlines()[:0:-1]), PARIS, NIGHT),
         (SPRING, PARIS | {"time_zone": "+01:00"}, {utc(2024, 3, 31, h): 1.0 + h for h in range(3)}),
@@ -141,11 +156,6 @@ QUARTERS = morning(*(f"0{i // 4}:{i % 4 * 15:02d},{i}" for i in range(8)))
 )
 def test_a_table_is_read_as_declared(text, keys, values):
     assert read(text, **keys) == values
-
-
-def test_an_hour_twice_may_be_the_second():
-    later = read(ONCE, **PARIS, repeated_hour="second")
-    assert later[utc(2024, 10, 27, 1)] == 2.0
 
 
 @pytest.mark.parametrize(
@@ -268,6 +278,11 @@ def test_a_total_needs_all_its_parts():
     made = make_dataset(declaration.model_copy(update=rule), Path("own.toml"))
     assert made.reconciliation == "mint"
 
+    # A part that begins later, or ends, is in the sum as far as it reaches: as in Forecaster.
+    later = declaration.model_copy(update={"totals": {"all": ["*"]}})
+    frame, _ = parse_series(wrap(text.replace("01,1,2,4", "01,1,,4")), later)
+    assert frame.filter(series_id="OWN/all").sort("start_utc")["value"].to_list() == [5, 5, 8]
+
     for totals in ({"t": ["z"]}, {"a": ["b"]}):
         with pytest.raises(DataError):
             parse_series(wrap(text), declaration.model_copy(update={"totals": totals}))
@@ -348,13 +363,15 @@ def test_a_changing_clock_is_asked_for(month, stamp):
 
 
 def test_odd_values_and_constants_are_warned_of():
-    draft = look(write_hours(n100=f"{FIRST + timedelta(hours=100)},1,9999999"))
+    draft = look(write_hours(n100=f"{FIRST + timedelta(hours=100)},1,8888888"))
     (warning,) = draft.warnings
-    assert "OWN/load: 1 " in warning and "9,999,999" in warning and warning in draft.text
+    assert "OWN/load: 1 " in warning and "8,888,888" in warning and warning in draft.text
     assert look(write_hours()).warnings == []
 
     fillers = {f"n{i}": f"{FIRST + timedelta(hours=i)},1,-9999" for i in range(0, 1440, 12)}
-    assert "OWN/load: 120 " in look(write_hours(**fillers)).warnings[0]
+    assert "120 code(s) of a missing value, -9999" in look(write_hours(**fillers)).warnings[0]
+    zeros = {name: row.replace("-9999", "0") for name, row in fillers.items()}
+    assert "OWN/load: 120 " in look(write_hours(**zeros)).warnings[0]
     (warning,) = look(write_days("when,load\n", 700, "5")).warnings
     assert "OWN/load" in warning
 
@@ -464,13 +481,7 @@ def test_notes_above_the_names_are_left_out(above):
 
 TEXT = "stamp,load_mw\n2024-01-01,1\n2024-01-02,2\n"
 ROWS = [{"stamp": "2024-01-01", "load_mw": 1}, {"stamp": "2024-01-02", "load_mw": 2}]
-
-
-def pack(write, *arguments):
-    """Return what a call writes into a file."""
-    file = io.BytesIO()
-    write(file, *arguments)
-    return file.getvalue()
+COLUMNS = {"stamp": ["2024-01-01", "2024-01-02"], "load_mw": [1, 2]}
 
 
 @pytest.mark.parametrize(
@@ -481,13 +492,20 @@ def pack(write, *arguments):
         ("a.jsonl", "\n".join(map(json.dumps, ROWS)).encode()),
         ("a.json", json.dumps(ROWS).encode()),
         ("a.json", json.dumps({"status": "ok", "data": ROWS}).encode()),
-        ("a.arrow", pack(pl.DataFrame(ROWS).write_ipc)),
+        ("a.json", json.dumps({"units": {"a": "MW"}, "hourly": COLUMNS}).encode()),
+        ("a.arrow", pl.DataFrame(ROWS).write_ipc(None).getvalue()),
         ("a.csv", TEXT.replace(",", "\t").encode("utf-16")),
         ("a.csv", TEXT.replace("2024-01-02", "stamp,load_mw\n2024-01-02").encode()),
         ("a.csv", f"{TEXT}\nSource: a service\nas of today\n\n".encode()),
+        ("a.csv", TEXT.replace("stamp", '"stamp\n"').encode()),
+        ("a.csv", TEXT.replace("1\n", "1,\n").replace("2\n", "2,\n").encode()),
+        ("a.csv", ("#group,false,true\n" + re.sub("(?m)^(?=.)", ",", TEXT)).encode()),
     ],
     # Packed bytes hold the time, and processes must collect tests of the same names.
-    ids=["gzip", "zip", "lines", "list", "object", "arrow", "utf-16", "joined", "notes"],
+    ids=[
+        *("gzip", "zip", "lines", "list", "object", "lists", "arrow", "utf-16", "joined", "notes"),
+        *("broken name", "ends of rows", "a first cell without a name"),
+    ],
 )
 def test_a_table_is_read_whatever_holds_it(name, content):
     plain = read_text_table(TEXT.encode(), "a.csv").drop("line")
@@ -498,7 +516,8 @@ def test_a_table_is_read_whatever_holds_it(name, content):
     ("name", "content", "said"),
     [
         ("a.ndjson", b"[1, 2", "a.ndjson"),
-        ("a.json", b'{"a": [1], "b": [2]}', "a.json"),
+        ("a.json", b'{"a": [1], "b": [2, 3]}', "a.json"),
+        ("a.csv", b"<!doctype html>\n<html>", "a web page"),
         ("a.csv", f"{TEXT}2024-01-0".encode(), "line 4: 1 cells"),
         ("a.csv", "Время,load\n2024-01-01,1\n".encode("cp1251"), "UTF-8"),
     ],
@@ -506,6 +525,13 @@ def test_a_table_is_read_whatever_holds_it(name, content):
 def test_what_is_no_table_is_refused(name, content, said):
     with pytest.raises(CompEvoError, match=said):
         read_text_table(content, name)
+
+
+def test_a_line_of_no_table_stays_untold():
+    content = b"root:$6$secret:19000:0:99999:7:::\ndaemon:*:19000:0:99999:7:::\n"
+    with pytest.raises(CompEvoError, match="no column") as refused:
+        read_columns(content, "shadow", ["stamp"])
+    assert "root" not in str(refused.value)
 
 
 def test_names_in_windows_1252_are_read():
@@ -532,11 +558,3 @@ def test_events_are_added_up_by_step(step, count):
     assert by_shop["series_id"].n_unique() == 2 and by_shop["value"].sum() == frame["value"].sum()
     with pytest.raises(CompEvoError, match=r"row \d+"):
         parse_series(wrap(EVENTS), declare(declared, **keys | {"aggregate": ""}))
-
-
-def test_the_last_or_mean_may_be_taken():
-    text = "at,load\n2024-01-01 00:10:01,1\n2024-01-01 00:50:00,3\n2024-01-01 01:05:00,8\n"
-    keys = {"step": "1h", "time": "at", "values": ["load"]}
-    last = parse_series(wrap(text), declare(**keys, aggregate="last"))[0]
-    mean = parse_series(wrap(text), declare(**keys, aggregate="mean"))[0]
-    assert (last["value"].to_list(), mean["value"].to_list()) == ([3.0, 8.0], [2.0, 8.0])

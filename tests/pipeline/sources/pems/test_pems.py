@@ -48,6 +48,11 @@ def occupancy(frame):
     return frame.filter(pl.col("variable") == "occupancy").sort("start_utc")
 
 
+def test_a_name_says_what_a_file_holds():
+    names = ("d04_text_station_hour_2020_01.txt.gz", "traffic.csv", "d04_text_meta.txt")
+    assert [pems.has_values(name) for name in names] == [True, True, False]
+
+
 def test_a_local_hour_becomes_utc():
     frame = occupancy(parse(line("03/13/2016 01:00:00"), line("03/13/2016 03:00:00")))
     assert frame["start_utc"].to_list() == [
@@ -167,10 +172,7 @@ def hour(*, start=MORNING, drop=(), **changes):
     return [minute(stamp, **changes) for step, stamp in enumerate(stamps) if step not in drop]
 
 
-def parse_minutes(*lines, only=None):
-    return validate_series(
-        pems.parse(raw(FIVE_MINUTES, "\n".join(lines) + "\n", "pems"), only=only)
-    )
+parse_minutes = functools.partial(parse, name=FIVE_MINUTES)
 
 
 def test_twelve_intervals_are_an_hour():
@@ -197,7 +199,7 @@ def test_a_broken_hour_has_no_value(occupancy_cell):
 def test_a_file_in_parts_is_the_same(monkeypatch):
     lines = [*hour(), *hour(station="400002"), *hour(station="400003", occupancy=".09")]
     whole = parse_minutes(*lines)
-    monkeypatch.setattr(pems, "PART_CHARACTERS", 150)
+    monkeypatch.setattr(pems.tables, "PART_CHARACTERS", 150)
     assert parse_minutes(*lines).equals(whole)
     with pytest.raises(SchemaDrift, match=r"line 30: .*'low'"):
         parse_minutes(*lines[:29], lines[29].replace(".09", "low"), *lines[30:])
@@ -220,8 +222,8 @@ FILES = {
     HOUR_FILE: ("October", hours(10)),
     "d04_text_station_hour_2026_09.txt.gz": ("September", hours("09")),
     "d04_text_station_hour_2026_01.txt.gz": ("January", hours("01")),
+    META_FILE: ("November", b"ID\tFwy\tDir\tDistrict\n400001\t101\tS\t4\n"),
 }
-META = "ID\tFwy\tDir\tDistrict\n400001\t101\tS\t4\n"
 
 
 class Site:
@@ -229,6 +231,7 @@ class Site:
 
     def __init__(self, accepts=(USER, PASSWORD)):
         self.accepts = accepts
+        self.files = dict(FILES)
         self.is_open = False
         self.faults = {}  # answers that come once, in place of the list or file of that name
         self.log = []
@@ -253,19 +256,14 @@ class Site:
 
     def list_files(self, kind, year):
         months = {}
-        for name, (month, content) in FILES.items():
+        for name, (month, content) in self.files.items():
             if f"_{kind}_{year}" in name:
                 entry = {"file_name": name, "url": f"/?download={name}&dnode=Clearinghouse"}
                 months.setdefault(month, []).append(entry | {"bytes": len(content)})
-        if kind == "meta" and year == "2026":
-            entry = {"file_name": META_FILE, "url": f"/?download={META_FILE}"}
-            months["November"] = [entry]
         return Answer(body=json.dumps({"data": months or []}).encode(), kind="text/plain")
 
     def send(self, name):
-        if name == META_FILE:
-            return Answer(body=META.encode(), kind="text/plain")
-        return Answer(body=FILES[name][1], kind="application/octet-stream")
+        return Answer(body=self.files[name][1])
 
 
 @pytest.fixture
@@ -313,15 +311,8 @@ def minutes(day, first=0, end=288):
 def days(home, site):
     """A publisher of one day, whose file lacks the last four hours."""
     settings = home.settings | {"pems_files": "station_5min"}
-    home = LiveHome(home.home, NOW, settings)
-    site.days = {DAY_FILE: minutes("2026-11-17", end=240)}
-    entry = {"file_name": DAY_FILE, "url": f"/?download={DAY_FILE}"}
-    body = json.dumps({"data": {"November": [entry]}}).encode()
-    site.list_files = lambda kind, year: Answer(
-        body=body if (kind, year) == ("station_5min", "2026") else b"[]", kind="text/plain"
-    )
-    site.send = lambda name: Answer(body=site.days[name], kind="application/octet-stream")
-    return home
+    site.files = {DAY_FILE: ("November", minutes("2026-11-17", end=240))}
+    return LiveHome(home.home, NOW, settings)
 
 
 def count_values(home):
@@ -334,7 +325,7 @@ def test_a_short_day_is_asked_until_whole(days, site):
     assert count_values(days) == 20
     for slots in (264, 288):
         days.wait(days=1)
-        site.days[DAY_FILE] = minutes("2026-11-17", end=slots)
+        site.files[DAY_FILE] = ("November", minutes("2026-11-17", end=slots))
         assert days.ingest("traffic")["pems"]["files"] == 1
         assert count_values(days) == slots // 12
     assert days.ledger.get("pems", DAY_FILE).state is EntryState.STORED
@@ -346,12 +337,9 @@ def test_a_short_day_is_asked_until_whole(days, site):
 
 @pytest.mark.parametrize("is_packed_anew", [False, True])
 def test_a_day_that_stays_short_becomes_final(days, site, monkeypatch, is_packed_anew):
-    content = gzip.decompress(site.days[DAY_FILE])
+    content = gzip.decompress(site.files[DAY_FILE][1])
     if is_packed_anew:
-        pack = functools.partial(gzip.compress, content)
-        site.send = lambda name: Answer(
-            body=pack(mtime=len(site.log)), kind="application/octet-stream"
-        )
+        site.send = lambda name: Answer(body=gzip.compress(content, mtime=len(site.log)))
 
     for pause in (*ABSENT_PAUSES, timedelta(days=30)):
         days.ingest("traffic")
