@@ -194,9 +194,8 @@ class HeadDecoder:
         self.mix_AP = mix_AP
         # 1 where an agent sees an input step; the last step is one step old.
         age_H = inputs.lookback - torch.arange(inputs.lookback)
-        seen = [
-            config.population.list_members()[a].count_seen(inputs.lookback) for a in local_agents
-        ]
+        members = config.population.list_members()
+        seen = [members[a].count_seen(inputs.lookback) for a in local_agents]
         self._is_seen_AH = torch.stack([(age_H <= count).float() for count in seen]).to(device)
 
         history, target = Patches.cut(inputs.lookback), Patches.cut(inputs.horizon)
@@ -209,7 +208,7 @@ class HeadDecoder:
 
         hidden = population.backbone.hidden_size
         # An agent's numeric tokens are its own, whoever holds it.
-        seeds = [config.population.list_members()[agent].seed for agent in local_agents]
+        seeds = [members[a].seed for a in local_agents]
         generators = [
             torch.Generator().manual_seed(derive_seed(config.run.seed, "numeric inputs", *of_agent))
             for of_agent in zip(seeds, local_agents, strict=True)

@@ -255,7 +255,7 @@ class ZeroShot(Baseline):
         places: dict[int, list[int]] = {}
         for i, view in enumerate(views):
             # Whole look-backs, so that few lengths differ.
-            whole = len(view.known) // view.lookback * view.lookback
+            whole = (len(view.past) // view.lookback + 1) * view.lookback
             length = min(whole, max(view.lookback, _CONTEXT_STEPS))
             places.setdefault(length, []).append(i)
         for length, place in places.items():

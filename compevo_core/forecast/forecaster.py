@@ -239,7 +239,9 @@ class CompEvoForecaster:
 
         The forecast of a window does not depend on the other windows of a call.
         """
-        prediction = self._predict(views)
+        return self._add_quantiles(views, self._predict(views))
+
+    def _add_quantiles(self, views: Sequence[WindowView], prediction: Prediction) -> Prediction:
         # Only errors that had become known by the instant of a view count for it.
         quantiles_NQH = estimate_quantiles(self.past_errors, views, prediction.aggregate)
         return dataclasses.replace(prediction, quantiles=quantiles_NQH)
@@ -281,10 +283,8 @@ class CompEvoForecaster:
                 n_forecast += len(today)
                 if on_day is not None:
                     on_day(n_forecast)
-            prediction = Prediction.join(parts)
             # One pass over all days gives each view what it would have been given.
-            quantiles_NQH = estimate_quantiles(self.past_errors, views, prediction.aggregate)
-            return dataclasses.replace(prediction, quantiles=quantiles_NQH)
+            return self._add_quantiles(views, Prediction.join(parts))
         finally:
             self._state = before
 

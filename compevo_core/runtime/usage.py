@@ -39,6 +39,7 @@ def count_cores() -> int:
 @cache
 def find_blas() -> ThreadpoolController:
     """Find linear algebra, to limit its threads; once, as a search takes as long as a small fit."""
+    # Threads that wait for each other make small products up to 50 times slower.
     return ThreadpoolController().select(user_api="blas")
 
 

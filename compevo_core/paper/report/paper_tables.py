@@ -757,7 +757,7 @@ def _measure_costs(inputs: ReportInputs, dataset: str) -> dict[str, dict[str, fl
             continue
         # The training is the same for all of them.
         first = scores[0]
-        costs[name] = {name: first[name] for name, *_ in COSTS if first[name] is not None}
+        costs[name] = {column: first[column] for column, *_ in COSTS if first[column] is not None}
         # A hundred windows take seconds, in which anything else on the machine weighs much.
         timed = [score for score in scores if score[PER_WINDOW] is not None]
         if timed:
