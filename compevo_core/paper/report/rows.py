@@ -29,7 +29,10 @@ _TRAINING = ("seed", "config_hash", "data_hash", "budget")
 IDENTITY = ("experiment", "method", *_WINDOWS, *_TRAINING)
 _ERRORS = ("mae", "mse", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate")
 _COSTS = (
-    *("seconds", "seconds_per_window", "train_seconds", "peak_memory_gb"),
+    "seconds",
+    "seconds_per_window",
+    "train_seconds",
+    "peak_memory_gb",
     "trainable_parameters",
 )
 _AVERAGED = (*_ERRORS, *_COSTS, *QUANTILE_COLUMNS)
