@@ -82,12 +82,11 @@ ROUNDS = [
 ]
 
 
-def test_the_verdict_compares_means_over_seeds():
+def test_verdict_and_table_show_means_over_seeds():
     verdict = judge_control(_make_rows())
     assert re.findall(r"[\d.]*\d", verdict) == ["2", "0.60", "0.70", "0.20", "75.0"]
 
-
-def test_the_table_has_effects_arms_and_shares():
+    # The table has all effects and arms, with shares where there is an effect.
     table = control_table(_make_rows())
     cells = {(row[0], row[1]): row for row in table.rows}
 
@@ -209,8 +208,7 @@ def test_an_arm_gives_means_and_ridge_shares():
     assert lines["calendar ridge alone"][4] == "n/a"
     assert "-0.6 to -0.2" in lines["ridge by part of the day and number"][5]
 
-
-def test_the_verdict_names_the_best_handmade_logics():
+    # The verdict names the best of the handmade logics, where there are any.
     verdict, without_logics = judge_text(TEXT_ROWS), judge_text(TEXT_ROWS[:3])
 
     shares = ("-20.0 %", "+10.0 %", "-12.5 %", "-22.5 %", "-7.5 %")

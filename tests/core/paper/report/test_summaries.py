@@ -198,10 +198,6 @@ def test_every_other_method_counts_once():
     assert [round(rival.difference, 3) for rival in result.rivals[1:3]] == [-0.048, -0.091]
 
 
-def test_without_rows_of_compevo_there_is_no_summary():
-    assert summarize_results(make_scores(gbm=180.0)) == []
-
-
 def test_the_summary_compares_whole_and_parts():
     (result,) = summarize_results(make_inputs(rows=ROWS))
     rivals = ["compevo-equal", "compevo-prior", "gbm", "gbm-recalibrated", "blend"]
@@ -210,8 +206,7 @@ def test_the_summary_compares_whole_and_parts():
     assert OF_PRIOR["lower"] in result.summary
     assert [rival.is_prior for rival in result.rivals].count(True) == 1
 
-
-def test_parts_of_another_configuration_are_no_rivals():
+    # Parts of another configuration are no rivals.
     other = make_frame(make_row("compevo", 150.0, config_hash="c9"))
     results = summarize_results(make_inputs(rows=pl.concat([ROWS, other])))
     compared = {result.scope[-2:]: len(result.rivals) for result in results}
@@ -241,16 +236,17 @@ def test_only_a_significant_gain_improves_the_prior(mae, interval, outcome, verd
     assert verdict in result.summary
 
 
-def test_a_perfect_rival_is_not_divided_by():
-    (result,) = summarize_results(make_scores(compevo=1.0, gbm=0.0))
-    assert result.rivals[0].difference == 1.0
+def test_odd_rows_have_a_summary_or_none():
+    assert summarize_results(make_scores(gbm=180.0)) == []
 
+    # Nothing is divided by the error of a perfect rival.
+    (perfect,) = summarize_results(make_scores(compevo=1.0, gbm=0.0))
+    assert perfect.rivals[0].difference == 1.0
 
-def test_agents_without_prior_say_so():
     configs = {"ccompevo" * 2: {"forecast": {"prior": "none"}}}
     scores = make_scores(compevo=1_700.0, calendar_ridge=205.0)
-    (result,) = summarize_results(replace(scores, configs=configs, paired=()))
-    assert result.summary.endswith(OF_PRIOR["without"])
+    (without,) = summarize_results(replace(scores, configs=configs, paired=()))
+    assert without.summary.endswith(OF_PRIOR["without"])
 
 
 def names(table):
