@@ -152,11 +152,16 @@ class Window:
 
     view: WindowView
     y: FloatArray
+    digest: bytes | None = field(default=None, init=False, repr=False)  # of all of it, once known
 
     def __post_init__(self) -> None:
         """Check the shape and make the truth read-only."""
         name = f"window {self.view.window_id}"
         object.__setattr__(self, "y", _copy_read_only(self.y, self.view.horizon, f"{name}: y"))
+
+    def keep_digest(self, digest: bytes) -> None:
+        """Remember the digest of what the window holds, for as long as it exists."""
+        object.__setattr__(self, "digest", digest)
 
     def change_view(self, **changes: Any) -> Self:  # noqa: ANN401 - fields of a view
         """Return the window with other values in fields of its view."""
