@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 _SAMPLES = ("group_rewards", "group_logics", "candidates", "best_response_gap")
 _POLICY = ("kl", "clip_fraction", "loss_pg", "loss_div", "gradient_conflict", "gradient_margin")
-REWRITING_KEYS = frozenset((*_SAMPLES, *_POLICY))
+REWRITING_KEYS = frozenset(_SAMPLES + _POLICY)
 """Keys of rounds that rewrite logics; in other rounds they are empty or 0."""
 
 

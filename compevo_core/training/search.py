@@ -37,7 +37,7 @@ from compevo_core.training.training_data import RunSetup, TrainingData
 _TEXTS = ("empty_logics", "unread_answers", "equal_groups", "answers")
 _UPDATES = ("grad_norm", "kl", "gradient_conflict", "gradient_margin", "clip_fraction")
 _LOSSES = ("loss", "loss_pred", "loss_tokens", "loss_pg", "loss_div", "loss_prune")
-_NO_LANGUAGE_MODEL: dict[str, Any] = dict.fromkeys((*_TEXTS, *_UPDATES, *_LOSSES), 0)
+_NO_LANGUAGE_MODEL: dict[str, Any] = dict.fromkeys(_TEXTS + _UPDATES + _LOSSES, 0)
 """What a round measures only of a language model."""
 
 

@@ -35,7 +35,7 @@ _COSTS = (
     "peak_memory_gb",
     "trainable_parameters",
 )
-_AVERAGED = (*_ERRORS, *_COSTS, *QUANTILE_COLUMNS)
+_AVERAGED = _ERRORS + _COSTS + QUANTILE_COLUMNS
 # Parts of the population, which are scored with it: the plain mean of the agents, the prior that
 # validated best, each agent alone.
 _PARTS = r"^compevo-(equal|prior|agent-\d+)$"
