@@ -229,7 +229,7 @@ class WindowSet(Sequence[Window]):
             serialized = serialize_for_hash(window)
             digest.update(serialized)
             by_split[window.view.split].update(serialized)
-            window.keep_digest(hashlib.sha256(serialized).digest())
+            window.keep_digest(serialized)
 
         # Serializing takes nearly all of the time, and the hashes of splits are asked for next.
         if len(by_split) > 1:
@@ -242,9 +242,7 @@ class WindowSet(Sequence[Window]):
         """SHA-256 of the digests that windows keep: sets that share them share the work."""
         digest = hashlib.sha256()
         for window in self._windows:
-            if window.digest is None:
-                window.keep_digest(hashlib.sha256(serialize_for_hash(window)).digest())
-            digest.update(window.digest)
+            digest.update(window.digest or window.keep_digest(serialize_for_hash(window)))
         return digest.hexdigest()
 
     @cached_property
