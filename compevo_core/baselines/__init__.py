@@ -217,7 +217,7 @@ class SharedFits:
 
     def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
         """Return the baseline, fitted on train windows now or earlier."""
-        key = f"{make_folder_name(name)}-seed{seed}-{train.hash[:_HASH_CHARACTERS]}"
+        key = f"{make_folder_name(name)}-seed{seed}-{train.identity[:_HASH_CHARACTERS]}"
         if key not in self._fitted:
             self._fitted[key] = self._find_or_fit(key, name, train, seed)
         return self._fitted[key]

@@ -15,7 +15,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -218,13 +218,31 @@ class WindowSet(Sequence[Window]):
             find_shared(self.views(), field)  # DataError where windows of two grids are mixed
 
         self._origin_manifest = dict(manifest or {})
+        self._splits: dict[str, WindowSet] = {}
 
     @cached_property
     def hash(self) -> str:
         """SHA-256 of every view and truth in canonical order."""
         digest = hashlib.sha256()
+        by_split: defaultdict[str, Any] = defaultdict(hashlib.sha256)
         for window in self._windows:
-            digest.update(serialize_for_hash(window))
+            serialized = serialize_for_hash(window)
+            digest.update(serialized)
+            by_split[window.view.split].update(serialized)
+            window.keep_digest(serialized)
+
+        # Serializing takes nearly all of the time, and the hashes of splits are asked for next.
+        if len(by_split) > 1:
+            for name, part in by_split.items():
+                self.split(name).hash = part.hexdigest()
+        return digest.hexdigest()
+
+    @cached_property
+    def identity(self) -> str:
+        """SHA-256 of the digests that windows keep: sets that share them share the work."""
+        digest = hashlib.sha256()
+        for window in self._windows:
+            digest.update(window.digest or window.keep_digest(serialize_for_hash(window)))
         return digest.hexdigest()
 
     @cached_property
@@ -290,7 +308,9 @@ class WindowSet(Sequence[Window]):
         """Return the windows of one split; DataError if there is no split of that name."""
         if name not in SPLITS:
             raise DataError(f"split {name!r} is none of {', '.join(SPLITS)}")
-        return self.with_windows(w for w in self._windows if w.view.split == name)
+        if name not in self._splits:
+            self._splits[name] = self.with_windows(w for w in self if w.view.split == name)
+        return self._splits[name]
 
     def subset(self, name: str) -> "WindowSet":
         """Return the windows of one named subset.
