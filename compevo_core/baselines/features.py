@@ -74,7 +74,7 @@ _PENALTY = 30.0  # steps without an answer, counted with those of train
 _PROOF = 0.2  # last share of the train windows, on which an answer must help
 
 _WEEK_WEIGHT = 0.7  # of a week in the usual one, as a share of the week after it
-_SURPRISES = (2.0, 4.0)  # jumps from which on yesterday's counts by itself, in standard deviations
+_SURPRISES = (2.0, 4.0)  # standard deviations beyond which a jump has a slope of its own
 _NORMAL = 1.4826  # the standard deviation over the median size, of normal values
 
 
@@ -287,10 +287,10 @@ def knows_weeks(view: WindowView) -> bool:
 
 
 def split_weeks(known_T: FloatArray, day: int) -> tuple[FloatArray, FloatArray]:
-    """Return the usual week (W,), newer weeks counting more, and what each day differs from it.
+    """Return the usual week (W,), in which newer weeks count more, and what each day adds to it.
 
-    Of so many steps a day, the week begins with the first step after the values; the days (D, day)
-    are in the order of time.
+    ``day`` is the number of steps of a day. The week begins with the step after the last value; the
+    days (D, day) are in the order of time.
     """
     week_NW = known_T[len(known_T) % (7 * day) :].reshape(-1, 7 * day)
     weight_N = _WEEK_WEIGHT ** np.arange(len(week_NW))[::-1]
@@ -299,10 +299,10 @@ def split_weeks(known_T: FloatArray, day: int) -> tuple[FloatArray, FloatArray]:
 
 
 def measure_surprise(left_DS: FloatArray) -> FloatArray:
-    """Return how much of the last day's jump is beyond two and four times the usual one (2,).
+    """Return the shares (2,) of the last day's jump beyond two and four standard deviations.
 
     A jump is the change of a day's mean from the median of the three days before it. A heat wave
-    comes by degrees and goes on, a holiday or a fault jumps and is over.
+    comes by degrees and goes on; a holiday or a fault jumps and is over.
     """
     level_D = left_DS.mean(axis=1)
     before = np.lib.stride_tricks.sliding_window_view(level_D[:-1], 3)

@@ -265,7 +265,7 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
 
 
 def _encode_surprises(views: Sequence[WindowView]) -> FloatArray:
-    """Return how far the last day is off the usual week, the parts that surprise (N, 2)."""
+    """Return the parts of the last day's deviation from the usual week that surprise (N, 2)."""
     left_NDS = [split_weeks(view.known, view.seasons.day)[1] for view in views]
     return np.array([measure_surprise(left_DS) * left_DS[-1].mean() for left_DS in left_NDS])
 

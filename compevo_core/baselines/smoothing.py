@@ -324,12 +324,12 @@ _MOST_TARGETS = 60_000  # target steps that weights are fitted on, of all series
 
 
 class DoubleSeason(_FormedSeries):
-    """The usual week, and how the last days' deviations from it go on.
+    """The usual week, and how the latest deviations from it go on.
 
-    What comes is the usual week, more or less of it, and shares of the last deviations: of the day,
-    the week, the same step a day ago, and the last value, which fades. Yesterday has another share
-    where it was a surprise. The shares, for values or their logarithms, err least on train windows.
-    They stand for the states and the autoregression of double seasonal smoothing. Source: Taylor,
+    The usual week may be flattened, and shares of the deviations are added to it: of the last day's
+    and week's mean, the same step a day ago, and the last value, which fades. Yesterday has another
+    share where it was a surprise. The shares, of values or their logarithms, err least on train
+    windows, in place of the states of double seasonal smoothing. Source: Taylor,
     "Short-term electricity demand forecasting using double seasonal exponential smoothing", Journal
     of the Operational Research Society, 2003.
     """
