@@ -18,7 +18,14 @@ from compevo_core.paper.context_is_key import BOTH, NUMBERS, READER, SOURCES
 from compevo_core.paper.declared import read_declared
 from compevo_core.paper.news_audit import ALL, ANY, DECLARED, EFFECTS, MOST, MOVED, POWER, REST
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
-from compevo_core.paper.planted_news import AFTER_TRAINING, BEST_AGENT, EVOLVED, PRIOR
+from compevo_core.paper.planted_news import (
+    AFTER_TRAINING,
+    BEST_AGENT,
+    EVOLVED,
+    MEAN,
+    PRIOR,
+    SUM,
+)
 from compevo_core.paper.report.figures import (
     HALF,
     THIRD,
@@ -237,7 +244,7 @@ _STYLES: dict[str, Style] = {
     "seed-logics": {"color": GOLD},
     EVOLVED: {"color": ACCENT, "linewidth": 2.4},
     "oracle-logics": {"color": GREEN, "linestyle": (0, (4, 2))},
-    "all-articles": {"color": PURPLE, "linestyle": (0, (1.2, 1.2))},
+    SUM: {"color": PURPLE, "linestyle": (0, (1.2, 1.2))},
     "swapped-news": {"color": RED},
 }
 
@@ -718,7 +725,7 @@ def _format_with_spread(key: str, rows: Sequence[Row]) -> str:
 
 
 def _format_named(key: str, rows: Sequence[Row]) -> str:
-    if rows[0]["arm"] in (PRIOR, BEST_AGENT, "all-articles", *AFTER_TRAINING):
+    if rows[0]["arm"] in (PRIOR, BEST_AGENT, SUM, MEAN, *AFTER_TRAINING):
         return MISSING
     return format_percent(_mean(rows, key))
 
