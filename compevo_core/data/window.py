@@ -220,21 +220,30 @@ class WindowSet(Sequence[Window]):
         self._origin_manifest = dict(manifest or {})
 
     @cached_property
-    def manifest(self) -> dict[str, Any]:
-        """What the windows were built from, their counts by split and subset, and their hash."""
-        views = self.views()
+    def hash(self) -> str:
+        """SHA-256 of every view and truth in canonical order."""
         digest = hashlib.sha256()
         for window in self._windows:
             digest.update(serialize_for_hash(window))
+        return digest.hexdigest()
 
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What the windows were built from, their hash, and counts of what they hold."""
+        views = self.views()
         return self._origin_manifest | {
             "dataset": self.dataset,
-            "hash": digest.hexdigest(),
+            "hash": self.hash,
             "n_windows": len(views),
             "n_by_split": dict(Counter(view.split for view in views)),
             "n_by_subset": dict(Counter(name for view in views for name in view.subsets)),
             "n_masked_targets": int(np.isnan(self.truth()).sum()),
             "n_filled_inputs": sum(view.n_filled for view in views),
+            "n_without_covariates": sum(not view.covariates for view in views),
+            "n_with_published": sum(view.published is not None for view in views),
+            "n_without_candidates": sum(not view.candidate_ids for view in views),
+            "coverage": count_coverage(views),
+            "news_choice": measure_news_choice(views),
         }
 
     @overload
@@ -256,11 +265,6 @@ class WindowSet(Sequence[Window]):
     def __len__(self) -> int:
         """Return the number of windows."""
         return len(self._windows)
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of every view and truth in canonical order."""
-        return str(self.manifest["hash"])
 
     @property
     def training_hash(self) -> str:
@@ -364,9 +368,9 @@ class WindowSet(Sequence[Window]):
             raise DataError(f"{path} differs from its manifest; build the windows again")
         return windows
 
-    def with_windows(self, windows: Iterable[Window]) -> "WindowSet":
-        """Return other windows of the data set, built from what these were built from."""
-        return WindowSet(windows, dataset=self.dataset, manifest=self._origin_manifest)
+    def with_windows(self, windows: Iterable[Window], **facts: Any) -> "WindowSet":  # noqa: ANN401
+        """Return other windows of the data set; ``facts`` join what these were built from."""
+        return WindowSet(windows, dataset=self.dataset, manifest=self._origin_manifest | facts)
 
 
 def _restore_pasts(windows: Sequence[Window]) -> Iterator[Window]:

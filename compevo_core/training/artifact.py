@@ -20,8 +20,14 @@ from compevo_core.training.ensemble import EXPERIENCE_FILE, Ensemble
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_sealed_folder
 
 _PACKAGES = (
-    *("compevo", "torch", "transformers", "peft", "polars", "numpy"),
-    *("sentence-transformers", "lightgbm"),
+    "compevo",
+    "torch",
+    "transformers",
+    "peft",
+    "polars",
+    "numpy",
+    "sentence-transformers",
+    "lightgbm",
 )
 
 

@@ -254,7 +254,6 @@ def test_a_forecast_is_base_plus_the_blended_correction():
 
 def test_the_state_splits_into_own_and_shared():
     calibration = ErrorCalibration(5, SERIES)
-    own, shared = calibration.agent_state(), calibration.shared_state()
-    assert {value.shape[0] for value in own.values()} == {5}
-    assert not own.keys() & shared.keys()
-    assert own.keys() | shared.keys() == vars(calibration).keys() - {"entities"}
+    state, shared = calibration.state(), calibration.shared_state()
+    assert {state[name].shape[0] for name in state.keys() - shared.keys()} == {5}
+    assert state.keys() == vars(calibration).keys() - {"entities"}

@@ -25,11 +25,12 @@ from tests.support.population import tiny, windows
 
 
 def test_a_plan_counts_supervised_epochs_first():
-    plan = RunSchedule.plan(tiny(run__supervised_epochs=2, run__rounds=5), 7)
+    size = {"run__batch_size": 4}  # of 26 windows in 7 batches
+    plan = RunSchedule.plan(tiny(**size, run__supervised_epochs=2, run__rounds=5), 26)
     assert (plan.supervised_rounds, plan.evolution_rounds, plan.total_rounds) == (14, 5, 19)
-    plan = RunSchedule.plan(tiny(run__rounds=0, run__epochs=3), 7)
+    plan = RunSchedule.plan(tiny(**size, run__rounds=0, run__epochs=3), 26)
     assert (plan.supervised_rounds, plan.evolution_rounds) == (0, 21)
-    plan = RunSchedule.plan(tiny(run__supervised_epochs=2, run__supervised_rounds=5), 7)
+    plan = RunSchedule.plan(tiny(**size, run__supervised_epochs=2, run__supervised_rounds=5), 26)
     assert plan.supervised_rounds == 5
 
 
