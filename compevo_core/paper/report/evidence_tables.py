@@ -160,6 +160,8 @@ def audit_table(rows: Sequence[Row]) -> Table:
 
 def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
     row = by_news.get(news)
+    if row is not None and row["source"] == "probe":
+        return format_number(row["difference"])
     if row is None or row["interval_low"] is None:
         return MISSING
     # A control that found no article to read is not a control.
