@@ -80,9 +80,9 @@ class NewsAudit(NewsErrors):
             return f"Yes, the news helps. {numbers}."
         if self.is_seen:
             return f"The values follow the news, but it does not improve forecasts yet. {numbers}."
-        seen = "one of two standard deviations of the errors would not have been seen either"
+        seen = "one of twice the errors' standard deviation would not have been seen either"
         if self.power is not None:
-            seen = f"one of {self.power:g} standard deviations of the errors would have been"
+            seen = f"one of {self.power:g} times the errors' standard deviation would have been"
         return f"No effect of the news is seen; {seen}. {numbers}."
 
 

@@ -51,9 +51,11 @@ from compevo_core.paper.planted_news import (
     EFFECTS,
     EVOLVED,
     HOMES,
+    MEAN,
     PRIOR,
     ROUNDS_SCHEMA,
     SPECIALISTS_SCHEMA,
+    SUM,
     WORLDS,
     PlantedNews,
     PlantedWorld,
@@ -114,7 +116,7 @@ def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[
             "evolution.start": (*SLOT_SEED_LOGICS[:agents], SLOT_SEED_LOGICS[0]),
         },
         "2A-articles": {**fixed_alone, "news.top_k": agents * config.news.top_k},
-        "all-articles-mean": {**fixed_alone, "news.top_k": MOST_ARTICLES},
+        MEAN: {**fixed_alone, "news.top_k": MOST_ARTICLES},
         "oracle-joint": {**FIXED, "evolution.start": write_oracle(planted, agents, step=2)},
         "seed-logics": FIXED,
     }
@@ -195,7 +197,12 @@ class ControlPlan:
             oracle = write_oracle(planted, base.population.agents, step=1)
             arms = {
                 "seed-logics": FIXED,
-                "all-articles": {**FIXED, "news.top_k": MOST_ARTICLES},
+                SUM: {
+                    **FIXED,
+                    "population.agents": 1,
+                    "population.members": [{"reads": "everything"}],
+                },
+                MEAN: {**FIXED, "news.top_k": MOST_ARTICLES},
                 EVOLVED: {},
                 "oracle-logics": {**FIXED, "evolution.start": oracle},
             }
@@ -519,7 +526,7 @@ class TextPlan:
         generalist = {"reads": "everything"}
         arms: dict[str, Mapping[str, Any]] = {
             "seed-logics": FIXED,
-            "all-articles": {**FIXED, "news.top_k": MOST_ARTICLES},
+            MEAN: {**FIXED, "news.top_k": MOST_ARTICLES},
             **{
                 f"hand-{name}": {**FIXED, "evolution.start": (logic,) * agents}
                 for name, logic in data.logics.items()
