@@ -138,6 +138,7 @@ def read_table(
             raise DataError(
                 f"no column {name!r}; the columns are {', '.join(map(repr, names))}: name it by "
                 f"Forecaster({argument}=...)"
+                + (", or unpivot columns that are series, by pandas' melt" * (argument == "value"))
             )
     has_series = series in names
     if not frame.height:
