@@ -158,7 +158,7 @@ _DAYS_TO_1970 = 25_569
 _FIRST_YEAR, _LAST_YEAR = 1700, 2200
 _CENTURY_ENDS = 2040  # of years with two digits
 _FIRST, _LOOKED_AT = 20, 1000  # rows that rule out formats
-WALL = "_wall"
+LOCAL = "_local"
 """The column of stamps as a clock shows them, without a zone."""
 _FIXED_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
 _END = r"(\d:\d\d)-(\d\d:\d\d)$"  # of an interval, or an offset from UTC
@@ -200,7 +200,7 @@ def read_stamps(
     parts = _parse_cells(column, (time_format,) if time_format else ISO)
     parts = parts.add(_offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)))
     parts.raise_if(
-        pl.col(WALL).is_null(),
+        pl.col(LOCAL).is_null(),
         f"is not a stamp as {time_format or 'ISO 8601, such as 2024-03-31 02:30'}",
         "correct the cell, or time_format in the declaration",
     )
@@ -214,11 +214,11 @@ def read_stamps(
         offset = pl.col("_offset").str.replace("Z", "+0000", literal=True).str.replace(":", "")
         hours, minutes = (offset.str.slice(at, 2).cast(pl.Int64) for at in (1, 3))
         sign = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1)
-        instant = pl.col(WALL) - pl.duration(minutes=sign * (hours * 60 + minutes))
+        instant = pl.col(LOCAL) - pl.duration(minutes=sign * (hours * 60 + minutes))
         report = StampReport(are_days=False, with_offset=with_offset, repeated=0)
         return parts.table.select(instant.dt.replace_time_zone("UTC")).to_series(), report
 
-    walls = parts.table[WALL]
+    walls = parts.table[LOCAL]
     are_days = bool((walls.dt.truncate("1d") == walls).all())
     instants, repeated = read_on_clock(parts, zone, by, repeated_hour)
     return instants, StampReport(are_days=are_days, with_offset=0, repeated=repeated)
@@ -272,7 +272,7 @@ def _drop_end(text: pl.Expr) -> pl.Expr:
 
 
 def _parse_cells(column: TextColumn, formats: Sequence[str]) -> TextColumn:
-    """Return a column with its cells in usual letters (``_text``) and as datetimes (``_wall``)."""
+    """Return a column with its cells in usual letters (``_text``) and as datetimes (``_local``)."""
     text = strip_offset(pl.col("_text"))
     parts = column.add(_text=_drop_end(column.text))
     top = parts.table.head(_LOOKED_AT)
@@ -281,10 +281,10 @@ def _parse_cells(column: TextColumn, formats: Sequence[str]) -> TextColumn:
     # Most files write all stamps in one usual way, which is five times faster to read.
     usual = [form for form in formats if seen[form].count()]
     if usual:
-        parts = parts.add(_wall=parse_walls(text, usual))
-        if not parts.table[WALL].null_count():
+        parts = parts.add(_local=parse_walls(text, usual))
+        if not parts.table[LOCAL].null_count():
             return parts
-    return parts.add(_text=spell(column)).add(_wall=parse_walls(text, formats))
+    return parts.add(_text=spell(column)).add(_local=parse_walls(text, formats))
 
 
 def _count_from_1970(milliseconds: pl.Expr) -> pl.Expr:
@@ -297,10 +297,10 @@ def parse_stamp(text: pl.Expr, formats: Sequence[str], first_year: int) -> pl.Ex
     read = {form: text.str.to_datetime(form, strict=False, time_unit="us") for form in formats}
     stamp = pl.coalesce(
         # Two digits are a year from 1940 to 2039.
-        pl.when(wall.dt.year() < _CENTURY_ENDS).then(wall).otherwise(wall.dt.offset_by("-100y"))
+        pl.when(at.dt.year() < _CENTURY_ENDS).then(at).otherwise(at.dt.offset_by("-100y"))
         if "%y" in form
-        else wall
-        for form, wall in read.items()
+        else at
+        for form, at in read.items()
     )
     # polars knows the years 0 and 12000; Python and the calendar of any publisher do not.
     return pl.when(stamp.dt.year().is_between(first_year, _LAST_YEAR)).then(stamp)
@@ -355,7 +355,7 @@ def guess_format(column: TextColumn) -> str:
 
     # Where none of these rows fits a format, not all rows are tried.
     possible = possible if most else []
-    walls = {form: _parse_cells(cells, _SHAPES[form]).table[WALL] for form in possible}
+    walls = {form: _parse_cells(cells, _SHAPES[form]).table[LOCAL] for form in possible}
     counts = {form: parsed.count() for form, parsed in walls.items()}
     if counts.get("", 0) == rows:
         return ""
@@ -365,11 +365,11 @@ def guess_format(column: TextColumn) -> str:
         best, likely = max(counts, key=lambda form: counts[form], default=""), ""
         if counts.get(best):
             seen = best or max(
-                ISO, key=lambda form: _parse_cells(cells, (form,)).table[WALL].count()
+                ISO, key=lambda form: _parse_cells(cells, (form,)).table[LOCAL].count()
             )
             likely = f"; most stamps fit {seen}"
         _parse_cells(cells, _SHAPES[best]).raise_if(
-            pl.col(WALL).is_null(),
+            pl.col(LOCAL).is_null(),
             f"is not a stamp in a format that is known{likely}",
             "correct the cell, write stamps as 2024-03-31 02:30, 2024-03, 2024-Q1 or 2024-W13, or "
             "give their format with --time-format (DataFrame: pd.to_datetime)",
@@ -412,17 +412,17 @@ def _has_time(text: pl.Expr) -> pl.Expr:
 def read_on_clock(
     parts: TextColumn, zone: str, by: str, repeated_hour: RepeatedHour
 ) -> tuple[pl.Series, int]:
-    """Return what a clock shows (column :data:`WALL`) as instants, and rows in a repeated hour.
+    """Return what a clock shows (column :data:`LOCAL`) as instants, and rows in a repeated hour.
 
     Arguments as of :func:`read_stamps`.
     """
     clock = read_zone(zone)
     if isinstance(clock, timezone):
-        instant = (pl.col(WALL) - clock.utcoffset(None)).dt.replace_time_zone("UTC")
+        instant = (pl.col(LOCAL) - clock.utcoffset(None)).dt.replace_time_zone("UTC")
         return parts.table.select(instant).to_series(), 0
 
     earlier, later = (
-        pl.col(WALL).dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
+        pl.col(LOCAL).dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
         for which in ("earliest", "latest")
     )
     parts = parts.add(_early=earlier, _late=later)
@@ -435,8 +435,8 @@ def read_on_clock(
 
     # The first row of a repeated stamp is the earlier hour, the second the later one; the other way
     # round in a file whose newest row comes first.
-    second_is_late = parts.table[WALL][0] <= parts.table[WALL][-1]
-    key = [WALL, by] if by else [WALL]
+    second_is_late = parts.table[LOCAL][0] <= parts.table[LOCAL][-1]
+    key = [LOCAL, by] if by else [LOCAL]
     parts = parts.add(
         _repeated=pl.col("_early") != pl.col("_late"),
         _times=pl.len().over(key),

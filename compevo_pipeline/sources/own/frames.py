@@ -41,7 +41,7 @@ from compevo_core.table.covariates import (
 from compevo_core.table.frames import SERIES, START, VALUE, add_totals
 from compevo_core.table.stamps import settle
 from compevo_core.table.text_stamps import (
-    WALL,
+    LOCAL,
     RepeatedHour,
     add_clock,
     are_clock_times,
@@ -187,7 +187,7 @@ def add_periods(
     key = parts.table.select(starts, *filter(None, [by]))
     if last + 1 - first == count and key.is_duplicated().any():
         walls = to_wall_clock(stamps, zone) + since_midnight
-        starts, _ = read_on_clock(parts.add(**{WALL: pl.lit(walls)}), zone, by, repeated_hour)
+        starts, _ = read_on_clock(parts.add(**{LOCAL: pl.lit(walls)}), zone, by, repeated_hour)
     return starts + first * (DAY // count) if are_ends else starts
 
 
