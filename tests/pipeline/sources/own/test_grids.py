@@ -255,6 +255,9 @@ def test_stamps_of_month_ends_are_months():
         make_months(firsts, "3mo")
     quarters = make_months(firsts[::3], "3mo")
     assert (quarters.lookback, quarters.horizon) == (8, 4)
+    ends = [after - timedelta(days=1) for after in [*firsts[3::3], date(2020, 1, 1)]]
+    expected = [view.origin_utc for view in quarters.views()]
+    assert [view.origin_utc for view in make_months(ends, "3mo").views()] == expected
 
 
 def test_last_year_and_holidays_are_covariates():
