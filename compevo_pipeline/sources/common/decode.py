@@ -266,7 +266,7 @@ def unzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[
 
 
 def unzip_only(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> bytes:
-    """Return the one file of a zip, beside a Mac's notes on it."""
+    """Return the one file of a zip, apart from what a Mac notes on it."""
     members = [data for path, data in unzip(content, name, cap) if not path.startswith("__MACOSX")]
     if len(members) != 1:
         raise SchemaDrift(
