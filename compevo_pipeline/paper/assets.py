@@ -325,7 +325,7 @@ def build_lud_asset(
 class ControlConfig(LaunchConfig):
     """Which worlds are made."""
 
-    preset: str = "evidence"
+    preset: str = "specialists"
     """settings of the search"""
     world: str = "plain"
     """kind of worlds, of ``WORLDS`` in ``compevo_core.paper.planted_news``"""
