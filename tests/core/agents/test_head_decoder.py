@@ -252,6 +252,13 @@ def test_context_columns_are_standardised_on_train():
     assert np.all(np.isclose(spread_C, 1.0) | np.isclose(spread_C, 0.0))
     assert np.isclose(spread_C, 1.0).sum() > 5
 
+    # Missing weather is the mean of train.
+    example = make_batch(BLENDED)[0]
+    bare = replace(example, view=replace(example.view, covariates={}))
+    columns = inputs.extract([bare]).context_BC
+    assert np.isfinite(columns).all()
+    assert np.allclose(columns[0, -3:], 0.0)
+
 
 def test_values_are_scaled_by_series_and_seasons_repeat():
     inputs = fit_inputs(BLENDED)
@@ -263,16 +270,6 @@ def test_values_are_scaled_by_series_and_seasons_repeat():
         assert np.allclose(arrays.history_BH[row], scaled)
         assert np.allclose(arrays.season_BH[row], scaled)  # 48 half-hours are one day
         assert np.array_equal(arrays.priors_BPH[row], example.priors_PH)
-
-
-def test_missing_weather_is_the_train_mean():
-    train = vary_weather(windows("train", 20))
-    inputs = fit_inputs(BLENDED, train)
-    example = make_batch(BLENDED)[0]
-    bare = replace(example, view=replace(example.view, covariates={}))
-    columns = inputs.extract([bare]).context_BC
-    assert np.isfinite(columns).all()
-    assert np.allclose(columns[0, -3:], 0.0)
 
 
 def test_the_prior_spread_comes_from_their_differences():
