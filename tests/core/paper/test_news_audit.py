@@ -88,15 +88,11 @@ def test_the_effect_is_the_mean_window_difference():
     assert (overall["own"]["n_windows"], overall["own"]["n_with_news"]) == (80, 40)
     assert overall["none"]["n_with_news"] == 0
 
-
-def test_effects_are_given_by_series_and_days():
-    rows = audit()
     groups = set(rows.select("group_kind", "group").iter_rows())
-    declared = rows.filter(group=ANY, news="none")
-
     assert {("series", "NSW1"), ("series", "SA1"), ("declared", SIGNALS[0])} <= groups
     # No window has it, and an effect on none is not an effect.
     assert ("declared", SIGNALS[1]) not in groups
+    declared = rows.filter(group=ANY, news="none")
     assert declared["difference"].to_list() == [pytest.approx(-6.0)]
 
 
@@ -166,18 +162,16 @@ def regional_world(effect=3.0):
 def test_a_planted_effect_is_seen_held_out():
     test = regional_world().split("test")
     samples = [probe().train, probe().open(Scope(subset="test", windows=test))]
-    for sample, errors in zip(samples, probe().read(samples), strict=True):
+    readings = probe().read(samples)
+    for sample, errors in zip(samples, readings, strict=True):
         assert is_seen(errors, sample, ANY)
         assert not is_seen(errors, sample, "fuel prices")
         own, none, swapped = (np.nanmean(errors[news]) for news in ("own", "none", "swapped"))
         assert own < 0.9 * none < swapped
-    assert is_seen(probe().read(samples)[0], samples[0], "power outages")
 
-
-def test_replaceable_news_is_not_seen():
-    errors = probe().read([probe().train])[0]
-    replaced = {**errors, "swapped": errors["own"]}
-    assert is_seen(errors, probe().train, ANY) and not is_seen(replaced, probe().train, ANY)
+    assert is_seen(readings[0], samples[0], "power outages")
+    # News that another day's could replace has no effect of its own.
+    assert not is_seen({**readings[0], "swapped": readings[0]["own"]}, samples[0], ANY)
 
 
 def test_an_article_must_be_fresh_and_regional():
@@ -369,6 +363,10 @@ def test_each_change_gives_what_its_name_says():
     assert len(irrelevant) == len(own)
     assert not set(irrelevant) & set(own)
     assert read("noisy") == (*own, *irrelevant)
+    with pytest.raises(ConfigError, match="the relevance"):
+        change_news(windows, "irrelevant")
+    with pytest.raises(ConfigError, match="own, none"):
+        change_news(windows, "fake")
 
 
 def test_irrelevant_articles_were_available_to_the_window():
@@ -378,13 +376,6 @@ def test_irrelevant_articles_were_available_to_the_window():
     drawn = relevance().sample_irrelevant(window, np.random.default_rng(0))
     # Of three articles that were out by then, two are its own.
     assert drawn == (article_ids()[2],)
-
-
-def test_irrelevant_articles_need_known_relevance():
-    with pytest.raises(ConfigError, match="the relevance"):
-        change_news(with_pool_news(1), "irrelevant")
-    with pytest.raises(ConfigError, match="own, none"):
-        change_news(with_pool_news(1), "fake")
 
 
 POOL = news_pool()
@@ -425,8 +416,7 @@ def test_days_average_their_articles_oldest_first():
     np.testing.assert_allclose(days[-2], POOL.embeddings[:2].mean(axis=0), rtol=1e-6)
     assert not days[:-2].any()
 
-
-def test_no_news_is_zero():
+    # No news is zero.
     assert not embed_days([view_at(1)], POOL).any()
     assert embed_days([], POOL).shape == (0, NEWS_DAYS, POOL.embeddings.shape[1])
     with pytest.raises(DataError, match="news pool"):

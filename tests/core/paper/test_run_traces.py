@@ -39,17 +39,14 @@ def rows_of(**chosen):
 
 
 def test_a_round_has_population_and_agent_rows():
-    rows = rows_of()
+    rows, population = rows_of(), rows_of(agent=None)
+    first, second = (row for row in rows_of(round=1) if row["agent"] is not None)
+
     places = [(number, agent) for number in range(3) for agent in (None, 0, 1)]
     assert [(row["round"], row["agent"]) for row in rows] == places
     assert list(rows[0]) == list(TRACE_SCHEMA)
     said = {(row["method"], row["budget"], row["seed"]) for row in rows}
     assert said == {("mae-gpt", "quick", 3)}
-
-
-def test_losses_and_rewards_stand_in_their_rows():
-    population = rows_of(agent=None)
-    first, second = (row for row in rows_of(round=1) if row["agent"] is not None)
 
     # L_pred, and not the weighted sum of all terms.
     assert [row["loss"] for row in population] == [0.5, 0.5, 0.333333]
