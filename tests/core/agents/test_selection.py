@@ -34,12 +34,11 @@ def _selection(fitness, gates=None, **settings):
     return selection
 
 
-def test_reward_is_minus_the_mean_squared_error():
-    forecast = torch.tensor([[[1.0, 2.0]], [[0.0, 0.0]]])
-    assert rules.reward(forecast, torch.tensor([[1.0, 4.0]])).tolist() == [-2.0, -8.5]
+def test_squared_errors_are_means_of_known_targets():
+    both = torch.tensor([[[1.0, 2.0]], [[0.0, 0.0]]])
+    assert rules.reward(both, torch.tensor([[1.0, 4.0]])).tolist() == [-2.0, -8.5]
 
-
-def test_masked_targets_carry_no_gradient():
+    # What is masked carries no gradient.
     forecast = torch.tensor([[[1.0, 9.0]]], requires_grad=True)
     error = forecast_error(forecast, torch.tensor([[3.0, float("nan")]]))
     assert error.item() == 4.0

@@ -107,13 +107,7 @@ def test_masked_points_and_mape_omissions_are_counted():
     assert nsw["mape_threshold"] == 1.0
 
 
-def test_windows_of_two_splits_are_refused():
-    both = make_set([make_window(0), make_window(1, split="test")])
-    with pytest.raises(DataError, match=r"one split, got \['test', 'train'\]"):
-        evaluate(PERSISTENCE, both, IDENTITY)
-
-
-def test_a_forecaster_that_drops_a_window_is_refused():
+def test_dropped_windows_and_mixed_splits_are_refused():
     short = SimpleNamespace(name="short", predict=lambda views: np.zeros((len(views) - 1, 48)))
     with pytest.raises(DataError, match=r"short .*\(3, 48\) for 4"):
         forecast_windows(short, make_windows(), batch_size=4)
@@ -121,6 +115,9 @@ def test_a_forecaster_that_drops_a_window_is_refused():
         evaluate(np.zeros((3, 48)), make_windows(), Identity(experiment="x", method="m"))
     with pytest.raises(DataError, match="no method name"):
         evaluate(make_windows().truth(), make_windows(), IDENTITY)
+    both = make_set([make_window(0), make_window(1, split="test")])
+    with pytest.raises(DataError, match=r"one split, got \['test', 'train'\]"):
+        evaluate(PERSISTENCE, both, IDENTITY)
 
 
 def test_rows_survive_csv_with_nulls(tmp_path):
