@@ -236,13 +236,12 @@ def test_an_article_keeps_its_place_among_others():
 BLENDED = tiny(forecast__prior="blend")
 
 
-def vary_weather(drawn):
-    temperatures = itertools.count(285.0)
-    return change_views(drawn, lambda _: {"covariates": {"noon_temp_k_lag1": next(temperatures)}})
-
-
 def test_context_columns_are_standardised_on_train():
-    train = vary_weather(windows("train", 20))
+    temperatures = itertools.count(285.0)
+    train = change_views(
+        windows("train", 20),
+        lambda _: {"covariates": {"noon_temp_k_lag1": next(temperatures)}},
+    )
     inputs = fit_inputs(BLENDED, train)
     arrays = inputs.extract(make_examples(train, make_priors(train, BLENDED), inputs.scaler))
 

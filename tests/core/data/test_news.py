@@ -42,7 +42,6 @@ from tests.support.window_samples import DAY, NOW, SYDNEY, from_nem, make_articl
 
 ORIGIN = from_nem(2019, 3, 1)
 HOUR = timedelta(hours=1)
-WEEK = timedelta(days=7)
 WORDS = "Storm cuts power to northern suburbs"
 
 
@@ -78,7 +77,7 @@ def find_indexed(frame, limit=9):
 
 
 def test_candidates_are_newest_first_within_limits():
-    instant, oldest = timedelta(microseconds=1), ORIGIN - WEEK
+    instant, oldest = timedelta(microseconds=1), ORIGIN - timedelta(days=7)
     # At the origin it is too late; the first instant of the look-back counts, the one before not.
     stamps = [ORIGIN, ORIGIN - instant, ORIGIN + HOUR, oldest, oldest - instant, ORIGIN - HOUR]
     frame = make_articles(stamps)

@@ -331,12 +331,11 @@ def test_the_best_fixed_mixture_may_lie_between():
     assert regret.best_expert == pytest.approx(3.0)
     assert regret.best_mixture == pytest.approx(0.0, abs=1e-9)
 
-
-def test_unknown_truths_count_as_nothing():
-    truth_Dh = np.array([[0.0, np.nan], [np.nan, np.nan], [0.0, 0.0]])
-    experts_DAh = np.ones((3, 1, 2))
-    experts_DAh[0, 0, 1] = 50.0
-    regret = measure_regret("equal", experts_DAh, experts_DAh[:, 0], truth_Dh, [1.0])
+    # Unknown truths count as nothing.
+    holed_Dh = np.array([[0.0, np.nan], [np.nan, np.nan], [0.0, 0.0]])
+    lone_DAh = np.ones((3, 1, 2))
+    lone_DAh[0, 0, 1] = 50.0
+    regret = measure_regret("equal", lone_DAh, lone_DAh[:, 0], holed_Dh, [1.0])
     assert (regret.days, regret.loss, regret.best_mixture) == (2, 2.0, pytest.approx(2.0))
     assert regret.bound is None
 

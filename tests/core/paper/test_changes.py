@@ -194,14 +194,13 @@ def test_unknown_or_unfit_changes_are_refused():
 
 
 DAY = timedelta(days=1)
-N_DAYS = 12
 OTHERS = ("past_lag1", "past_mean14", "published_error_lag1", "rooftop_mw", "rooftop_mw_mean14")
 WEATHER = ("temperature_c", "temperature_c_lag1", "temperature_c_mean14")
 
 
 def test_weather_of_another_day_comes_from_before():
     # One window a day, whose covariates by step are all the number of its day.
-    given = make_window_set(N_DAYS)
+    given = make_window_set(12)
     first = given[0].view.origin_utc
     days = given.with_windows(
         window.change_view(

@@ -331,18 +331,16 @@ def rows_of(*rows):
     return pl.DataFrame(made, schema=TRACE_SCHEMA)
 
 
-def test_a_point_averages_agents_then_seeds():
+def test_a_point_averages_agents_seeds_and_rounds():
     # Seed 1 has three agents and must not count three times.
     rows = rows_of((0, 4, 0, 2), (1, 4, 0, 6), (1, 4, 1, 6), (1, 4, 2, 9))
     assert make_curve(rows, "unique_news", {}) == Line([4.0], [4.5], {}, ([2.0], [7.0]))
     assert make_curve(rows, "reward", {}) == Line([], [])
 
-
-def test_neighbouring_rounds_share_points_with_values():
+    # Neighbouring rounds share a point, if both have a value.
     rows = rows_of(*((0, number, 0, number) for number in range(2 * GROUPS)))
     is_even = pl.col("round") % 2 == 0
     every_other = rows.with_columns(pl.when(is_even).then("unique_news").alias("unique_news"))
-
     assert make_curve(rows, "unique_news", {}).y == [number + 0.5 for number in range(0, 40, 2)]
     assert make_curve(every_other, "unique_news", {}).x == list(range(0, 40, 2))
 
