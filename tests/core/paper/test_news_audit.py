@@ -84,11 +84,10 @@ def test_effects_are_mean_differences_by_group():
     assert overall["none"]["n_with_news"] == 0
 
     groups = set(rows.select("group_kind", "group").iter_rows())
-    declared = rows.filter(group=ANY, news="none")
-
     assert {("series", "NSW1"), ("series", "SA1"), ("declared", SIGNALS[0])} <= groups
     # No window has it, and an effect on none is not an effect.
     assert ("declared", SIGNALS[1]) not in groups
+    declared = rows.filter(group=ANY, news="none")
     assert declared["difference"].to_list() == [pytest.approx(-6.0)]
 
 
@@ -270,6 +269,10 @@ def test_each_change_gives_what_its_name_says():
     assert len(irrelevant) == len(own)
     assert not set(irrelevant) & set(own)
     assert read("noisy") == (*own, *irrelevant)
+    with pytest.raises(ConfigError, match="the relevance"):
+        change_news(windows, "irrelevant")
+    with pytest.raises(ConfigError, match="own, none"):
+        change_news(windows, "fake")
 
 
 def test_irrelevant_articles_were_available_to_the_window():
@@ -279,13 +282,6 @@ def test_irrelevant_articles_were_available_to_the_window():
     drawn = relevance().sample_irrelevant(window, np.random.default_rng(0))
     # Of three articles that were out by then, two are its own.
     assert drawn == (article_ids()[2],)
-
-
-def test_irrelevant_articles_need_known_relevance():
-    with pytest.raises(ConfigError, match="the relevance"):
-        change_news(with_pool_news(1), "irrelevant")
-    with pytest.raises(ConfigError, match="own, none"):
-        change_news(with_pool_news(1), "fake")
 
 
 POOL = news_pool()
@@ -326,8 +322,7 @@ def test_days_average_their_articles_oldest_first():
     np.testing.assert_allclose(days[-2], POOL.embeddings[:2].mean(axis=0), rtol=1e-6)
     assert not days[:-2].any()
 
-
-def test_no_news_is_zero():
+    # No news is zero.
     assert not embed_days([view_at(1)], POOL).any()
     assert embed_days([], POOL).shape == (0, NEWS_DAYS, POOL.embeddings.shape[1])
     with pytest.raises(DataError, match="news pool"):
