@@ -68,6 +68,7 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 
 FIXED: dict[str, Any] = {"evolution.every": 0}
+_READS_ALL = FIXED | {"population.agents": 1, "population.members": [{"reads": "everything"}]}
 
 POLICY, ADAPTERS = "policy", "-adapters"
 CORRECTED = (EVOLVED, "one-agent", "seed-logics")
@@ -197,11 +198,7 @@ class ControlPlan:
             oracle = write_oracle(planted, base.population.agents, step=1)
             arms = {
                 "seed-logics": FIXED,
-                SUM: {
-                    **FIXED,
-                    "population.agents": 1,
-                    "population.members": [{"reads": "everything"}],
-                },
+                SUM: _READS_ALL,
                 MEAN: {**FIXED, "news.top_k": MOST_ARTICLES},
                 EVOLVED: {},
                 "oracle-logics": {**FIXED, "evolution.start": oracle},
@@ -523,7 +520,6 @@ class TextPlan:
     def configure_arms(self, data: WordedData, seed: int) -> dict[str, RunConfig]:
         """Return the settings of each trained arm."""
         agents = self.config.population.agents
-        generalist = {"reads": "everything"}
         arms: dict[str, Mapping[str, Any]] = {
             "seed-logics": FIXED,
             MEAN: {**FIXED, "news.top_k": MOST_ARTICLES},
@@ -531,10 +527,10 @@ class TextPlan:
                 f"hand-{name}": {**FIXED, "evolution.start": (logic,) * agents}
                 for name, logic in data.logics.items()
             },
-            GENERALIST: {**FIXED, "population.agents": 1, "population.members": [generalist]},
+            GENERALIST: _READS_ALL,
             WITH_SPECIALISTS: {
                 "population.agents": agents + 1,
-                "population.members": [{}] * agents + [generalist],
+                "population.members": [{}] * agents + _READS_ALL["population.members"],
             },
             EVOLVED: {},
         }

@@ -62,7 +62,6 @@ SIGNALS = (*TOPICS, "more news than usual")
 ANY = "any signal"
 
 FEWEST_WINDOWS = 10  # a group of fewer windows has no effect worth an interval, and is left out
-
 MOST_SERIES = 12  # effects by series are given for no more series than a reader can compare
 
 AUDIT_SCHEMA = read_columns("audit")
@@ -78,7 +77,6 @@ Forecast = Callable[[Scope], Prediction]
 Facts = Mapping[str, Any]  # what the rows say about the forecaster, by column
 
 Errors = Mapping[str, FloatArray]  # errors (N,) by what was read
-
 
 Group = tuple[str, str, BoolArray]
 """Kind and name of a group of windows, and which of all (N,) are its members."""
@@ -97,7 +95,6 @@ class NewsSignals:
         self._news = news
         self._nearness_MT = news.embeddings @ load_encoder(news.encoder_name).encode(TOPICS).T
         self._seconds_M = news.articles["available_at"].dt.epoch("s").to_numpy()
-        self._own: dict[str, BoolArray] = {}
 
         raw_NS = self._read(train)
         is_fresh_N = np.isfinite(raw_NS).all(1)
@@ -122,8 +119,10 @@ class NewsSignals:
     def _read(self, views: Sequence[WindowView]) -> FloatArray:
         """Return similarities and number (N, S), all minus infinity without a fresh article."""
         raw_NS = np.full((len(views), len(SIGNALS)), -np.inf)
+        by_entity = {view.entity: view for view in views}
+        own = {entity: find_own(view, self._news) for entity, view in by_entity.items()}
         for n, view in enumerate(views):
-            is_own_M, end = self._find_own(view), view.known_before.timestamp()
+            is_own_M, end = own[view.entity], view.known_before.timestamp()
             rows = self._news.find_rows(view.candidate_ids)
             rows = rows[is_own_M[rows] & (self._seconds_M[rows] >= end - FRESH.total_seconds())]
             if len(rows):
@@ -133,11 +132,6 @@ class NewsSignals:
                 raw_NS[n, :-1] = self._nearness_MT[rows].max(0)
                 raw_NS[n, -1] = np.log((1 + len(rows)) / (1 + usual))
         return raw_NS
-
-    def _find_own(self, view: WindowView) -> BoolArray:
-        if view.entity not in self._own:
-            self._own[view.entity] = find_own(view, self._news)
-        return self._own[view.entity]
 
 
 def find_own(view: WindowView, news: NewsPool) -> BoolArray:
@@ -150,13 +144,11 @@ def find_own(view: WindowView, news: NewsPool) -> BoolArray:
 
 def select_own(windows: WindowSet, news: NewsPool) -> WindowSet:
     """Return the windows of one series with only those candidates that name its own region."""
-    is_own_M = find_own(windows[0].view, news)
-    selected = []
-    for window in windows:
-        ids = window.view.candidate_ids
-        own = zip(ids, is_own_M[news.find_rows(ids)], strict=True)
-        selected.append(window.change_view(candidate_ids=tuple(i for i, is_own in own if is_own)))
-    return windows.with_windows(selected)
+    own = set(news.articles.filter(find_own(windows[0].view, news))["article_id"])
+    return windows.with_windows(
+        window.change_view(candidate_ids=tuple(i for i in window.view.candidate_ids if i in own))
+        for window in windows
+    )
 
 
 def find_members(own_NS: FloatArray, signal: str) -> BoolArray:

@@ -150,9 +150,8 @@ _CLOCK = (
 _HOURS = r"^(\d\d?) ?[-\u2013] ?\d\d?$"  # 13-14
 _DIGITS_OF_CLOCK = r"^([01]?\d|2[0-4])(00|15|30|45)$|^0{1,2}$"
 _END_OF_DAY = r"([T ])24:00"
-_SINCE_1970 = (
-    r"^[1-9]\d{8}$|^1\d{9}(?:(?:\d{3}){1,3}|\.\d+)?$"  # seconds, and thousandths of each other
-)
+# Seconds, and thousandths of each other.
+_SINCE_1970 = r"^[1-9]\d{8}$|^1\d{9}(?:(?:\d{3}){1,3}|\.\d+)?$"
 _SINCE_1900 = r"^[1-7]\d{4}([.,]\d+)?$"  # days, as spreadsheets keep dates
 _DAYS_TO_1970 = 25_569
 _FIRST_YEAR, _LAST_YEAR = 1700, 2200

@@ -471,9 +471,8 @@ def audit_news(
     """Test whether news improves the forecast.
 
     Compares a window's own news with no news, news of another day and irrelevant news, on the
-    validation and the test split. The probe reads all days before the test, and says which effect
-    it would have seen.
-    Rows go to news-audit-DATASET.csv; `compevo paper report` shows them.
+    validation and the test split. The probe reads the days before, and tells its power. Rows go to
+    news-audit-DATASET.csv; `compevo paper report` shows them.
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet

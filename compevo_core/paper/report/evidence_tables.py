@@ -67,10 +67,6 @@ _BARS = {
 _OTHERS = {NONE: "no news", SWAPPED: "news of another day", IRRELEVANT: "irrelevant news"}
 
 
-Groups = Mapping[tuple[str, str], Mapping[str, Row]]
-"""Rows by kind and group, then by news, in the order that they were measured in."""
-
-
 _AUDITED = ("dataset", "source", "subset")
 """Rows that agree in these are one audited scope."""
 
@@ -118,7 +114,8 @@ def _judge(none: Row, swapped: Row) -> str:
     return "No measurable gain: the confidence interval includes zero."
 
 
-def _group_rows(rows: Sequence[Row]) -> Groups:
+def _group_rows(rows: Sequence[Row]) -> Mapping[tuple[str, str], Mapping[str, Row]]:
+    """Return rows by kind and group, then by news, in the order that they were measured in."""
     return {
         (group[0]["group_kind"], group[0]["group"]): {row["news"]: row for row in group}
         for group in group_rows(rows, "group_kind", "group")

@@ -120,9 +120,7 @@ FORMS = {
     + "\n\nTotal,3000\nMean,900\n(c) the town\n",
     "blank.csv": write("stamp,load", (f"{t},{900 + t.hour}\n" for t in HOURS)),
     "lines.json": "".join(f'{{"ts":"{t}","load":{900 + t.hour}}}\n' for t in HOURS),
-    "pandas.json": pl.DataFrame({"t": map(str, HOURS), "y": [*range(40)] * 24})
-    .to_pandas()
-    .to_json(),
+    "pandas.json": pd.DataFrame({"t": map(str, HOURS), "y": [*range(40)] * 24}).to_json(),
     "influx.json": json.dumps(
         {"results": [{"columns": ["time", "y"], "values": [[str(t), t.hour] for t in HOURS]}]}
     ),
