@@ -38,7 +38,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.runtime.usage import peak_memory_gigabytes
 from compevo_pipeline.config.settings import child_environment
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
-from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.news_store import NewsStore, StoredArticles
 from tests.support.window_samples import make_articles as make_dated_articles
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -119,7 +119,7 @@ def block(folder: Path, rows: int) -> Blocks:
         until = _FIRST + timedelta(days=int(30.4 * month))
         since = until - LONGEST_LOOKBACK - timedelta(days=31)
         span = (since, until)
-        yield lambda span=span: NewsStore(folder / "news.duckdb").read_first_printed(*span, "")
+        yield lambda span=span: StoredArticles(NewsStore(folder / "news.duckdb"), "").read(*span)
 
 
 STEPS: dict[str, Callable[[Path, int], Blocks]] = {

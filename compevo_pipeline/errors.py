@@ -11,15 +11,7 @@ stops at once and stays stopped until somebody acts on the message.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from compevo_core.errors import (
-    CompEvoError,
-    SchemaDrift,
-    SourceAbsent,
-    SourceBlocked,
-    SourceError,
-    SourceRejected,
-    SourceTransient,
-)
+from compevo_core.errors import CompEvoError, SourceBlocked, SourceError, SourceTransient
 
 
 class Throttled(SourceTransient):
@@ -67,10 +59,6 @@ class FailurePolicy:
     retries: int = 0  # how many times to try again
     first_wait_s: float = 0.0  # seconds before the first retry; each further wait is twice as long
 
-    def compute_wait(self, attempt: int) -> float:
-        """Return the seconds to wait before retry number ``attempt`` (0 for the first)."""
-        return float(self.first_wait_s * 2**attempt)
-
 
 _RETRY = FailurePolicy(
     decision=RetryDecision.TRANSIENT,
@@ -98,11 +86,8 @@ _LEAVE = FailurePolicy(
 POLICIES: tuple[tuple[type[CompEvoError], FailurePolicy], ...] = (
     (TooSlow, _LEAVE),
     (SourceTransient, _RETRY),
-    (SourceAbsent, _STOP),
-    (SourceRejected, _STOP),
     (SourceBlocked, _RESPECT_BLOCK),
-    (SchemaDrift, _STOP),
-    (CompEvoError, _STOP),
+    (CompEvoError, _STOP),  # such as an absent or rejected file, or a changed format
 )
 """The first that fits is used; every error of the project's family has a policy."""
 

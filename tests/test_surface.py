@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -123,7 +123,7 @@ def list_python() -> Iterator[str]:
             method = getattr(method, "__func__", method)
             if member.startswith("_"):
                 continue
-            if isinstance(method, property):
+            if isinstance(method, property | cached_property):
                 yield f"{name}.{member}"
             elif inspect.isfunction(method) and method.__module__.startswith("compevo"):
                 yield f"{name}.{member}{show_parameters(method)}"

@@ -45,17 +45,13 @@ class ErrorCalibration:
         self.override_A = np.zeros(agents, dtype=np.float32)
         self.best_prior = np.array(0)
 
-    def agent_state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays by agent, by name."""
-        return {"blend_AH": self.blend_AH}
-
     def shared_state(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays that all agents share, by name."""
         return {"best_prior": self.best_prior, "override_A": self.override_A}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Return all arrays by name; what is written into them is in the calibration."""
-        return self.agent_state() | self.shared_state()
+        return {"blend_AH": self.blend_AH, **self.shared_state()}
 
     def blend(self, values_ABH: FloatArray, base_ABH: FloatArray) -> FloatArray:
         """Return each agent's base with its shrunk correction."""

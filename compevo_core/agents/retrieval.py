@@ -78,35 +78,28 @@ class NewsRetriever:
             self.embed([logic])
         return query, np.stack([self._embeddings[topic] for topic in query.topics])
 
-    def retrieve(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
-        """Return the ids of the top k articles of a window, most similar to the logic first.
-
-        Only the window's candidates are ranked: articles that were available before its origin. The
-        scope is ``population.members.news_scope``: all of them, those that name the series' own
-        region ("place"), or none.
-        """
-        return self.retrieve_each(logic, [view], scope)[0]
-
-    def retrieve_each(
-        self, logic: str, views: Sequence[WindowView], scope: str = "all"
-    ) -> list[tuple[str, ...]]:
-        """Return what :meth:`retrieve` finds for each of many windows, in one pass."""
-        if not self.top_k:
-            return [()] * len(views)
-        count = min(self._read(logic)[0].most or self.top_k, self.top_k)
-        return self._rank_each(logic, views, scope, count)
+    def retrieve(self, logic: str, view: WindowView) -> tuple[str, ...]:
+        """Return the ids of the top k articles of a window, most similar to the logic first."""
+        return self.retrieve_for(MemberConfig(), logic, [view])[0]
 
     def retrieve_for(
         self, member: MemberConfig, logic: str, views: Sequence[WindowView]
     ) -> list[tuple[str, ...]]:
-        """Return what an agent reads of each window: a generalist all of its scope, up to 64."""
-        if member.reads == "everything":
-            return self._rank_each(logic, views, member.news_scope, MOST_ARTICLES)
-        return self.retrieve_each(logic, views, member.news_scope)
+        """Return what an agent reads of each window: a generalist all of its scope, up to 64.
 
-    def rank(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
+        Only the window's candidates are ranked: articles that were available before its origin. The
+        scope is all of them, those that name the series' own region ("place"), or none.
+        """
+        most = MOST_ARTICLES
+        if member.reads == "chosen":
+            if not self.top_k:
+                return [()] * len(views)
+            most = min(self._read(logic)[0].most or self.top_k, self.top_k)
+        return self._rank_each(logic, views, member.news_scope, most)
+
+    def rank(self, logic: str, view: WindowView) -> tuple[str, ...]:
         """Return the ids of all candidates that a logic selects, most similar to it first."""
-        return self._rank_each(logic, [view], scope, None)[0]
+        return self._rank_each(logic, [view], "all", None)[0]
 
     def _rank_each(
         self, logic: str, views: Sequence[WindowView], scope: str, most: int | None

@@ -34,7 +34,7 @@ from compevo_core.baselines.naive import (
 )
 from compevo_core.baselines.news_ridge import SUFFIX, NewsRidge, reads_news
 from compevo_core.baselines.ridge import CalendarRidge, OwnWeatherRidge, PublishedErrorRidge
-from compevo_core.baselines.smoothing import Ets, SeasonalLevel, Theta
+from compevo_core.baselines.smoothing import DoubleSeason, Ets, SeasonalLevel, Theta
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot, make_folder_name
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
@@ -113,6 +113,7 @@ for _baseline in (
     PublishedForecast,
     Theta,
     SeasonalLevel,
+    DoubleSeason,
     Ets,
     CalendarRidge,
     PublishedErrorRidge,
@@ -217,7 +218,7 @@ class SharedFits:
 
     def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
         """Return the baseline, fitted on train windows now or earlier."""
-        key = f"{make_folder_name(name)}-seed{seed}-{train.hash[:_HASH_CHARACTERS]}"
+        key = f"{make_folder_name(name)}-seed{seed}-{train.identity[:_HASH_CHARACTERS]}"
         if key not in self._fitted:
             self._fitted[key] = self._find_or_fit(key, name, train, seed)
         return self._fitted[key]

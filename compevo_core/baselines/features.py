@@ -28,7 +28,7 @@ from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.context import OWN
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.steps import WEEK
+from compevo_core.data.steps import DAY, WEEK
 from compevo_core.data.view import (
     DEFAULT_STEPS,
     Window,
@@ -72,6 +72,10 @@ _FORMS: tuple[Callable[[FloatArray], FloatArray], ...] = (
 """The forms in which a covariate acts."""
 _PENALTY = 30.0  # steps without an answer, counted with those of train
 _PROOF = 0.2  # last share of the train windows, on which an answer must help
+
+_WEEK_WEIGHT = 0.7  # of a week in the usual one, as a share of the week after it
+_SURPRISES = (2.0, 4.0)  # standard deviations beyond which a jump has a slope of its own
+_NORMAL = 1.4826  # the standard deviation over the median size, of normal values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +279,36 @@ class FeatureSpace(TrainSpace):
             start = first.lookback - back
             summaries["last_week"] = z_NL[:, start : start + first.horizon]
         return summaries
+
+
+def knows_weeks(view: WindowView) -> bool:
+    """Return whether the inputs hold two weeks of steps shorter than a day."""
+    return view.step < DAY and view.lookback * view.step >= 2 * WEEK
+
+
+def split_weeks(known_T: FloatArray, day: int) -> tuple[FloatArray, FloatArray]:
+    """Return the usual week (W,), in which newer weeks count more, and what each day adds to it.
+
+    ``day`` is the number of steps of a day. The week begins with the step after the last value; the
+    days (D, day) are in the order of time.
+    """
+    week_NW = known_T[len(known_T) % (7 * day) :].reshape(-1, 7 * day)
+    weight_N = _WEEK_WEIGHT ** np.arange(len(week_NW))[::-1]
+    usual_W = weight_N @ week_NW / weight_N.sum()
+    return usual_W, (week_NW - usual_W).reshape(-1, day)
+
+
+def measure_surprise(left_DS: FloatArray) -> FloatArray:
+    """Return the shares (2,) of the last day's jump beyond two and four standard deviations.
+
+    A jump is the change of a day's mean from the median of the three days before it. A heat wave
+    comes by degrees and goes on; a holiday or a fault jumps and is over.
+    """
+    level_D = left_DS.mean(axis=1)
+    before = np.lib.stride_tricks.sliding_window_view(level_D[:-1], 3)
+    jump_D = np.abs(level_D[3:] - np.median(before, axis=1))
+    beyond = np.maximum(jump_D[-1] - np.array(_SURPRISES) * _NORMAL * np.median(jump_D), 0.0)
+    return np.asarray(beyond / (jump_D[-1] or 1.0))
 
 
 def list_own_covariates(windows: Sequence[Window]) -> list[str]:

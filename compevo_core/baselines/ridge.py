@@ -18,7 +18,13 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from compevo_core.baselines.base import RoutedBaseline, SpaceT
-from compevo_core.baselines.features import FeatureSpace, encode_calendars
+from compevo_core.baselines.features import (
+    FeatureSpace,
+    encode_calendars,
+    knows_weeks,
+    measure_surprise,
+    split_weeks,
+)
 from compevo_core.baselines.leads import (
     ERRORS,
     FLAGS,
@@ -35,7 +41,7 @@ from compevo_core.data.arrays import FloatArray, IntArray, mean_known
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.splits import leave_out_blocks
 from compevo_core.data.view import Window, WindowView
-from compevo_core.errors import DataError
+from compevo_core.errors import CheckpointMismatch, DataError
 
 # Exact solutions are cheap, so a coarse grid is tried in full.
 PENALTIES = (3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 1e5, 1e6)
@@ -147,8 +153,13 @@ class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
         return replace(unfitted, penalty=penalty, weights=weights)
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        features_NF = self._build_features(views, route)
-        return self._models[route].apply(features_NF, self._space.encode_entities(views))
+        features_NF, linear_map = self._build_features(views, route), self._models[route]
+        if features_NF.shape[1] != len(linear_map.mean):
+            raise CheckpointMismatch(
+                f"this version's {self.name} has {features_NF.shape[1]} columns of "
+                f"{views[0].dataset}, the fitted one {len(linear_map.mean)}; fit it again"
+            )
+        return linear_map.apply(features_NF, self._space.encode_entities(views))
 
     def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         tensors = {
@@ -178,7 +189,8 @@ class CalendarRidge(_Ridge[FeatureSpace]):
     """Changes from the last season as a linear map of the last day, calendar and weather.
 
     Two maps are fitted on the same windows: one with weather, and one for views that have none. A
-    single missing covariate is set to its train mean. Nothing holds inputs to the range seen on
+    single missing covariate is set to its train mean. Where inputs hold two weeks, a last day that
+    jumps away from the usual week has columns of its own. Nothing holds inputs to the range seen on
     train: clipping them, and shrinking the shape of the day more, were tried after 2026 errors had
     been seen, lost on validation, and were taken out again.
     """
@@ -195,6 +207,8 @@ class CalendarRidge(_Ridge[FeatureSpace]):
         # Shape and level are separate columns: the penalty may shrink one and leave the other.
         parts = [z_NH - level, level, encode_calendars(views)]
         parts += [part - level for part in space.summarize_seasons(views).values()]
+        if all(map(knows_weeks, views)):
+            parts.append(_encode_surprises(views) / space.scaler.stack_spreads(views))
         if route:
             weather_NC = space.extract_weather(views)
             parts += [weather_NC, space.compute_hinges(weather_NC)]
@@ -248,6 +262,12 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
         if TEMPERATURE in space.weather:
             parts += encode_degree_blocks(views)
         return np.concatenate(parts, axis=1)
+
+
+def _encode_surprises(views: Sequence[WindowView]) -> FloatArray:
+    """Return the parts of the last day's deviation from the usual week that surprise (N, 2)."""
+    left_NDS = [split_weeks(view.known, view.seasons.day)[1] for view in views]
+    return np.array([measure_surprise(left_DS) * left_DS[-1].mean() for left_DS in left_NDS])
 
 
 def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:

@@ -32,6 +32,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from compevo_core.baselines.base import Baseline, group_by_series, raise_if_held_out
+from compevo_core.baselines.features import knows_weeks, measure_surprise, split_weeks
 from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.steps import DAY, WEEK
 from compevo_core.data.view import Window, WindowView, keep_bounds, stack_rows
@@ -314,6 +315,94 @@ def _extrapolate(
     change_DH = np.outer(drifts_D * slope, np.arange(1, view.horizon + 1))
     forecast_RDH = level_RD[..., None] + change_DH + np.resize(shape_S, view.horizon)
     return np.asarray(np.exp(forecast_RDH) if is_log else forecast_RDH)
+
+
+_DECAYS = np.array([1.0, 4.0, 12.0])  # hours in which half of the last deviation is left
+_STIFFNESS = 1e-3  # penalty of a weight, as a share of what a column weighs
+_REFITS = 15  # of least squares until they are least absolute errors
+_MOST_TARGETS = 60_000  # target steps that weights are fitted on, of all series
+
+
+class DoubleSeason(_FormedSeries):
+    """The usual week, and how the latest deviations from it go on.
+
+    The usual week may be flattened, and shares of the deviations are added to it: of the last day's
+    and week's mean, the same step a day ago, and the last value, which fades. Yesterday has another
+    share where it was a surprise. The shares, of values or their logarithms, err least on train
+    windows, in place of the states of double seasonal smoothing. Source: Taylor,
+    "Short-term electricity demand forecasting using double seasonal exponential smoothing", Journal
+    of the Operational Research Society, 2003.
+    """
+
+    name = "double-season"
+    title = "Day and week"
+
+    @classmethod
+    def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
+        """Return whether inputs hold two weeks of steps shorter than a day."""
+        return all(map(knows_weeks, windows.views()))
+
+    @classmethod
+    def _choose(cls, windows: Sequence[Window], series: int) -> Form:
+        count = max(_MOST_JUDGED, _MOST_TARGETS // (series * windows[0].view.horizon))
+        judged = [windows[i] for i in evenly_spaced(len(windows), count)]
+        truth_R = np.concatenate([window.y for window in judged])
+        is_known_R = np.isfinite(truth_R)
+        if not is_known_R.any():
+            raise DataError(f"{cls.name} needs a measured target of every series")
+        truth_R = truth_R[is_known_R]
+        lowest = min(truth_R.min(), *(window.view.known.min() for window in judged))
+
+        best: tuple[float, Form] = (np.inf, [])
+        for is_log in (False, True)[: 1 + bool(lowest > 0)]:
+            described = [_describe_week(window.view, is_log) for window in judged]
+            usual_R, x_RF = (
+                np.concatenate(part)[is_known_R] for part in zip(*described, strict=True)
+            )
+            weight_F = _fit_absolute(x_RF, (np.log(truth_R) if is_log else truth_R) - usual_R)
+            forecast_R = usual_R + x_RF @ weight_F
+            error = float(np.abs((np.exp(forecast_R) if is_log else forecast_R) - truth_R).sum())
+            best = min(best, (error, [is_log, weight_F.tolist()]), key=itemgetter(0))
+        return best[1]
+
+    def _forecast(self, view: WindowView, form: Form) -> FloatArray:
+        is_log, weights = bool(form[0] and view.known.min() > 0), np.array(form[1])
+        usual_H, x_HF = _describe_week(view, is_log)
+        forecast_H = usual_H + x_HF @ weights
+        return np.asarray(np.exp(forecast_H) if is_log else forecast_H)
+
+
+def _describe_week(view: WindowView, is_log: bool) -> tuple[FloatArray, FloatArray]:
+    """Return the usual values of the target steps (H,), and the columns that move them (H, F)."""
+    day, horizon = view.seasons.day, view.horizon
+    usual_W, left_DS = split_weeks(np.log(view.known) if is_log else view.known, day)
+    usual_H = np.resize(usual_W, horizon)
+    yesterday_H = np.resize(left_DS[-1], horizon)
+    columns = [
+        np.full(horizon, left_DS[-1].mean()),
+        np.full(horizon, left_DS[-7:].mean()),
+        yesterday_H,
+        *(share * yesterday_H for share in measure_surprise(left_DS)),
+        *(left_DS[-1, -1] * 0.5 ** ((np.arange(horizon) + 1) / (_DECAYS[:, None] * day / 24))),
+        np.resize(usual_W.reshape(7, day).mean(axis=0), horizon) - usual_H,
+        usual_W.mean() - usual_H,
+    ]
+    return usual_H, np.stack(columns, axis=1)
+
+
+def _fit_absolute(x_RF: FloatArray, y_R: FloatArray) -> FloatArray:
+    """Return the weights (F,) of least absolute errors, by least squares weighted anew."""
+    size_F = np.sqrt((x_RF**2).mean(axis=0)) + _LEAST_RANGE
+    z_RF = x_RF / size_F
+    weight_R = np.ones(len(y_R))
+    for _ in range(_REFITS):
+        gram_FF = (z_RF * weight_R[:, None]).T @ z_RF
+        gram_FF += _STIFFNESS * weight_R.sum() * np.eye(len(size_F))
+        beta_F = np.linalg.solve(gram_FF, z_RF.T @ (weight_R * y_R))
+        error_R = np.abs(y_R - z_RF @ beta_F)
+        # Small errors all count alike, so that none counts without end.
+        weight_R = 1 / np.maximum(error_R, np.quantile(error_R, 0.1) + _LEAST_RANGE)
+    return np.asarray(beta_F / size_F)
 
 
 @lru_cache(maxsize=512)

@@ -85,15 +85,15 @@ _FAULTS = {
 _NUMERIC = {
     "population": ("agents", "members"),
     "selection": tuple(SelectionConfig.model_fields),
-    "forecast": [
+    "forecast": (
         "decoder",
         "prior",
         "zero_shot_model",
         "known_errors",
         "prior_folds",
         "refit_days",
-    ],
-    "run": ["seed", "refit", "micro_batch_size", "validate_every", "validation_windows"],
+    ),
+    "run": ("seed", "refit", "micro_batch_size", "validate_every", "validation_windows"),
 }
 """Settings that act without a language model, by section."""
 _NUMERIC_MEMBER = ("prior", "calibration_days", "weight")

@@ -53,7 +53,7 @@ from compevo_core.data.splits import (
 )
 from compevo_core.data.steps import shift
 from compevo_core.data.view import Window, WindowView
-from compevo_core.data.window import WindowSet, count_coverage, measure_news_choice
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import hash_text
 
@@ -372,7 +372,6 @@ def build_windows(
     if benchmark is not None:
         windows.extend(_build_benchmark_windows(spec, benchmark, context))
 
-    views = [window.view for window in windows]
     sources = {source for _, frame in chosen for source in frame["source"].unique()}
     # JSON and back, so that a manifest in memory equals the one that is read from its file.
     described = json.loads(json.dumps(asdict(spec), default=str))
@@ -386,11 +385,6 @@ def build_windows(
         # A manifest names publishers, not files: "archive:aemo/file.csv" counts as "archive:aemo".
         "sources": sorted({source.split("/")[0] for source in sources}),
         "synthetic": any(is_synthetic(frame) for _, frame in chosen),
-        "coverage": count_coverage(views),
-        "news_choice": measure_news_choice(views),
-        "n_without_covariates": sum(not view.covariates for view in views),
-        "n_with_published": sum(view.published is not None for view in views),
-        "n_without_candidates": sum(not view.candidate_ids for view in views),
         "unused_series": unused,
         "dropped_origins": dict(sorted(dropped.items())),
         "articles": context.candidates.count_articles() if context.candidates else 0,

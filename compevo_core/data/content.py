@@ -20,7 +20,8 @@ _FAR = 10.0  # spreads of the middle nine tenths, from the middle
 _FEWEST_SAME, _MOST_SAME = 3, 0.4  # times a filler comes at least, and share of all at most
 _APART = 0.25  # spreads of the middle nine tenths between a filler and the next value
 _WEEKLY = 0.8  # share of equal values on one day of the week that are no filler
-_JUMPS = 3.0  # times the usual step from one value to the next, into a filler or a collapse
+_JUMPS = 3.0  # times the usual step from one value to the next, into a filler or a collapse; times
+# all values before that all later ones are, where their unit changed
 _LONGEST_COLLAPSE = 24  # values
 _HIGHEST_JUMP = 1.75  # times the highest step before, into the last values
 _BEYOND = 0.25  # of the range of all earlier values, from which on the last ones are beyond it
@@ -53,6 +54,7 @@ def describe_faults(name: str, rows: pl.DataFrame, step: timedelta) -> list[str]
         _describe_far(known, step),
         _describe_stuck(known, step),
         _describe_end(known, step),
+        _describe_switch(known),
     )
     return [f"{name}: {problem}" for problem in problems if problem]
 
@@ -235,6 +237,25 @@ def _describe_end(known: pl.DataFrame, step: timedelta) -> str:
         f"the last {known.height - first:,} value(s) do not go on from those before, the first "
         f"{values[first]:,.10g} at {_say(known, first)} after {values[first - 1]:,.10g}; if they "
         "are not whole yet, leave them out"
+    )
+
+
+def _describe_switch(known: pl.DataFrame) -> str:
+    """Describe a step from which on all values are far above, or below, all before."""
+    values = known["value"].to_numpy()
+    if len(values) < 2 * _SHORTEST_STUCK or values.min() <= 0:
+        return ""
+    before, after = values[:-1], values[:0:-1]
+    up = np.minimum.accumulate(after)[::-1] / np.maximum.accumulate(before)
+    down = np.minimum.accumulate(before) / np.maximum.accumulate(after)[::-1]
+    times = np.maximum(up, down)[_SHORTEST_STUCK - 1 : 1 - _SHORTEST_STUCK]
+    first = _SHORTEST_STUCK + int(times.argmax())
+    if times.max() <= _JUMPS:
+        return ""
+    return (
+        f"all values from {_say(known, first)} on, the first {values[first]:,.10g}, are more than "
+        f"{times.max():,.3g} times as {'high' if values[first] > values[0] else 'low'} as all "
+        "before; if their unit changed, convert them"
     )
 
 

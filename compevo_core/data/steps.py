@@ -31,6 +31,8 @@ _RARE_GAPS = 0.05  # share of steps without a value up to which gaps are faults
 _OFTEN_CLOSED = 0.6  # share of steps without a value in a table of short market hours
 _LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
 _VALIDATION_ORIGINS = 4  # at least, within that
+_ENOUGH_DAYS = 365  # with a window, of each series
+_VALIDATION_DAYS = 30  # of validation with one, whose errors become bands
 
 
 def read_step(text: str) -> timedelta:
@@ -147,8 +149,9 @@ def choose_stride(
 ) -> int:
     """Return the steps from one origin to the next: enough windows of so many steps, not more.
 
-    Below a day origins are at the same times of each day, a horizon apart or a day. Otherwise
-    ``validation``, the length of that split, has several of them; with thousands of series, one.
+    Below a day origins are at the same times of each day: a horizon apart or a day, or some days
+    where many series of years would make too many windows. Otherwise ``validation``, the length of
+    that split, has several of them; with thousands of series, one.
     """
     wanted, least = (
         max(1, round(steps * series / windows)) for windows in (_ENOUGH_WINDOWS, _MOST_WINDOWS)
@@ -159,7 +162,12 @@ def choose_stride(
         wanted = min(max(min(wanted, apart // _VALIDATION_ORIGINS), least), apart)
         # Windows shall begin on every day of the week.
         return wanted + 1 if wanted % 7 == 0 else wanted
+
     per_day = DAY // step
+    spare = min(steps // _ENOUGH_DAYS, validation // _VALIDATION_DAYS) // per_day
+    days = min(math.ceil(least / per_day), spare)
+    if days > 1:
+        return (days - 1 if days % 7 == 0 else days) * per_day
     return next(
         stride
         for stride in range(1, per_day + 1)

@@ -8,6 +8,7 @@ A model is given a ``WindowView``, which has no field for the truth: leaking it 
 of this class, not a slip.
 """
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -152,11 +153,17 @@ class Window:
 
     view: WindowView
     y: FloatArray
+    digest: bytes = field(default=b"", init=False, repr=False)  # SHA-256 of all of it, once known
 
     def __post_init__(self) -> None:
         """Check the shape and make the truth read-only."""
         name = f"window {self.view.window_id}"
         object.__setattr__(self, "y", _copy_read_only(self.y, self.view.horizon, f"{name}: y"))
+
+    def keep_digest(self, serialized: bytes) -> bytes:
+        """Return the digest of all that the window holds, serialized, and remember it."""
+        object.__setattr__(self, "digest", hashlib.sha256(serialized).digest())
+        return self.digest
 
     def change_view(self, **changes: Any) -> Self:  # noqa: ANN401 - fields of a view
         """Return the window with other values in fields of its view."""

@@ -15,7 +15,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -218,23 +218,50 @@ class WindowSet(Sequence[Window]):
             find_shared(self.views(), field)  # DataError where windows of two grids are mixed
 
         self._origin_manifest = dict(manifest or {})
+        self._splits: dict[str, WindowSet] = {}
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of every view and truth in canonical order."""
+        digest = hashlib.sha256()
+        by_split: defaultdict[str, Any] = defaultdict(hashlib.sha256)
+        for window in self._windows:
+            serialized = serialize_for_hash(window)
+            digest.update(serialized)
+            by_split[window.view.split].update(serialized)
+            window.keep_digest(serialized)
+
+        # Serializing takes nearly all of the time, and the hashes of splits are asked for next.
+        if len(by_split) > 1:
+            for name, part in by_split.items():
+                self.split(name).hash = part.hexdigest()
+        return digest.hexdigest()
+
+    @cached_property
+    def identity(self) -> str:
+        """SHA-256 of the digests that windows keep: sets that share them share the work."""
+        digest = hashlib.sha256()
+        for window in self._windows:
+            digest.update(window.digest or window.keep_digest(serialize_for_hash(window)))
+        return digest.hexdigest()
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What the windows were built from, their counts by split and subset, and their hash."""
+        """What the windows were built from, their hash, and counts of what they hold."""
         views = self.views()
-        digest = hashlib.sha256()
-        for window in self._windows:
-            digest.update(serialize_for_hash(window))
-
         return self._origin_manifest | {
             "dataset": self.dataset,
-            "hash": digest.hexdigest(),
+            "hash": self.hash,
             "n_windows": len(views),
             "n_by_split": dict(Counter(view.split for view in views)),
             "n_by_subset": dict(Counter(name for view in views for name in view.subsets)),
             "n_masked_targets": int(np.isnan(self.truth()).sum()),
             "n_filled_inputs": sum(view.n_filled for view in views),
+            "n_without_covariates": sum(not view.covariates for view in views),
+            "n_with_published": sum(view.published is not None for view in views),
+            "n_without_candidates": sum(not view.candidate_ids for view in views),
+            "coverage": count_coverage(views),
+            "news_choice": measure_news_choice(views),
         }
 
     @overload
@@ -256,11 +283,6 @@ class WindowSet(Sequence[Window]):
     def __len__(self) -> int:
         """Return the number of windows."""
         return len(self._windows)
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of every view and truth in canonical order."""
-        return str(self.manifest["hash"])
 
     @property
     def training_hash(self) -> str:
@@ -286,7 +308,9 @@ class WindowSet(Sequence[Window]):
         """Return the windows of one split; DataError if there is no split of that name."""
         if name not in SPLITS:
             raise DataError(f"split {name!r} is none of {', '.join(SPLITS)}")
-        return self.with_windows(w for w in self._windows if w.view.split == name)
+        if name not in self._splits:
+            self._splits[name] = self.with_windows(w for w in self if w.view.split == name)
+        return self._splits[name]
 
     def subset(self, name: str) -> "WindowSet":
         """Return the windows of one named subset.
@@ -364,9 +388,9 @@ class WindowSet(Sequence[Window]):
             raise DataError(f"{path} differs from its manifest; build the windows again")
         return windows
 
-    def with_windows(self, windows: Iterable[Window]) -> "WindowSet":
-        """Return other windows of the data set, built from what these were built from."""
-        return WindowSet(windows, dataset=self.dataset, manifest=self._origin_manifest)
+    def with_windows(self, windows: Iterable[Window], **facts: Any) -> "WindowSet":  # noqa: ANN401
+        """Return other windows of the data set; ``facts`` join what these were built from."""
+        return WindowSet(windows, dataset=self.dataset, manifest=self._origin_manifest | facts)
 
 
 def _restore_pasts(windows: Sequence[Window]) -> Iterator[Window]:

@@ -25,7 +25,8 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
 BASE = "calendar-ridge"  # whose errors are explained
-EFFECTS = (0.25, 0.5, 1.0, 2.0)
+_SIZES = {0.25: "a quarter of ", 0.5: "half ", 1.0: "", 2.0: "twice "}
+EFFECTS = tuple(_SIZES)
 """Planted effects, in standard deviations of what the method misses."""
 POWER = 0.8  # share of the draws in which an effect must be seen
 
@@ -80,9 +81,9 @@ class NewsAudit(NewsErrors):
             return f"Yes, the news helps. {numbers}."
         if self.is_seen:
             return f"The values follow the news, but it does not improve forecasts yet. {numbers}."
-        seen = "one of two standard deviations of the errors would not have been seen either"
+        seen = "one of twice the errors' standard deviation would not have been seen either"
         if self.power is not None:
-            seen = f"one of {self.power:g} standard deviations of the errors would have been"
+            seen = f"one of {_SIZES[self.power]}the errors' standard deviation would have been"
         return f"No effect of the news is seen; {seen}. {numbers}."
 
 

@@ -34,7 +34,7 @@ from compevo_core.data.steps import shift
 from compevo_core.data.view import Window, WindowView, find_horizon, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
-from compevo_core.forecast.prediction import centre_sparse, reconcile
+from compevo_core.forecast.prediction import Prediction, centre_sparse, reconcile
 from compevo_core.runtime.files import (
     file_lock,
     hash_file,
@@ -195,17 +195,11 @@ def issue_forecast(
         prediction, past = reconcile(prediction, views, totals, past, reconciliation)
     day_quantiles = forecaster.estimate_day(views, prediction.aggregate, past)
     prediction = centre_sparse(prediction, views, totals or {})
-    by_method = {METHOD: prediction.aggregate}
-    # A model by itself has no parts, and only what reads news corrects a base.
-    if forecaster.logics or len(prediction.agents) > 1:
-        by_method[EQUAL] = prediction.equal
-        by_method |= {f"{MEMBER}{i}": values_NH for i, values_NH in enumerate(prediction.agents)}
-    if forecaster.logics:
-        by_method |= {f"{BASE}{i}": base_NH for i, base_NH in enumerate(prediction.bases)}
-        if prediction.prior is not None:
-            by_method[PRIOR] = prediction.prior
+    by_method = _name_parts(prediction, reads_news=bool(forecaster.logics))
+    by_quantile = {METHOD: prediction.quantiles}
     if all(view.published is not None for view in views):
         by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
+        by_quantile[PUBLISHED] = stack_published_quantiles(views)
 
     first = views[0]
     pool = news if forecaster.logics else None
@@ -251,10 +245,21 @@ def issue_forecast(
         ],
     }
 
-    by_quantile = {METHOD: prediction.quantiles}
-    if PUBLISHED in by_method:
-        by_quantile[PUBLISHED] = stack_published_quantiles(views)
     return IssuedForecast(rows=_tabulate(views, by_method, by_quantile), facts=facts)
+
+
+def _name_parts(prediction: Prediction, *, reads_news: bool) -> dict[str, FloatArray]:
+    """Return the forecast (N, H) and what it was made of, by method."""
+    parts = {METHOD: prediction.aggregate}
+    # A model by itself has no parts, and only what reads news corrects a base.
+    if reads_news or len(prediction.agents) > 1:
+        parts[EQUAL] = prediction.equal
+        parts |= {f"{MEMBER}{i}": values_NH for i, values_NH in enumerate(prediction.agents)}
+    if reads_news:
+        parts |= {f"{BASE}{i}": base_NH for i, base_NH in enumerate(prediction.bases)}
+        if prediction.prior is not None:
+            parts[PRIOR] = prediction.prior
+    return parts
 
 
 def measure_news_change(

@@ -31,8 +31,13 @@ from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.errors import DataError
 
 _AXIS_OF_WINDOWS = {
-    "aggregate": 0, "agents": 1, "step_weights": 0, "quantiles": 0, "bases": 1, "levels": 1,
-}  # fmt: skip
+    "aggregate": 0,
+    "agents": 1,
+    "step_weights": 0,
+    "quantiles": 0,
+    "bases": 1,
+    "levels": 1,
+}
 
 _LEAST_SHARE = 1e-6  # of the widest band: a series without errors must not hold all others
 

@@ -52,9 +52,9 @@ class AdapterRouter:
     """Holds the active route of one population; its layers share the router."""
 
     def __init__(self, route: AdapterRoute | None = None) -> None:
-        # Without a route the backbone is frozen: no adapter is ever active by accident.
-        self._active = AdapterRoute() if route is None else route
-        self._backward_pass = _NO_BACKWARD  # in which the route was activated
+        # Without a route the backbone is frozen: no adapter is ever active by accident. With each
+        # route is the backward pass in which it was activated.
+        self._stack = [(route or AdapterRoute(), _NO_BACKWARD)]
 
     @property
     def active(self) -> AdapterRoute:
@@ -62,47 +62,43 @@ class AdapterRouter:
 
         RuntimeError if a layer is recomputed in a backward pass and its route is not known.
         """
+        route, backward_pass = self._stack[-1]
         # In a backward pass a route from outside it belongs to another forward pass.
-        if _find_backward_pass() != self._backward_pass:
+        if _find_backward_pass() != backward_pass:
             raise RuntimeError(
                 "a layer with adapters is recomputed in a backward pass without the route of its "
                 "forward pass. Set backbone.gradient_checkpointing and let Population enable "
                 "checkpointing, rather than enabling it on the model"
             )
-        return self._active
+        return route
 
     def use(self, route: AdapterRoute) -> contextlib.AbstractContextManager[None]:
         """Activate a route within a ``with`` block."""
-        return _ActiveRoute(self, route)
+        return _ActiveRoute(self._stack, route)
 
     def checkpoint_contexts(
         self,
     ) -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
         """Return the contexts of a checkpointed layer's forward pass and of its recomputation."""
         # The forward pass runs under the active route already; the recomputation gets it back.
-        return contextlib.nullcontext(), self.use(self._active)
+        return contextlib.nullcontext(), self.use(self._stack[-1][0])
 
 
 class _ActiveRoute(contextlib.AbstractContextManager[None]):
-    """Set a router's route within a block.
+    """Put a route on top of a router's within a block.
 
     A class, since a generator's context is entered once only: a graph that is kept
     (``retain_graph``) recomputes its layers in each of its backward passes.
     """
 
-    def __init__(self, router: AdapterRouter, route: AdapterRoute) -> None:
-        self._router = router
-        self._route = route
-        self._outside: list[tuple[AdapterRoute, int]] = []
+    def __init__(self, stack: list[tuple[AdapterRoute, int]], route: AdapterRoute) -> None:
+        self._stack, self._route = stack, route
 
     def __enter__(self) -> None:
-        # A stack, as one block may be entered again inside itself.
-        self._outside.append((self._router._active, self._router._backward_pass))
-        self._router._active = self._route
-        self._router._backward_pass = _find_backward_pass()
+        self._stack.append((self._route, _find_backward_pass()))
 
     def __exit__(self, *error: object) -> None:
-        self._router._active, self._router._backward_pass = self._outside.pop()
+        self._stack.pop()
 
 
 def _find_backward_pass() -> int:

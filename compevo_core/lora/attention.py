@@ -119,49 +119,44 @@ def register_attention() -> None:
 _KEYS_PER_BATCH = 1 << 14  # tokens whose keys are held at a time; bounds memory, not results
 
 
-@dataclasses.dataclass(frozen=True)
-class SegmentBatch:
+class SegmentBatch(NamedTuple):
     """Segments of one length that continue parents of one length, or none, in any row."""
 
-    numbers: list[int]  # of the segments, among the parts of SegmentLayout
+    numbers: list[int]  # of the segments, among the parts of all rows
     key_numbers: list[int]  # of the parts whose keys they meet: a parent, then the segment itself
     parent_length: int  # tokens of each parent; 0 without
 
 
-class SegmentLayout:
-    """The tokens of all rows, one behind the other, in parts: the segments, and padding after each.
+def divide_rows(packed: Batch) -> tuple[list[int], list[int], list[SegmentBatch]]:
+    """Return the parts of all rows, one behind the other: lengths, which are padding, batches.
 
-    Each part that is not padding is in one batch.
+    Parts are the segments, and the padding after each row; each segment is in one batch.
     """
+    lengths: list[int] = []
+    padding: list[int] = []
+    by_shape: dict[tuple[int, int], list[tuple[int, ...]]] = {}
+    for segments in packed.segments:
+        first = len(lengths)
+        for number, segment in enumerate(segments, first):
+            lengths.append(segment.end - segment.begin)
+            parents = () if segment.parent is None else (first + segment.parent,)
+            shape = lengths[number], sum(lengths[part] for part in parents)
+            by_shape.setdefault(shape, []).append((*parents, number))
 
-    def __init__(self, packed: Batch) -> None:
-        self.lengths: list[int] = []
-        self.padding: list[int] = []
-        by_shape: dict[tuple[int, int], list[tuple[int, ...]]] = {}
+        # Rows end where the longest one does.
+        if lacking := packed.ids_AL.shape[1] - sum(lengths[first:]):
+            padding.append(len(lengths))
+            lengths.append(lacking)
 
-        for segments in packed.segments:
-            first = len(self.lengths)
-            for segment in segments:
-                number = len(self.lengths)
-                self.lengths.append(segment.end - segment.begin)
-
-                parents = () if segment.parent is None else (first + segment.parent,)
-                shape = (self.lengths[number], sum(self.lengths[part] for part in parents))
-                by_shape.setdefault(shape, []).append((*parents, number))
-
-            # Rows end where the longest one does.
-            if padding := packed.ids_AL.shape[1] - sum(self.lengths[first:]):
-                self.padding.append(len(self.lengths))
-                self.lengths.append(padding)
-
-        self.batches: list[SegmentBatch] = []
-        for (length, parent_length), parts in by_shape.items():
-            size = max(1, _KEYS_PER_BATCH // (length + parent_length))
-            for begin in range(0, len(parts), size):
-                chosen = parts[begin : begin + size]
-                numbers = [part[-1] for part in chosen]
-                key_numbers = [number for part in chosen for number in part]
-                self.batches.append(SegmentBatch(numbers, key_numbers, parent_length))
+    batches = []
+    for (length, parent_length), parts in by_shape.items():
+        size = max(1, _KEYS_PER_BATCH // (length + parent_length))
+        for begin in range(0, len(parts), size):
+            chosen = parts[begin : begin + size]
+            numbers = [part[-1] for part in chosen]
+            key_numbers = [number for part in chosen for number in part]
+            batches.append(SegmentBatch(numbers, key_numbers, parent_length))
+    return lengths, padding, batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +202,7 @@ class PrefillAttention:
         self.keeps_cache = keeps_cache
         self.max_distance = int(packed.positions_AL.max()) + 1
         self._packed = packed
-        self._layout = SegmentLayout(packed)
+        self._lengths, self._padding, self._batches = divide_rows(packed)
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
         self._masks: dict[tuple[int, int], Tensor] = {}
@@ -221,13 +216,13 @@ class PrefillAttention:
 
         # Token by token, one row behind the other, (A L, heads, d), in segments.
         q_parts, k_parts, v_parts = (
-            torch.split(tensor.transpose(1, 2).flatten(0, 1), self._layout.lengths)
+            torch.split(tensor.transpose(1, 2).flatten(0, 1), self._lengths)
             for tensor in (heads.query, heads.key, heads.value)
         )
 
         # The padding behind a shorter row belongs to no segment; its states are never read.
-        out = {number: torch.zeros_like(q_parts[number]) for number in self._layout.padding}
-        for batch in self._layout.batches:
+        out = {number: torch.zeros_like(q_parts[number]) for number in self._padding}
+        for batch in self._batches:
             q_BtKd = torch.stack([q_parts[number] for number in batch.numbers])
             k_BsKd, v_BsKd = (
                 torch.cat([parts[number] for number in batch.key_numbers]).reshape(

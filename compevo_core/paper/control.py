@@ -51,9 +51,11 @@ from compevo_core.paper.planted_news import (
     EFFECTS,
     EVOLVED,
     HOMES,
+    MEAN,
     PRIOR,
     ROUNDS_SCHEMA,
     SPECIALISTS_SCHEMA,
+    SUM,
     WORLDS,
     PlantedNews,
     PlantedWorld,
@@ -66,6 +68,7 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 
 FIXED: dict[str, Any] = {"evolution.every": 0}
+_READS_ALL = FIXED | {"population.agents": 1, "population.members": [{"reads": "everything"}]}
 
 POLICY, ADAPTERS = "policy", "-adapters"
 CORRECTED = (EVOLVED, "one-agent", "seed-logics")
@@ -114,7 +117,7 @@ def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[
             "evolution.start": (*SLOT_SEED_LOGICS[:agents], SLOT_SEED_LOGICS[0]),
         },
         "2A-articles": {**fixed_alone, "news.top_k": agents * config.news.top_k},
-        "all-articles-mean": {**fixed_alone, "news.top_k": MOST_ARTICLES},
+        MEAN: {**fixed_alone, "news.top_k": MOST_ARTICLES},
         "oracle-joint": {**FIXED, "evolution.start": write_oracle(planted, agents, step=2)},
         "seed-logics": FIXED,
     }
@@ -195,7 +198,8 @@ class ControlPlan:
             oracle = write_oracle(planted, base.population.agents, step=1)
             arms = {
                 "seed-logics": FIXED,
-                "all-articles": {**FIXED, "news.top_k": MOST_ARTICLES},
+                SUM: _READS_ALL,
+                MEAN: {**FIXED, "news.top_k": MOST_ARTICLES},
                 EVOLVED: {},
                 "oracle-logics": {**FIXED, "evolution.start": oracle},
             }
@@ -516,18 +520,17 @@ class TextPlan:
     def configure_arms(self, data: WordedData, seed: int) -> dict[str, RunConfig]:
         """Return the settings of each trained arm."""
         agents = self.config.population.agents
-        generalist = {"reads": "everything"}
         arms: dict[str, Mapping[str, Any]] = {
             "seed-logics": FIXED,
-            "all-articles": {**FIXED, "news.top_k": MOST_ARTICLES},
+            MEAN: {**FIXED, "news.top_k": MOST_ARTICLES},
             **{
                 f"hand-{name}": {**FIXED, "evolution.start": (logic,) * agents}
                 for name, logic in data.logics.items()
             },
-            GENERALIST: {**FIXED, "population.agents": 1, "population.members": [generalist]},
+            GENERALIST: _READS_ALL,
             WITH_SPECIALISTS: {
                 "population.agents": agents + 1,
-                "population.members": [{}] * agents + [generalist],
+                "population.members": [{}] * agents + _READS_ALL["population.members"],
             },
             EVOLVED: {},
         }

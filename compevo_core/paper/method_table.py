@@ -40,7 +40,12 @@ ALL = "all"
 
 # Named here as well, since torch takes seconds to import and the command line lists methods.
 NETWORK_NAMES = (
-    *("dlinear", "itransformer", "film", "pyraformer", "fedformer", "gpt4ts"),
+    "dlinear",
+    "itransformer",
+    "film",
+    "pyraformer",
+    "fedformer",
+    "gpt4ts",
     "gpt4ts-no-lm",
 )
 

@@ -89,10 +89,7 @@ def change_news(windows: WindowSet, name: str, relevance: Relevance | None = Non
     changed = [
         window.change_view(candidate_ids=_change_ids(window, name, relevance)) for window in windows
     ]
-    about = {"name": f"news-{name}", "seed": SEED}
-    return WindowSet(
-        changed, dataset=windows.dataset, manifest=windows.manifest | {"perturbation": about}
-    )
+    return windows.with_windows(changed, perturbation={"name": f"news-{name}", "seed": SEED})
 
 
 def _change_ids(window: Window, name: str, relevance: Relevance | None) -> tuple[str, ...]:
@@ -134,9 +131,7 @@ def swap_news(windows: WindowSet, seed: int) -> WindowSet:
         "least_days": _find_distance(windows).days,
         "n_left_without_articles": n_without,
     }
-    return WindowSet(
-        swapped, dataset=windows.dataset, manifest=windows.manifest | {"perturbation": about}
-    )
+    return windows.with_windows(swapped, perturbation=about)
 
 
 def find_lenders(windows: WindowSet, seed: int) -> list[Window | None]:

@@ -32,7 +32,7 @@ from compevo_core.data.datasets import (
 )
 from compevo_core.data.steps import DAY
 from compevo_core.data.view import WindowView, stack_rows
-from compevo_core.data.window import WindowSet, count_coverage, measure_news_choice
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from compevo_core.evaluation.leakage import find_overlapping_targets
 
@@ -177,9 +177,7 @@ def label_windows(
             )
         )
 
-    views = [window.view for window in labelled]
-    coverage = {"coverage": count_coverage(views), "news_choice": measure_news_choice(views)}
-    named = WindowSet(labelled, dataset=windows.dataset, manifest={**windows.manifest, **coverage})
+    named = windows.with_windows(labelled)
     leaks = find_overlapping_targets(named)
     if leaks and not paper.follows_table:
         raise LeakageError(

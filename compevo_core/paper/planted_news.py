@@ -41,6 +41,9 @@ MORE_TOPICS: tuple[str, ...] = tuple(_TEXTS["more_topics"])
 EVOLVED = "evolved"
 BEST_AGENT = "best-agent"
 PRIOR = "prior"
+SUM, MEAN = "all-articles", "all-articles-mean"
+"""Arms that read all articles without choice: their sum by a single generalist, or their mean."""
+
 EFFECTS = (0.0, 0.5, 1.0, 2.0, 4.0)
 """Effects of one acting topic, in standard deviations of what a calendar ridge misses."""
 

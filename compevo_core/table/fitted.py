@@ -158,8 +158,13 @@ class Fitted(Known):
         form = dataclasses.replace(self.form, series=self.form.series or series)
         if form.ahead_apart:
             form = dataclasses.replace(form, ahead=(), known_at="")
-        added, _ = read_table(table, form, form.clock)
+        added, read = read_table(table, form, form.clock)
         known = set(self.rows[SERIES])
+        if self.form.series and not read.series:
+            raise DataError(
+                f"the rows name no series: give them the column {self.form.series!r}, as the "
+                "table of the fit has it"
+            )
         if (new := sorted(set(added[SERIES]) - known)) and not self.form.series:
             raise DataError(
                 f"series {', '.join(new[:5])} were not fitted, but one without a name; fit again "
@@ -220,8 +225,9 @@ class Fitted(Known):
 
     def write(self, folder: Path, params: Mapping[str, Any]) -> Path:
         """Write everything into a folder; DataError if it holds something else."""
-        if folder.exists() and any(folder.iterdir()) and not (folder / _FACTS).is_file():
-            raise DataError(f"{folder} holds other files; name a new folder")
+        is_other = folder.is_file() or (folder.exists() and any(folder.iterdir()))
+        if is_other and not (folder / _FACTS).is_file():
+            raise DataError(f"{folder} is a file or holds other files; name a new folder")
         shutil.rmtree(folder / RUN, ignore_errors=True)
         write_files(self.seal().files, folder)
         self.rows.write_parquet(folder / _ROWS)

@@ -275,8 +275,7 @@ class Forecaster:
 
     def _fit_known(self, known: Known, on_step: OnStep) -> Self:
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
-            if number is not None and (not isinstance(number, Integral) or number < 1):
-                raise ConfigError(f"{name} = {number!r}: give a number of steps, 1 or more")
+            _require_count(name, 1 if number is None else number)
         for name, bound in (("low", self.low), ("high", self.high)):
             if bound is not None and not isinstance(bound, Real):
                 raise ConfigError(f"{name} = {bound!r}: give a number")
@@ -428,7 +427,8 @@ class Forecaster:
         """
         fit = self._fitted
         steps = fit.spec.horizon_steps if horizon is None else horizon
-        if not 1 <= steps <= fit.spec.horizon_steps:
+        _require_count("horizon", steps)
+        if steps > fit.spec.horizon_steps:
             raise ConfigError(
                 f"horizon = {steps}: {fit.spec.horizon_steps} steps were fitted; fit again with "
                 f"Forecaster(horizon={steps})"
@@ -490,7 +490,7 @@ class Forecaster:
         *,
         windows: int = 4,
         step: int | None = None,
-        methods: Sequence[Any] = (),
+        methods: Any = (),  # noqa: ANN401 - names and estimators, or one
         future: Frame = None,
         news: Frame = None,
         level: Sequence[float] | float | None = None,
@@ -520,9 +520,10 @@ class Forecaster:
             DataError: the table is too short for so many windows.
             ConfigError: a number is below 1, or ``step`` is not one at which forecasts begin.
         """
-        for name, number in (("windows", windows), ("step", step)):
-            if number is not None and number < 1:
-                raise ConfigError(f"{name} = {number}: give 1 or more")
+        for name, number in (("windows", windows), ("step", 1 if step is None else step)):
+            _require_count(name, number)
+        if isinstance(methods, str) or hasattr(methods, "fit"):
+            methods = [methods]
         known = self._take(df, future, news)
         form, spec = known.form, self._plan(known)
         # Windows begin when forecasts may, and share no step unless asked to.
@@ -689,7 +690,7 @@ class Forecaster:
             left_out |= built.left_out
         if not views:
             why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
-            raise DataError(f"no series can be forecast ({why})")
+            raise DataError(f"no series can be forecast ({why}): give the rows that are missing")
         for name, reason in left_out.items():
             warnings.warn(f"no forecast of {name}: {reason}", stacklevel=3)
         if new := [view.entity for view in views if view.entity not in learnt]:
@@ -772,6 +773,12 @@ class Forecaster:
             return said + scores._repr_html_()
 
 
+def _require_count(name: str, number: object) -> None:
+    """Raise ConfigError where a number is not one of steps or windows."""
+    if not isinstance(number, Integral) or number < 1:
+        raise ConfigError(f"{name} = {number!r}: give a whole number, 1 or more")
+
+
 def _select(series: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
     """Return the rows of some series."""
     return series.filter(pl.col("series_id").is_in([PREFIX + name for name in names]))
@@ -790,8 +797,8 @@ def _tabulate(
         if isinstance(level, Iterable) and not isinstance(level, str):
             percents = list(level)
         widest = 100 * (1 - 2 * LEVELS[0])
-        if wrong := [p for p in percents if isinstance(p, str) or not 0 < p <= widest]:
-            raise ConfigError(f"level = {wrong}: give numbers above 0, up to {widest:g}")
+        if wrong := [p for p in percents if not isinstance(p, Real) or not 1 <= float(p) <= widest]:
+            raise ConfigError(f"level = {wrong}: give numbers from 1 to {widest:g}, in percent")
         sides = {"lo": -1, "hi": 1}
         names = {
             f"{method}-{side}-{percent:g}": 0.5 + sign * percent / 200

@@ -135,9 +135,10 @@ def read_table(
         words = find_words(frame, [*ahead, *past, *static])
     for name, argument in wanted:
         if name and name not in names:
+            wide = ", or unpivot columns that are series, by pandas' melt" if name == value else ""
             raise DataError(
                 f"no column {name!r}; the columns are {', '.join(map(repr, names))}: name it by "
-                f"Forecaster({argument}=...)"
+                f"Forecaster({argument}=...){wide}"
             )
     has_series = series in names
     if not frame.height:

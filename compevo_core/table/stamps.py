@@ -10,7 +10,7 @@ is counted on the zone's own clock, read as if it were UTC, and forecasts get th
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 import numpy as np
 import polars as pl
@@ -32,14 +32,13 @@ _LAST = 31  # as a day of the month: its last one
 _FRIDAY = 5
 _MOST_MOVED = 3  # days from one that is free to the next working day, such as over Easter
 _ALIASES = {
-    "min": "1min",
-    "t": "1min",
-    "h": "1h",
-    **dict.fromkeys(("d", "b"), "1d"),
-    "w": "1w",
-    **dict.fromkeys(("M", "ms", "me"), "1mo"),
-    **dict.fromkeys(("q", "qs", "qe"), "3mo"),
-    **dict.fromkeys(("y", "ys", "ye", "a", "as"), "12mo"),
+    **dict.fromkeys(("min", "t", "minute", "minutes"), "1min"),
+    **dict.fromkeys(("h", "bh", "hour", "hours", "hourly"), "1h"),
+    **dict.fromkeys(("d", "b", "c", "day", "days", "daily"), "1d"),
+    **dict.fromkeys(("w", "week", "weekly"), "1w"),
+    **dict.fromkeys(("M", "ms", "me", "bms", "bme", "month", "monthly"), "1mo"),
+    **dict.fromkeys(("q", "qs", "qe", "bqs", "bqe", "quarter", "quarterly"), "3mo"),
+    **dict.fromkeys(("y", "ys", "ye", "a", "as", "bys", "bye", "year", "yearly"), "12mo"),
 }
 """Names of steps in pandas and Nixtla; a lone m is a minute to some and a month to others."""
 
@@ -284,9 +283,11 @@ def _say(distance: timedelta) -> str:
 
 def _name_as_ours(freq: str | timedelta | DateOffset) -> str:
     """Return pandas' and Nixtla's names of steps (h, D, 15min, MS) as ``1h``, ``1d``, ``15min``."""
-    if isinstance(freq, timedelta):
+    if isinstance(freq, np.timedelta64):
+        freq = cast(timedelta, freq.astype("timedelta64[us]").item())
+    if isinstance(freq, timedelta) and not freq % _MINUTE:
         return name_step(freq)
-    freq = freq if isinstance(freq, str) else freq.freqstr
+    freq = str(getattr(freq, "freqstr", freq))
     digits = "".join(letter for letter in freq if letter.isdigit()) or "1"
     word = freq.strip().lstrip("0123456789 ").partition("-")[0]
     ours = _ALIASES.get(word) or _ALIASES.get(word.lower())

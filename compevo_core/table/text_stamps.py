@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import polars as pl
 
+from compevo_core.data.series import find_calendar_step
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn
 
@@ -38,69 +39,21 @@ ISO = tuple(form for form in FORMATS if form.startswith("%Y-%m"))
 _SHAPES = {"": ISO, **{form: (form,) for form in FORMATS if form not in ISO}}
 _OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
 MONTHS_BY_NAME = {
-    "Jan": "jan|ene|gen",
-    "Feb": "feb|fév|fev",
-    "Mar": "mar|mär|mrt|mrz|maa",
-    "Apr": "apr|avr|abr",
-    "May": "may|mai|mag|mei",
-    "Jun": "jun|juin|giu",
-    "Jul": "jul|juil|lug",
-    "Aug": "aug|aoû|aou|ago",
-    "Sep": "sep|set",
-    "Oct": "oct|okt|ott|out",
-    "Nov": "nov",
-    "Dec": "dec|dez|déc|dic",
+    "Jan": "jan|ene|gen|sty|янв|oca",
+    "Feb": "feb|fév|fev|lut|фев|şub",
+    "Mar": "mar|mär|mrt|mrz|maa|мар",
+    "Apr": "apr|avr|abr|kwi|апр|nis",
+    "May": "may|mai|mag|mei|maj|май|мая",
+    "Jun": "jun|juin|giu|cze|июн|haz",
+    "Jul": "jul|juil|lug|lip|июл|tem",
+    "Aug": "aug|aoû|aou|ago|sie|авг|ağu",
+    "Sep": "sep|set|wrz|сен|eyl",
+    "Oct": "oct|okt|ott|out|paź|окт|eki",
+    "Nov": "nov|lis|ноя|kas",
+    "Dec": "dec|dez|déc|dic|des|gru|дек|ara",
 }
-"""How names of months begin in English, German, French, Spanish, Italian, Portuguese and Dutch."""
-_SPELLINGS = (
-    (r"^((?:17|18|19|20|21)\d\d)$", "$1-01-01"),
-    (r"^(\d{4})[-M](\d{2})$", "$1-$2-01"),
-    (r"^((?:19|20)\d\d)(0[1-9]|1[0-2])$", "$1-$2-01"),
-    (r"^(\d{1,2})[/.-](\d{4})$", "$2-$1-01"),
-    (r"^(?:[Qq]([1-4])|([1-4])(?:[Qq]|\. ?Quartal))[- /]*(\d{4})$", "$3-Q$1$2"),
-    *((rf"^(\d{{4}})[- ]?[Qq]{q + 1}$", f"$1-{3 * q + 1:02d}-01") for q in range(4)),
-    (r"^(\d{4})-?W(\d{2})$", "$1-W$2-1"),
-    (r"^(\d{4})[-/]?([0-3]\d\d)$", "$1-$2"),  # the day of a year
-    (r"^(\d{4})-([0-3]\d\d)[T ]", "$1-$2 "),
-    (r"^(\d{4})\s?[年년]\s?(\d\d?)\s?[月월]$", "$1-$2-01"),
-    (r"^(\d{4})\s?[年년]\s?(\d\d?)\s?[月월]\s?(\d\d?)\s?[日일]", "$1-$2-$3"),
-    (r"^(\d{4})\. ?(\d\d?)\. ?(\d\d?)\b\.?", "$1-$2-$3"),
-    # A weekday before or behind the date.
-    (r"^(?i:mon|tue|wed|thu|fri|sat|sun)\p{L}*[.,]* ", ""),
-    (r"^\p{L}{2,10}\.?, (\d)", "$1"),
-    (r" \(\p{L}+\)$", ""),
-    # The month by its name.
-    (r"^(\p{L}{3,10})\.?(?:[- ](\d{4})|[-'](\d\d))$", "1 $1 $2$3"),
-    (r"^(\d{4})[- ]?(\p{L}{3,10})$", "1 $2 $1"),
-    (r"^(\p{L}{3,10}) +(\d\d?) (\d\d:\d\d:\d\d) (\d{4})$", "$2 $1 $4 $3"),
-    (r"^(\p{L}{3,10})\.? +(\d\d?)(?:st|nd|rd|th)?,? +(\d{4})", "$2 $1 $3"),
-    (r"^(\d\d?)(?:\.|st|nd|rd|th)?(?:[-/ ]| de )*(\p{L}{3,10})\.?(?:[-/, ]| de )*(\d)", "$1 $2 $3"),
-    *(
-        (rf"^(\d\d?) (?i:{names})\p{{L}}* ", f"$1 {month} ")
-        for month, names in MONTHS_BY_NAME.items()
-    ),
-    (r"^(\d+ \p{L}+) ([0-6]\d)\b", "$1 20$2"),
-    (r"^(\d+ \p{L}+) ([7-9]\d)\b", "$1 19$2"),
-    # The time behind the date.
-    (r"^(.*:\d\d.*) - .*:\d\d.*$", "$1"),  # an interval by its start
-    (r"^(\d\d?[-/.]\d\d?[-/.]\d{2,4}|\d{4}[-/]\d\d?[-/]\d\d?)[-T ](\d\d?)(Z?)$", "$1 $2:00$3"),
-    (r"^(20\d{6})(\d\d)$", "$1 $2:00"),
-    (r"^(\d{8})[T_: ]?(\d\d)(\d\d)(Z?)$", "$1 $2:$3$4"),
-    (r"^(\d{8})[T_ ]?(\d\d)(\d\d)(\d\d)(Z?)$", "$1 $2:$3:$4$5"),
-    (r"^(\d{8})[T_-](\d\d:)", "$1 $2"),
-    (r"(\d\d)(?:, ?|_)(\d\d?[:.h]\d\d)", "$1 $2"),
-    (r"(\d{4}):(\d\d:\d\d)", "$1 $2"),
-    (r"^(\d\d?:\d\d(?::\d\d)?) (\d.*)$", "$2 $1"),
-    (r" Uhr$", ""),
-    (r" (\d\d?)[hH](\d\d)$", " $1:$2"),
-    (r" (\d\d?) ?([AaPp][Mm])$", " $1:00 $2"),
-    (r" (\d\d?)\.(\d\d)((?: ?[AaPp][Mm])?)$", " $1:$2$3"),
-    (r" (\d\d?)\.(\d\d)\.(\d\d)(?:\.\d+)?((?: ?[AaPp][Mm])?)$", " $1:$2:$3$4"),
-    (r"(:\d\d),(\d+)", "$1.$2"),
-    (r" ?([AaPp])\.? ?[Mm]\.?$", " ${1}M"),
-    (r"\s*(?:UTC|GMT)$", "Z"),
-    (r"(:\d\d(?:\.\d+)?\s*[+-]\d\d)$", "$1:00"),
-)
+"""How names of months begin: in seven languages of Western Europe, and in Danish, Norwegian,
+Swedish, Polish, Russian and Turkish."""
 # Names of one offset each: CST, IST and BST have several.
 _OFFSETS = {
     " WET": "Z",
@@ -115,16 +68,97 @@ _OFFSETS = {
     " AEST": "+10:00",
     " AEDT": "+11:00",
 }
+_ZONES = "|".join(name.strip() for name in _OFFSETS)
+_TO = r"(?: - | ?[\u2013\u2014~] ?| to | bis )"
+_WEEKDAY = r"(?i:mon|tue|wed|thu|fri|sat|sun)\p{L}*"
+_SPELLINGS = (
+    (r"^'(\d)", "$1"),  # a spreadsheet's mark of a text
+    # An interval by its start, in the zone of both.
+    (r"^[\[(](.*), .*[\])]$", "$1"),
+    (rf"^(.*:\d\d.*?){_TO}.*\d:\d\d.*?( \(?(?:{_ZONES}|UTC)\)?)?$", "$1$2"),
+    (rf"^([^:]*\d{{4}}[^:]*?){_TO}[^:]*\d{{4}}[^:]*$", "$1"),
+    (r"^(\d{4}-\d\d-\d\d[^/]*)/[\dP].*$", "$1"),
+    # Years, quarters, weeks, months and days by number.
+    (r"^((?:17|18|19|20|21)\d\d)(?:\.0)?$", "$1-01-01"),
+    (r"^(\d{4})[-/.:](\d\d)$", "$1-$2-01"),
+    (r"^(\d{4})-?[Mm](\d\d?)$", "$1-$2-01"),
+    (r"^((?:19|20)\d\d)(0[1-9]|1[0-2])$", "$1-$2-01"),
+    (r"^M?(\d{1,2})[-/. ](\d{4})$", "$2-$1-01"),
+    (r"^([1-4])(?:[Qq]|\. ?Quartal)[-/' ]*", "Q$1-"),
+    (r"^[Qq]([1-4])[-/'. ]*(\d\d|\d{4})$", "$2-Q$1"),
+    (r"^([0-3]\d)-Q", "20$1-Q"),
+    (r"^([4-9]\d)-Q", "19$1-Q"),
+    *((rf"^(\d{{4}})[-/.: ]*[QqT]0?{q + 1}$", f"$1-{3 * q + 1:02d}-01") for q in range(4)),
+    (r"^(?:K?W|[Ww]eek)[. ]*(\d\d?)[-/, ]+(\d{4})$", "$2-W$1"),
+    (r"^(\d{4})[-/ ]?K?W ?(\d\d?)$", "$1-W$2-1"),
+    (r"^(\d{4}-W)(\d-)", "${1}0$2"),
+    (r"^(\d{4})[-/]?([0-3]\d\d)$", "$1-$2"),  # the day of a year
+    (r"^(\d{4})-([0-3]\d\d)[T ]", "$1-$2 "),
+    (r"^(\d{4}):(\d\d):(\d\d) ", "$1-$2-$3 "),
+    (r"^(\d{4})\s?[年년]\s?(\d\d?)\s?[月월]$", "$1-$2-01"),
+    (r"^(\d{4})\s?[年년]\s?(\d\d?)\s?[月월]\s?(\d\d?)\s?[日일]", "$1-$2-$3"),
+    (r"^(\d{4})\. ?(\d\d?)\. ?(\d\d?)\b\.?", "$1-$2-$3"),
+    (r"^(\p{L}{3,12})\.?(?:[-/., ]*(\d{4})|[-/'](\d\d))$", "1 $1 $2$3"),
+    # A weekday before or behind the date.
+    (rf"^{_WEEKDAY}[.,]* ", ""),
+    (r"^\p{L}{2,10}\.?, (\d)", "$1"),
+    (rf" \((?:{_WEEKDAY}|\p{{L}}{{1,2}})\)$", ""),
+    # The month by its name.
+    (r"^(\d{4})[- ]?(\p{L}{3,12})$", "1 $2 $1"),
+    (r"^(\d{4})[-/ ](\p{L}{3,12})[-/ ](\d\d?)", "$3 $2 $1"),
+    (r"^(\p{L}{3,12}) +(\d\d?) (\d\d:\d\d:\d\d)( [A-Z]{3,4})? (\d{4})$", "$2 $1 $5 $3$4"),
+    (r"^(\p{L}{3,12})\.? +(\d\d?)(?:st|nd|rd|th)?,? +(\d{4})", "$2 $1 $3"),
+    (r"^(\d\d?)(?:\.|st|nd|rd|th)?(?:[-/ ]| de )*(\p{L}{3,12})\.?(?:[-/, ]| de )*(\d)", "$1 $2 $3"),
+    *(
+        (rf"^(\d\d?) (?i:{names})\p{{L}}* ", f"$1 {month} ")
+        for month, names in MONTHS_BY_NAME.items()
+    ),
+    (r"^(\d+ \p{L}+) ([0-3]\d)\b", "$1 20$2"),
+    (r"^(\d+ \p{L}+) ([4-9]\d)\b", "$1 19$2"),
+    # The time behind the date.
+    (r"^(\d\d?[-/.]\d\d?[-/.]\d{2,4}|\d{4}[-/]\d\d?[-/]\d\d?)[-T ](\d\d?)(Z?)$", "$1 $2:00$3"),
+    (r"^(20\d{6})(\d\d)$", "$1 $2:00"),
+    (r"^(\d{8})[T_: ]?(\d\d)(\d\d)(Z?)$", "$1 $2:$3$4"),
+    (r"^(\d{8})[T_ ]?(\d\d)(\d\d)(\d\d)(Z?)$", "$1 $2:$3:$4$5"),
+    (r"^(\d{8})[T_-](\d\d:)", "$1 $2"),
+    (r"^(\d{4}-\d\d-\d\d)[-_](\d\d)[-.](\d\d)[-.](\d\d)", "$1 $2:$3:$4"),
+    (r"(\d\d)(?:, ?|_)(\d\d?[:.h]\d\d)", "$1 $2"),
+    (r"(\d{4}):(\d\d:\d\d)", "$1 $2"),
+    (r"^(\d\d?:\d\d(?::\d\d)?(?: [AaPp][Mm])?)(?:-\d\d?:\d\d)? (\d.*)$", "$2 $1"),
+    (r" Uhr$", ""),
+    (r" (\d\d?)[hH](\d\d)$", " $1:$2"),
+    (r" (\d\d?) ?(?:[hH]|時)$", " $1:00"),
+    (r" (\d\d?) ?([AaPp][Mm])$", " $1:00 $2"),
+    (r" (\d\d?)\.(\d\d)((?: ?[AaPp][Mm])?)$", " $1:$2$3"),
+    (r" (\d\d?)\.(\d\d)\.(\d\d)(?:\.\d+)?((?: ?[AaPp][Mm])?)$", " $1:$2:$3$4"),
+    (r"(:\d\d:\d\d)[,:](\d+)", "$1.$2"),
+    (r"\s?([AaPp])\.? ?[Mm]\.?$", " ${1}M"),
+    # The offset from UTC.
+    (rf" \(({_ZONES})\)$", " $1"),
+    (r"([+-]\d\d:?\d\d|Z) ?(?:\[.*\]|\(.*\)|UTC|[A-Z]{3,4})$", "$1"),
+    (r"\s*(?:UTC|GMT)([+-]\d)", "$1"),
+    (r"\s*(?:(?:Etc/)?(?:UTC|GMT)|\((?:UTC|GMT)\))$", "Z"),
+    (r"(:\d\d)z$", "${1}Z"),
+    (r"(:\d\d(?:\.\d+)?\s*[+-])(\d)$", "${1}0$2"),
+    (r"(:\d\d(?:\.\d+)?\s*[+-]\d\d)$", "$1:00"),
+)
 # A clock time or an interval by its start: 1:00, 0100, 01:00-01:30; 100 stands for 01:00.
-_CLOCK = r"^(\d{1,2}:\d\d(?::\d\d)?)(?:\s*[-\u2013]\s*\d{1,2}:\d\d(?::\d\d)?)?$"
+_CLOCK = (
+    r"^(\d{1,2}(?::\d\d){1,2}|\d{1,2}(?::\d\d){0,2} ?[AaPp]\.?[Mm]\.?)"
+    r"(?:\s*[-\u2013]\s*\d{1,2}:.*)?$"
+)
+_HOURS = r"^(\d\d?) ?[-\u2013] ?\d\d?$"  # 13-14
 _DIGITS_OF_CLOCK = r"^([01]?\d|2[0-4])(00|15|30|45)$|^0{1,2}$"
-_END_OF_DAY = r"\b24:00"
-_SINCE_1970 = r"^1\d{9}(?:(?:\d{3}){1,3}|\.\d+)?$"  # seconds, and thousandths of each other
-_SINCE_1900 = r"^[1-7]\d{4}(\.\d+)?$"  # days, as spreadsheets keep dates
+_END_OF_DAY = r"([T ])24:00"
+# Seconds, and thousandths of each other.
+_SINCE_1970 = r"^[1-9]\d{8}$|^1\d{9}(?:(?:\d{3}){1,3}|\.\d+)?$"
+_SINCE_1900 = r"^[1-7]\d{4}([.,]\d+)?$"  # days, as spreadsheets keep dates
 _DAYS_TO_1970 = 25_569
 _FIRST_YEAR, _LAST_YEAR = 1700, 2200
+_CENTURY_ENDS = 2040  # of years with two digits
 _FIRST, _LOOKED_AT = 20, 1000  # rows that rule out formats
-_WALL = "_wall"
+LOCAL = "_local"
+"""The column of stamps as a clock shows them, without a zone."""
 _FIXED_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
 _END = r"(\d:\d\d)-(\d\d:\d\d)$"  # of an interval, or an offset from UTC
 _MOST_OFFSETS = 3  # of one place: with daylight saving, and a change of standard time
@@ -165,7 +199,7 @@ def read_stamps(
     parts = _parse_cells(column, (time_format,) if time_format else ISO)
     parts = parts.add(_offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)))
     parts.raise_if(
-        pl.col(_WALL).is_null(),
+        pl.col(LOCAL).is_null(),
         f"is not a stamp as {time_format or 'ISO 8601, such as 2024-03-31 02:30'}",
         "correct the cell, or time_format in the declaration",
     )
@@ -179,13 +213,13 @@ def read_stamps(
         offset = pl.col("_offset").str.replace("Z", "+0000", literal=True).str.replace(":", "")
         hours, minutes = (offset.str.slice(at, 2).cast(pl.Int64) for at in (1, 3))
         sign = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1)
-        instant = pl.col(_WALL) - pl.duration(minutes=sign * (hours * 60 + minutes))
+        instant = pl.col(LOCAL) - pl.duration(minutes=sign * (hours * 60 + minutes))
         report = StampReport(are_days=False, with_offset=with_offset, repeated=0)
         return parts.table.select(instant.dt.replace_time_zone("UTC")).to_series(), report
 
-    walls = parts.table[_WALL]
+    walls = parts.table[LOCAL]
     are_days = bool((walls.dt.truncate("1d") == walls).all())
-    instants, repeated = _read_on_clock(parts, zone, by, repeated_hour)
+    instants, repeated = read_on_clock(parts, zone, by, repeated_hour)
     return instants, StampReport(are_days=are_days, with_offset=0, repeated=repeated)
 
 
@@ -194,7 +228,7 @@ def are_clock_times(cells: pl.Series) -> bool:
     text = cells.str.strip_chars()
     has_hours = (text.str.len_chars() > len("00")).any()
     are_digits = has_hours and text.str.contains(_DIGITS_OF_CLOCK).all()
-    return bool(are_digits or text.str.contains(_CLOCK).all())
+    return bool(are_digits or any(text.str.contains(form).all() for form in (_CLOCK, _HOURS)))
 
 
 def add_clock(days: pl.Expr, clock: pl.Expr) -> pl.Expr:
@@ -202,7 +236,9 @@ def add_clock(days: pl.Expr, clock: pl.Expr) -> pl.Expr:
     text = clock.str.strip_chars()
     digits = text.str.zfill(4)
     time = pl.coalesce(
-        text.str.extract(_CLOCK, 1), digits.str.head(2) + pl.lit(":") + digits.str.tail(2)
+        text.str.extract(_CLOCK, 1),
+        text.str.extract(_HOURS, 1) + pl.lit(":00"),
+        digits.str.head(2) + pl.lit(":") + digits.str.tail(2),
     )
     return pl.concat_str(days, pl.lit(" "), time)
 
@@ -210,9 +246,9 @@ def add_clock(days: pl.Expr, clock: pl.Expr) -> pl.Expr:
 def spell(column: TextColumn) -> pl.Expr:
     """Return stamps in usual letters: an interval as its start, numbers as what they count."""
     text = _drop_end(column.text)
-    number = text.cast(pl.Float64, strict=False)
-    # Ten digits are seconds, three more are milliseconds, and so on.
-    since_1970 = number * pl.lit(1000.0).pow(4 - (number.log10() / 3).floor())
+    number = text.str.replace(",", ".").cast(pl.Float64, strict=False)
+    # Nine or ten digits are seconds, three more are milliseconds, and so on.
+    since_1970 = number * pl.lit(1000.0).pow(4 - ((number.log10() + 1) / 3).floor())
     since_1900 = ((number - _DAYS_TO_1970) * 86_400).round() * 1000
     for found, usual in _SPELLINGS:
         text = text.str.replace(found, usual)
@@ -235,7 +271,7 @@ def _drop_end(text: pl.Expr) -> pl.Expr:
 
 
 def _parse_cells(column: TextColumn, formats: Sequence[str]) -> TextColumn:
-    """Return a column with its cells in usual letters (``_text``) and as datetimes (``_wall``)."""
+    """Return a column with its cells in usual letters (``_text``) and as datetimes (``_local``)."""
     text = strip_offset(pl.col("_text"))
     parts = column.add(_text=_drop_end(column.text))
     top = parts.table.head(_LOOKED_AT)
@@ -244,10 +280,10 @@ def _parse_cells(column: TextColumn, formats: Sequence[str]) -> TextColumn:
     # Most files write all stamps in one usual way, which is five times faster to read.
     usual = [form for form in formats if seen[form].count()]
     if usual:
-        parts = parts.add(_wall=parse_walls(text, usual))
-        if not parts.table[_WALL].null_count():
+        parts = parts.add(_local=parse_walls(text, usual))
+        if not parts.table[LOCAL].null_count():
             return parts
-    return parts.add(_text=spell(column)).add(_wall=parse_walls(text, formats))
+    return parts.add(_text=spell(column)).add(_local=parse_walls(text, formats))
 
 
 def _count_from_1970(milliseconds: pl.Expr) -> pl.Expr:
@@ -257,8 +293,13 @@ def _count_from_1970(milliseconds: pl.Expr) -> pl.Expr:
 def parse_stamp(text: pl.Expr, formats: Sequence[str], first_year: int) -> pl.Expr:
     """Return the naive datetime by the first fitting format; null where none fits."""
     # Publishers change the spelling inside one file, so each cell tries all formats.
+    read = {form: text.str.to_datetime(form, strict=False, time_unit="us") for form in formats}
     stamp = pl.coalesce(
-        [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
+        # Two digits are a year from 1940 to 2039.
+        pl.when(at.dt.year() < _CENTURY_ENDS).then(at).otherwise(at.dt.offset_by("-100y"))
+        if "%y" in form
+        else at
+        for form, at in read.items()
     )
     # polars knows the years 0 and 12000; Python and the calendar of any publisher do not.
     return pl.when(stamp.dt.year().is_between(first_year, _LAST_YEAR)).then(stamp)
@@ -266,7 +307,7 @@ def parse_stamp(text: pl.Expr, formats: Sequence[str], first_year: int) -> pl.Ex
 
 def parse_walls(text: pl.Expr, formats: Sequence[str], first_year: int = _FIRST_YEAR) -> pl.Expr:
     """Return the naive datetime by the first format that fits; 24:00 is the next midnight."""
-    local = parse_stamp(text.str.replace(_END_OF_DAY, "00:00"), formats, first_year)
+    local = parse_stamp(text.str.replace(_END_OF_DAY, "${1}00:00"), formats, first_year)
     return pl.when(text.str.contains(_END_OF_DAY)).then(local + _DAY).otherwise(local)
 
 
@@ -276,7 +317,7 @@ def read_by_each(
     """Return some rows of a column as each of the shapes reads them; null where it does not fit."""
     # One step after the other: polars evaluates what an expression names as often as it is named.
     spelled = rows.select(_text=spell(column)).select(_text=strip_offset(pl.col("_text")))
-    spelled = spelled.select(pl.col("_text").str.replace(_END_OF_DAY, "00:00"))
+    spelled = spelled.select(pl.col("_text").str.replace(_END_OF_DAY, "${1}00:00"))
     return spelled.select(
         parse_stamp(pl.col("_text"), formats, _FIRST_YEAR).alias(name)
         for name, formats in shapes.items()
@@ -313,7 +354,7 @@ def guess_format(column: TextColumn) -> str:
 
     # Where none of these rows fits a format, not all rows are tried.
     possible = possible if most else []
-    walls = {form: _parse_cells(cells, _SHAPES[form]).table[_WALL] for form in possible}
+    walls = {form: _parse_cells(cells, _SHAPES[form]).table[LOCAL] for form in possible}
     counts = {form: parsed.count() for form, parsed in walls.items()}
     if counts.get("", 0) == rows:
         return ""
@@ -323,19 +364,24 @@ def guess_format(column: TextColumn) -> str:
         best, likely = max(counts, key=lambda form: counts[form], default=""), ""
         if counts.get(best):
             seen = best or max(
-                ISO, key=lambda form: _parse_cells(cells, (form,)).table[_WALL].count()
+                ISO, key=lambda form: _parse_cells(cells, (form,)).table[LOCAL].count()
             )
             likely = f"; most stamps fit {seen}"
         _parse_cells(cells, _SHAPES[best]).raise_if(
-            pl.col(_WALL).is_null(),
+            pl.col(LOCAL).is_null(),
             f"is not a stamp in a format that is known{likely}",
-            "correct the cell, or give the format with --time-format (DataFrame: pd.to_datetime)",
+            "correct the cell, write stamps as 2024-03-31 02:30, 2024-03, 2024-Q1 or 2024-W13, or "
+            "give their format with --time-format (DataFrame: pd.to_datetime)",
         )
 
     # Stamps are evenly spaced: with days and months exchanged they are not.
-    distances = {form: walls[form].diff().n_unique() for form in fitting}
+    distances = {form: _count_distances(walls[form]) for form in fitting}
     ranked = sorted(fitting, key=lambda form: distances[form])
-    if len(ranked) > 1 and distances[ranked[0]] == distances[ranked[1]]:
+    if (
+        len(ranked) > 1
+        and distances[ranked[0]] == distances[ranked[1]]
+        and not walls[ranked[0]].equals(walls[ranked[1]])
+    ):
         first = cells.table.row(0, named=True)
         raise DataError(
             f"{column.file}, row {first[LINE]}, column {column.name!r}: {first[column.name]!r} "
@@ -343,6 +389,13 @@ def guess_format(column: TextColumn) -> str:
             "pd.to_datetime)"
         )
     return ranked[0]
+
+
+def _count_distances(walls: pl.Series) -> int:
+    """Return how many distances there are between neighbouring stamps, of which months are one."""
+    distances = walls.diff().drop_nulls().abs()
+    step = find_calendar_step(distances) if len(distances) else None
+    return (distances / step).round().n_unique() if step else distances.n_unique()
 
 
 def strip_offset(text: pl.Expr) -> pl.Expr:
@@ -355,16 +408,20 @@ def _has_time(text: pl.Expr) -> pl.Expr:
     return text.str.contains(r"\d:\d|\d{12}")
 
 
-def _read_on_clock(
+def read_on_clock(
     parts: TextColumn, zone: str, by: str, repeated_hour: RepeatedHour
 ) -> tuple[pl.Series, int]:
+    """Return what a clock shows (column :data:`LOCAL`) as instants, and rows in a repeated hour.
+
+    Arguments as of :func:`read_stamps`.
+    """
     clock = read_zone(zone)
     if isinstance(clock, timezone):
-        instant = (pl.col(_WALL) - clock.utcoffset(None)).dt.replace_time_zone("UTC")
+        instant = (pl.col(LOCAL) - clock.utcoffset(None)).dt.replace_time_zone("UTC")
         return parts.table.select(instant).to_series(), 0
 
     earlier, later = (
-        pl.col(_WALL).dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
+        pl.col(LOCAL).dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
         for which in ("earliest", "latest")
     )
     parts = parts.add(_early=earlier, _late=later)
@@ -377,8 +434,8 @@ def _read_on_clock(
 
     # The first row of a repeated stamp is the earlier hour, the second the later one; the other way
     # round in a file whose newest row comes first.
-    second_is_late = parts.table[_WALL][0] <= parts.table[_WALL][-1]
-    key = [_WALL, by] if by else [_WALL]
+    second_is_late = parts.table[LOCAL][0] <= parts.table[LOCAL][-1]
+    key = [LOCAL, by] if by else [LOCAL]
     parts = parts.add(
         _repeated=pl.col("_early") != pl.col("_late"),
         _times=pl.len().over(key),

@@ -20,8 +20,14 @@ from compevo_core.training.ensemble import EXPERIENCE_FILE, Ensemble
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_sealed_folder
 
 _PACKAGES = (
-    *("compevo", "torch", "transformers", "peft", "polars", "numpy"),
-    *("sentence-transformers", "lightgbm"),
+    "compevo",
+    "torch",
+    "transformers",
+    "peft",
+    "polars",
+    "numpy",
+    "sentence-transformers",
+    "lightgbm",
 )
 
 
@@ -49,8 +55,14 @@ def write_model(
 
 def read_config(run: Path) -> RunConfig:
     """Return the configuration that the model of a run was trained with."""
-    text = RunFolder(run).model_config_file.read_text(encoding="utf-8")
-    return RunConfig.from_mapping(json.loads(text))
+    file = RunFolder(run).model_config_file
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointMismatch(
+            f"{file} cannot be read ({error}); restore it or train again"
+        ) from error
+    return RunConfig.from_mapping(raw)
 
 
 def read_scaler(run: Path) -> Scaler:

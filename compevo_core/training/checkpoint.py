@@ -22,6 +22,7 @@ from torch import Tensor
 
 from compevo_core.agents.logics import LogicRecords
 from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import GrpoConfig
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import hash_text, write_text
@@ -47,14 +48,18 @@ _SHARED_FILE = "shared.safetensors"
 _STATE_FILE = "state.json"
 
 _LATER_ALONE = {
-    "evolution": (
-        {"update", "instruction", "max_new_tokens", "temperature", "every"}
-        | {"flat_share", "cross_share", "unread", "writer"}
-    ),
-    "grpo": (
-        {"enabled", "group_size", "kl_coefficient", "clip_range", "iterations"}
-        | {"carry", "reward_windows"}
-    ),
+    "evolution": {
+        "update",
+        "instruction",
+        "max_new_tokens",
+        "temperature",
+        "every",
+        "flat_share",
+        "cross_share",
+        "unread",
+        "writer",
+    },
+    "grpo": set(GrpoConfig.model_fields),
     "objective": {"lambda_pg", "lambda_div", "lambda_prune"},
     "optim": {"policy_lr"},
 }

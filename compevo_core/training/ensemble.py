@@ -223,10 +223,9 @@ class AgentEnsemble(Ensemble):
 
     def agent_tensors(self) -> "dict[str, Tensor]":
         """Return what an agent has of its own by stored name, local agents first."""
-        calibration = self.calibration.agent_state()
-        arrays = {k: self.shards.local(v) for k, v in calibration.items()}
+        blend = {"blend_AH": self.shards.local(self.calibration.blend_AH)}
         readings = {} if self.linear is None else self.linear.arrays
-        return _share("calibration", arrays) | _share("linear", readings)
+        return _share("calibration", blend) | _share("linear", readings)
 
     def shared_tensors(self) -> "dict[str, Tensor]":
         """Return gates, fitness and what calibration shares, by stored name."""

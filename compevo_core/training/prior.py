@@ -184,12 +184,19 @@ class PriorSet:
         days = config.forecast.refit_days
         ended_utc = max(view.end_utc for view in train.views())
         memory = RefitMemory(days, lambda: train, ended_utc) if days else None
-        return cls(fitted, start_levels(config, scaler, train.horizon), memory, fit)
+        levels = _start_levels(config, len(fitted), scaler, train.horizon)
+        return cls(fitted, levels, memory, fit)
 
     def forecast(self, views: Sequence[WindowView]) -> FloatArray:
         """Return every base model's forecast of every view, (N, P, H) in the views' units."""
         forecast_NPH = self._forecast_as_fitted(views)
         return forecast_NPH if self.levels is None else self.levels.apply(views, forecast_NPH)
+
+    def forecast_train(self, train: WindowSet, folds: int) -> FloatArray:
+        """Return out-of-fold forecasts of every base model, (N, P, H) in the windows' units."""
+        fit = self.fit_baseline
+        forecasts = [forecast_out_of_fold(key, train, folds, fit) for key in self.fitted]
+        return np.stack(forecasts, 1) if forecasts else np.empty((len(train), 0, train.horizon))
 
     def follow(self, windows: Sequence[Window]) -> FloatArray:
         """Forecast windows in the order of time, (N, P, H), and learn from those that end.
@@ -287,7 +294,7 @@ class PriorSet:
         days = config.forecast.refit_days
         memory = RefitMemory.load(days, folder / _FOLDER / _KNOWN_FOLDER) if days else None
 
-        levels = start_levels(config, scaler, horizon)
+        levels = _start_levels(config, len(fitted), scaler, horizon)
         if levels is not None:
             levels.load(folder / _FOLDER / _LEVELS_FILE)
         return cls(fitted, levels, memory, fit, news)
@@ -344,26 +351,6 @@ def forecast_out_of_fold(
     return forecast_NH
 
 
-def forecast_train(
-    config: RunConfig, train: WindowSet, fit: FitBaseline = fit_baseline
-) -> FloatArray:
-    """Return out-of-fold forecasts of every base model, (N, P, H) in the windows' units."""
-    keys, _ = mix_priors(config)
-    folds = config.forecast.prior_folds
-
-    if not keys:
-        return np.empty((len(train), 0, train.horizon))
-    return np.stack([forecast_out_of_fold(key, train, folds, fit) for key in keys], axis=1)
-
-
-def start_levels(config: RunConfig, scaler: Scaler, horizon: int) -> ErrorLevels | None:
-    """Return how the base models of a run remember their errors; None if they remember none."""
-    keys, _ = mix_priors(config)
-    rule = LevelRule(config.forecast.known_errors)
-    is_used = keys and rule.form != "none"
-    return ErrorLevels(rule, scaler, len(keys), horizon) if is_used else None
-
-
 def make_examples(
     windows: WindowSet, priors_NPH: FloatArray, scaler: Scaler
 ) -> list[ForecastExample]:
@@ -376,6 +363,14 @@ def make_examples(
         )
         for window, priors_PH in zip(windows, priors_NPH, strict=True)
     ]
+
+
+def _start_levels(
+    config: RunConfig, priors: int, scaler: Scaler, horizon: int
+) -> ErrorLevels | None:
+    """Return what so many base models remember of their errors; None if they remember none."""
+    rule = LevelRule(config.forecast.known_errors)
+    return ErrorLevels(rule, scaler, priors, horizon) if priors and rule.form != "none" else None
 
 
 def _fit(

@@ -12,10 +12,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-REWRITING_KEYS = frozenset(
-    {"kl", "clip_fraction", "loss_pg", "loss_div", "gradient_conflict", "gradient_margin"}
-    | {"group_rewards", "group_logics", "candidates", "best_response_gap"}
-)
+_SAMPLES = ("group_rewards", "group_logics", "candidates", "best_response_gap")
+_POLICY = ("kl", "clip_fraction", "loss_pg", "loss_div", "gradient_conflict", "gradient_margin")
+REWRITING_KEYS = frozenset(_SAMPLES + _POLICY)
 """Keys of rounds that rewrite logics; in other rounds they are empty or 0."""
 
 

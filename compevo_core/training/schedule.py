@@ -58,9 +58,10 @@ class RunSchedule:
     warmup_ratio: float  # share of a stage's rounds in which the rate rises; at least one round
 
     @classmethod
-    def plan(cls, config: RunConfig, rounds_per_epoch: int) -> Self:
-        """Return the schedule of a run whose passes over the train windows take so many rounds."""
+    def plan(cls, config: RunConfig, train_windows: int) -> Self:
+        """Return the schedule of a run on so many train windows."""
         run = config.run
+        rounds_per_epoch = count_batches(train_windows, run.batch_size)
         return cls(
             supervised_rounds=run.supervised_rounds or run.supervised_epochs * rounds_per_epoch,
             evolution_rounds=run.rounds or run.epochs * rounds_per_epoch,
@@ -130,24 +131,24 @@ def learning_rate_factor(round_number: int, total_rounds: int, warmup_ratio: flo
     return 0.5 * (1.0 + float(np.cos(np.pi * min(progress, 1.0))))
 
 
+def count_batches(windows: int, batch_size: int) -> int:
+    """Return the batches in one pass; the last one may be shorter, and none is dropped."""
+    return math.ceil(windows / batch_size)
+
+
 class DaySampler:
     """Batches of window indices: days are shuffled, windows of one origin stay together."""
 
     def __init__(self, windows: WindowSet, batch_size: int, seed: int) -> None:
         self.batch_size = batch_size
         self.seed = seed
-        self.size = len(windows)
+        self.rounds_per_epoch = count_batches(len(windows), batch_size)
 
         # Days are shuffled, not windows: the regions of one day share its news.
         days: dict[datetime, list[int]] = {}
         for index, view in enumerate(windows.views()):
             days.setdefault(view.origin_utc, []).append(index)
         self._days = [days[origin] for origin in sorted(days, key=str)]
-
-    @property
-    def rounds_per_epoch(self) -> int:
-        """Batches in one pass; the last one may be shorter, and none is dropped."""
-        return math.ceil(self.size / self.batch_size)
 
     def indices(self, round_number: int) -> list[int]:
         """Return the window indices of a round, counted from 0 over all epochs."""

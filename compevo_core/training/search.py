@@ -34,6 +34,12 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import EVOLUTION, RunGenerators
 from compevo_core.training.training_data import RunSetup, TrainingData
 
+_TEXTS = ("empty_logics", "unread_answers", "equal_groups", "answers")
+_UPDATES = ("grad_norm", "kl", "gradient_conflict", "gradient_margin", "clip_fraction")
+_LOSSES = ("loss", "loss_pred", "loss_tokens", "loss_pg", "loss_div", "loss_prune")
+_NO_LANGUAGE_MODEL: dict[str, Any] = dict.fromkeys(_TEXTS + _UPDATES + _LOSSES, 0)
+"""What a round measures only of a language model."""
+
 
 class ReadingModel(AgentEnsemble):
     """Agents that read by ridges: their fitness and the fits of the logics that they play."""
@@ -103,13 +109,8 @@ class SearchLoop(TrainingLoop):
         state.logics, state.records = turns.logics, turns.records
         state.round += 1
 
-        absent = (
-            "empty_logics unread_answers equal_groups answers grad_norm kl gradient_conflict "
-            "gradient_margin clip_fraction loss loss_pred loss_tokens loss_pg loss_div loss_prune"
-        )
-        nothing: dict[str, Any] = dict.fromkeys(absent.split(), 0)
         return RoundResult(
-            **nothing,
+            **_NO_LANGUAGE_MODEL,
             **start,
             **turns.describe(grpo.group_size),
             stage=EVOLUTION,

@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from compevo_core.training.diagnostics import summarize_regret_growth
 from compevo_core.training.ensemble import Ensemble
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.schedule import DaySampler, RunSchedule, list_cautions
+from compevo_core.training.schedule import RunSchedule, list_cautions
 from compevo_core.training.training_data import (
     OnRound,
     Outcome,
@@ -122,22 +123,14 @@ def train(
 
         play: PlayRounds = combine_members
         if config.has_agents:
-            sampler = DaySampler(drop_without_target(train_windows), config.run.batch_size, 0)
-            schedule = RunSchedule.plan(config, sampler.rounds_per_epoch)
+            schedule = RunSchedule.plan(config, len(drop_without_target(train_windows)))
             if shards.is_first:
                 for caution in list_cautions(config, schedule):
                     log.warning(caution)
             setup = RunSetup(
                 config, news, identity, shards, start, schedule, selector, server, clock
             )
-
-            def play(data: TrainingData, rounds: int | None) -> tuple[Ensemble, Outcome]:
-                if rounds is not None:  # the second training, which begins by itself
-                    again = RunFolder(folder.refit)
-                    return _play_rounds(setup, again, data, on_round, rounds=rounds, resume=True)
-                return _play_rounds(
-                    setup, folder, data, on_round, resume=resume, backbone=backbone, stages=stages
-                )
+            play = partial(_play_rounds, setup, folder, on_round, resume, backbone, stages)
 
         fitted = fit_ensemble(config, train_windows, val_windows, add_news(fit, news), play)
         if shards.is_first and not config.has_agents:
@@ -212,15 +205,17 @@ def fit_ensemble(
 def _play_rounds(
     setup: RunSetup,
     folder: RunFolder,
-    data: TrainingData,
     on_round: OnRound | None,
-    *,
     resume: bool,
-    rounds: int | None = None,
-    backbone: "Backbone | None" = None,
-    stages: Path | None = None,
+    backbone: "Backbone | None",
+    stages: Path | None,
+    data: TrainingData,
+    rounds: int | None,
 ) -> tuple[Ensemble, Outcome]:
     """Return agents after their rounds, and how these ended."""
+    if rounds is not None:  # the second training, which begins by itself
+        folder, resume, backbone, stages = RunFolder(folder.refit), True, None, None
+
     loop: TrainingLoop
     # torch takes seconds to import: only where there are rounds to play.
     if setup.config.forecast.decoder == "linear":

@@ -24,7 +24,7 @@ from compevo_core.data.splits import assign_split
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.training.prior import PriorSet, forecast_train, make_examples
+from compevo_core.training.prior import PriorSet, make_examples
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.schedule import DaySampler, RunSchedule
 
@@ -95,7 +95,7 @@ class TrainingData:
         # Agents learn there, and levels begin.
         levels = priors.levels
         if config.has_agents or levels is not None:
-            past, held_out_NPH = known, forecast_train(config, known, fit)
+            past, held_out_NPH = known, priors.forecast_train(known, config.forecast.prior_folds)
         followed_NPH = held_out_NPH
         if levels is not None:
             followed_NPH = follow_levels(levels.rule, scaler, past, held_out_NPH)

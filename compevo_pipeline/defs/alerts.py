@@ -8,7 +8,7 @@ The deadline is a sensor of its own: it fires although the refresh failed or nev
 
 import functools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -52,15 +52,7 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
     )
     def failed_runs(context: dg.RunFailureSensorContext) -> None:
         if context.dagster_run.tags.get("dagster/will_retry") != "true":
-            run, steps = context.dagster_run, context.get_step_failure_events()
-            day = run.tags.get("dagster/partition", "")
-            where = ", ".join(str(event.step_key) for event in steps)
-            ended = context.failure_event.message or "it ended"
-            why = (describe_failure(steps[0]) if steps else ended).rstrip(". ")
-            what = f"{run.job_name}{day and f' for {day}'} failed{where and f' at {where}'}"
-            text = f"The run {what}: {why}. Open run {run.run_id[:8]} in Dagster."
-            alert = Alert(fault=f"run {what}", text=text)
-            tell(settings, [alert], _market_time(clock).date(), context.log)
+            tell(settings, [_describe_run(context)], _market_time(clock).date(), context.log)
 
     @sensor(
         name="tell_failed_checks",
@@ -77,20 +69,8 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         newest = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         found = [record.event for record in newest.values() if record.event is not None]
         events = [event for event in found if event.timestamp > since]
-        alerts = []
-        for entry in events:
-            event = entry.dagster_event
-            data = event.event_specific_data if event is not None else None
-            # Dagster types what an event brings as a union of all.
-            if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
-                continue
-            is_error = data.severity is dg.AssetCheckSeverity.ERROR
-            if is_error or data.check_name in TOLD_WARNINGS:
-                name = f"{data.check_name} of {data.asset_key.to_user_string()}"
-                text = f"The check {name} failed: {data.description or 'see its page'}; open it in "
-                alerts.append(Alert(fault=f"check {name}", text=f"{text}Dagster's catalog."))
         # Told before the cursor moves: what could not be told is looked at again.
-        outcome = send(context, alerts)
+        outcome = send(context, _describe_checks(events))
         context.update_cursor(str(max([since, *(event.timestamp for event in events)])))
         return outcome
 
@@ -115,29 +95,62 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
     def failing_sources(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         entries = deployment.list_asked()
         failing = find_failing(entries, clock())
-        answering = find_answering(entries, clock())
         today = _market_time(clock).date()
         since = dict.fromkeys(failing, today.isoformat()) | json.loads(context.cursor or "{}")
         context.update_cursor(json.dumps({source: since[source] for source in failing}))
+
+        oldest = (today - timedelta(days=NIGHTS - 1)).isoformat()
+        long_ago = {source: first for source, first in since.items() if first <= oldest}
         alerts = [
             Alert(fault=f"schedule {name}", text=f"{why}; correct it and restart Dagster.")
             for name, why in find_unscheduled(deployment).items()
         ]
-        oldest = (today - timedelta(days=NIGHTS - 1)).isoformat()
-        for source in (source for source, first in since.items() if first <= oldest):
-            if source in failing:
-                text = (
-                    f"The source {source} has failed since {since[source]}, last with "
-                    f"{failing[source]}; run `compevo sources` to see its files, and read the page "
-                    "of the source."
-                )
-                alerts.append(Alert(fault=f"source {source}", text=text))
-            elif source in answering:
-                text = f"The source {source} answers again; it had failed since {since[source]}."
-                alerts.append(Alert(fault=f"recovered {source}", text=text))
+        alerts += _describe_sources(long_ago, failing, find_answering(entries, clock()))
         return send(context, alerts)
 
     return [failed_runs, failed_checks, late_forecast, failing_sources]
+
+
+def _describe_run(context: dg.RunFailureSensorContext) -> Alert:
+    run, steps = context.dagster_run, context.get_step_failure_events()
+    day = run.tags.get("dagster/partition", "")
+    where = ", ".join(str(event.step_key) for event in steps)
+    ended = context.failure_event.message or "it ended"
+    why = (describe_failure(steps[0]) if steps else ended).rstrip(". ")
+    what = f"{run.job_name}{day and f' for {day}'} failed{where and f' at {where}'}"
+    text = f"The run {what}: {why}. Open run {run.run_id[:8]} in Dagster."
+    return Alert(fault=f"run {what}", text=text)
+
+
+def _describe_checks(events: Iterable[dg.EventLogEntry]) -> Iterator[Alert]:
+    """Tell of checks that failed, of warnings only those in ``TOLD_WARNINGS``."""
+    for entry in events:
+        event = entry.dagster_event
+        data = event.event_specific_data if event is not None else None
+        # Dagster types what an event brings as a union of all.
+        if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
+            continue
+        is_error = data.severity is dg.AssetCheckSeverity.ERROR
+        if is_error or data.check_name in TOLD_WARNINGS:
+            name = f"{data.check_name} of {data.asset_key.to_user_string()}"
+            text = f"The check {name} failed: {data.description or 'see its page'}; open it in "
+            yield Alert(fault=f"check {name}", text=f"{text}Dagster's catalog.")
+
+
+def _describe_sources(
+    since: Mapping[str, str], failing: Mapping[str, str], answering: Collection[str]
+) -> Iterator[Alert]:
+    """Tell of sources that have failed since a day: that they still do, or answer again."""
+    for source, first in since.items():
+        if source in failing:
+            text = (
+                f"The source {source} has failed since {first}, last with {failing[source]}; run "
+                "`compevo sources` to see its files, and read the page of the source."
+            )
+            yield Alert(fault=f"source {source}", text=text)
+        elif source in answering:
+            text = f"The source {source} answers again; it had failed since {first}."
+            yield Alert(fault=f"recovered {source}", text=text)
 
 
 def _market_time(clock: Clock) -> datetime:

@@ -266,7 +266,7 @@ def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> 
         requested = min(requested, MAX_RETRY_AFTER_S)
         return dg.RetryRequested(
             max_retries=policy.retries,
-            seconds_to_wait=max(policy.compute_wait(attempt), requested),
+            seconds_to_wait=max(policy.first_wait_s * 2**attempt, requested),
         )
 
     gave_up = f" (given up after {attempt} retries)" if attempt else ""

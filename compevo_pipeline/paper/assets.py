@@ -92,16 +92,21 @@ from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.stored_windows import read_windows
 
 RESEARCH_CODE = (
-    *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
-    *("compevo_core/evaluation", "compevo_core/lm", "compevo_core/lora"),
-    *("compevo_core/paper", "compevo_core/training"),
-    *(
-        f"compevo_core/paper/{name}.toml"
-        for name in (
-            *("arms", "budgets", "columns", "experiments", "planted_news", "settings"),
-            "worded_data",
-        )
-    ),
+    "compevo_core/agents",
+    "compevo_core/baselines",
+    "compevo_core/data",
+    "compevo_core/evaluation",
+    "compevo_core/lm",
+    "compevo_core/lora",
+    "compevo_core/paper",
+    "compevo_core/paper/arms.toml",
+    "compevo_core/paper/budgets.toml",
+    "compevo_core/paper/columns.toml",
+    "compevo_core/paper/experiments.toml",
+    "compevo_core/paper/planted_news.toml",
+    "compevo_core/paper/settings.toml",
+    "compevo_core/paper/worded_data.toml",
+    "compevo_core/training",
 )
 
 ZERO_SHOT = "zero-shot"
@@ -285,8 +290,10 @@ class LudConfig(LaunchConfig):
     ),
     kinds={"pytorch", "json"},
     code=(
-        *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
-        *("compevo_core/paper/judge_prompt.toml", "compevo_core/lm/encoder.py"),
+        "compevo_core/paper/lud.py",
+        "compevo_core/paper/lud_judges.py",
+        "compevo_core/paper/judge_prompt.toml",
+        "compevo_core/lm/encoder.py",
     ),
     pool=GPU_POOL,
     config=LudConfig,
@@ -318,7 +325,7 @@ def build_lud_asset(
 class ControlConfig(LaunchConfig):
     """Which worlds are made."""
 
-    preset: str = "evidence"
+    preset: str = "specialists"
     """settings of the search"""
     world: str = "plain"
     """kind of worlds, of ``WORLDS`` in ``compevo_core.paper.planted_news``"""

@@ -455,7 +455,8 @@ def audit_news(
     probe: Annotated[
         bool,
         typer.Option(
-            "--probe", help="Use a linear probe (a few minutes) instead of a trained run."
+            "--probe",
+            help="Ask the numeric audit (seconds), which reads words, and no trained run.",
         ),
     ] = False,
     results: Annotated[
@@ -470,8 +471,8 @@ def audit_news(
     """Test whether news improves the forecast.
 
     Compares a window's own news with no news, news of another day and irrelevant news, on the
-    validation and the test split. The probe also runs on train, and reports its statistical power.
-    Rows go to news-audit-DATASET.csv; `compevo paper report` shows them.
+    validation and the test split. The probe reads the days before, and tells its power. Rows go to
+    news-audit-DATASET.csv; `compevo paper report` shows them.
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
@@ -502,7 +503,7 @@ def audit_news(
         raise ConfigError(f"{window_set.dataset} has no articles, so there is no news to audit")
     commit = read_commit()
     if not target_runs.runs:
-        rows = audit_probe(window_set, pool, commit=commit, every=every)
+        rows = audit_probe(window_set, pool, commit=commit)
     else:
         forecaster = CompEvoForecaster.load(target_runs.runs[0], pool)
         rows = audit_run(window_set, pool, forecaster, commit=commit, log=log, every=every)

@@ -164,7 +164,7 @@ def run_control(
     series: Annotated[
         str, typer.Option(help="Series to use, separated by commas (default: all).")
     ] = "",
-    preset: Preset = "evidence",
+    preset: Preset = "specialists",
     changes: arguments.Changes = None,
     seeds: Seeds = 1,
     results: arguments.OptionalResults = None,

@@ -210,23 +210,7 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     """
     blocked: SourceBlocked | None = None
     try:
-        for slug in METRICS:
-            name = f"{slug}-btc.html"
-            url, entry = f"{PAGES}/{name}", live.ledger.get(SOURCE, name)
-            stored_at = entry.stored_at if entry else None
-            # A page is a megabyte and its newest whole day changes once a day.
-            if stored_at and stored_at.astimezone(UTC).date() == live.now.date():
-                continue
-
-            request = FileRequest(url=url, source=SOURCE, name=name, html_expected=True)
-            raw = live.client.fetch(request)
-            if raw is None:
-                continue
-            if not _POINT_START.search(raw.content.decode("utf-8", errors="replace")):
-                message = f"{url}: a page without chart data (bot protection or a log-in)"
-                live.ledger.reject(SOURCE, name, message)
-                raise SourceBlocked(message)
-            yield raw
+        yield from _fetch_pages(live)
     except SourceBlocked as error:
         blocked = error
 
@@ -234,3 +218,25 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     yield from saved
     if blocked is not None and not saved:
         raise SourceBlocked(f"{blocked}; {_REMEDY}") from blocked
+
+
+def _fetch_pages(live: LiveContext) -> Iterator[RawFile]:
+    """Fetch the pages that were not fetched today, until the protection answers."""
+    for slug in METRICS:
+        name = f"{slug}-btc.html"
+        url, entry = f"{PAGES}/{name}", live.ledger.get(SOURCE, name)
+        stored_at = entry.stored_at if entry else None
+        # A page is a megabyte and its newest whole day changes once a day.
+        if stored_at and stored_at.astimezone(UTC).date() == live.now.date():
+            continue
+
+        request = FileRequest(url=url, source=SOURCE, name=name, html_expected=True)
+        raw = live.client.fetch(request)
+        if raw is None:
+            continue
+
+        if not _POINT_START.search(raw.content.decode("utf-8", errors="replace")):
+            message = f"{url}: a page without chart data (bot protection or a log-in)"
+            live.ledger.reject(SOURCE, name, message)
+            raise SourceBlocked(message)
+        yield raw

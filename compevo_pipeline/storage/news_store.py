@@ -183,12 +183,10 @@ _STAMPS = [name for name, kind in ARTICLE_SCHEMA.items() if kind == pl.Datetime(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpsertReport:
-    """Counts of an upsert; rows given = added + changed + unchanged."""
+    """Counts of an upsert; other rows were stored already."""
 
-    rows: int
     added: int
     changed: int
-    unchanged: int
 
 
 class NewsStore:
@@ -228,9 +226,7 @@ class NewsStore:
             rows = connection.execute(_UPSERT).fetchall()
 
         actions = Counter(action for (action,) in rows)
-        added, changed = actions["INSERT"], actions["UPDATE"]
-        unchanged = frame.height - added - changed
-        return UpsertReport(rows=frame.height, added=added, changed=changed, unchanged=unchanged)
+        return UpsertReport(added=actions["INSERT"], changed=actions["UPDATE"])
 
     def read_articles(
         self, since: datetime | None = None, until: datetime | None = None
@@ -243,27 +239,6 @@ class NewsStore:
         """
         bounds = {"since": _to_naive_utc(since), "until": _to_naive_utc(until)}
         return _add_zone(self._read(_READ_ARTICLES, bounds))
-
-    def read_first_printed(self, since: datetime, until: datetime, publisher: str) -> pl.DataFrame:
-        """Read articles whose title no earlier article has, with since <= available_at < until.
-
-        These are the articles that ``deduplicate_articles`` keeps of all of the publisher's, as far
-        as they are within the bounds; memory follows the bounds, and not the archive.
-
-        The publisher is as for ``data.news.select_articles``.
-        """
-        values = {
-            "since": _to_naive_utc(since),
-            "until": _to_naive_utc(until),
-            "publisher": publisher,
-            "own": OWN_PUBLISHER,
-        }
-        return _add_zone(self._read(_READ_FIRST_PRINTED, values))
-
-    def count_titles(self, publisher: str) -> int:
-        """Count the articles of a publisher, those with one title once."""
-        values = {"publisher": publisher, "own": OWN_PUBLISHER}
-        return int(self._read(_COUNT_TITLES, values).item())
 
     def hash_content(self, publisher: str = "") -> str:
         """Return a text that changes when an article of the publisher (default: of any) does."""
@@ -388,19 +363,25 @@ class NewsStore:
 
 
 class StoredArticles:
-    """The articles of one publisher as a data set's windows are cut with them: read in parts."""
+    """The articles of one publisher, each syndicated title once, the first time it was printed.
+
+    These are the ones that ``deduplicate_articles`` keeps of all; windows are cut with a part of
+    them at a time, so that memory follows the part, and not the archive.
+    """
 
     def __init__(self, store: NewsStore, publisher: str) -> None:
+        """Use the articles of a publisher as ``data.news.select_articles`` names it."""
         self._store = store
-        self._publisher = publisher
+        self._publisher = {"publisher": publisher, "own": OWN_PUBLISHER}
 
     def read(self, since: datetime, until: datetime) -> pl.DataFrame:
-        """Return the articles of a part of time, each syndicated title once."""
-        return self._store.read_first_printed(since, until, self._publisher)
+        """Return those with since <= available_at < until."""
+        bounds = {"since": _to_naive_utc(since), "until": _to_naive_utc(until)}
+        return _add_zone(self._store._read(_READ_FIRST_PRINTED, {**bounds, **self._publisher}))
 
     def count(self) -> int:
-        """Return the number of articles, each syndicated title once."""
-        return self._store.count_titles(self._publisher)
+        """Return the number of all of them."""
+        return int(self._store._read(_COUNT_TITLES, self._publisher).item())
 
 
 def _add_zone(frame: pl.DataFrame) -> pl.DataFrame:

@@ -21,6 +21,7 @@ from compevo_core.data.news import NEAR, drop_near_identical, select_articles
 from compevo_core.errors import DataError, SourceAbsent, SourceError, SourceTransient
 from compevo_core.runtime.files import hash_file, hash_text
 from compevo_pipeline.sources.common.base import FrameKind, Mode, RawFile
+from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import name_entry
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
@@ -83,58 +84,76 @@ def ingest_feed(
         mend_store(deployment, dataset, log=log)
         live = deployment.live_context(since=span[0], until=span[1])
         ingest = _Ingest(deployment, feed, dataset, live.now)
-        arriving = feed.fetch_live(live)
-        counts = Counter(files=0)
-        is_last = False
-        failure: SourceError | None = None
-
-        # Batch by batch; what came before a failure is stored too.
-        while not is_last and failure is None:
-            batch: list[RawFile] = []
-            size = 0
-            try:
-                for raw_file in arriving:
-                    batch.append(raw_file)
-                    size += len(raw_file.content)
-                    if size >= MAX_BATCH_BYTES:
-                        break
-                else:
-                    is_last = True
-            except SourceError as error:
-                is_last, failure = True, error
-
-            if batch:
-                read = ingest.read_batch(batch)
-                # The next run fetches them anew.
-                for raw_file, fault in read.rejected:
-                    live.ledger.reject(*name_entry(raw_file), f"{type(fault).__name__}: {fault}")
-                    log.warning("%s is left out: %s", ingest.feed.name, fault)
-                if read.error is not None and not read.files:
-                    raise read.error
-                # The format changed, it seems: what can be read is stored, and the run fails.
-                if len(read.files) < MIN_READABLE_SHARE * len(batch):
-                    failure = read.error
-                counts.update(ingest.store(read))
-                counts["rejected"] += len(read.rejected)
-                if FrameKind.SERIES in feed.parsers:
-                    # Files whose changes of known values wait are fetched again by the next run.
-                    waiting = deployment.series_store().read_waiting(dataset)
-                    by_source = waiting.partition_by("source", as_dict=True)
-                    for raw_file in read.files:
-                        if (raw_file.label,) in by_source:
-                            note = describe_waiting(by_source[raw_file.label,], dataset)
-                            live.ledger.reject(*name_entry(raw_file), note)
-                            log.warning("%s: %s: %s", feed.name, raw_file.name, note)
-            # The last file may have more members than this batch holds.
-            live.ledger.confirm(keep_last=not is_last)
-
-        note_rows(deployment, dataset)
-        if failure is not None:
-            raise failure
+        counts = _ingest_arriving(ingest, live.ledger, feed.fetch_live(live), log)
 
     described = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     log.info(f"{feed.name}: {described}")
     return dict(counts)
+
+
+def _ingest_arriving(
+    ingest: "_Ingest", ledger: Ledger, arriving: Iterator[RawFile], log: logging.Logger
+) -> dict[str, int]:
+    """Store what a publisher sends, batch by batch; what came before a failure is stored too."""
+    counts = Counter(files=0)
+    is_last = False
+    failure: SourceError | None = None
+    while not is_last and failure is None:
+        batch: list[RawFile] = []
+        try:
+            is_last = _fill_batch(batch, arriving)
+        except SourceError as error:
+            is_last, failure = True, error
+
+        if batch:
+            read = ingest.read_batch(batch)
+            # The next run fetches them anew.
+            for raw_file, fault in read.rejected:
+                ledger.reject(*name_entry(raw_file), f"{type(fault).__name__}: {fault}")
+                log.warning("%s is left out: %s", ingest.feed.name, fault)
+            if read.error is not None and not read.files:
+                raise read.error
+
+            # The format changed, it seems: what can be read is stored, and the run fails.
+            if len(read.files) < MIN_READABLE_SHARE * len(batch):
+                failure = read.error
+            counts.update(ingest.store(read))
+            counts["rejected"] += len(read.rejected)
+            _reject_waiting(ingest, ledger, read.files, log)
+        # The last file may have more members than this batch holds.
+        ledger.confirm(keep_last=not is_last)
+
+    note_rows(ingest.deployment, ingest.dataset)
+    if failure is not None:
+        raise failure
+    return counts
+
+
+def _fill_batch(batch: list[RawFile], arriving: Iterator[RawFile]) -> bool:
+    """Add files to a batch until it is full; return whether none is left."""
+    size = 0
+    for raw_file in arriving:
+        batch.append(raw_file)
+        size += len(raw_file.content)
+        if size >= MAX_BATCH_BYTES:
+            return False
+    return True
+
+
+def _reject_waiting(
+    ingest: "_Ingest", ledger: Ledger, files: Sequence[RawFile], log: logging.Logger
+) -> None:
+    """Let the next run fetch the files again whose changes of known values wait."""
+    feed, dataset = ingest.feed, ingest.dataset
+    if FrameKind.SERIES not in feed.parsers:
+        return
+    waiting = ingest.deployment.series_store().read_waiting(dataset)
+    by_source = waiting.partition_by("source", as_dict=True)
+    for raw_file in files:
+        if (raw_file.label,) in by_source:
+            note = describe_waiting(by_source[raw_file.label,], dataset)
+            ledger.reject(*name_entry(raw_file), note)
+            log.warning("%s: %s: %s", feed.name, raw_file.name, note)
 
 
 def _ingest_files(ingest: "_Ingest", files: Sequence[RawFile], *, is_whole: bool) -> dict[str, int]:

@@ -529,46 +529,35 @@ def _issue(
     supersede: bool,
 ) -> DayForecast:
     on_step(f"reading what is stored of {spec.name}")
+    is_own = spec.name not in DATASETS
     rule = find_news_rule(deployment, spec.name, news_rule, run)  # checks the model's files first
-    frames = StoredFrames.read(deployment, spec, reads_news=rule is not None)
+    stored = StoredFrames.read(deployment, spec, reads_news=rule is not None)
     run = run or find_current_run(deployment.layout, spec.name)
-    stored = frames
-    learnt, others = select_learnt(spec, frames.series, read_scaler(run).mean)
-    frames = replace(frames, series=learnt)
-    inputs = check_inputs(frames, origin, rule)
+    rows, others = select_learnt(spec, stored.series, read_scaler(run).mean)
+    learnt = replace(stored, series=rows)
+    inputs = check_inputs(learnt, origin, rule)
     if inputs.missing or inputs.newest is None:
-        # A declared file that ends with a day of its own clock may end before ours begins.
-        gap, because = origin.origin_utc - find_common_end(spec, learnt), ""
-        is_own = spec.name not in DATASETS and spec.align_to_market_day
-        if is_own and timedelta(0) < gap < DAY / 2:
-            because = (
-                f"; {gap / timedelta(hours=1):g} h before it is missing, as "
-                f"{FIXED_CLOCK.format(origin=origin.origin_utc)}"
-            )
-        raise MissingInputError(
-            f"{spec.name} cannot be forecast for {origin.day} as known until "
-            f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(inputs.missing)}): read the newest "
-            "values, name another day, or take out of the table what has ended"
-            f"{because}"
-        )
+        raise _explain_missing(spec, origin, rows, inputs.missing)
 
     # Errors that have become known since validation: the levels of the priors move on with them.
     forecaster, news, notes, _ = _load_daily(
-        deployment, run, frames, origin.until, inputs.built.views, log, on_step
+        deployment, run, learnt, origin.until, inputs.built.views, log, on_step
     )
 
     on_step(f"forecasting {origin.day}")
     day_views, unknown = inputs.built.views, dict.fromkeys(others, "the model has not learnt it")
-    if others and spec.name not in DATASETS:
-        rows = stored.series.join(learnt, on="series_id", how="anti")
-        built = replace(stored, series=rows).build_views(origin)
-        learnt, unknown = stored.series, dict(built.left_out)
+    if others and is_own:
+        unlearnt = stored.series.join(rows, on="series_id", how="anti")
+        built = replace(stored, series=unlearnt).build_views(origin)
+        rows, unknown = stored.series, dict(built.left_out)
         day_views = (*day_views, *built.views)
         forecaster.takes_new = True
-    series = grid_chosen(spec, learnt)
+    series = grid_chosen(spec, rows)
+
+    before = rows.filter(pl.col("start_utc") < origin.until)
     data = None
-    if spec.name not in DATASETS:
-        known = learnt.drop_nulls("value").filter(pl.col("start_utc") < origin.until)["start_utc"]
+    if is_own:
+        known = before.drop_nulls("value")["start_utc"]
         span = {"first": known.min(), "last": known.max(), "fitted_until": _find_fitted_until(spec)}
         data = {name: str(at) for name, at in span.items()}
     forecast = issue_forecast(
@@ -597,24 +586,47 @@ def _issue(
             f"the model was fitted and chosen on values after {origin.day}, so its error there "
             "will be too small",
         )
-    if spec.name not in DATASETS:
+    if is_own:
         # What was said of the days before is not said again.
-        rows = learnt.filter(pl.col("start_utc") < origin.until)
         since = origin.until - max(DAY, spec.step)
-        for entity, part in select_newest(select_series(spec, rows)[0]):
+        for entity, part in select_newest(select_series(spec, before)[0]):
             notes += tuple(describe_new_faults(entity, part, spec.step, since))
-        for view in day_views:
-            for name, values in view.step_covariates.items():
-                missing = int(np.isnan(values[: view.horizon]).sum())
-                if name.startswith(OWN) and not name.startswith(f"{OWN}@") and missing:
-                    notes += (
-                        f"{name.removeprefix(OWN)!r} is not known ahead for {missing} of the "
-                        f"{view.horizon} steps of {view.entity}: add them to its table",
-                    )
+        notes += tuple(_describe_unknown_ahead(day_views))
         if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
             notes += (describe_missing(without, len(forecaster.past_errors)),)
     # The record that is kept: where two runs issue at once, the first one's.
     return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
+
+
+def _explain_missing(
+    spec: DatasetSpec, origin: Origin, series: pl.DataFrame, missing: Sequence[str]
+) -> MissingInputError:
+    """Return the error of a day that cannot be forecast: what is missing, and what to do."""
+    # A declared file that ends with a day of its own clock may end before ours begins.
+    gap, because = origin.origin_utc - find_common_end(spec, series), ""
+    is_own = spec.name not in DATASETS and spec.align_to_market_day
+    if is_own and timedelta(0) < gap < DAY / 2:
+        because = (
+            f"; {gap / timedelta(hours=1):g} h before it is missing, as "
+            f"{FIXED_CLOCK.format(origin=origin.origin_utc)}"
+        )
+    return MissingInputError(
+        f"{spec.name} cannot be forecast for {origin.day} as known until "
+        f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(missing)}): read the newest values, name "
+        f"another day, or take out of the table what has ended{because}"
+    )
+
+
+def _describe_unknown_ahead(views: Iterable[WindowView]) -> Iterator[str]:
+    """Say which of a user's values known ahead lack steps of the forecast."""
+    for view in views:
+        for name, values in view.step_covariates.items():
+            missing = int(np.isnan(values[: view.horizon]).sum())
+            if name.startswith(OWN) and not name.startswith(f"{OWN}@") and missing:
+                yield (
+                    f"{name.removeprefix(OWN)!r} is not known ahead for {missing} of the "
+                    f"{view.horizon} steps of {view.entity}: add them to its table"
+                )
 
 
 def _find_fitted_until(spec: DatasetSpec) -> datetime:

@@ -123,6 +123,13 @@ def test_services_declare_what_they_open(key, services):
     assert all(service["read_only"] for name, service in SERVICES.items() if name != "postgres")
 
 
+def test_a_link_cannot_start_a_run():
+    rules = (DEPLOY / "compose" / "Caddyfile").read_text()
+    refused = rules.partition("@link {")[2].partition("}")[0].split()
+    assert {"GET", "HEAD", "/graphql", "query=*"} <= set(refused)
+    assert re.search(r"respond @link .* 405\n\s*reverse_proxy", rules)
+
+
 def test_no_secret_is_written_down():
     example = (DEPLOY / "compose" / ".env.example").read_text("utf-8")
     assert "DAGSTER_PG_PASSWORD=\n" in example

@@ -16,9 +16,16 @@ from scipy import stats
 
 from compevo_core.paper.context_is_key import BOTH, NUMBERS, READER, SOURCES
 from compevo_core.paper.declared import read_declared
-from compevo_core.paper.news_audit import ALL, ANY, DECLARED, EFFECTS, MOST, MOVED, POWER, REST
+from compevo_core.paper.news_audit import ALL, ANY, DECLARED, MOST, MOVED, REST
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
-from compevo_core.paper.planted_news import AFTER_TRAINING, BEST_AGENT, EVOLVED, PRIOR
+from compevo_core.paper.planted_news import (
+    AFTER_TRAINING,
+    BEST_AGENT,
+    EVOLVED,
+    MEAN,
+    PRIOR,
+    SUM,
+)
 from compevo_core.paper.report.figures import (
     HALF,
     THIRD,
@@ -49,7 +56,7 @@ from compevo_core.report.tables import (
     tabulate,
 )
 
-_READERS = {"run": "the trained population", "probe": "a linear probe"}
+_READERS = {"run": "the trained population", "probe": "a ridge on words"}
 KINDS = {ALL: "All windows", DECLARED: "Declared days: {group}", MOVED: "Moved by news: {group}"}
 MOST_TOPICS = 3  # topics that an agent read about are named, no more
 _BARS = {
@@ -58,10 +65,6 @@ _BARS = {
     SWAPPED: ("another day's news", GOLD),
 }
 _OTHERS = {NONE: "no news", SWAPPED: "news of another day", IRRELEVANT: "irrelevant news"}
-
-
-Groups = Mapping[tuple[str, str], Mapping[str, Row]]
-"""Rows by kind and group, then by news, in the order that they were measured in."""
 
 
 _AUDITED = ("dataset", "source", "subset")
@@ -83,30 +86,15 @@ def judge_news(rows: Sequence[Row]) -> str:
     overall = groups[ALL, ALL]
     declared = groups.get((DECLARED, ANY), overall)
     own_news = overall[OWN]
+    if own_news["verdict"]:
+        return str(own_news["verdict"])
     return (
-        f"{_judge(declared[NONE], declared[SWAPPED])} {_describe_power(groups)}"
+        f"{_judge(declared[NONE], declared[SWAPPED])} "
         f"{own_news['n_windows']:,} windows, "
         f"{format_percent(own_news['n_with_news'] / own_news['n_windows'])} of them with at least "
         f"one article. MAE {format_with_unit(own_news['mae'], own_news['unit'])} with own news, "
         f"{format_number(overall[NONE]['mae'])} without, "
         f"{format_number(overall[SWAPPED]['mae'])} with news of another day."
-    )
-
-
-def _describe_power(groups: Groups) -> str:
-    """Say which effect on the declared days the probe would have seen."""
-    if groups[ALL, ALL][OWN]["source"] != "probe":
-        return ""
-    if (DECLARED, ANY) not in groups:
-        return "Too few days have unusual news of their own region for any effect to be seen. "
-    row = groups[DECLARED, ANY][OWN]
-    days = f"On the {row['n_windows']:,} windows with unusual news of their own region"
-    if row["seen_from"] is None:
-        return f"{days}, an effect of {max(EFFECTS):g} standard deviations would be missed. "
-    return (
-        f"{days}, an effect of {format_with_unit(row['seen_from'], row['unit'])} or more "
-        f"({row['seen_from_sd']:g} standard deviations) would be seen in {format_percent(POWER)} "
-        "of draws. "
     )
 
 
@@ -126,7 +114,8 @@ def _judge(none: Row, swapped: Row) -> str:
     return "No measurable gain: the confidence interval includes zero."
 
 
-def _group_rows(rows: Sequence[Row]) -> Groups:
+def _group_rows(rows: Sequence[Row]) -> Mapping[tuple[str, str], Mapping[str, Row]]:
+    """Return rows by kind and group, then by news, in the order that they were measured in."""
     return {
         (group[0]["group_kind"], group[0]["group"]): {row["news"]: row for row in group}
         for group in group_rows(rows, "group_kind", "group")
@@ -149,7 +138,7 @@ def audit_table(rows: Sequence[Row]) -> Table:
             "With news": lambda by_news: format_number(by_news[OWN]["n_with_news"]),
             f"MAE {first['unit']}": lambda by_news: format_number(by_news[OWN]["mae"]),
             **{f"less {name}": partial(_format_effect, news) for news, name in _OTHERS.items()},
-            "seen from": lambda by_news: format_number(by_news[OWN].get("seen_from")),
+            "seen from": lambda by_news: format_number(by_news[OWN].get("seen_from_sd")),
         },
         caption=f"{scope_name(first['dataset'], first['subset'])}: does news help "
         f"{_READERS.get(first['source'], first['source'])}?",
@@ -159,15 +148,17 @@ def audit_table(rows: Sequence[Row]) -> Table:
         notes=(
             "MAE with own news minus MAE with the other news, and its 95 % interval (whole days "
             "resampled): below zero own news is better. A window counts for every signal that it "
-            f"has. Seen from: the smallest shift of such days that the probe sees in "
-            f"{format_percent(POWER)} of draws. {MISSING}: no article of the other kind, too few "
-            "days, or none.",
+            "has. Seen from: the smallest effect that a ridge on words sees, in standard "
+            f"deviations of errors. {MISSING}: no article of the other kind, too few days, or "
+            "none.",
         ),
     )
 
 
 def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
     row = by_news.get(news)
+    if row is not None and row["source"] == "probe":
+        return format_number(row["difference"])
     if row is None or row["interval_low"] is None:
         return MISSING
     # A control that found no article to read is not a control.
@@ -237,7 +228,7 @@ _STYLES: dict[str, Style] = {
     "seed-logics": {"color": GOLD},
     EVOLVED: {"color": ACCENT, "linewidth": 2.4},
     "oracle-logics": {"color": GREEN, "linestyle": (0, (4, 2))},
-    "all-articles": {"color": PURPLE, "linestyle": (0, (1.2, 1.2))},
+    SUM: {"color": PURPLE, "linestyle": (0, (1.2, 1.2))},
     "swapped-news": {"color": RED},
 }
 
@@ -718,7 +709,7 @@ def _format_with_spread(key: str, rows: Sequence[Row]) -> str:
 
 
 def _format_named(key: str, rows: Sequence[Row]) -> str:
-    if rows[0]["arm"] in (PRIOR, BEST_AGENT, "all-articles", *AFTER_TRAINING):
+    if rows[0]["arm"] in (PRIOR, BEST_AGENT, SUM, MEAN, *AFTER_TRAINING):
         return MISSING
     return format_percent(_mean(rows, key))
 

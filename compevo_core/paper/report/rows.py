@@ -29,10 +29,13 @@ _TRAINING = ("seed", "config_hash", "data_hash", "budget")
 IDENTITY = ("experiment", "method", *_WINDOWS, *_TRAINING)
 _ERRORS = ("mae", "mse", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate")
 _COSTS = (
-    *("seconds", "seconds_per_window", "train_seconds", "peak_memory_gb"),
+    "seconds",
+    "seconds_per_window",
+    "train_seconds",
+    "peak_memory_gb",
     "trainable_parameters",
 )
-_AVERAGED = (*_ERRORS, *_COSTS, *QUANTILE_COLUMNS)
+_AVERAGED = _ERRORS + _COSTS + QUANTILE_COLUMNS
 # Parts of the population, which are scored with it: the plain mean of the agents, the prior that
 # validated best, each agent alone.
 _PARTS = r"^compevo-(equal|prior|agent-\d+)$"

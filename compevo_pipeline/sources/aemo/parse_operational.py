@@ -96,39 +96,44 @@ def parse_operational(*raws: RawFile) -> pl.DataFrame:
     """
     frames = [pl.DataFrame(schema=SERIES_SCHEMA)]
     if actual := _select_report(raws, ACTUAL_REPORT):
-        # Adjustment and demand-response estimate are not added to the demand.
-        columns = (*_KEY, "OPERATIONAL_DEMAND", "LASTCHANGED")
-        raw, name = actual[0], ("OPERATIONAL_DEMAND", "ACTUAL")
-        table = tables.stack_files(actual, lambda one: read_report(one, name, columns))
-        table = tables.to_stamp(table, raw.name, "LASTCHANGED", STAMP_FORMATS)
-        table = convert_columns(table, raw, "INTERVAL_DATETIME", ["OPERATIONAL_DEMAND"], "REGIONID")
-
-        # Of a reissued interval the row changed last counts; of two changed in the same second the
-        # later line is the reissue.
-        table = table.sort("LASTCHANGED", tables.LINE)
-        latest = table.unique((tables.FILE, *_KEY), keep="last", maintain_order=True)
-        frames.append(
-            build_region_series(latest, raw, "OPERATIONAL_DEMAND", *_KEY, "OPERATIONAL_DEMAND")
-        )
+        frames.append(_parse_actuals(actual))
     if days := _select_report(raws, ""):
-        # Actual and forecasts become different series: a forecast never stands in for an actual.
-        is_actual = pl.col("field") == ACTUAL
-        forecast = pl.col("field").str.to_uppercase()
-        measure = pl.when(is_actual).then(pl.lit("OPERATIONAL_DEMAND")).otherwise(forecast)
-        variables = pl.lit(nem.DEMAND_VARIABLE), pl.lit(FORECAST_VARIABLE)
-        frames.append(
-            tables.build_series_frame(
-                tables.stack_files(days, lambda raw: _read_day(raw, "demand", _Demand)),
-                days[0],
-                series_id=pl.concat_str(pl.lit("AEMO/"), measure, pl.lit("/"), pl.col("region")),
-                variable=pl.when(is_actual).then(variables[0]).otherwise(variables[1]),
-                start_utc=pl.col("start_utc"),
-                value=pl.col("value"),
-                unit=nem.DEMAND_UNIT,
-                flag=tables.flag_missing(pl.col("value")),
-            )
-        )
+        frames.append(_parse_days(days))
     return pl.concat(frames)
+
+
+def _parse_actuals(raws: Sequence[RawFile]) -> pl.DataFrame:
+    # Adjustment and demand-response estimate are not added to the demand.
+    columns = (*_KEY, "OPERATIONAL_DEMAND", "LASTCHANGED")
+    raw, name = raws[0], ("OPERATIONAL_DEMAND", "ACTUAL")
+    table = tables.stack_files(raws, lambda one: read_report(one, name, columns))
+    table = tables.to_stamp(table, raw.name, "LASTCHANGED", STAMP_FORMATS)
+    table = convert_columns(table, raw, "INTERVAL_DATETIME", ["OPERATIONAL_DEMAND"], "REGIONID")
+
+    # Of a reissued interval the row changed last counts; of two changed in the same second the
+    # later line is the reissue.
+    table = table.sort("LASTCHANGED", tables.LINE)
+    latest = table.unique((tables.FILE, *_KEY), keep="last", maintain_order=True)
+    return build_region_series(latest, raw, "OPERATIONAL_DEMAND", *_KEY, "OPERATIONAL_DEMAND")
+
+
+def _parse_days(raws: Sequence[RawFile]) -> pl.DataFrame:
+    # Actual and forecasts become different series: a forecast never stands in for an actual.
+    is_actual = pl.col("field") == ACTUAL
+    forecast = pl.col("field").str.to_uppercase()
+    measure = pl.when(is_actual).then(pl.lit("OPERATIONAL_DEMAND")).otherwise(forecast)
+    variables = pl.lit(nem.DEMAND_VARIABLE), pl.lit(FORECAST_VARIABLE)
+
+    return tables.build_series_frame(
+        tables.stack_files(raws, lambda raw: _read_day(raw, "demand", _Demand)),
+        raws[0],
+        series_id=pl.concat_str(pl.lit("AEMO/"), measure, pl.lit("/"), pl.col("region")),
+        variable=pl.when(is_actual).then(variables[0]).otherwise(variables[1]),
+        start_utc=pl.col("start_utc"),
+        value=pl.col("value"),
+        unit=nem.DEMAND_UNIT,
+        flag=tables.flag_missing(pl.col("value")),
+    )
 
 
 def _select_report(raws: Sequence[RawFile], report: str) -> list[RawFile]:

@@ -266,11 +266,13 @@ def unzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[
 
 
 def unzip_only(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> bytes:
-    """Return the one file of a zip."""
-    members = list(unzip(content, name, cap))
+    """Return the one file of a zip, apart from what a Mac notes on it."""
+    members = [data for path, data in unzip(content, name, cap) if not path.startswith("__MACOSX")]
     if len(members) != 1:
-        raise SchemaDrift(f"{name}: holds {len(members)} files instead of one; fetch it again")
-    return members[0][1]
+        raise SchemaDrift(
+            f"{name}: holds {len(members)} files instead of one; unpack it and name one of them"
+        )
+    return members[0]
 
 
 def unzip_nested(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:

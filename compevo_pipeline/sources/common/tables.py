@@ -83,7 +83,7 @@ def read_rows(
 ) -> pl.DataFrame:
     """Read rows without a header; ``first_line`` is the number of their first line in the file.
 
-    Cells may be quoted, and only with ``spans_lines`` hold line breaks.
+    Cells may be quoted. Only with ``spans_lines`` may they hold line breaks, and lines be blank.
 
     Returns:
         One text column for each of ``columns``, and :data:`LINE`.
@@ -109,6 +109,8 @@ def read_rows(
     for line, part in cut_at_lines(text, first_line):
         lines = part.split("\n")
         rows = pl.DataFrame({"cells": lines}).with_row_index(LINE, offset=line)
+        if spans_lines:
+            rows = rows.filter(pl.col("cells").str.strip_chars() != "")
         rows = rows.with_columns(pl.col("cells").str.split(separator))
 
         ragged = rows.filter(pl.col("cells").list.len() != len(columns))
@@ -303,6 +305,9 @@ def _read_quoted_rows(
     try:
         for cells in reader:
             is_broken = reader.line_num > start + 1 and not spans_lines
+            if spans_lines and not "".join(cells).strip() and len(cells) < 2:
+                start = reader.line_num
+                continue
             if len(cells) != len(columns) or is_broken:
                 raise _ragged_row(
                     file_name, first_line + start, len(cells), len(columns), lines[start]
@@ -325,7 +330,7 @@ def _read_quoted_rows(
 def _ragged_row(file_name: str, line: int, cells: int, width: int, text: str) -> SchemaDrift:
     return SchemaDrift(
         f"{file_name}, line {line}: {cells} cells, not {width}; the file is cut or its layout "
-        f"changed ({text[:_SHOWN_CHARACTERS]!r}); fetch the file again"
+        f"changed ({text[:_SHOWN_CHARACTERS]!r}); correct the line or fetch the file again"
     )
 
 

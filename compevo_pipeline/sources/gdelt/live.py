@@ -17,7 +17,7 @@ is asked of it.
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -106,47 +106,18 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     while slot >= start:
         slots.append(slot)
         slot -= QUARTER_HOUR
+
     for number, slot in enumerate(slots):
         if refresh.is_spent:
-            # Nothing else shows the quarter hours that the limits left out.
-            missing = [slot for slot in slots[number:] if _is_missing(refresh, slot)]
-            if missing:
-                log.warning(
-                    "gdelt: the limits of a run (%d requests, %d MB) are reached, and %d quarter "
-                    "hours from %s to %s are left; run it again, or raise the limits in the file "
-                    "of queries",
-                    limits.most_requests,
-                    limits.most_mb,
-                    len(missing),
-                    f"{missing[-1]:%Y-%m-%d %H:%M}",
-                    f"{missing[0]:%Y-%m-%d %H:%M}",
-                )
+            _warn_of_missing(refresh, slots[number:])
             break
         yield from _fetch_gal(refresh, slot)
-
-    if not refresh.files and refresh.tried >= _FEWEST_TRIED:
-        where = f"{SAFE_ROOT}/gdeltv3/gal: none of {refresh.tried} quarter hours has a file"
-        if refresh.refusals:
-            raise SourceBlocked(
-                f"{where} and requests were refused ({refresh.refusals[-1]}); check whether access "
-                "is allowed from this address"
-            )
-        raise SourceAbsent(
-            f"{where}; GDELT may be down or have moved its files: look at its blog, then try later"
-        )
+    _raise_without_files(refresh)
 
     for slot in {"none": [], "gaps": refresh.gaps, "all": slots}[limits.gkg]:
-        name = f"{slot:{_STAMP}}.gkg.csv.zip"
         if refresh.is_spent:
             break
-        if name in refresh.stored or not live.ledger.is_due(BULK_SOURCE, name, live.now):
-            continue
-
-        raw = _fetch_file(refresh, "gdeltv2", name, unzip_only)
-        if raw is not None:
-            yield raw
-        elif name not in refresh.set_aside:
-            live.ledger.mark_absent(BULK_SOURCE, name, f"{SAFE_ROOT}/gdeltv2/{name}", live.now)
+        yield from _fetch_gkg(refresh, slot)
     if refresh.set_aside:
         raise SourceTransient(
             f"set aside after two damaged answers, and not asked for again: "
@@ -176,6 +147,49 @@ def round_down(moment: datetime) -> datetime:
     return moment - timedelta(
         minutes=moment.minute % 15, seconds=moment.second, microseconds=moment.microsecond
     )
+
+
+def _warn_of_missing(refresh: _Refresh, slots: Sequence[datetime]) -> None:
+    """Name the quarter hours that the limits left out: nothing else shows them."""
+    missing = [slot for slot in slots if _is_missing(refresh, slot)]
+    if missing:
+        log.warning(
+            "gdelt: the limits of a run (%d requests, %d MB) are reached, and %d quarter hours "
+            "from %s to %s are left; run it again, or raise the limits in the file of queries",
+            refresh.limits.most_requests,
+            refresh.limits.most_mb,
+            len(missing),
+            f"{missing[-1]:%Y-%m-%d %H:%M}",
+            f"{missing[0]:%Y-%m-%d %H:%M}",
+        )
+
+
+def _raise_without_files(refresh: _Refresh) -> None:
+    """Raise where many quarter hours were tried and none has a file."""
+    if refresh.files or refresh.tried < _FEWEST_TRIED:
+        return
+    where = f"{SAFE_ROOT}/gdeltv3/gal: none of {refresh.tried} quarter hours has a file"
+    if refresh.refusals:
+        raise SourceBlocked(
+            f"{where} and requests were refused ({refresh.refusals[-1]}); check whether access is "
+            "allowed from this address"
+        )
+    raise SourceAbsent(
+        f"{where}; GDELT may be down or have moved its files: look at its blog, then try later"
+    )
+
+
+def _fetch_gkg(refresh: _Refresh, slot: datetime) -> Iterator[RawFile]:
+    """Fetch the GKG file of a quarter hour, unless it is stored or its pause is not over."""
+    live, name = refresh.live, f"{slot:{_STAMP}}.gkg.csv.zip"
+    if name in refresh.stored or not live.ledger.is_due(BULK_SOURCE, name, live.now):
+        return
+
+    raw = _fetch_file(refresh, "gdeltv2", name, unzip_only)
+    if raw is not None:
+        yield raw
+    elif name not in refresh.set_aside:
+        live.ledger.mark_absent(BULK_SOURCE, name, f"{SAFE_ROOT}/gdeltv2/{name}", live.now)
 
 
 def _fetch_gal(refresh: _Refresh, slot: datetime) -> Iterator[RawFile]:

@@ -77,7 +77,7 @@ SECTIONS = (
     *("covariates", "ahead", "news", "evaluation", "prompt"),
 )
 _OPTIONAL = {"covariates": "daily values", "ahead": "values known ahead, by step,"}
-_IS_END = re.compile(r"(?i)(?<![a-z])(end|ends|ending)(?![a-z])|hourending")
+_IS_END = re.compile(r"(?i)(?<![a-z])(end|ends|ending|ende|bis|until|fin)(?![a-z])|hourending")
 _KNOWN_AT = ("known_at", "available_at", "issued_at")
 _LISTED_SERIES = 3
 _ANY_SPLITS = {"fractions": [0.7, 0.1, 0.2]}  # of a declaration that only reads its file
@@ -307,7 +307,15 @@ def _read_instants(
         by=request.id,
         repeated_hour=request.repeated_hour or "refuse",
     )
-    stamps = add_periods(stamps, times, request.period, zone, are_ends=request.stamps == "end")
+    stamps = add_periods(
+        stamps,
+        times,
+        request.period,
+        zone,
+        request.id,
+        request.repeated_hour or "refuse",
+        are_ends=request.stamps == "end",
+    )
     if not request.zone and about.with_offset:
         draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
     elif not request.zone and (request.period or not about.are_days):

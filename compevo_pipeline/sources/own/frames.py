@@ -41,10 +41,13 @@ from compevo_core.table.covariates import (
 from compevo_core.table.frames import SERIES, START, VALUE, add_totals
 from compevo_core.table.stamps import settle
 from compevo_core.table.text_stamps import (
+    LOCAL,
+    RepeatedHour,
     add_clock,
     are_clock_times,
     find_standard_offset,
     find_summer_offset,
+    read_on_clock,
     read_stamps,
     to_wall_clock,
 )
@@ -66,7 +69,9 @@ CODES = "code(s) of a missing value"
 
 _START, _STAMP = "_start", "_stamp"
 _VALUE = "_value"
-_PARTS_OF_DAY = (24, 48, 96)
+_PARTS_OF_DAY = (24, 48, 96, 288)
+PART_OF_DAY = r"(?i)^\s*(?:he?|hr|hour|sp|p)?[ _]?(\d{1,3})\s*$"
+"""How a cell numbers a part of the day: 1 to 50 half-hours where clocks go back."""
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
 _ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin
 
@@ -85,7 +90,9 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
         repeated_hour=keys.repeated_hour,
     )
     are_ends = keys.stamps == "end"
-    stamps = add_periods(stamps, times, keys.period, keys.time_zone, are_ends=are_ends)
+    stamps = add_periods(
+        stamps, times, keys.period, keys.time_zone, keys.id, keys.repeated_hour, are_ends=are_ends
+    )
     starts = _find_starts(times, stamps, declaration)
     entities = _name_entities(table, raw.name, declaration)
     repairs = Counter({"repeated hours": report.repeated})
@@ -139,12 +146,20 @@ def join_clock(times: TextColumn, period: str) -> TextColumn:
 
 
 def add_periods(
-    stamps: pl.Series, times: TextColumn, period: str, zone: str, *, are_ends: bool
+    stamps: pl.Series,
+    times: TextColumn,
+    period: str,
+    zone: str,
+    by: str,
+    repeated_hour: RepeatedHour,
+    *,
+    are_ends: bool,
 ) -> pl.Series:
     """Return the starts of days moved to the start, or end, of the part that a column numbers.
 
-    Parts have one length, so that a day has more or fewer of them where clocks change. Clock times
-    are in the stamps already.
+    Parts have one length, so that a day has more or fewer of them where clocks change. Where a
+    stamp of a series ``by`` would come twice, they number the hours that the clock shows. Clock
+    times are in the stamps already.
 
     Raises:
         DataError: a number is not whole, or a day has more parts than one of the clock of ``zone``.
@@ -152,9 +167,13 @@ def add_periods(
     if not period or are_clock_times(times.table[period]):
         return stamps
     parts = TextColumn(times.table, times.file, period).add(
-        _part=pl.col(period).str.strip_chars().cast(pl.Int64, strict=False)
+        _part=pl.col(period).str.extract(PART_OF_DAY, 1).cast(pl.Int64)
     )
-    parts.raise_if(pl.col("_part").is_null(), "numbers no part of the day", "correct it")
+    parts.raise_if(
+        pl.col("_part").is_null(),
+        "numbers no part of the day",
+        "number the parts of each day 1, 2, 3 and so on, with more of them where clocks go back",
+    )
     number = parts.table["_part"]
     first, last = cast(int, number.min()), cast(int, number.max())
     count = min(_PARTS_OF_DAY, key=lambda usual: abs(last + 1 - first - usual))
@@ -163,7 +182,13 @@ def add_periods(
             f"{times.file}: {period!r} numbers more parts of a day than {count}, as where clocks "
             "go back; say whose clock it is with --zone, such as --zone Europe/London"
         )
-    return stamps + (number - (0 if are_ends else first)) * (DAY // count)
+    since_midnight = (number - first) * (DAY // count)
+    starts = stamps + since_midnight
+    key = parts.table.select(starts, *filter(None, [by]))
+    if last + 1 - first == count and key.is_duplicated().any():
+        walls = to_wall_clock(stamps, zone) + since_midnight
+        starts, _ = read_on_clock(parts.add(**{LOCAL: pl.lit(walls)}), zone, by, repeated_hour)
+    return starts + first * (DAY // count) if are_ends else starts
 
 
 def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.DataFrame:
@@ -228,6 +253,8 @@ def _find_starts(
         local = to_wall_clock(stamps, keys.time_zone)
         is_end = keys.stamps == "end"
         months = (local - timedelta(microseconds=1) if is_end else local).dt.truncate("1mo")
+        if not is_end and (local.dt.date() == local.dt.month_end().dt.date()).all():
+            months = months.dt.offset_by(f"-{step // MONTH - 1}mo")  # a quarter by its last day
         first = cast(datetime, months.min())
         number = 12 * pl.col("_month").dt.year() + pl.col("_month").dt.month()
         times.add(_month=pl.lit(months)).raise_if(

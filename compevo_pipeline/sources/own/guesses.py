@@ -9,12 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import cast
 
 import polars as pl
 
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn, is_numeric, refuse_text
 from compevo_core.table.text_stamps import FORMATS, are_clock_times, guess_format, read_by_each
+from compevo_pipeline.sources.own.frames import PART_OF_DAY
 from compevo_pipeline.sources.own.table import JOINED
 
 ALL = "all"  # what `--value` says for every column of numbers
@@ -27,8 +29,8 @@ _LOOKED_AT = 500  # rows, from the top
 _FEWEST_NUMBERED = 20  # columns of one name and a number
 _LEAST_SERIES = 1.5  # rows a stamp, in the mean, of a table of several series
 _LEAST_ROWS = 10  # of a series
-_PART_OF_DAY = r"^\d{1,3}$"  # 1 to 50 half-hours where clocks go back
-_PARTS_OF_DAY = (23, 24, 25, 46, 48, 50, 92, 96, 100)
+_PARTS_OF_DAY = (23, 24, 25, 26, 46, 48, 50, 92, 96, 100, 276, 288, 300)
+_MOST_PARTS = 0.95  # share of cells that number parts of a day, where others do not: 2A, 2B
 _NAMES_PART = re.compile(r"(?i)hour|period|interval|block|slot|time|\bh[er]\b")
 _HOUR = timedelta(hours=1)
 _SUNDAY = 7
@@ -41,13 +43,18 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
     Raises:
         DataError: no column holds stamps, or the first row names no columns.
     """
+    columns = _list_columns(table)
+    if len(columns) == 1:
+        raise DataError(
+            f"{name}: its lines are one cell each, the first {columns[0]!r}: separate cells by "
+            "a comma, semicolon, tab or |"
+        )
     head = table.head(_LOOKED_AT)
     candidates = _list_times(head, name)
     if not candidates:
         for column in (*_list_times(head[1:], name), *_list_times(head[:1], name)):
             # Units, or another format, most often: says which row it is.
             guess_format(TextColumn(table, name, column))
-        columns = _list_columns(table)
         # Many columns number the steps of a series, as d_1 and so on do.
         parts = [re.fullmatch(r"(.*?)(\d+)", column) for column in columns]
         numbered = Counter(match[1] for match in parts if match)
@@ -63,8 +70,8 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
             )
         raise DataError(
             f"{name}: no column holds stamps in a format that is known; the columns are "
-            f"{', '.join(map(repr, columns))}: name the column with --time, and its "
-            "format with --time-format"
+            f"{', '.join(map(repr, columns))}: name the column with --time, and its format with "
+            "--time-format, or write stamps as 2024-03-31 02:30, 2024-03, 2024-Q1 or 2024-W13"
         )
     time = min(candidates, key=lambda column: _rank(column, _TIMES))
     if _holds_stamps(TextColumn(pl.DataFrame({LINE: [1], time: [time]}), name, time)):
@@ -89,9 +96,10 @@ def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
         is_part = cells.n_unique() in _PARTS_OF_DAY
         if are_clock_times(cells) and (is_part or cells.str.contains(":").all()):
             return column
-        if is_part and cells.str.contains(_PART_OF_DAY).all():
-            if _NAMES_PART.search(column):
-                return column
+        share = cast(float, cells.str.contains(PART_OF_DAY).mean())
+        if is_part and share > _MOST_PARTS and _NAMES_PART.search(column):
+            return column
+        if is_part and share == 1:
             raise DataError(
                 f"{name}: {column!r} may number the parts of the days of {time!r}, or name series; "
                 f"give --period {column!r} or --id {column!r}"

@@ -10,7 +10,7 @@ Row numbers count lines of the file: line 1 is the header of a CSV, row 1 the fi
 import io
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 import polars as pl
@@ -39,17 +39,20 @@ JOINED = " + "
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _PARQUET, _ARROW, _ZIPPED = b"PAR1", b"ARROW1", b"PK\x03\x04"
+_PACKED = (b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")  # in other ways
 _JSON, _JSON_LINES = ".json", (".jsonl", ".ndjson")
 # Letters of another script look like this in Windows-1252, and so do stray bytes.
 _NO_WORDS = re.compile(r"[À-ÿ]{3}|(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])")
 _UNNAMED = "__UNNAMED__"  # what Excel columns without a name are called
 _DATE_PARTS = {
-    "year": "year|jahr|année|annee|año|anno|ano|jaar",
-    "quarter": "quarter|quartal|trimestre|kwartaal",
-    "month": "month|monat|mois|mes|mese|mês|maand",
-    "week": "week|woche|semaine|semana|settimana",
-    "day": "day|tag|jour|día|dia|giorno|dag",
-    "hour": "hour|stunde|heure|hora|ora|uur",
+    "year": "year|yr|jahr|année|annee|año|anno|ano|jaar",
+    "quarter": "quarter|qtr|quartal|trimestre|kwartaal",
+    "month": "month|mo|monat|mois|mes|mese|mês|maand",
+    "week": "week|wk|woche|semaine|semana|settimana",
+    "period": "period",
+    "day": "day|dy|tag|jour|día|dia|giorno|dag",
+    "day of year": "doy|dayofyear|day_of_year|day of year",
+    "hour": "hour|hr|stunde|heure|hora|ora|uur",
     "minute": "minute|minuto|minuut",
 }
 """Names of columns in the languages of :data:`MONTHS_BY_NAME`."""
@@ -158,6 +161,10 @@ def _join_dates(table: pl.DataFrame) -> pl.DataFrame:
         if clock := parts[3:]:
             minutes = pl.col(clock[1]).str.zfill(2) if len(clock) > 1 else pl.lit("00")
             hours = pl.col(clock[0]).str.zfill(2)
+            if len(clock) == 1 and (table[clock[0]].str.zfill(2) == "24").any():
+                # The hours of a day are numbered from 1.
+                number = pl.col(clock[0]).cast(pl.Int64, strict=False) - 1
+                hours = number.cast(pl.String).str.zfill(2)
             date = pl.concat_str(date, pl.lit(" "), hours, pl.lit(":"), minutes)
     elif small == ["year", "month"]:
         is_number = second.str.contains(r"^\d+$")
@@ -169,6 +176,10 @@ def _join_dates(table: pl.DataFrame) -> pl.DataFrame:
         letter = small[1][0].upper()
         number = second.str.strip_chars_start("QqWw").str.zfill(1 if letter == "Q" else 2)
         date = pl.concat_str(year, pl.lit(f"-{letter}"), number)
+    elif small == ["year", "period"] and table[parts[1]].str.contains(r"^[MQ]\d\d$").all():
+        date = pl.concat_str(parts)
+    elif small == ["year", "day of year"]:
+        date = pl.concat_str(year, pl.lit("-"), second.str.zfill(3))
     else:
         return table
     return table.with_columns(date.alias("date")).drop(parts)
@@ -179,13 +190,16 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
         content, name = gunzip(content, name), name.removesuffix(".gz")
     if name.endswith(".zip"):
         content, name = unzip_only(content, name), name.removesuffix(".zip")
+    if content.startswith(_PACKED):
+        raise DataError(f"{name} is packed, and not as gzip or zip: unpack it first")
     if content.startswith(_PARQUET) or PurePath(name).suffix == ".parquet":
         return _read_parquet(content, name)
     if content.startswith(_ARROW):
         return _convert_to_text(pl.read_ipc(io.BytesIO(content)), name)
     if PurePath(name).suffix.lower() in _EXCEL or content.startswith(_ZIPPED):
         return _read_excel(content, name)
-    if PurePath(name).suffix in _JSON_LINES:
+    suffix = PurePath(name).suffix
+    if suffix in _JSON_LINES or (suffix == _JSON and re.match(rb"\s*\{.*\}\s*\n\s*\{", content)):
         try:
             table = pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
         except pl.exceptions.PolarsError as error:
@@ -193,7 +207,7 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
                 f"{name} is not one JSON object a line ({error}); write it again"
             ) from error
         return _convert_to_text(table, name)
-    if PurePath(name).suffix == _JSON:
+    if suffix == _JSON:
         return _read_json(content, name)
 
     text = _decode(content, name).replace("\r", "\n")
@@ -221,7 +235,10 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
             f"{name}, line {notes + 1}: rename column {LINE!r}; rows are numbered by that name"
         )
 
-    # What has no name, such as a count of rows or the end of each, is left out.
+    # What has no name, such as a count of rows or the end of each, is left out; not stamps, as of
+    # the index of a DataFrame.
+    if not cells[0] and _find_stamps([below[0]]) and "index" not in cells:
+        cells[0] = "index"
     names = [cell or f"{_UNNAMED}{number}" for number, cell in enumerate(cells)]
     rows = read_rows(body, name, names, first_line=notes + 2, separator=separator, spans_lines=True)
     cells = [cell for cell in cells if cell]
@@ -256,12 +273,12 @@ def _decode(content: bytes, name: str) -> str:
 
 
 def _leave_out_notes_below(body: str, separator: str, n_cells: int) -> str:
-    """Return rows without remarks that follow the last one and an empty line."""
+    """Return rows without remarks below them: after an empty line, or several words in one cell."""
     lines = body.rsplit("\n", _MOST_NOTES)
     end = len(lines)
     for number in range(len(lines) - 1, max(-1, len(lines) - _MOST_NOTES), -1):
         line = lines[number].strip()
-        if not line:
+        if not line or (separator not in line and len(line.split()) > 2):
             end = number
         elif '"' in line or line[0].isdigit() or line.count(separator) >= n_cells - 1:
             break
@@ -284,15 +301,18 @@ def _are_names(cells: Sequence[str]) -> bool:
 def _count_notes(lines: Sequence[str]) -> int:
     """Return the number of lines above the column names: titles, remarks, empty lines.
 
-    Column names fill all cells of a line, none is a number, and the next line has as many cells.
+    Column names fill all cells of a line, none is a number, and the next line has as many cells. No
+    line above has more, but in a column of its own, as a title with empty cells.
     """
+    has_title = not all(_split_header(lines[0])[1])
     for number, (line, below) in enumerate(itertools.pairwise(lines[:_MOST_NOTES])):
         separator, names = _split_header(line)
-        is_header = not line.startswith("#") and _are_names(names)
+        is_header = not line.startswith(("#", "; ")) and _are_names(names)
         if is_header and len(split_cells(below, separator)) == len(names):
-            notes = [above for above in lines[:number] if not above.startswith("#")]
+            notes = [above for above in lines[:number] if not above.startswith(("#", "; "))]
             filled = [sum(map(bool, _split_header(note)[1])) for note in notes]
-            return number if max(filled, default=0) < len(names) else 0
+            most = max(filled, default=0) - has_title
+            return number if most < len(names) else 0
     return 0
 
 
@@ -337,24 +357,38 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
 
 
 def _read_json(content: bytes, name: str) -> pl.DataFrame:
-    """Read a list of objects, or an object of equal lists: the whole text, or a part of it."""
-    whole = read_json(content, name)
-    parts = [whole, *(whole.values() if isinstance(whole, dict) else [])]
-    by_column = [
-        part
-        for part in parts
-        if isinstance(part, dict)
-        and all(isinstance(cells, list) for cells in part.values())
-        and len({len(cells) for cells in part.values()}) == 1 < len(part)
-    ]
-    if len(by_column) == 1:
-        return _convert_to_text(pl.DataFrame(by_column[0], strict=False), name)
-    lists = [part for part in parts if isinstance(part, list) and part]
-    if len(lists) != 1 or not all(isinstance(row, dict) for row in lists[0]):
+    """Read the one table of a text: by row, by column, or rows beside the names of columns."""
+    tables = []
+    for part in _list_parts(read_json(content, name)):
+        if isinstance(part, list) and len(part) > 1 and all(isinstance(row, dict) for row in part):
+            tables.append(pl.DataFrame(part, infer_schema_length=None, strict=False))
+        if not isinstance(part, dict):
+            continue
+        rows = part.get("data", part.get("values"))
+        if isinstance(part.get("columns"), list) and isinstance(rows, list):
+            tables.append(pl.DataFrame(rows, part["columns"], orient="row", strict=False))
+            continue
+        # pandas writes the cells of each column by row number.
+        columns = {
+            column: [*cells.values()] if isinstance(cells, dict) else cells
+            for column, cells in part.items()
+        }
+        lengths = {len(cells) if isinstance(cells, list) else 0 for cells in columns.values()}
+        if len(lengths) == 1 < len(columns) and max(lengths) > 1:
+            tables.append(pl.DataFrame(columns, strict=False))
+    if len(tables) != 1:
         raise DataError(
             f'{name} is no list of JSON objects; write [{{"time": "2024-01-01", "value": 1}}, ...]'
         )
-    return _convert_to_text(pl.DataFrame(lists[0], infer_schema_length=None, strict=False), name)
+    return _convert_to_text(tables[0], name)
+
+
+def _list_parts(part: object) -> Iterator[object]:
+    """Yield a JSON text and the objects and lists in it, but not those in the rows of a table."""
+    yield part
+    if isinstance(part, dict) or (isinstance(part, list) and len(part) == 1):
+        for inner in part.values() if isinstance(part, dict) else part:
+            yield from _list_parts(inner)
 
 
 def _convert_to_text(table: pl.DataFrame, name: str) -> pl.DataFrame:

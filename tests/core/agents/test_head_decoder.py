@@ -236,13 +236,12 @@ def test_an_article_keeps_its_place_among_others():
 BLENDED = tiny(forecast__prior="blend")
 
 
-def vary_weather(drawn):
-    temperatures = itertools.count(285.0)
-    return change_views(drawn, lambda _: {"covariates": {"noon_temp_k_lag1": next(temperatures)}})
-
-
 def test_context_columns_are_standardised_on_train():
-    train = vary_weather(windows("train", 20))
+    temperatures = itertools.count(285.0)
+    train = change_views(
+        windows("train", 20),
+        lambda _: {"covariates": {"noon_temp_k_lag1": next(temperatures)}},
+    )
     inputs = fit_inputs(BLENDED, train)
     arrays = inputs.extract(make_examples(train, make_priors(train, BLENDED), inputs.scaler))
 
@@ -251,6 +250,13 @@ def test_context_columns_are_standardised_on_train():
     spread_C = arrays.context_BC.std(0)
     assert np.all(np.isclose(spread_C, 1.0) | np.isclose(spread_C, 0.0))
     assert np.isclose(spread_C, 1.0).sum() > 5
+
+    # Missing weather is the mean of train.
+    example = make_batch(BLENDED)[0]
+    bare = replace(example, view=replace(example.view, covariates={}))
+    columns = inputs.extract([bare]).context_BC
+    assert np.isfinite(columns).all()
+    assert np.allclose(columns[0, -3:], 0.0)
 
 
 def test_values_are_scaled_by_series_and_seasons_repeat():
@@ -263,16 +269,6 @@ def test_values_are_scaled_by_series_and_seasons_repeat():
         assert np.allclose(arrays.history_BH[row], scaled)
         assert np.allclose(arrays.season_BH[row], scaled)  # 48 half-hours are one day
         assert np.array_equal(arrays.priors_BPH[row], example.priors_PH)
-
-
-def test_missing_weather_is_the_train_mean():
-    train = vary_weather(windows("train", 20))
-    inputs = fit_inputs(BLENDED, train)
-    example = make_batch(BLENDED)[0]
-    bare = replace(example, view=replace(example.view, covariates={}))
-    columns = inputs.extract([bare]).context_BC
-    assert np.isfinite(columns).all()
-    assert np.allclose(columns[0, -3:], 0.0)
 
 
 def test_the_prior_spread_comes_from_their_differences():

@@ -66,6 +66,12 @@ def test_held_out_readings_need_the_right_logic(examples):
     assert _slope(right, effects) > 0.4
     assert abs(_slope(wrong, effects)) < 0.2
 
+    # An article like all others reads as zero.
+    fit = reader.find(0, LOGIC)
+    usual = RetrievedArticle("id", "1 Jan", "title", fit.mean_X[:SIZE])
+    assert np.abs(fit.predict(examples[0].view, [usual])).max() < 1e-9
+    assert np.abs(fit.mean_X[:SIZE] @ fit.weights_ZH[:SIZE]).max() > 1e-3
+
 
 def test_windows_of_other_days_are_read_when_sealed(examples):
     world, reader = planted_world(), _fit(examples)
@@ -109,13 +115,6 @@ def test_where_news_begins_late_every_block_has_some(examples):
     late = [replace(e, view=view) for e, view in zip(examples, views, strict=False)]
     blocks = _fit([*late, *examples[180:]]).blocks
     assert [int(is_held_out_N[180:].sum()) for is_held_out_N, _ in blocks] == [12] * 5
-
-
-def test_an_article_like_all_others_reads_as_zero(examples):
-    fit = _fit(examples).find(0, LOGIC)
-    usual = RetrievedArticle("id", "1 Jan", "title", fit.mean_X[:SIZE])
-    assert np.abs(fit.predict(examples[0].view, [usual])).max() < 1e-9
-    assert np.abs(fit.mean_X[:SIZE] @ fit.weights_ZH[:SIZE]).max() > 1e-3
 
 
 def test_windows_without_articles_or_truth_are_left_out(examples):

@@ -13,6 +13,7 @@ from compevo_core.agents.logics import build_slots, find_topics, read_query
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.strategy import list_news
+from compevo_core.config.sections import MemberConfig
 from compevo_core.lm.encoder import HashingEncoder
 from tests.support.planted import planted_world, sentence_encoder
 from tests.support.population import TITLES, article_ids, news_pool, windows
@@ -75,7 +76,7 @@ def test_many_windows_are_ranked_as_one_by_one(monkeypatch, *, selects):
     retriever = _retriever(top_k=3, selects=selects)
     logic = write_logic("the home region")
 
-    read = retriever.retrieve_each(logic, views)
+    read = retriever.retrieve_for(MemberConfig(), logic, views)
 
     assert read == [retriever.retrieve(logic, view) for view in views]
     assert read[3] == () and len(set(read)) > 4
@@ -123,13 +124,16 @@ def test_an_agents_scope_limits_its_candidates():
     pool.articles = pool.articles.with_columns(title=np.array(titles))
     retriever = NewsRetriever(pool, HashingEncoder(), len(TITLES))
 
-    assert set(retriever.retrieve("heat", VIEW, "all")) == set(article_ids())
-    assert retriever.retrieve("heat", VIEW, "none") == ()
+    def retrieve(view, scope):
+        return retriever.retrieve_for(MemberConfig(news_scope=scope), "heat", [view])[0]
+
+    assert set(retrieve(VIEW, "all")) == set(article_ids())
+    assert retrieve(VIEW, "none") == ()
     own = replace(VIEW, entity="NSW1", dataset="electricity")
-    assert retriever.retrieve("heat", own, "place") == (article_ids()[0],)
+    assert retrieve(own, "place") == (article_ids()[0],)
     # Another region chooses among the same candidates again.
     northern = replace(own, entity="QLD1")
-    assert retriever.retrieve("heat", northern, "place") == (article_ids()[1],)
+    assert retrieve(northern, "place") == (article_ids()[1],)
 
 
 def test_every_agent_retrieves_within_its_own_scope():

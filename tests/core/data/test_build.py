@@ -16,7 +16,7 @@ from compevo_core.data.build import (
 )
 from compevo_core.data.datasets import DATASETS, ELECTRICITY, DaySubset
 from compevo_core.data.view import DEFAULT_STEPS
-from compevo_core.data.window import count_coverage, measure_news_choice, share_with_choice
+from compevo_core.data.window import measure_news_choice, share_with_choice
 from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import (
     find_overlapping_targets,
@@ -109,41 +109,32 @@ def test_a_series_begun_after_train_has_no_windows():
     assert select_live(spec, almost) == (almost, "")
 
 
-def test_a_short_gap_is_filled_masked_and_counted():
-    gap = make_train_series(4).filter(pl.col("value") != 52.0)
-    windows = build_windows(ELECTRICITY, gap)
+def test_a_gap_is_filled_and_zero_stays():
+    series = make_train_series(4).with_columns(pl.col("value").replace(60.0, 0.0))
+
+    windows = build_windows(ELECTRICITY, series.filter(pl.col("value") != 52.0))
+
     assert np.flatnonzero(np.isnan(windows[0].y)).tolist() == [4]
+    assert windows[0].y[12] == 0.0
     assert windows[1].view.x[4] == 51.0
     assert windows[1].view.n_filled == 1
     assert (windows.manifest["n_masked_targets"], windows.manifest["n_filled_inputs"]) == (1, 1)
 
 
-def test_zero_demand_is_a_value():
-    windows = build_windows(
-        ELECTRICITY, make_train_series(3).with_columns(pl.col("value").replace(52.0, 0.0))
-    )
-    assert windows[0].y[4] == 0.0
-    assert windows.manifest["n_masked_targets"] == 0
-
-
 def test_covariates_need_their_lag_and_the_origin():
-    days = [date(2018, 12, 30) + i * DAY for i in range(8)]
-    frame = make_covariates(days)
+    frame = make_covariates([date(2018, 12, 30) + i * DAY for i in range(8)])
     windows = build(4, covariates=frame)
     known = windows[0].view.covariates
     assert set(known) == {"afternoon_temp_k_lag1", "afternoon_temp_k_lag2", "max_temp_k_lag2"}
     assert known["afternoon_temp_k_lag1"] == 292.0
     assert find_unavailable_covariates(windows.views(), frame) == []
 
-
-def test_a_covariate_out_at_the_origin_is_dropped():
+    # What comes out at the origin is not known yet.
     out = pl.lit(from_nem(2019, 1, 2)).dt.cast_time_unit("us")
-    frame = make_covariates([date(2019, 1, 1)]).with_columns(available_at=out)
-
-    windows = build(covariates=frame)
-
-    assert windows[0].view.covariates == {}
-    assert windows.manifest["n_without_covariates"] == 1
+    late = make_covariates([date(2019, 1, 1)]).with_columns(available_at=out)
+    without = build(covariates=late)
+    assert without[0].view.covariates == {}
+    assert without.manifest["n_without_covariates"] == 1
 
 
 def test_the_published_median_needs_a_whole_day():
@@ -237,31 +228,19 @@ def make_sensor(name, first, end):
     return make_series(values, first=first, step=hour, series_id=series_id, variable="occupancy")
 
 
-def test_hourly_windows_are_two_days_each():
-    first = datetime(2015, 1, 1, 8, tzinfo=UTC)
-    windows = build_windows(DATASETS["traffic"], make_sensor("0", first, first + 60 * DAY))
-    assert windows[1].view.origin_utc - windows[0].view.origin_utc == DAY
-    assert windows[0].view.end_utc - windows[0].view.origin_utc == 2 * DAY
-    assert windows[0].view.entity == "0"
-
-
-def test_a_late_series_is_not_trained_on():
+def test_hourly_windows_follow_one_split_in_time():
     end = datetime(2015, 12, 1, tzinfo=UTC)
-    early = make_sensor("early", datetime(2015, 1, 1, tzinfo=UTC), end)
+    early = make_sensor("early", datetime(2015, 1, 1, 8, tzinfo=UTC), end)
     late = make_sensor("late", datetime(2015, 6, 1, tzinfo=UTC), end)
     windows = build_windows(DATASETS["traffic"], pl.concat([early, late]))
 
+    first, second = windows.entity("early").views()[:2]
+    assert second.origin_utc - first.origin_utc == DAY
+    assert first.end_utc - first.origin_utc == 2 * DAY
     assert {(w.view.entity, w.view.split) for w in windows} >= {("late", "train"), ("late", "test")}
     last_train = max(view.end_utc for view in windows.split("train").views())
     assert last_train < min(view.origin_utc for view in windows.split("test").views())
     assert find_overlapping_targets(windows) == []
-
-
-def test_coverage_counts_windows_and_what_is_missing():
-    views = build_windows(ELECTRICITY, make_electricity_series()).views()
-    coverage = count_coverage(views)
-    assert coverage["train"] == {"NSW1": {"2019": 59, "2020": 19}, "SA1": {"2019": 59}}
-    assert coverage["inference"] == {"NSW1": {"2026": 40}, "SA1": {}}
 
 
 def test_a_choice_needs_more_candidates_than_reads():
@@ -278,10 +257,13 @@ def test_a_choice_needs_more_candidates_than_reads():
     assert (share_with_choice(counts, 6), share_with_choice([], 1)) == (0.0, 0.0)
 
 
-def test_the_manifest_counts_both():
+def test_the_manifest_counts_coverage_and_choices():
     articles = make_articles([from_nem(2019, 11, 2, hour) for hour in range(4)])
+
     windows = build_windows(ELECTRICITY, make_electricity_series(), articles=articles)
     manifest = windows.manifest
-    assert manifest["coverage"] == count_coverage(windows.views())
+
+    assert manifest["coverage"]["train"] == {"NSW1": {"2019": 59, "2020": 19}, "SA1": {"2019": 59}}
+    assert manifest["coverage"]["inference"] == {"NSW1": {"2026": 40}, "SA1": {}}
     assert manifest["news_choice"] == measure_news_choice(windows.views())
     assert 0 < manifest["news_choice"]["train"]["more_than_3"] < 1

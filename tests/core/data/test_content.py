@@ -50,6 +50,16 @@ def test_a_stuck_sensor_is_described(begin):
     assert "6 values" in fault and "more than 1" in fault
 
 
+@pytest.mark.parametrize("times", [0.001, 0.1, 10.0, 1000.0])
+@pytest.mark.parametrize("first", [10, 720, 1400])
+def test_a_unit_that_changes_within_the_series_is_described(first, times):
+    load = make_load()
+    load[first:] *= times
+    (fault,) = [fault for fault in describe(load) if "if their unit changed" in fault]
+    assert f"from {FIRST + first * HOUR:%Y-%m-%d %H:%M} UTC on" in fault
+    assert f"times as {'high' if times > 1 else 'low'} as all before" in fault
+
+
 def test_a_collapse_between_two_jumps_is_described():
     load = make_load()
     load[700:706] = 75.0 + np.arange(6)

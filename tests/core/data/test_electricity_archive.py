@@ -68,12 +68,16 @@ def test_the_splits_have_the_archives_windows(windows):
     assert windows.manifest["n_by_subset"]["inference-2026-100"] == 100
     assert windows.entities == ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 
+    views = windows.subset("inference-2026-200").views()
+    assert min(view.origin_utc for view in views) == from_nem(2026, 2, 19)
+    assert max(view.end_utc for view in views) == from_nem(2026, 3, 31)
+    assert {view.series_id.split("/")[1] for view in views} == {"OPERATIONAL_DEMAND"}
 
-def test_only_known_bad_readings_are_masked(windows):
-    masked = [w for w in windows.split("train") if np.isnan(w.y).any()]
-    days = {w.view.calendar.target_date.isoformat() for w in masked}
+    # Of train only known bad readings are masked.
+    masked = [window for window in windows.split("train") if np.isnan(window.y).any()]
+    days = {window.view.calendar.target_date.isoformat() for window in masked}
     assert days == {"2019-04-21", "2019-06-08"}
-    assert sum(int(np.isnan(w.y).sum()) for w in masked) == 4 * 8 + 9 + 4 * 3
+    assert sum(int(np.isnan(window.y).sum()) for window in masked) == 4 * 8 + 9 + 4 * 3
 
 
 def test_electricity_is_cut_in_ten_processor_seconds(archive_dir, windows):
@@ -158,10 +162,3 @@ def test_the_2026_references_are_reproduced(windows):
     mape_pct = score(south.truth(), poe, mape_threshold=1.0).mape_pct
     assert mape_pct == pytest.approx(12.66, abs=0.01)
     assert (np.array(score_pooled(inference, "calendar-ridge", train)[:2]) < (318, 533)).all()
-
-
-def test_the_2026_window_is_operational_demand(windows):
-    views = windows.subset("inference-2026-200").views()
-    assert min(v.origin_utc for v in views) == from_nem(2026, 2, 19)
-    assert max(v.end_utc for v in views) == from_nem(2026, 3, 31)
-    assert {v.series_id.split("/")[1] for v in views} == {"OPERATIONAL_DEMAND"}

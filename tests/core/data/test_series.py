@@ -73,11 +73,9 @@ def test_absent_rows_return_as_missing_and_counted():
     assert (report["rows"], report["missing"], report["longest_gap_steps"]) == (5, 2, 2)
     assert full.schema == SERIES_SCHEMA
 
-
-def test_a_stamp_off_the_grid_is_refused():
-    frame = pl.concat([make_series([1.0, 2.0]), make_series([3.0], first=NEW_YEAR + HOUR / 3)])
+    between = make_series([3.0], first=NEW_YEAR + HOUR / 3)
     with pytest.raises(DataError, match="0:30:00 grid"):
-        regularise_series(frame, HALF_HOUR)
+        regularise_series(pl.concat([frame, between]), HALF_HOUR)
 
 
 def test_a_fortnightly_gap_is_usual():
@@ -166,65 +164,51 @@ def test_sample_rows_make_a_series_synthetic():
     assert not is_synthetic(make_series([1.0]))
 
 
-GAP = 3
-
-
-@pytest.fixture
-def series():
+def test_inputs_reach_filling_limit_and_series_end():
     values = [float(i) for i in range(96)]
-    values[10 : 10 + GAP] = [None] * GAP
+    values[10:13] = [None] * 3
     values[60] = None
-    return grid_series(make_series(values), replace(ELECTRICITY, max_fill_steps=6))
+    series = grid_series(make_series(values), replace(ELECTRICITY, max_fill_steps=6))
 
+    def cut(position, most_filled=3, **known):
+        spec = replace(ELECTRICITY, max_filled_inputs=most_filled)
+        return cut_inputs(series, position, spec, **known)
 
-def cut(series, position, most_filled=GAP, **known):
-    spec = replace(ELECTRICITY, max_filled_inputs=most_filled)
-    return cut_inputs(series, position, spec, **known)
-
-
-def test_a_window_may_reach_the_filling_limit(series):
-    inputs = cut(series, 48)
-    assert inputs.n_filled == GAP
-    assert inputs.x[9:13].tolist() == [9.0, 9.0, 9.0, 9.0]
-    assert "too many filled" in cut(series, 48, GAP - 1)
-
-
-def test_inputs_reach_to_the_end_of_series(series):
-    assert cut(series, 96).x.tolist()[-1] == 95.0
+    inputs = cut(48)
+    assert inputs.n_filled == 3
+    assert inputs.x[9:13].tolist() == [9.0] * 4
+    assert "too many filled" in cut(48, most_filled=2)
+    assert cut(96).x[-1] == 95.0
     for end in (97, 47):
-        assert "does not reach" in cut(series, end)
+        assert "does not reach" in cut(end)
     # Where the newest steps were not measured yet, the day before stands in for them.
-    assert cut(series, 97, unknown_steps=1).x[-1] == 48.0
+    assert cut(97, unknown_steps=1).x[-1] == 48.0
 
 
-def test_scaling_is_reversible_and_survives_json():
+def test_scaling_is_reversible_for_entities_of_train():
     scaler = Scaler.from_json(Scaler.fit(make_window_set()).to_json())
     x = np.linspace(-5.0, 2000.0, 48)
+
     np.testing.assert_allclose(scaler.unscale(scaler.scale(x, "NSW1"), "NSW1"), x, rtol=1e-12)
+    with pytest.raises(DataError, match=r"'QLD1'.*known: NSW1"):
+        scaler.scale(x, "QLD1")
 
 
-def test_each_entity_has_its_own_scale():
+def test_each_entity_is_scaled_by_known_values():
     big = make_window(0, x=[10.0, 30.0] * 24, y=[10.0, 30.0] * 24)
     small = make_window(1, x=[1.0, 3.0] * 24, y=[1.0, 3.0] * 24, entity="SA1")
-    scaler = Scaler.fit([big, small])
-    assert scaler.mean == {"NSW1": 20.0, "SA1": 2.0}
-    assert scaler.std == {"NSW1": 10.0, "SA1": 1.0}
+    masked = make_window(2, x=[2.0, 4.0] * 24, y=[np.nan] * 48, entity="VIC1")
 
+    scaler = Scaler.fit([big, small, masked])
 
-def test_masked_targets_do_not_enter_the_scale():
-    masked = make_window(0, x=[1.0, 3.0] * 24, y=[np.nan] * 48)
-    assert Scaler.fit([masked]).mean["NSW1"] == 2.0
+    assert scaler.mean == {"NSW1": 20.0, "SA1": 2.0, "VIC1": 3.0}
+    assert scaler.std == {"NSW1": 10.0, "SA1": 1.0, "VIC1": 1.0}
 
 
 @pytest.mark.parametrize("split", ["val", "test", "inference"])
 def test_a_window_of_another_split_is_refused(split):
     with pytest.raises(DataError, match=split):
         Scaler.fit([make_window(0), make_window(1, split=split)])
-
-
-def test_an_entity_outside_train_is_refused():
-    with pytest.raises(DataError, match=r"'QLD1'.*known: NSW1"):
-        Scaler.fit(make_window_set()).scale(np.zeros(48), "QLD1")
 
 
 @pytest.mark.parametrize("level", [0.0, 0.1, 5.0])

@@ -134,13 +134,18 @@ def test_windows_with_a_truth_hold_the_very_views(until):
     assert window.y[0] == SERIES["value"][8 * 48]
 
 
-def test_unmeasured_inputs_repeat_the_day_before():
+def test_at_issue_time_the_unmeasured_is_repeated():
     (view,) = build(until=ISSUE_TIME).views
     values = SERIES["value"].to_numpy()
     known = 8 * 48 - UNKNOWN
     assert view.x[: 48 - UNKNOWN].tolist() == values[known - 48 + UNKNOWN : known].tolist()
     assert view.x[48 - UNKNOWN :].tolist() == values[known - 48 : known - 48 + UNKNOWN].tolist()
     assert (view.unknown_steps, view.n_filled) == (UNKNOWN, 0)
+
+    # What is published then is in no earlier view.
+    assert view.published is not None
+    (earlier,) = build(until=ISSUE_TIME - HALF_HOUR).views
+    assert earlier.published is None and np.isnan(earlier.step_covariates["solar_mw"]).all()
 
 
 def test_known_publication_errors_end_with_the_truth():
@@ -162,13 +167,6 @@ def test_known_publication_errors_end_with_the_truth():
     assert np.allclose(last[:known], error[7, :known]) and np.isnan(last[known:]).all()
     mean = five.step_covariates["published_error_mean7"]
     assert np.allclose(mean[known:], error[1:7, known:].mean(axis=0))
-
-
-def test_issue_time_publications_appear_only_then():
-    (view,) = build(until=ISSUE_TIME).views
-    assert view.published is not None
-    (earlier,) = build(until=ISSUE_TIME - HALF_HOUR).views
-    assert earlier.published is None and np.isnan(earlier.step_covariates["solar_mw"]).all()
 
 
 def test_forecast_weather_is_the_newest_issued():

@@ -2,17 +2,19 @@
 
 import dataclasses
 import json
+from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
 import pytest
 
+from compevo_core.data import window as window_module
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet, serialize_for_hash
 from compevo_core.errors import DataError
-from compevo_core.runtime.files import replace_together
+from compevo_core.runtime.files import hash_text, replace_together
 from tests.support.window_samples import (
     make_daily_values,
     make_series,
@@ -36,7 +38,22 @@ from tests.support.window_samples import (
     ],
 )
 def test_the_hash_covers_everything_a_model_can_see(changes):
-    assert make_set([make_window(0, **changes)]).hash != make_window_set(1).hash
+    changed, same = make_set([make_window(0, **changes)]), make_window_set(1)
+    assert changed.hash != same.hash and changed.identity != same.identity
+
+
+def test_windows_are_serialized_once(monkeypatch):
+    kinds = enumerate(["train", "train", "val"])
+    windows = make_set([make_window(day, split=split) for day, split in kinds])
+    apart = [make_set(list(windows.split(split))) for split in ("train", "val")]
+    expected = hash_text("".join(part.hash for part in apart)), apart[0].identity
+
+    serialize = Mock(wraps=serialize_for_hash)
+    monkeypatch.setattr(window_module, "serialize_for_hash", serialize)
+
+    assert len(windows.hash) == 64
+    assert (windows.training_hash, windows[:2].identity) == expected
+    assert serialize.call_count == 3
 
 
 def test_the_hash_separates_masks_from_zeros():

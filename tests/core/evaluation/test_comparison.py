@@ -241,7 +241,12 @@ def make_test_windows(days=4, subset="aemo-2021"):
     return change_views(make_windows("test", days), lambda _: {"subsets": (subset,)})
 
 
-def test_thinning_keeps_whole_origins_and_names_itself():
+def test_scopes_are_named_subsets_whole_or_thinned():
+    assert [s.subset for s in select_test_scopes(make_test_windows())] == ["aemo-2021"]
+    assert [s.subset for s in select_test_scopes(make_test_windows(subset="other"))] == ["test"]
+    with pytest.raises(DataError, match="no test window"):
+        select_test_scopes(make_set([]))
+
     scope = thin_windows(make_test_windows(), "aemo-2021", 2)
     assert scope.subset == "aemo-2021-every-2"
     ids = [f"test-{name}" for name in ("NSW1-0", "SA1-0", "NSW1-2", "SA1-2")]
@@ -249,13 +254,6 @@ def test_thinning_keeps_whole_origins_and_names_itself():
     assert thin_windows(make_test_windows(), "aemo-2021", 1).subset == "aemo-2021"
     with pytest.raises(ConfigError):
         thin_windows(make_test_windows(), "aemo-2021", 0)
-
-
-def test_named_subsets_are_scored_apart():
-    assert [s.subset for s in select_test_scopes(make_test_windows())] == ["aemo-2021"]
-    assert [s.subset for s in select_test_scopes(make_test_windows(subset="other"))] == ["test"]
-    with pytest.raises(DataError, match="no test window"):
-        select_test_scopes(make_set([]))
 
 
 def test_forecasts_return_in_the_asked_window_order(tmp_path):
@@ -275,11 +273,8 @@ def test_forecasts_return_in_the_asked_window_order(tmp_path):
     with pytest.raises(DataError, match="same settings"):
         read_forecasts(path, thin_windows(make_test_windows(), "aemo-2021", 2))
 
-
-def test_a_window_without_a_forecast_is_an_error(tmp_path):
-    path, forecasts = tmp_path / "f.parquet", {"gbm": [np.ones((4, 48))]}
-    few, whole = (thin_windows(make_test_windows(days), "aemo-2021", 1) for days in (2, 4))
-    write_forecasts(path, [(few, forecasts)])
+    few = thin_windows(make_test_windows(2), "aemo-2021", 1)
+    write_forecasts(path, [(few, {"gbm": [np.ones((4, 48))]})])
     with pytest.raises(DataError, match="lacks 4 window"):
         read_forecasts(path, whole)
     with pytest.raises(DataError, match="evaluation/baselines"):

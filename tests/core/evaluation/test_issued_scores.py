@@ -111,15 +111,12 @@ def test_a_revised_truth_is_scored_again_and_noted(tmp_path):
     assert (row["mae"], row["first_mae"], row["revision"]) == (6.0, 10.0, 1)
     assert row["scored_at"] == NOW + timedelta(hours=24)
 
-
-def test_a_revised_yesterday_changes_only_persistence(tmp_path):
-    write_forecast(tmp_path, DAY, POINT)
-    first = score(tmp_path, make_truth())
-    revised = score(tmp_path, make_truth(before=90.0), first.rows, hours=24)
+    # Another yesterday changes what repeats it.
+    other = score(tmp_path, make_truth(before=90.0), first.rows, hours=24)
     revisions = {"forecast": 0, "persistence": 1, "published": 0, "weekly": 0}
-    assert by_method(revised.rows, "revision") == revisions
-    again = score(tmp_path, make_truth(before=90.0), revised.rows, hours=48)
-    assert again.rows.equals(revised.rows)
+    assert by_method(other.rows, "revision") == revisions
+    again = score(tmp_path, make_truth(before=90.0), other.rows, hours=48)
+    assert again.rows.equals(other.rows)
 
 
 def test_what_is_repeated_was_known(tmp_path):
@@ -142,19 +139,20 @@ def pick(skill, **wanted):
 
 
 def test_skill_covers_and_counts_recent_days():
-    rows = make_rows({"forecast": [100.0] * 3 + [50.0] * 7, "persistence": [100.0] * 10})
-    skill = measure_skill(rows)
-    week = pick(skill, reference="persistence", span_days=7, entity="NSW1")
+    errors = {"forecast": [100.0] * 3 + [50.0] * 7, "persistence": [100.0] * 10}
+    # The last day lacks the published forecast, and the last member four days of the week.
+    errors |= {"published": [100.0] * 9, "member-0": [120.0] * 10, "member-1": [100.0] * 10}
+    skill = measure_skill(make_rows(errors | {"member-2": [10.0] * 6}))
+
+    def pick_week(reference):
+        return pick(skill, reference=reference, span_days=7, entity="NSW1")
+
+    week, published, best = map(pick_week, ("persistence", "published", BEST_MEMBER))
     assert (week["n_days"], week["skill"]) == (7, pytest.approx(0.5))
+    assert (published["n_days"], published["mae"]) == (6, 50.0)
+    assert (best["reference_mae"], best["n_days"]) == (100.0, 7)
     month = pick(skill, reference="persistence", span_days=28, entity=POOLED)
     assert (month["n_days"], month["skill"]) == (10, pytest.approx(0.35))
-
-
-def test_a_day_either_lacks_counts_for_neither():
-    rows = make_rows({"forecast": [50.0] * 10, "published": [100.0] * 9})
-    row = pick(measure_skill(rows), reference="published", span_days=7, entity="NSW1")
-    # The tenth day is the last one, and has no published forecast.
-    assert (row["n_days"], row["mae"]) == (6, 50.0)
 
 
 def test_series_pool_by_points_and_knowledge_separates():
@@ -165,14 +163,6 @@ def test_series_pool_by_points_and_knowledge_separates():
     pooled = pick(skill, known_to="issue-time", entity=POOLED, span_days=7, reference="persistence")
     assert (pooled["n_days"], pooled["skill"]) == (7, pytest.approx(1 - 50 / 60))
     assert pick(skill, known_to="midnight", entity=POOLED, span_days=7)["skill"] == 0.5
-
-
-def test_the_best_member_errs_least_overall():
-    # The last member joined for three days only.
-    members = {"member-0": [120.0] * 7, "member-1": [100.0] * 7, "member-2": [10.0] * 3}
-    rows = make_rows({"forecast": [90.0] * 7, **members})
-    row = pick(measure_skill(rows), reference=BEST_MEMBER, span_days=7, entity="NSW1")
-    assert (row["reference_mae"], row["n_days"]) == (100.0, 7)
 
 
 def test_the_newest_issue_stands_for_its_day(tmp_path):
@@ -228,15 +218,14 @@ def draw_days(seed, shift=0.0, days=DAYS):
     return values
 
 
-def test_false_alarms_are_as_rare_as_promised():
+def test_alarms_are_rare_and_growth_found_soon():
     # 40 years: one in 25 has an alarm on average.
     alarms = sum(chart_growth(draw_days(seed, days=365)).max() > LIMIT for seed in range(40))
     assert alarms <= 5
 
-
-def test_a_one_deviation_growth_is_found_soon():
     delays = []
     for seed in range(20):
+        # Growth by one standard deviation.
         sums = chart_growth(draw_days(seed, shift=1.0))
         late = np.flatnonzero(sums[DAYS // 2 :] > LIMIT)
         delays.append(late[0] if late.size else DAYS)
@@ -249,7 +238,8 @@ def make_errors(log_ratio, model="m", **options):
 
 
 def test_drift_is_relative_to_the_reference():
-    drifted = find_drift(make_errors(0.1 * draw_days(0, shift=2.0)), "issue-time", "published")
+    old = make_errors(0.1 * draw_days(0, shift=2.0))
+    drifted = find_drift(old, "issue-time", "published")
     assert drifted.is_alarm and drifted.n_days == DAYS
     assert drifted.since is not None
     assert abs((drifted.since - FIRST_DAY).days - DAYS // 2) < 10
@@ -259,9 +249,7 @@ def test_drift_is_relative_to_the_reference():
     hard = make_errors(0.1 * draw_days(0)).with_columns(pl.col("mae") * (1 + 2 * is_hard))
     assert not find_drift(hard, "issue-time", "published").is_alarm
 
-
-def test_another_model_starts_another_chart():
-    old = make_errors(0.1 * draw_days(0, shift=2.0))
+    # Another model starts another chart.
     new = make_errors(0.1 * draw_days(3, days=30), "n", first_day=FIRST_DAY + timedelta(days=DAYS))
     found = find_drift(pl.concat([old, new]), "issue-time", "published")
     assert (found.n_days, found.is_alarm) == (30, False)

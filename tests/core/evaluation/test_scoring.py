@@ -141,21 +141,17 @@ def test_population_parts_are_scored_from_equal_forecasts():
     assert tests["method_b"].to_list() == ["compevo-equal", "compevo-prior"]
 
 
-def test_a_lone_agent_is_the_population():
+def test_lone_and_joint_agents_have_no_rows():
     class Lone(FakePopulation):
         def predict_by_agent(self, views):
             found = super().predict_by_agent(views)
             return replace(found, agents=found.agents[:1], prior=None)
 
-    scores = score_population(Lone(), SCOPES[:1], **SHARED)
-    assert set(scores.rows["method"]) == {"compevo"}
-
-
-def test_joint_agents_are_not_scored_separately():
-    population = FakePopulation()
-    population.config = RunConfig.preset("specialists").with_overrides({"population.agents": 2})
-    scores = score_population(population, SCOPES[:1], **SHARED)
-    assert set(scores.rows["method"]) == {"compevo", "compevo-prior"}
+    joint = FakePopulation()
+    joint.config = RunConfig.preset("specialists").with_overrides({"population.agents": 2})
+    alone, together = (score_population(one, SCOPES[:1], **SHARED).rows for one in (Lone(), joint))
+    assert set(alone["method"]) == {"compevo"}
+    assert set(together["method"]) == {"compevo", "compevo-prior"}
 
 
 def test_random_baselines_have_rows_per_seed():

@@ -69,6 +69,10 @@ def test_no_forecast_knows_its_day(known, sealed):
 
 def test_following_days_equals_forecasting_and_observing(sealed, followed):
     forecaster = _load(sealed)
+    before = forecaster.predict(DAYS.views())
+    assert np.array_equal(forecaster.follow(DAYS).aggregate, followed.aggregate)
+    assert np.array_equal(forecaster.predict(DAYS.views()), before)
+
     for start in range(0, len(DAYS), 2):
         day = DAYS[start : start + 2]
         made = forecaster.predict_by_agent(day.views())
@@ -76,13 +80,6 @@ def test_following_days_equals_forecasting_and_observing(sealed, followed):
         assert np.array_equal(made.step_weights, followed.step_weights[start : start + 2])
         assert np.array_equal(made.quantiles, followed.quantiles[start : start + 2], equal_nan=True)
         forecaster.observe(day)
-
-
-def test_following_leaves_the_forecaster_as_it_was(sealed, followed):
-    forecaster = _load(sealed)
-    before = forecaster.predict(DAYS.views())
-    assert np.array_equal(forecaster.follow(DAYS).aggregate, followed.aggregate)
-    assert np.array_equal(forecaster.predict(DAYS.views()), before)
 
 
 def test_priors_are_refitted_after_the_set_days(sealed):

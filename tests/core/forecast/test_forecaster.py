@@ -67,12 +67,23 @@ def test_dropout_of_training_is_off_when_forecasting(tmp_path):
 def test_an_agent_blends_base_and_correction(tmp_path):
     forecaster = seal_population(tmp_path)
     found = forecaster.predict_by_agent(TEST.views())
-    forecaster._model.calibration.blend_AH.fill(1.0)
+    # Without levels and refits, what is observed changes nothing.
+    assert forecaster.observe(windows("inference", 1, first_day=70)) == 2
+    assert np.array_equal(forecaster.predict(TEST.views()), found.aggregate)
+
+    calibration = forecaster._model.calibration
+    calibration.blend_AH.fill(1.0)
     raw = forecaster.predict_by_agent(TEST.views())
     assert np.array_equal(found.agents[0], found.bases[0])
     assert np.allclose(found.agents[1], (raw.agents[1] + raw.bases[1]) / 2, rtol=1e-5)
     assert np.array_equal(found.agents[2], raw.agents[2])
     assert np.array_equal(found.prior, found.bases[1])
+
+    # The weights of a guard are those of the aggregate.
+    calibration.override_A[:] = [0.0, 0.0, 1.0]
+    guarded = forecaster.predict_by_agent(TEST.views())
+    assert np.allclose(guarded.aggregate, guarded.agents[2], rtol=1e-6)
+    assert guarded.weights[0].tolist() == [0.0, 0.0, 1.0]
 
 
 def test_a_logic_is_scored_by_the_agents_forecast(tmp_path):
@@ -87,14 +98,6 @@ def test_a_logic_is_scored_by_the_agents_forecast(tmp_path):
     error_AN = (((agents_ANH - VAL.truth()) / spread_N[:, None]) ** 2).mean(-1)
     assert np.allclose(reward_A2[:, 0], -error_AN.mean(-1), rtol=1e-4)
     assert not np.allclose(reward_A2[:, 0], reward_A2[:, 1], rtol=1e-4)
-
-
-def test_the_guards_weights_are_those_of_the_aggregate(tmp_path):
-    forecaster = seal_population(tmp_path)
-    forecaster._model.calibration.override_A[:] = [0.0, 0.0, 1.0]
-    prediction = forecaster.predict_by_agent(TEST.views())
-    assert np.allclose(prediction.aggregate, prediction.agents[2], rtol=1e-6)
-    assert prediction.weights[0].tolist() == [0.0, 0.0, 1.0]
 
 
 def test_known_errors_move_forecasts_and_no_file(sealed):
@@ -128,57 +131,34 @@ def test_seen_windows_are_neither_observed_nor_forecast(sealed):
         forecaster.predict(days.views())
 
 
-def test_a_frozen_model_ignores_what_it_observed(tmp_path):
-    forecaster = seal_population(tmp_path)
-    before = forecaster.predict(TEST.views())
-    assert forecaster.observe(windows("inference", 1, first_day=70)) == 2
-    assert np.array_equal(forecaster.predict(TEST.views()), before)
-
-
 VIEWS = windows("test", 1, first_day=80).views()
 NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
 
 
-@pytest.fixture(scope="module")
-def issued(sealed, tmp_path_factory):
-    """A forecast of noisy agents within a bound that some pass, written and read again."""
+def test_the_parts_add_up_and_name_news(sealed, tmp_path):
     facts = {"market_offset": timedelta(hours=10), "issued_at": NOW, "commit": "abc"}
     forecaster = CompEvoForecaster.load(sealed, news_pool())
+    # A bound that some of the noisy agents pass.
     views = [replace(view, bounds=(None, float(np.median(view.x)))) for view in VIEWS]
     forecast = issue_forecast(forecaster, views, news=news_pool(), **facts)
-    return read_issued(write_issued(tmp_path_factory.mktemp("issued"), forecast))
+    issued = read_issued(write_issued(tmp_path, forecast))
 
+    why = explain(issued, VIEWS[0].entity)
 
-def explain_first(issued):
-    return explain(issued, VIEWS[0].entity)
-
-
-def test_the_parts_add_up_to_the_forecast(issued):
-    why = explain_first(issued)
     total = sum(part.contribution for part in why.parts)
     assert np.allclose(total, why.forecast, rtol=1e-6, atol=0)
-
     parts = [why.weigh(name) for name in ("prior", "correction", "level")]
     assert np.allclose(sum(parts), why.forecast, rtol=1e-6, atol=0)
     # All three are there: none of them is the whole forecast.
     assert all(np.abs(part).mean() > 1e-3 for part in parts)
 
-
-def test_a_shut_out_agent_corrects_nothing(issued):
-    # Of the noisy agents, the first keeps none of its correction, the last all of it.
-    first, _, last = explain_first(issued).parts
+    # The first agent keeps none of its correction, the last all of it.
+    first, _, last = why.parts
     assert np.abs(first.correction).max() < 1e-2 * np.abs(last.correction).max()
-
-
-def test_chosen_news_is_named_with_its_logic(issued):
-    pool = news_pool()
-    for part, logic in zip(explain_first(issued).parts, issued.facts["logics"], strict=True):
+    for part, logic in zip(why.parts, issued.facts["logics"], strict=True):
         assert part.logic == logic
-        titles = [pool.get_title(one.article_id) for one in part.articles]
+        titles = [news_pool().get_title(one.article_id) for one in part.articles]
         assert [one.title for one in part.articles] == titles
         assert all(one.available_at < VIEWS[0].origin_utc for one in part.articles)
-
-
-def test_a_series_missing_from_the_record_fails(issued):
     with pytest.raises(DataError, match="WA1"):
         explain(issued, "WA1")

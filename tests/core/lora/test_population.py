@@ -224,12 +224,6 @@ def test_capped_scores_match_prefill_and_decoding():
         assert [int(logits[-2].argmax()), int(logits[-1].argmax())] == [first, second]
 
 
-def test_a_prompt_beyond_the_window_is_refused():
-    population = insert_adapters(build_gemma())
-    with pytest.raises(ConfigError, match="context_length"):
-        population.hidden_states(population.pack([[PromptGroup(list(range(3, 12)))]] * 3))
-
-
 WORDS = [[5, 6, 7, 8], [9, 10, 11, 12], [13, 14, 15, 16]]  # the soft tokens of each agent, as ids
 S = 4
 
@@ -288,6 +282,10 @@ def test_invalid_packs_embeddings_and_readouts_are_refused():
     for count in (0, 4):
         with pytest.raises(ValueError, match="3"):
             population.read_out(packed, count=count)
+
+    windowed = insert_adapters(build_gemma())
+    with pytest.raises(ConfigError, match="context_length"):
+        windowed.hidden_states(windowed.pack([[PromptGroup(list(range(3, 12)))]] * 3))
 
 
 def _packed_prefixes(population):

@@ -178,18 +178,15 @@ def test_the_counted_system_is_the_trained_one(system):
     assert model.trainable_parameters == counted + decoder
 
 
-def test_a_system_unlike_its_listing_is_refused(monkeypatch):
-    monkeypatch.setattr(agent_systems, "count_built", lambda *_, **__: 7)
-    with pytest.raises(ConfigError, match=r"sa .* 7"):
-        build_parameter_report("smollm2-135m")
-
-
-def test_an_unknown_system_or_empty_population_is_refused():
+def test_an_unknown_empty_or_unlike_system_is_refused(monkeypatch):
     architecture = load_architecture("smollm2-135m")
     with pytest.raises(ConfigError, match="gpt"):
         list_trainable_parts(architecture, "gpt")
     with pytest.raises(ConfigError, match="at least 1"):
         list_trainable_parts(architecture, "compevo", agents=0)
+    monkeypatch.setattr(agent_systems, "count_built", lambda *_, **__: 7)
+    with pytest.raises(ConfigError, match=r"sa .* 7"):
+        build_parameter_report("smollm2-135m")
 
 
 def test_a_model_folder_completes_missing_sizes(tmp_path):

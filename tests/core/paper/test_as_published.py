@@ -51,21 +51,18 @@ def make_untrained(name="as-published"):
     return AsPublished(CONFIG, build_backbone(), retriever, TRAIN, name)
 
 
-def test_all_agents_share_one_adapter_and_one_head():
+def test_untrained_agents_share_adapter_head_and_mean():
     model = make_untrained()
     adapters = model.population.adapter_parameters(FORECAST)
     assert {len(parameter) for parameter in adapters} == {1}
+    for view, row_H in zip(LATER.views(), model.predict(LATER.views()), strict=True):
+        assert np.abs(row_H - view.x.mean()).max() < view.x.std()
+
     # Agents with one logic read the same news, and so forecast the same.
     model.config = CONFIG.with_overrides({"population.dropout": 0.0})
     values_IBH = model.forecast(LATER.views())
     assert values_IBH.shape == (3, len(LATER), 48)
     assert torch.equal(values_IBH[0], values_IBH[1])
-
-
-def test_an_untrained_forecast_is_near_the_mean():
-    forecast_NH = make_untrained().predict(LATER.views())
-    for view, row_H in zip(LATER.views(), forecast_NH, strict=True):
-        assert np.abs(row_H - view.x.mean()).max() < view.x.std()
 
 
 def test_a_fit_trains_everything_and_repeats():
@@ -82,7 +79,7 @@ def test_a_fit_trains_everything_and_repeats():
     assert other.facts.seedless_hash == first.facts.seedless_hash, "one method to the tables"
 
 
-def test_written_logics_are_adopted_unless_invalid(monkeypatch):
+def test_agents_hear_and_adopt_logics(monkeypatch):
     model = make_untrained()
     tokenizer = model.population.backbone.tokenizer
     texts = ["Follow heatwaves and storms.\n", "ok\n", "Watch large factories that close.\n"]
@@ -90,12 +87,11 @@ def test_written_logics_are_adopted_unless_invalid(monkeypatch):
     sampled = pad_rows(rows, agents=1)
     monkeypatch.setattr(model.population, "sample", lambda *_, **__: sampled)
 
+    # What was written is adopted unless it is invalid.
     first, _, last = (text.rstrip() for text in texts)
     assert model.write_logics() == [first, FIRST_LOGIC, last]
 
-
-def test_an_agent_hears_of_the_best_other():
-    model = make_untrained()
+    # An agent hears of the best other.
     model.logics, model.rewards = ["first", "second", "third"], np.array([-0.1, -0.3, -0.2])
     first, second = (model.render_logic_task(agent) for agent in (0, 1))
     assert "rule: third" in first and "-0.2000" in first

@@ -79,16 +79,15 @@ def test_a_variant_changes_one_setting(name):
     assert len(changed) == len(CHANGES[name].settings) <= 1
 
 
-def test_one_agent_is_the_first_member_alone():
-    config = find_variant("one-agent").configure(full_method())
+def test_one_agent_is_the_first_of_its_members():
+    full = full_method().with_overrides({"grpo.group_size": 8})
+    config = find_variant("one-agent").configure(full)
     assert config.population.agents == 1
-    assert config.population.members == full_method().population.members[:1]
+    assert config.population.members == full.population.members[:1]
     # A population of agents that are alike has no entry to keep.
     assert find_variant("one-agent").configure(tiny()).population.members == ()
 
-
-def test_one_agent_samples_the_populations_trials():
-    full = full_method().with_overrides({"grpo.group_size": 8})
+    # With all trials of the population.
     config = find_variant(ALL_TRIALS).configure(full)
     assert (config.population.agents, config.grpo.group_size) == (1, 16)
     # What reads everything has no logic to try.
@@ -175,11 +174,6 @@ def test_what_the_paper_prints_is_varied_here_too(name):
     assert set(list_subjects(PRINTED[name])) <= set(EXPERIMENTS[name].names)
 
 
-def test_nothing_is_kept_without_a_published_model():
-    with pytest.raises(ConfigError, match="members=published"):
-        EXPERIMENTS["weather"].select(["members=published"])[0].configure(tiny())
-
-
 def test_further_agents_reuse_members_with_seeds():
     members = [{"prior": "gbm"}, {"lookback_steps": 24}]
     (change,) = EXPERIMENTS["agents"].select(["agents=3"])
@@ -188,45 +182,40 @@ def test_further_agents_reuse_members_with_seeds():
     assert reused == [("gbm", 0), ("shared", 1), ("gbm", 2)]
 
 
-def test_unknown_experiments_and_changes_are_refused():
+def test_unknown_or_unfit_changes_are_refused():
     with pytest.raises(ConfigError, match="ablation, lambda-pg"):
         find_experiment("lamda")
     with pytest.raises(ConfigError, match="'tau=7'"):
         EXPERIMENTS["tau"].select(["tau=7"])
     with pytest.raises(ConfigError, match=r"'no-new'.*compevo"):
         find_variant("no-new")
+    with pytest.raises(ConfigError, match="members=published"):
+        EXPERIMENTS["weather"].select(["members=published"])[0].configure(tiny())
 
 
 DAY = timedelta(days=1)
-N_DAYS = 12
 OTHERS = ("past_lag1", "past_mean14", "published_error_lag1", "rooftop_mw", "rooftop_mw_mean14")
 WEATHER = ("temperature_c", "temperature_c_lag1", "temperature_c_mean14")
 
 
-@pytest.fixture(scope="module")
-def days():
-    """One window a day, whose covariates by step are all the number of its day."""
-    given = make_window_set(N_DAYS)
+def test_weather_of_another_day_comes_from_before():
+    # One window a day, whose covariates by step are all the number of its day.
+    given = make_window_set(12)
     first = given[0].view.origin_utc
-    return given.with_windows(
+    days = given.with_windows(
         window.change_view(
             origin_utc=first + i * DAY,
-            step_covariates={name: np.full(48, float(i)) for name in (*OTHERS, *WEATHER)},
+            step_covariates={name: np.full(48, float(i)) for name in OTHERS + WEATHER},
         )
         for i, window in enumerate(given)
     )
 
+    without, changed = (change_weather(days, name) for name in ("none", "nine-days-before"))
 
-def test_without_weather_all_else_stays(days):
-    for before, after in zip(days, change_weather(days, "none"), strict=True):
+    assert change_weather(days, "own") is days
+    for before, after in zip(days, without, strict=True):
         assert set(after.view.step_covariates) == set(OTHERS)
         assert after.y.tobytes() == before.y.tobytes()
-    assert change_weather(days, "own") is days
-
-
-def test_weather_of_another_day_comes_from_before(days):
-    changed = change_weather(days, "nine-days-before")
-
     for day, view in enumerate(changed.views()):
         lent = view.step_covariates
         assert all((lent[name] == day).all() for name in OTHERS)
@@ -234,7 +223,6 @@ def test_weather_of_another_day_comes_from_before(days):
             assert not set(lent) & set(WEATHER)
         else:
             assert all((lent[name] == day - 9).all() for name in WEATHER)
-
     with pytest.raises(ConfigError, match="'tomorrow'"):
         change_weather(days, "tomorrow")
 
@@ -364,7 +352,7 @@ def trained(folded, tmp_path_factory):
     return out, train_folds(SHORTEST, folded, news_pool(), out, out, commit="abc")
 
 
-def test_every_fold_is_trained_and_has_rows(folded, trained):
+def test_every_fold_is_trained_once_with_rows(folded, trained):
     out, rows = trained
     numbers = range(len(build_folds(folded)))
     assert len(numbers) == 5 and all(RunFolder(out / f"fold_{k}").is_finished for k in numbers)
@@ -379,6 +367,12 @@ def test_every_fold_is_trained_and_has_rows(folded, trained):
     assert [row[0] for row in table.rows[-3:-1]] == names
     errors = rows.filter(entity="pooled", method="compevo")["mae"]
     assert table.rows[-2][1] == f"{errors.mean():.1f} ± {errors.std():.1f}"
+
+    calls = []
+    options = {"commit": "abc", "on_round": lambda fold, record: calls.append(fold)}
+    again = train_folds(SHORTEST, folded, news_pool(), out, out, **options)
+    measured = pl.col("seconds", "seconds_per_window")
+    assert again.drop(measured).equals(rows.drop(measured)) and calls == []
 
 
 def test_fold_errors_come_from_their_own_windows(folded, trained):
@@ -397,15 +391,6 @@ def test_fold_errors_come_from_their_own_windows(folded, trained):
             assert row["mae"] == pytest.approx(error_NH.mean(), rel=1e-4)
             assert row["mase"] == pytest.approx(error_NH.mean() / naive, rel=1e-4)
             assert row["n_windows"] == len(validation)
-
-
-def test_finished_folds_are_not_trained_again(folded, trained):
-    out, rows = trained
-    calls = []
-    options = {"commit": "abc", "on_round": lambda fold, record: calls.append(fold)}
-    again = train_folds(SHORTEST, folded, news_pool(), out, out, **options)
-    measured = pl.col("seconds", "seconds_per_window")
-    assert again.drop(measured).equals(rows.drop(measured)) and calls == []
 
 
 def test_the_last_fold_can_replace_validation(folded):

@@ -61,6 +61,8 @@ from tests.support.round_records import round_record
 def test_magnitude_by_hand_same_orthogonal_opposite():
     delta = update_magnitude([[1, 0], [1, 0], [1, 0], [2, 0]], [[3, 0], [0, 1], [-1, 0], [1, 1]])
     np.testing.assert_allclose(delta, [0.0, 1.0, 2.0, 1 - math.sqrt(0.5)], atol=1e-12)
+    with pytest.raises(DataError, match="not finite"):
+        update_magnitude([[0.0, 0.0]], [[1.0, 0.0]])
 
 
 def test_updates_compare_neighbouring_rounds_with_changes():
@@ -88,11 +90,6 @@ def test_ragged_rounds_are_refused():
     assert build_lud_table([["a"]], vectors, lambda p: []).height == 0
     with pytest.raises(DataError, match="different numbers"):
         build_lud_table([["a"], ["a", "b"]], vectors, lambda p: [])
-
-
-def test_an_empty_logic_embedding_is_refused():
-    with pytest.raises(DataError, match="not finite"):
-        update_magnitude([[0.0, 0.0]], [[1.0, 0.0]])
 
 
 def test_kappa_by_hand():
@@ -202,13 +199,18 @@ def measure_delta(before, after):
 
 
 def test_updates_are_measured_from_end_to_end(tmp_path):
-    summary = measure_lud(finished_run(tmp_path / "run"), [ScriptedJudge()], ENCODER)
+    judges = [ScriptedJudge(fails="outages")]
+    summary = measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)
     first, second = summary["agents"]
     assert first["first_to_last"] == 0.0  # it came back to its seed logic
     steps = [measure_delta(LOGICS[t - 1][0], LOGICS[t][0]) if t != 2 else 0.0 for t in range(1, 5)]
     assert first["mean_delta"] == pytest.approx(sum(steps) / 4)
     assert (first["unchanged"], second["unchanged"]) == (1, 2)
     assert second["first_to_last"] == pytest.approx(measure_delta(LOGICS[0][1], LOGICS[4][1]))
+
+    # A reply in prose is a failure, which is counted.
+    judged = summary["judges"][0]
+    assert (judged["failures"], [one["pairs"] for one in judged["agents"]]) == (1, [3, 4])
 
 
 def test_gains_are_of_the_judged_updates(tmp_path):
@@ -223,13 +225,6 @@ def test_gains_are_of_the_judged_updates(tmp_path):
     assert asked == [LOGICS[t - 1] for t in summary["judged_rounds"]] == [LOGICS[0], LOGICS[3]]
     # The second agent keeps its logic in both.
     assert 1.0 in summary["judges"][0]["gains"]["mean_gain_by_regime"]
-
-
-def test_a_prose_reply_is_a_counted_failure(tmp_path):
-    judges = [ScriptedJudge(fails="outages")]
-    summary = measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)["judges"][0]
-    assert summary["failures"] == 1
-    assert (summary["agents"][0]["pairs"], summary["agents"][1]["pairs"]) == (3, 4)
 
 
 def test_rounds_that_rewrote_nothing_are_not_judged(tmp_path):
@@ -336,9 +331,7 @@ def test_an_answer_survives_its_own_json(verdict):
 @pytest.mark.parametrize(
     "reply",
     [
-        "",
         "yes",
-        "{",
         "[0, 1]",
         '{"strategy_shift": 0}',
         '{"strategy_shift": 2, "evidence_recombination": 0}',
@@ -435,13 +428,17 @@ LOGIC = (
 REWORDED, SHIFTED, RECOMBINED = JudgeVerdict(0, 0), JudgeVerdict(1, 0), JudgeVerdict(1, 1)
 
 
-def test_grammar_slots_are_read_back():
+def test_only_grammar_slots_are_read_back():
     for parts in itertools.product(*build_slots(["NSW1", "AUD"])):
         verb, topics, region, time, sign = (part.strip(" ,.") for part in parts)
         slots = read_slots("".join(parts))
         verb, topics = verb.removesuffix(" news about"), tuple(topics.split(" and "))
         region, sign = region.removeprefix("in "), sign.removeprefix("as a sign of ")
         assert slots == (verb, topics, region, time, sign, ())
+
+    assert all(read_slots(logic) is None for logic in SEED_LOGICS)
+    with pytest.raises(JudgeReplyError, match="free text"):
+        SlotJudge().judge(SLOT_SEED_LOGICS[0], SEED_LOGICS[0])
 
 
 @pytest.mark.parametrize(
@@ -460,12 +457,6 @@ def test_a_change_of_each_slot_has_its_verdict(old, new, verdict):
     changed = LOGIC.replace(old, new)
     assert changed != LOGIC
     assert SlotJudge().judge(LOGIC, changed) == verdict
-
-
-def test_free_text_is_no_logic_with_slots():
-    assert all(read_slots(logic) is None for logic in SEED_LOGICS)
-    with pytest.raises(JudgeReplyError, match="free text"):
-        SlotJudge().judge(SLOT_SEED_LOGICS[0], SEED_LOGICS[0])
 
 
 PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb")]

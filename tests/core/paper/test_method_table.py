@@ -41,23 +41,18 @@ TRAIN, VAL = windows("train", 12), windows("val", 6, first_day=30)
 TEST = windows("test", 4, first_day=40)
 
 
-def test_every_baseline_and_network_is_a_method():
+def test_methods_are_selected_once_by_any_name():
     assert {*BASELINES, *NETWORKS} <= set(METHODS)
     assert {METHODS[name].seeds for name in NETWORKS} == {3, 5}
     assert (METHODS["persistence"].seeds, METHODS["gbm"].seeds) == (1, 5)
 
-
-def test_methods_are_selected_once_by_any_name():
     assert select_methods(["all"]) == list(METHODS.values())
     numeric = select_methods(["dlinear", "numeric", "dlinear"])
     assert [method.name for method in numeric].count("dlinear") == 1
     assert {method.family for method in numeric} == {"numeric"}
-
-
-@pytest.mark.parametrize("names", [[], ["lstm"], ["dlinear", "lstm"]])
-def test_unknown_or_no_methods_are_refused(names):
-    with pytest.raises(ConfigError, match=r"known: last-value, .*dlinear"):
-        select_methods(names)
+    for names in ([], ["lstm"], ["dlinear", "lstm"]):
+        with pytest.raises(ConfigError, match=r"known: last-value, .*dlinear"):
+            select_methods(names)
     with pytest.raises(ConfigError, match="'lstm'"):
         find_method("lstm")
 
@@ -113,10 +108,11 @@ def test_rows_describe_budget_seed_and_method():
 
 
 def test_seed_zero_chooses_the_rate_for_all():
-    fitted = []
+    fitted, splits = [], set()
 
     def fit(inputs):
         fitted.append((inputs.seed, inputs.learning_rate, inputs.budget.passes))
+        splits.update(view.split for part in (inputs.train, inputs.val) for view in part.views())
         talking = Talking()
         talking.report = SimpleNamespace(validation_loss=abs(inputs.learning_rate - 0.003))
         return talking
@@ -130,17 +126,7 @@ def test_seed_zero_chooses_the_rate_for_all():
     # One rate is not a choice.
     run(method, budget=STANDARD)
     assert fitted[8:] == [(2, 0.001, STANDARD.passes)]
-
-
-def test_no_fit_is_given_a_test_window():
-    given = []
-
-    def fit(inputs):
-        given.extend(view.split for part in (inputs.train, inputs.val) for view in part.views())
-        return Talking()
-
-    run(make_method(fit=fit))
-    assert set(given) == {"train", "val"}
+    assert splits == {"train", "val"}, "no fit is given a test window"
 
 
 @pytest.mark.parametrize("known_windows", [None, 2])
@@ -237,22 +223,18 @@ def fitted(name):
 
 @EVERY_METHOD
 def test_every_window_is_forecast_once_in_order(name):
+    method, again = fitted(name), METHODS[name].fit(inputs())
     parts = [WindowSet(TEST[i : i + 3], dataset=TEST.dataset) for i in range(0, len(TEST), 3)]
 
-    together = fitted(name).predict(TEST.views())
-    in_parts = np.concatenate([fitted(name).predict(part.views()) for part in parts])
-    backwards = fitted(name).predict(TEST.views()[::-1])[::-1]
+    together = method.predict(TEST.views())
+    in_parts = np.concatenate([method.predict(part.views()) for part in parts])
+    backwards = method.predict(TEST.views()[::-1])[::-1]
 
     assert together.shape == (len(TEST), DEFAULT_STEPS)
-    assert np.isfinite(together).all() and fitted(name).predict([]).shape == (0, DEFAULT_STEPS)
+    assert np.isfinite(together).all() and method.predict([]).shape == (0, DEFAULT_STEPS)
     np.testing.assert_allclose(in_parts, together, rtol=1e-5)
     np.testing.assert_allclose(backwards, together, rtol=1e-5)
-
-
-@EVERY_METHOD
-def test_a_seed_settles_a_fit(name):
-    again = METHODS[name].fit(inputs())
-    assert fitted(name).predict(TEST.views()).tobytes() == again.predict(TEST.views()).tobytes()
+    assert together.tobytes() == again.predict(TEST.views()).tobytes(), "a seed settles a fit"
 
 
 @EVERY_METHOD

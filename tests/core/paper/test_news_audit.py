@@ -11,25 +11,21 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.baselines import fit_baseline
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.paper import news_audit
 from compevo_core.paper.news_audit import (
     ANY,
     AUDIT_SCHEMA,
     READINGS,
     SIGNALS,
-    NewsProbe,
     NewsSignals,
     audit_probe,
     audit_scope,
-    is_seen,
     list_read_groups,
-    plant_effect,
+    select_own,
     write_audit,
 )
 from compevo_core.paper.news_changes import (
@@ -39,7 +35,6 @@ from compevo_core.paper.news_changes import (
     change_news,
     swap_news,
 )
-from compevo_core.paper.planted_news import measure_residuals
 from compevo_core.paper.report.evidence_tables import judge_news, list_evidence
 from compevo_core.paper.report.inputs import KINDS
 from compevo_core.paper.text_networks import NEWS_DAYS, embed_days
@@ -78,7 +73,7 @@ def audit():
     )
 
 
-def test_the_effect_is_the_mean_window_difference():
+def test_effects_are_mean_differences_by_group():
     rows = audit()
     overall = {row["news"]: row for row in rows.to_dicts() if row["group_kind"] == "all"}
     assert set(overall) == set(READINGS)
@@ -88,15 +83,11 @@ def test_the_effect_is_the_mean_window_difference():
     assert (overall["own"]["n_windows"], overall["own"]["n_with_news"]) == (80, 40)
     assert overall["none"]["n_with_news"] == 0
 
-
-def test_effects_are_given_by_series_and_days():
-    rows = audit()
     groups = set(rows.select("group_kind", "group").iter_rows())
-    declared = rows.filter(group=ANY, news="none")
-
     assert {("series", "NSW1"), ("series", "SA1"), ("declared", SIGNALS[0])} <= groups
     # No window has it, and an effect on none is not an effect.
     assert ("declared", SIGNALS[1]) not in groups
+    declared = rows.filter(group=ANY, news="none")
     assert declared["difference"].to_list() == [pytest.approx(-6.0)]
 
 
@@ -153,31 +144,9 @@ def test_other_sources_rows_stay(tmp_path):
     assert len(list_evidence("audit", stored.to_dicts())) == 2
 
 
-@cache
-def probe(effect=3.0):
-    return NewsProbe(regional_world(effect).split("train"), regional_world(effect).news)
-
-
 def regional_world(effect=3.0):
     """A world in which the articles of all regions are candidates of a window."""
     return planted_world(effect, is_regional=True, share=0.1)
-
-
-def test_a_planted_effect_is_seen_held_out():
-    test = regional_world().split("test")
-    samples = [probe().train, probe().open(Scope(subset="test", windows=test))]
-    for sample, errors in zip(samples, probe().read(samples), strict=True):
-        assert is_seen(errors, sample, ANY)
-        assert not is_seen(errors, sample, "fuel prices")
-        own, none, swapped = (np.nanmean(errors[news]) for news in ("own", "none", "swapped"))
-        assert own < 0.9 * none < swapped
-    assert is_seen(probe().read(samples)[0], samples[0], "power outages")
-
-
-def test_replaceable_news_is_not_seen():
-    errors = probe().read([probe().train])[0]
-    replaced = {**errors, "swapped": errors["own"]}
-    assert is_seen(errors, probe().train, ANY) and not is_seen(replaced, probe().train, ANY)
 
 
 def test_an_article_must_be_fresh_and_regional():
@@ -209,91 +178,22 @@ def test_unusually_much_news_is_a_signal():
     assert few == 0.0 < many
 
 
-def test_windows_beside_another_part_are_left_out():
-    train = probe().train
-    origins = np.array([view.origin_utc for view in train.scope.windows.views()])
-    left_out = np.isnan(train.missed_NH).all(1)
-    first = [origins[train.fold_N == fold].min() for fold in range(5)]
-    assert sorted(set(origins[left_out])) == first
-
-
-def test_a_train_window_ignores_its_own_part():
-    train = probe().train
-    sign_N = np.where(train.fold_N == 2, -1.0, 1.0)
-    turned = replace(train, missed_NH=train.missed_NH * sign_N[:, None])
-    weights_FSH, turned_FSH = NewsProbe.fit(train), NewsProbe.fit(turned)
-    assert weights_FSH[2].any()
-    assert np.array_equal(turned_FSH[2], weights_FSH[2])
-    assert not any(np.array_equal(turned_FSH[i], weights_FSH[i]) for i in (0, 1, 3, 4, -1))
-
-
-def test_planting_moves_only_the_signals_days():
-    train = probe().train
-    rng = (np.random.default_rng(0) for _ in range(2))
-    still, shifted = (
-        plant_effect([train], "fuel prices", effect, next(rng))[0].missed_NH for effect in (0, 2)
-    )
-    whole = np.isfinite(still).all(1)
-    has = (train.own_NS[:, SIGNALS.index("fuel prices")] > 0)[whole]
-    moved = (shifted - still)[whole]
-
-    assert np.ptp(moved[has]) < 1e-9
-    assert abs(moved[has].mean() - moved[~has].mean()) == pytest.approx(2.0)
-    # Another order of the same errors, so that what is real in them is not counted as seen.
-    assert not np.isclose(still, train.missed_NH).all(1)[whole].any()
-    assert np.nanstd(still) == pytest.approx(np.nanstd(train.missed_NH), rel=0.05)
-
-
-@pytest.mark.slow
-def test_larger_effects_are_seen_more_often(monkeypatch):
-    monkeypatch.setattr(news_audit, "DRAWS", 10)
-    monkeypatch.setattr(news_audit, "EFFECTS", (0.05, 4.0))
-    sample = probe(0.0).train
-
-    def count(effect):
-        rngs = map(np.random.default_rng, range(10))
-        draws = (plant_effect([sample], ANY, effect, rng) for rng in rngs)
-        return sum(is_seen(probe(0.0).read(drawn)[0], sample, ANY) for drawn in draws)
-
-    seen = [count(effect) for effect in (0.0, 0.3, 4.0)]
-    assert seen == sorted(seen)
-    assert (seen[0], seen[-1]) == (0, 10)
-    assert probe(0.0).measure_power([sample], ANY) == [(4.0, 0.0)]
-    monkeypatch.setattr(news_audit, "EFFECTS", (0.05,))
-    assert probe(0.0).measure_power([sample], ANY) == [(None, 0.0)]
-
-
-def test_the_probe_learns_out_of_sample_errors():
-    train = regional_world().split("train")
-    missed_NH = np.abs(probe().train.missed_NH) * probe().train.size_N[:, None]
-    seen_NH = train.truth() - fit_baseline("calendar-ridge", train).predict(train.views())
-    assert np.nanmean(missed_NH) > 1.01 * np.abs(seen_NH).mean()
-
-
-def test_a_probe_without_fresh_news_is_refused():
-    with pytest.raises(DataError, match="0 train windows"):
-        NewsProbe(make_windows("train", 40), news_pool())
-
-
-def test_probe_rows_name_what_is_visible(monkeypatch):
-    monkeypatch.setattr(news_audit, "DRAWS", 1)
-    monkeypatch.setattr(news_audit, "EFFECTS", (4.0,))
+def test_only_articles_of_the_own_region_are_kept():
     world = regional_world()
-    rows = audit_probe(world.windows, world.news, commit="c")
+    windows = world.split("test").entity("SA1")
 
-    assert rows["split"].unique(maintain_order=True).to_list() == ["train", "val", "test"]
-    declared = rows.filter(group_kind="declared", group=ANY, news="own").to_dicts()
-    sizes = measure_residuals(world.split("train")).values()
-    low, high = min(sizes), max(sizes)
-    assert low < declared[0]["seen_from"] / declared[0]["seen_from_sd"] < high
-    assert rows.filter(pl.col("news") != "own")["seen_from_sd"].is_null().all()
+    selected = select_own(windows, world.news)
 
-    train = rows.filter(split="train").to_dicts()
-    chance = {"interval_low": -1.0, "interval_high": 1.0}
-    silent = [row | (chance if row["news"] != "own" else {}) for row in train]
-    missed = [row | {"seen_from": None, "seen_from_sd": None} for row in silent]
-    assert judge_news(train).startswith("Yes")
-    assert "4 standard deviations" in judge_news(silent) != judge_news(missed)
+    for before, after in zip(windows, selected, strict=True):
+        own = [n for n in before.view.candidate_ids if "South Australia" in world.news.get_title(n)]
+        assert list(after.view.candidate_ids) == own
+    assert any(window.view.candidate_ids for window in selected)
+
+
+def test_a_probe_of_few_windows_is_refused():
+    windows = make_set([*make_windows("train", 40), *make_windows("val", 5, first_day=40)])
+    with pytest.raises(DataError, match="too few"):
+        audit_probe(windows, news_pool(), commit="c")
 
 
 def with_own_news(*parts):
@@ -369,6 +269,10 @@ def test_each_change_gives_what_its_name_says():
     assert len(irrelevant) == len(own)
     assert not set(irrelevant) & set(own)
     assert read("noisy") == (*own, *irrelevant)
+    with pytest.raises(ConfigError, match="the relevance"):
+        change_news(windows, "irrelevant")
+    with pytest.raises(ConfigError, match="own, none"):
+        change_news(windows, "fake")
 
 
 def test_irrelevant_articles_were_available_to_the_window():
@@ -378,13 +282,6 @@ def test_irrelevant_articles_were_available_to_the_window():
     drawn = relevance().sample_irrelevant(window, np.random.default_rng(0))
     # Of three articles that were out by then, two are its own.
     assert drawn == (article_ids()[2],)
-
-
-def test_irrelevant_articles_need_known_relevance():
-    with pytest.raises(ConfigError, match="the relevance"):
-        change_news(with_pool_news(1), "irrelevant")
-    with pytest.raises(ConfigError, match="own, none"):
-        change_news(with_pool_news(1), "fake")
 
 
 POOL = news_pool()
@@ -425,8 +322,7 @@ def test_days_average_their_articles_oldest_first():
     np.testing.assert_allclose(days[-2], POOL.embeddings[:2].mean(axis=0), rtol=1e-6)
     assert not days[:-2].any()
 
-
-def test_no_news_is_zero():
+    # No news is zero.
     assert not embed_days([view_at(1)], POOL).any()
     assert embed_days([], POOL).shape == (0, NEWS_DAYS, POOL.embeddings.shape[1])
     with pytest.raises(DataError, match="news pool"):

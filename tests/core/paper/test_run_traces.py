@@ -39,17 +39,14 @@ def rows_of(**chosen):
 
 
 def test_a_round_has_population_and_agent_rows():
-    rows = rows_of()
+    rows, population = rows_of(), rows_of(agent=None)
+    first, second = (row for row in rows_of(round=1) if row["agent"] is not None)
+
     places = [(number, agent) for number in range(3) for agent in (None, 0, 1)]
     assert [(row["round"], row["agent"]) for row in rows] == places
     assert list(rows[0]) == list(TRACE_SCHEMA)
     said = {(row["method"], row["budget"], row["seed"]) for row in rows}
     assert said == {("mae-gpt", "quick", 3)}
-
-
-def test_losses_and_rewards_stand_in_their_rows():
-    population = rows_of(agent=None)
-    first, second = (row for row in rows_of(round=1) if row["agent"] is not None)
 
     # L_pred, and not the weighted sum of all terms.
     assert [row["loss"] for row in population] == [0.5, 0.5, 0.333333]
@@ -170,6 +167,12 @@ def test_change_compares_the_last_and_first_quarter():
     assert plateau.slope == pytest.approx(0.01) and plateau.n_rounds == 20
     assert plateau.low == pytest.approx(0.01) == plateau.high
 
+    # A short run has no test, and a repeated one the same.
+    assert measure_plateau(noise(MIN_ROUNDS - 1), 0) is None
+    assert measure_plateau(noise(MIN_ROUNDS), 4) == measure_plateau(noise(MIN_ROUNDS), 4)
+    with pytest.raises(DataError):
+        measure_plateau([float("nan")] * 40, 0)
+
 
 def test_a_reward_that_levels_off_is_flat():
     rounds = np.arange(120)
@@ -188,10 +191,3 @@ def test_blocks_make_the_interval_wider_where_neighbours_agree():
     shuffled = np.random.default_rng(3).permutation(steady)
     apart, together = measure_plateau(shuffled, 0), measure_plateau(steady, 0)
     assert together.high - together.low > 1.5 * (apart.high - apart.low)
-
-
-def test_a_short_run_has_no_test():
-    assert measure_plateau(noise(MIN_ROUNDS - 1), 0) is None
-    assert measure_plateau(noise(MIN_ROUNDS), 4) == measure_plateau(noise(MIN_ROUNDS), 4)
-    with pytest.raises(DataError):
-        measure_plateau([float("nan")] * 40, 0)

@@ -265,7 +265,7 @@ def test_rows_name_every_arm_seed_and_foresight(tmp_path, monkeypatch):
 
     rows = run_text(data, sentence_encoder(), plan, tmp_path / "runs", LOG)
 
-    trained = {"seed-logics", "all-articles", "hand-temperature", "evolved"}
+    trained = {"seed-logics", "all-articles-mean", "hand-temperature", "evolved"}
     trained |= {"generalist", "generalist-and-specialists"}
     changed = {"no-news", "swapped-news", "generalist-and-specialists-swapped"}
     assert set(rows.filter(pl.col("seed") == 0)["arm"]) == trained | changed

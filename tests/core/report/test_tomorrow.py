@@ -231,29 +231,23 @@ def test_a_large_effect_names_article_and_agent():
     assert "the news changes" not in render_tomorrow()
 
 
-@pytest.fixture
-def deployment(tmp_path):
-    root = tmp_path / "issued" / "electricity-operational"
-    for number in (0, 1, 2, 40):
-        write_issued(root, make_issued(origin=ORIGIN - number * DAY))
-    # Knows more than the others: of another kind, so no match for the newest forecast.
-    write_issued(root, make_issued(origin=ORIGIN - 3 * DAY, known_steps=48))
+def test_the_newest_forecast_meets_its_equals(tmp_path):
     name = "electricity-operational"
+    issued, windows_root, scored = (tmp_path / part for part in ("issued", "windows", "scored"))
+    for number in (0, 1, 2, 40):
+        write_issued(issued / name, make_issued(origin=ORIGIN - number * DAY))
+    # Knows more than the others: of another kind, so no match for the newest forecast.
+    write_issued(issued / name, make_issued(origin=ORIGIN - 3 * DAY, known_steps=48))
     facts = {"dataset": name, "y": [5.0] * 48}
     windows = [make_window(day, origin=ORIGIN - day * DAY, **facts) for day in (1, 60)]
-    WindowSet(windows, dataset=name).write(tmp_path / "windows" / name)
-    return tmp_path
-
-
-def test_the_newest_forecast_meets_its_equals(deployment):
-    scored = deployment / "scored"
+    WindowSet(windows, dataset=name).write(windows_root / name)
     scored.mkdir()
     kinds, errors = ("midnight", "issue-time"), {"forecast": [100.0]}
     rows = pl.concat(make_rows(errors, known_to=known) for known in kinds)
-    rows.write_parquet(scored / "electricity-operational.parquet")
+    rows.write_parquet(scored / f"{name}.parquet")
 
-    (day,) = read_days(deployment / "issued", deployment / "windows", scored)
-    (without,) = read_days(deployment / "issued", deployment / "windows")
+    (day,) = read_days(issued, windows_root, scored)
+    (without,) = read_days(issued, windows_root)
 
     assert day.issued.origin == ORIGIN
     assert day.before is not None and day.before.origin == ORIGIN - DAY
@@ -261,13 +255,10 @@ def test_the_newest_forecast_meets_its_equals(deployment):
     assert day.scores["known_to"].to_list() == ["issue-time"]
     assert without.scores.is_empty()
 
-
-def test_the_day_before_needs_equal_knowledge(deployment):
-    root = deployment / "issued" / "electricity-operational"
     later = make_issued(origin=ORIGIN + 4 * DAY)
-    write_issued(root, later)
-    write_issued(root, make_issued(origin=ORIGIN + 3 * DAY, known_steps=48))
-    (day,) = read_days(deployment / "issued", deployment / "windows")
+    write_issued(issued / name, later)
+    write_issued(issued / name, make_issued(origin=ORIGIN + 3 * DAY, known_steps=48))
+    (day,) = read_days(issued, windows_root)
     assert day.issued.hash == later.hash and day.before is None
 
 
@@ -303,13 +294,19 @@ def render_whole():
     return render_undrawn(make_inputs())
 
 
-def test_nothing_is_fetched_and_nothing_can_run():
+def test_nothing_is_fetched_and_every_link_leads_somewhere():
     page = ParsedPage(render_whole())
     assert len(page.tags) > 100
     assert not any(page.attributes_of(tag) for tag in ("script", "link", "iframe"))
     assert all(image["src"].startswith("data:image/") for image in page.attributes_of("img"))
     assert not re.search(r"(src|href)=\"(https?:)?//", render_whole())
     assert "default-src 'none'" in render_whole()
+
+    links = [link["href"] for link in page.attributes_of("a")]
+    anchors = [link[1:] for link in links if link.startswith("#")]
+    assert set(links) - {f"#{anchor}" for anchor in anchors} == {"forecast.html"}
+    assert len(anchors) == len(set(anchors)) > 8
+    assert set(anchors) <= {attrs["id"] for _, attrs in page.tags if "id" in attrs}
 
 
 def test_hostile_news_and_logics_are_shown_as_text():
@@ -347,15 +344,6 @@ def test_no_template_marks_a_value_as_safe():
     for name in environment.list_templates(extensions=["html"]):
         source = environment.loader.get_source(environment, name)[0]
         assert not re.search(r"\|\s*safe\b|autoescape false", source), name
-
-
-def test_every_contents_entry_leads_somewhere():
-    page = ParsedPage(render_whole())
-    links = [link["href"] for link in page.attributes_of("a")]
-    anchors = [link[1:] for link in links if link.startswith("#")]
-    assert set(links) - {f"#{anchor}" for anchor in anchors} == {"forecast.html"}
-    assert len(anchors) == len(set(anchors)) > 8
-    assert set(anchors) <= {attrs["id"] for _, attrs in page.tags if "id" in attrs}
 
 
 def test_one_round_is_enough_for_every_plot():

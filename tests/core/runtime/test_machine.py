@@ -164,11 +164,6 @@ def test_every_agent_has_one_owner(agents, processes):
     assert len(owned[0]) == max(map(len, owned))  # the size that others pad to
 
 
-def test_more_processes_than_agents_are_refused():
-    with pytest.raises(ConfigError, match=r"population\.agents"):
-        AgentShards(2, 0, 3)
-
-
 def test_one_process_exchanges_nothing():
     alone = AgentShards(3)
     own = torch.ones(3, 2, requires_grad=True)
@@ -181,14 +176,14 @@ def test_one_process_exchanges_nothing():
     assert alone.take_received() == {}
 
 
-def test_copies_that_drifted_apart_are_refused(monkeypatch):
+def test_unfit_or_drifted_processes_are_refused(monkeypatch):
+    with pytest.raises(ConfigError, match=r"population\.agents"):
+        AgentShards(2, 0, 3)
     shards = AgentShards(2, 0, 2)
     monkeypatch.setattr(shards, "_all_gather_values", lambda value, what: [value, "another"])
     with pytest.raises(CheckpointMismatch, match="gates differ"):
         shards.assert_identical("gates", "one")
 
-
-def test_a_process_without_a_gpu_is_told(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match="a GPU"), process_group(1, 2, 1):

@@ -262,6 +262,10 @@ def test_it_is_kept_by_folder_pickle_and_clone(fitted, tmp_path):
         pd.testing.assert_frame_equal(again.predict(), expected)
         assert again.get_params() == fitted.get_params() and repr(again) == repr(fitted)
     assert not list((tmp_path / "kept").rglob("*.pkl"))
+    (settings,) = (tmp_path / "kept").rglob("config.json")
+    settings.write_text(settings.read_text()[:100])
+    with pytest.raises(CompEvoError, match=r"config.json cannot be read .*; restore it or train"):
+        Forecaster.load(tmp_path / "kept").predict()
     assert repr(clone(fitted)) == "Forecaster(method='calendar-ridge', horizon=24, lookback=48)"
 
 
@@ -288,6 +292,8 @@ def test_a_backtest_compares_methods_on_equal_windows():
     days = pd.DataFrame({"ds": DAYS, "y": np.arange(300.0) % 9})
     model = Forecaster("last-value", horizon=7, freq=pd.offsets.Day())
     both = model.backtest(days, windows=5, step=2, methods=["last-value", "persistence"])
+    single = model.backtest(days, windows=5, step=2, methods="persistence")
+    assert single.columns[-1] == both.columns[-1]
     assert list(both.columns) == ["ds", "cutoff", "y", "last-value", "persistence"]
     assert list(both["cutoff"].unique()) == list(pd.date_range("2024-10-12", periods=5, freq="2D"))
     assert both.groupby("cutoff").size().tolist() == [7] * 5
@@ -368,6 +374,21 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         fitted.predict(level=[80, 99])
     with pytest.raises(ConfigError, match=r"level = \['80'\]: give numbers"):
         fitted.predict(level="80")
+    with pytest.raises(ConfigError, match=r"level = \[0.8\]: give numbers from 1"):
+        fitted.predict(level=0.8)
+    for wrong in (2.5, "3", 0):
+        with pytest.raises(ConfigError, match=f"horizon = {wrong!r}: give a whole number"):
+            fitted.predict(horizon=wrong)
+    with pytest.raises(ConfigError, match="windows = None: give a whole number"):
+        fitted.backtest(windows=None)
+    for wrong in (7, "7x", pd.Timedelta("90s")):
+        with pytest.raises(ConfigError, match=r"freq: .* is not a step; write 5min"):
+            Forecaster(freq=wrong).fit(TABLE)
+    with pytest.raises(DataError, match="the rows name no series: give them the column 'unique_id"):
+        fitted.predict(ONE[["ds", "y"]])
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="is a file or holds other files; name a new folder"):
+        fitted.save(tmp_path / "file")
     with pytest.raises(ConfigError, match="low = 'none': give a number"):
         Forecaster(low="none").fit(TABLE)
     with pytest.raises(ConfigError, match=r"backtest\(methods=\[...\]\)"):
@@ -495,7 +516,7 @@ def test_aliases_periods_and_newer_rows_give_one_grid():
     table = seasonal(stamps, 12)
     expected = Forecaster(METHOD, horizon=3).fit(table).predict()
     rows, form = read_table(table, Forecaster(), "MS")
-    for freq in ("1mo", "M", "ME", None):
+    for freq in ("1mo", "M", "ME", "monthly", None):
         again, same = read_table(table, Forecaster(), freq)
         assert again.equals(rows) and same == form
     as_periods = table.assign(ds=pd.PeriodIndex(stamps, freq="M"))

@@ -14,6 +14,8 @@ HOURS = pd.date_range("2024-01-01", periods=1200, freq="h")  # more than are loo
 DAYS = pd.date_range("1998-12-01", periods=400, freq="D")
 MONTHS = pd.date_range("1998-01-01", periods=120, freq="MS")
 QUARTERS = pd.date_range("1998-01-01", periods=40, freq="QS")
+WEEKS = pd.date_range("2018-12-31", periods=60, freq="W-MON")
+EARLY = pd.date_range("1949-01-01", periods=144, freq="MS")
 
 
 def read(texts):
@@ -67,15 +69,46 @@ def read(texts):
         (DAYS, "%Y-%j"),
         (DAYS, "%Y-%m-%d (%a)"),
         (DAYS, "%m-%d-%y"),
+        (HOURS, "%Y-%m-%d %H:%M:%S +0000 UTC"),
+        (HOURS, "%Y-%m-%dT%H:%M:%S+00:00[UTC]"),
+        (HOURS, "%a %b %d %Y %H:%M:%S GMT+0000 (Coordinated Universal Time)"),
+        (HOURS, "%a %b %d %H:%M:%S UTC %Y"),
+        (HOURS, "%Y-%m-%d %H:%M UTC+0"),
+        (HOURS, "%Y-%m-%dT%H:%Mz"),
+        (HOURS, "%Y-%m-%d-%H.%M.%S.000000"),
+        (HOURS, "%Y:%m:%d %H:%M:%S"),
+        (HOURS, "%Y-%m-%d %H:%M:%S:000"),
+        (HOURS, "%d/%m/%Y %Hh"),
+        (HOURS, "%I:%M %p %m/%d/%Y"),
+        (HOURS, "'%Y-%m-%d %H:%M"),
+        (HOURS, "%H:%M-%H:%M %d.%m.%Y"),
+        (HOURS, "[%Y-%m-%d %H:%M, %Y-%m-%d %H:59)"),
+        (HOURS, "%Y-%m-%dT%H:%MZ/PT1H"),
+        (HOURS, "%d.%m.%Y %H:%M \u2013 %H:59"),
+        (WEEKS, "%Y-%m-%d to %Y-%m-%d"),
+        (WEEKS, "KW %V/%G"),
+        (WEEKS, "W%V %G"),
+        (WEEKS, "%G W%V"),
+        (DAYS, "%Y-%b-%d"),
+        (MONTHS, "%Y/%m"),
+        (MONTHS, "%Y-M%m"),
+        (MONTHS, "%b, %Y"),
+        (MONTHS, "%d/%m/%Y"),
+        (MONTHS, "%m/%d/%Y"),
+        (EARLY, "%b-%y"),
+        (EARLY, "%d.%m.%y"),
     ],
 )
 def test_stamps_are_read_whatever_writes_them(stamps, form):
     assert read(list(stamps.strftime(form))) == list(stamps.tz_localize("UTC"))
 
 
-@pytest.mark.parametrize("form", ["Q{q} {y}", "{q}Q{y}", "{y}q{q}", "{y}-Q{q}"])
+@pytest.mark.parametrize(
+    "form",
+    ["Q{q} {y}", "{q}Q{y}", "{y}q{q}", "{y}-Q{q}", "{y}:Q{q}", "Q{q}'{short}", "{q}Q{short}"],
+)
 def test_quarters_are_read(form):
-    texts = [form.format(q=stamp.quarter, y=stamp.year) for stamp in QUARTERS]
+    texts = [form.format(q=at.quarter, y=at.year, short=f"{at:%y}") for at in QUARTERS]
     assert read(texts) == list(QUARTERS.tz_localize("UTC"))
 
 
@@ -88,9 +121,14 @@ def test_quarters_are_read(form):
         "gen feb mar apr mag giu lug ago set ott nov dic",
         "jan fev mar abr mai jun jul ago set out nov dez",
         "jan feb mrt apr mei jun jul aug sep okt nov dec",
+        "jan feb mars april maj juni juli aug sept okt nov dec",
+        "stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października "
+        "listopada grudnia",
+        "января февраля марта апреля мая июня июля августа сентября октября ноября декабря",
+        "Oca Şub Mar Nis May Haz Tem Ağu Eyl Eki Kas Ara",
     ],
 )
-def test_months_are_read_in_six_languages(names):
+def test_months_are_read_in_ten_languages(names):
     months = dict(enumerate(names.split(), start=1))
 
     texts = [f"{day.day}. {months[day.month]} {day.year}" for day in DAYS]
@@ -106,16 +144,22 @@ def test_the_end_of_an_interval_is_no_offset(form):
     assert read(list(starts + "-05:00")) == list(HOURS.tz_localize("-05:00"))
 
 
-def test_names_of_zones_are_offsets():
-    texts = ["2024-03-31 01:00 CET", "2024-03-31 03:00 CEST"]
+@pytest.mark.parametrize("form", ["{} {}", "{} ({})", "{0} - 2024-03-31 23:00 ({1})"])
+def test_names_of_zones_are_offsets(form):
+    texts = [form.format("2024-03-31 01:00", "CET"), form.format("2024-03-31 03:00", "CEST")]
     assert read(texts) == [datetime(2024, 3, 31, hour, tzinfo=UTC) for hour in (0, 1)]
+
+    with pytest.raises(CompEvoError, match="is not a stamp in a format that is known"):
+        read(["2024-03-31 01:00 (CST)", "2024-03-31 02:00 (CST)"])
 
 
 def test_a_cell_only_in_the_last_row_counts():
     texts = [*HOURS.strftime("%Y-%m-%d %H:%M"), "2024-02-20 00:00:00+00"]
     with pytest.raises(CompEvoError, match="has no offset"):
         read(texts)
-    assert read([*texts[:-1], "2024-02-19 24:00"])[-1] == datetime(2024, 2, 20, tzinfo=UTC)
+    for mark in " T":
+        last = f"2024-02-19{mark}24:00"
+        assert read([*texts[:-1], last])[-1] == datetime(2024, 2, 20, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +169,8 @@ def test_a_cell_only_in_the_last_row_counts():
         (["0000", "2330"], ["2024 00:00", "2024 23:30"]),
         (["0", "100", "2400"], ["2024 00:00", "2024 01:00", "2024 24:00"]),
         (["00:00-00:30", "00:30 - 01:00"], ["2024 00:00", "2024 00:30"]),
+        (["12:30 AM", "1 PM"], ["2024 12:30 AM", "2024 1 PM"]),
+        (["00-01", "13-14"], ["2024 00:00", "2024 13:00"]),
         (["0", "1", "23"], None),  # hours by number
         (["100", "170"], None),
     ],

@@ -237,24 +237,22 @@ def test_a_step_is_weighed_by_window_count(step, windows):
     assert blend_1H[0, step] == pytest.approx((1.0 + 0.5) / 2)
 
 
-def test_unfitted_calibration_changes_no_bit():
+def test_a_forecast_is_base_plus_the_blended_correction():
     calibration = ErrorCalibration(2, SERIES)
     values, base = np.random.default_rng(0).normal(size=(2, 2, 3, 48)).astype(np.float32)
     weights = np.random.default_rng(1).random((3, 2))
+
+    # As long as nothing is fitted, it changes no bit.
     assert np.array_equal(calibration.blend(values, base), values)
     assert calibration.weigh(weights) is weights
 
-
-def test_a_forecast_is_base_plus_the_blended_correction():
-    calibration = ErrorCalibration(1, SERIES)
     calibration.blend_AH.fill(0.25)
-    found = calibration.blend(np.full((1, 2, 48), 8.0), np.full((1, 2, 48), 4.0))
-    assert np.array_equal(found, np.full((1, 2, 48), 5.0))
+    found = calibration.blend(np.full((2, 2, 48), 8.0), np.full((2, 2, 48), 4.0))
+    assert np.array_equal(found, np.full((2, 2, 48), 5.0))
 
 
 def test_the_state_splits_into_own_and_shared():
     calibration = ErrorCalibration(5, SERIES)
-    own, shared = calibration.agent_state(), calibration.shared_state()
-    assert {value.shape[0] for value in own.values()} == {5}
-    assert not own.keys() & shared.keys()
-    assert own.keys() | shared.keys() == vars(calibration).keys() - {"entities"}
+    state, shared = calibration.state(), calibration.shared_state()
+    assert {state[name].shape[0] for name in state.keys() - shared.keys()} == {5}
+    assert state.keys() == vars(calibration).keys() - {"entities"}

@@ -111,7 +111,6 @@ def test_entropy_by_hand():
         lambda: best_response_gap([[1.0, np.nan]], [1.0]),
         lambda: gradient_conflict(float("inf"), 1.0, 0.0),
         lambda: gradient_conflict(-1.0, 1.0, 0.0),
-        lambda: weight_entropy([0.5, 0.6]),
         lambda: measure_health(np.zeros((2, 2, 2)), np.full((2, 2), np.nan)),
         lambda: measure_health(np.full((2, 2, 2), np.nan), np.zeros((2, 2))),
     ],
@@ -133,10 +132,13 @@ def test_two_rounds_take_the_best_fixed_logic():
     first = tracker.add_round(np.array([[-1.0, -0.5, -2.0]]), np.array([0.25]))
     of_fixed = {"regret": [0.5], "fixed_rewards": [[-0.5, -2.0]], "played_rewards": [-1.0]}
     assert first == of_fixed | {"group_regret": [0.25]}
-
     second = tracker.add_round(np.array([[-1.0, -3.0, -0.25]]), np.array([0.5]))
     assert second["regret"] == [-0.25]  # -2.25 of the second logic against -2.0 played
     assert second["group_regret"] == [0.75]
+
+    # Without fixed logics the regret of the group remains.
+    alone = RegretTracker.start(2, 0).add_round(np.zeros((2, 0)), np.array([0.5, 0.0]))
+    assert alone == dict.fromkeys(of_fixed) | {"group_regret": [0.5, 0.0]}
 
 
 ROUNDS = st.tuples(st.integers(1, 9), st.just(2), st.integers(2, 4))
@@ -155,12 +157,6 @@ def test_restored_sums_give_the_whole_regret(scores_TAK):
     sum_TAK = scores_TAK.cumsum(axis=0)
     expected_TA = sum_TAK[..., 1:].max(axis=2) - sum_TAK[..., 0]
     np.testing.assert_allclose(np.array(measured), expected_TA, atol=1e-9)
-
-
-def test_without_fixed_logics_group_regret_remains():
-    measured = RegretTracker.start(2, 0).add_round(np.zeros((2, 0)), np.array([0.5, 0.0]))
-    absent = {"regret": None, "fixed_rewards": None, "played_rewards": None}
-    assert measured == absent | {"group_regret": [0.5, 0.0]}
 
 
 @pytest.mark.slow
@@ -222,13 +218,12 @@ def test_agents_and_mean_grow_by_square_roots():
     assert summary["mean"]["low"] <= 0.5 <= summary["mean"]["high"]
     assert summarize_regret_growth(regrets, seed=1) == summary
 
-
-def test_few_positive_regrets_give_a_reason():
+    # Of few positive regrets there is a reason, and no exponent.
     negative = summarize_regret_growth((-np.arange(1.0, 50.0))[:, None].tolist(), seed=0)
     short = summarize_regret_growth([[1.0]] * (MIN_FIT_POINTS - 1), seed=1)
     assert negative["mean"]["n_left_out"] == 49
-    for summary in (negative, short):
-        assert summary["mean"]["exponent"] is None and summary["mean"]["reason"]
+    for unfitted in (negative, short):
+        assert unfitted["mean"]["exponent"] is None and unfitted["mean"]["reason"]
     assert summarize_regret_growth([None, None], seed=0) is None
     assert summarize_regret_growth([], seed=0) is None
 

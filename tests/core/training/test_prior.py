@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from compevo_core.baselines.known_errors import ErrorLevels
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.training.prior import PriorKey, forecast_out_of_fold, forecast_train, start_levels
+from compevo_core.training.prior import PriorKey, forecast_out_of_fold
 from compevo_core.training.training_data import TrainingData
 from tests.support.population import tiny, windows
 from tests.support.window_samples import make_window, make_window_set
@@ -126,11 +127,11 @@ def test_validation_truth_reaches_only_the_sealed_prior(prepared):
 
 
 def test_the_validation_level_starts_out_of_fold(prepared):
-    config = _config()
-    levels = start_levels(config, prepared.scaler, TRAIN.horizon)
-    levels.observe(TRAIN, forecast_train(config, TRAIN))
+    plain_priors = _prepare(TRAIN, VAL, "none").priors
+    levels = ErrorLevels(prepared.priors.levels.rule, prepared.scaler, 1, TRAIN.horizon)
+    levels.observe(TRAIN, plain_priors.forecast_train(TRAIN, _config().forecast.prior_folds))
 
-    plain = _prepare(TRAIN, VAL, "none").priors.forecast(VAL.views())
+    plain = plain_priors.forecast(VAL.views())
     forecast_NH = levels.apply(VAL.views(), plain)[:, 0]
     pairs = zip(forecast_NH, VAL.views(), strict=True)
     expected = [prepared.scaler.scale(forecast_H, view.entity) for forecast_H, view in pairs]

@@ -25,11 +25,12 @@ from tests.support.population import tiny, windows
 
 
 def test_a_plan_counts_supervised_epochs_first():
-    plan = RunSchedule.plan(tiny(run__supervised_epochs=2, run__rounds=5), 7)
+    size = {"run__batch_size": 4}  # of 26 windows in 7 batches
+    plan = RunSchedule.plan(tiny(**size, run__supervised_epochs=2, run__rounds=5), 26)
     assert (plan.supervised_rounds, plan.evolution_rounds, plan.total_rounds) == (14, 5, 19)
-    plan = RunSchedule.plan(tiny(run__rounds=0, run__epochs=3), 7)
+    plan = RunSchedule.plan(tiny(**size, run__rounds=0, run__epochs=3), 26)
     assert (plan.supervised_rounds, plan.evolution_rounds) == (0, 21)
-    plan = RunSchedule.plan(tiny(run__supervised_epochs=2, run__supervised_rounds=5), 7)
+    plan = RunSchedule.plan(tiny(**size, run__supervised_epochs=2, run__supervised_rounds=5), 26)
     assert plan.supervised_rounds == 5
 
 
@@ -80,13 +81,11 @@ def test_every_window_comes_once_an_epoch():
     assert len({tuple(drawn) for drawn in epochs}) == 3
     assert all(a // 2 == b // 2 for drawn in epochs for a, b in np.reshape(drawn, (-1, 2)))
 
-
-def test_a_round_ignores_what_was_asked_before():
-    data = windows("train", 9)
-    one, other = DaySampler(data, 3, seed=1), DaySampler(data, 3, seed=1)
-    expected = [one.indices(r) for r in range(12)]
-    assert [other.indices(r) for r in reversed(range(12))] == expected[::-1]
-    assert [DaySampler(data, 3, seed=2).indices(r) for r in range(12)] != expected
+    # A round does not depend on what was asked for before.
+    again, other = (DaySampler(windows("train", 7), 4, seed=seed) for seed in (3, 2))
+    backwards = [again.indices(number) for number in reversed(range(12))]
+    assert backwards[::-1] == [sampler.indices(number) for number in range(12)]
+    assert [other.indices(number) for number in range(12)] != backwards[::-1]
 
 
 def draw_dropout(seed, rank, round_number):

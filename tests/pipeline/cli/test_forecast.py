@@ -109,11 +109,6 @@ def test_a_superseded_day_is_verified(layout, forecast):
         invoke("verify", "exchange", home=layout.root.parent)
 
 
-def test_a_stale_series_is_refused(forecast):
-    with pytest.raises(DataError, match=r"NSW1.*2026-02-2"):
-        forecast("--day", "2026-03-05")
-
-
 def test_an_empty_home_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="compevo fit") as caught:
         invoke("forecast", home=tmp_path)
@@ -132,7 +127,9 @@ def test_a_day_is_a_date_or_word():
         read_day("2026-02-30", now)
 
 
-def test_data_without_such_days_are_refused(forecast):
+def test_what_cannot_be_forecast_is_refused(forecast):
+    with pytest.raises(DataError, match=r"NSW1.*2026-02-2"):
+        forecast("--day", "2026-03-05")
     for words in (["traffic"], ["electricity", "--known-to", "issue-time"], ["demand"]):
         with pytest.raises(ConfigError, match=words[0]):
             forecast(*words)

@@ -13,13 +13,11 @@ from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_core.report.tables import clean_text
 from compevo_core.report.tomorrow import format_band
 from compevo_pipeline.cli.forecast import (
-    describe_data,
     find_record,
     list_news_effects,
     render_explanation,
     render_forecast,
 )
-from compevo_pipeline.sources.common.base import Mode
 from tests.core.report.test_tomorrow import add_day_facts, add_effect
 from tests.support.commands import invoke
 from tests.support.issued_samples import ORIGIN, make_issued, make_mixture
@@ -36,9 +34,10 @@ def test_a_line_holds_energy_and_peak():
     shown = render_forecast(add_day_facts(make_issued()), SAMPLE)
     expected = "NSW1 192.0 189.6-194.4 9520 9400-9700 18:30 +25.0% +14.3% 189.6"
     assert read_line(shown, "NSW1") == expected
-    assert all(len(line) <= 80 for line in shown.splitlines())
-    # The table is what stands last in a terminal.
-    assert shown.splitlines()[-1].startswith("SA1")
+    lines = shown.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    # Made-up data is called so above the table, which is what stands last in a terminal.
+    assert SAMPLE in lines[:3] and lines[-1].startswith("SA1")
 
 
 def test_a_large_effect_of_news_is_shown():
@@ -47,15 +46,6 @@ def test_a_large_effect_of_news_is_shown():
     assert shown.splitlines()[5].startswith("SA1 -315 MW: '<script>alert('storm')")
     assert shown.splitlines()[5].endswith("(agent 1)") and "NSW1" not in shown
     assert [line[:4] for line in list_news_effects(issued)] == ["NSW1", "SA1 "]
-
-
-def test_made_up_data_is_called_so():
-    assert describe_data(Mode.SAMPLE, "electricity-operational") == SAMPLE
-    assert SAMPLE in render_forecast(make_issued(), SAMPLE).splitlines()[:3]
-    assert "endpoints" in describe_data(Mode.LIVE, "electricity")
-    # Two kinds of data are real in sample mode, too.
-    assert "your own files" in describe_data(Mode.SAMPLE, "mine")
-    assert "published rates" in describe_data(Mode.SAMPLE, "exchange")
 
 
 def test_the_change_compares_the_same_steps():

@@ -88,20 +88,16 @@ def test_the_rank_is_read_from_torchrun(monkeypatch):
 
 def test_a_run_is_named_by_configuration_and_data():
     one, other = RunConfig.preset("tiny"), RunConfig.preset("tiny").with_overrides({"run.seed": 1})
-    data = [make_window_set(count) for count in (2, 3)]
-    names = {make_run_name("x", c, d) for c in (one, other) for d in data}
+    before, more = (make_window_set(count) for count in (2, 3))
+    names = {make_run_name("x", config, data) for config in (one, other) for data in (before, more)}
     assert len(names) == 4 and all(name.startswith("x-") for name in names)
 
-
-def test_test_windows_leave_a_runs_name():
-    config, before = RunConfig.preset("tiny"), make_window_set(2)
-    for split in ("test", "inference"):
+    # Windows that no training sees are no part of the name.
+    for split, is_trained in (("test", 0), ("inference", 0), ("train", 1), ("val", 1)):
         grown = WindowSet([*before, make_window(9, split=split)], dataset=before.dataset)
         assert grown.hash != before.hash
-        assert make_run_name("x", config, grown) == make_run_name("x", config, before)
-    for split in ("train", "val"):
-        grown = WindowSet([*before, make_window(9, split=split)], dataset=before.dataset)
-        assert make_run_name("x", config, grown) != make_run_name("x", config, before)
+        is_other = make_run_name("x", one, grown) != make_run_name("x", one, before)
+        assert is_other == is_trained
 
 
 def test_the_current_run_is_the_last_finished_one(tmp_path):

@@ -167,7 +167,7 @@ def test_asset_and_command_write_equal_rows(deployment, tmp_path):
 
     layout = deployment.layout
     rows = pl.read_csv(layout.results / "control-electricity.csv", schema_overrides=CONTROL_SCHEMA)
-    arms = {"seed-logics", "all-articles", "evolved", "oracle-logics"}
+    arms = {"seed-logics", "all-articles", "all-articles-mean", "evolved", "oracle-logics"}
     assert set(rows["arm"]) == arms | {"prior", "no-news", "swapped-news", "best-agent"}
     assert set(rows["n_windows"]) == {30}
 

@@ -9,8 +9,9 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.evaluation.result_rows import read_typed, write_rows
-from compevo_core.paper import news_audit
 from compevo_core.paper.changes import find_variant
+from compevo_core.paper.news_audit import AUDIT_SCHEMA
+from compevo_core.paper.planted_news import PlantedNews, plant_news
 from compevo_core.paper.run_traces import TRACE_SCHEMA
 from compevo_core.runtime.files import write_json
 from compevo_core.training.run_folder import RunFolder
@@ -18,10 +19,11 @@ from compevo_pipeline.cli.results import ERRORS, render_scores
 from tests.support.commands import invoke
 from tests.support.context_tasks import write_task
 from tests.support.deployment import open_home
-from tests.support.planted import planted_world
+from tests.support.planted import sentence_encoder
+from tests.support.population import windows as make_windows
 from tests.support.report_samples import make_rows
 from tests.support.round_records import round_record
-from tests.support.window_samples import make_window
+from tests.support.window_samples import make_set, make_window
 
 
 @pytest.fixture
@@ -67,21 +69,26 @@ def test_a_trace_has_system_and_seed(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_audit_measures_every_split_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr(news_audit, "DRAWS", 1)
-    monkeypatch.setattr(news_audit, "EFFECTS", (4.0,))
-    world = planted_world(3.0, is_regional=True, share=0.1)
+def test_a_probe_tells_region_effect_and_power(tmp_path):
+    days = make_set([*make_windows("train", 200), *make_windows("val", 15, first_day=210)])
+    planted = PlantedNews(effect=3.0, is_regional=True, share=0.1)
+    world = plant_news(days, planted, sentence_encoder())
     world.windows.write(tmp_path / "windows")
     world.news.write(tmp_path / "news")
 
     paths = ("--windows", tmp_path / "windows", "--news", tmp_path / "news")
     words = ("electricity", "--probe", *paths, "--results", tmp_path / "out")
     printed = invoke("paper", "audit-news", *words)
-    assert printed.count("linear probe") == 3
 
-    rows = pl.read_csv(tmp_path / "out" / "news-audit-electricity.csv")
-    assert rows["split"].unique(maintain_order=True).to_list() == ["train", "val", "test"]
-    assert rows["seen_from_sd"].drop_nulls().unique().to_list() == [4.0]
+    rows = pl.read_csv(tmp_path / "out" / "news-audit-electricity.csv", schema=AUDIT_SCHEMA)
+    groups = {("all", "all"), *(("series", name) for name in world.windows.entities)}
+    assert set(rows.select("group_kind", "group").iter_rows()) == groups
+    overall = {row["news"]: row for row in rows.filter(group_kind="all").to_dicts()}
+    own = overall["own"]
+    assert own["mae"] < min(overall["none"]["mae"], overall["swapped"]["mae"])
+    assert overall["none"]["difference"] == own["mae"] - overall["none"]["mae"]
+    assert own["p_two_sided"] <= 0.05 and own["seen_from_sd"] <= 2
+    assert own["verdict"].startswith("Yes") and own["verdict"] in printed
 
 
 def test_data_without_windows_are_refused(tmp_path):

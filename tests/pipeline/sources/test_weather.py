@@ -41,12 +41,19 @@ def values(frame, name, entity="NSW1"):
     return frame.filter(name=name, entity=entity).sort("start_utc")["value"].to_list()
 
 
-def test_a_run_is_known_twelve_hours_later():
-    frame = parse(make_run())
+def test_an_evening_run_covers_the_next_day():
+    frame = parse(make_run(hours=72))
     assert NAME == "ecmwf_ifs_20251110T1800Z.json"
-    assert frame["available_at"].unique().to_list() == [RUN + timedelta(hours=12)]
     assert frame["start_utc"].min() == RUN
     assert set(frame["entity"]) == set(weather_runs.PLACES)
+    assert frame["available_at"].unique().to_list() == [RUN + timedelta(hours=12)]
+
+    # Known at 17:00 on the market's clock, 07:00 UTC, for the day that starts at 14:00 UTC.
+    issue_time = datetime(2025, 11, 11, 7, tzinfo=UTC)
+    assert frame["available_at"].max() <= issue_time
+    start = issue_time + timedelta(hours=7)
+    day = frame.filter(pl.col("start_utc").is_between(start, start + timedelta(hours=23.5)))
+    assert day.height == 5 * len(weather_runs.VARIABLES) * 48
 
 
 def test_half_hours_lie_between_hours():
@@ -88,16 +95,6 @@ def test_runs_of_an_archive_are_read(tmp_path):
     assert not list(weather_runs.read_files(Mode.SAMPLE, archive=None, clock=clock))
     with pytest.raises(SourceAbsent, match="open_meteo"):
         list(weather_runs.read_files(Mode.ARCHIVE, archive=tmp_path / "none", clock=clock))
-
-
-def test_an_evening_run_covers_the_day():
-    # Known at 17:00 on the market's clock, 07:00 UTC, for the day that starts at 14:00 UTC.
-    frame = parse(make_run(hours=72))
-    issue_time = datetime(2025, 11, 11, 7, tzinfo=UTC)
-    assert frame["available_at"].max() <= issue_time
-    start = issue_time + timedelta(hours=7)
-    day = frame.filter(pl.col("start_utc").is_between(start, start + timedelta(hours=23.5)))
-    assert day.height == 5 * len(weather_runs.VARIABLES) * 48
 
 
 ROW = "2020-01-15,NSW,294.17,301.15,10.3,83.0,1007.0,294.78,295.96,9.56"

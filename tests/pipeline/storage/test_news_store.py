@@ -14,7 +14,7 @@ import pytest
 from compevo_core.data.news import deduplicate_articles, select_articles
 from compevo_core.errors import DataError, StorageError
 from compevo_core.runtime.files import StoreBusy
-from compevo_pipeline.storage.news_store import NewsStore, UpsertReport
+from compevo_pipeline.storage.news_store import NewsStore, StoredArticles, UpsertReport
 from tests.support.store_workers import FETCHED, START, articles, read_articles, write_articles
 
 HOUR = timedelta(hours=1)
@@ -26,10 +26,16 @@ def store(tmp_path):
 
 
 def test_articles_are_read_by_availability(store):
-    late, early = articles(1, available=START + HOUR), articles(2, available=START)
-    report = store.upsert_articles(pl.concat([late, early]))
-    assert report == UpsertReport(rows=2, added=2, changed=0, unchanged=0)
-    assert store.read_articles().equals(pl.concat([early, late]))
+    # Text that looks like SQL is only text.
+    title = "'); DROP TABLE news_articles; --{}"
+    given = pl.concat([articles(n, title=title, available=START + n * HOUR) for n in range(4)])
+    assert store.upsert_articles(given.reverse()) == UpsertReport(added=4, changed=0)
+    assert store.read_articles().equals(given)
+
+    # The first bound is in it, and the last is not.
+    assert store.read_articles(START + HOUR, START + 3 * HOUR).equals(given[1:3])
+    with pytest.raises(DataError, match="zone"):
+        store.read_articles(since=START.replace(tzinfo=None))
 
 
 def test_the_version_available_first_stays(store):
@@ -37,8 +43,13 @@ def test_the_version_available_first_stays(store):
     assert store.upsert_articles(articles(1, title="First {}", available=START)).changed == 1
     assert store.read_articles()["title"].to_list() == ["First 1"]
     third = articles(1, title="Third {}", available=START + 2 * HOUR)
-    assert store.upsert_articles(third).unchanged == 1
+    assert store.upsert_articles(third) == UpsertReport(added=0, changed=0)
     assert store.read_articles()["title"].to_list() == ["First 1"]
+
+    # Of two that were available at once it is the one fetched first.
+    second = articles(2, title="second", fetched=FETCHED + HOUR)
+    assert store.upsert_articles(pl.concat([second, articles(2, title="first")])).added == 1
+    assert "first" in store.read_articles()["title"]
 
 
 def test_the_hash_follows_articles(store):
@@ -54,14 +65,6 @@ def test_the_hash_follows_articles(store):
     assert store.hash_content("test") == store.hash_content() != store.hash_content("own-demand")
 
 
-def test_bounds_include_since_and_exclude_until(store):
-    store.upsert_articles(pl.concat([articles(n, available=START + n * HOUR) for n in range(4)]))
-    chosen = store.read_articles(since=START + HOUR, until=START + 3 * HOUR)
-    assert chosen["available_at"].to_list() == [START + HOUR, START + 2 * HOUR]
-    with pytest.raises(DataError, match="zone"):
-        store.read_articles(since=START.replace(tzinfo=None))
-
-
 def test_months_are_counted_and_the_newest_come_first(store):
     months = [START, START + timedelta(days=40), START + timedelta(days=41)]
     store.upsert_articles(pl.concat([articles(n, available=at) for n, at in enumerate(months)]))
@@ -69,17 +72,17 @@ def test_months_are_counted_and_the_newest_come_first(store):
     assert store.read_newest(2)["available_at"].to_list() == months[:0:-1]
 
 
-def test_a_bad_article_frame_changes_nothing(store):
+def test_a_failed_write_changes_nothing(store):
     store.upsert_articles(articles(1))
     bad = articles(2).with_columns(available_at=pl.lit(None, dtype=pl.Datetime("us", "UTC")))
+
     with pytest.raises(DataError, match="available_at"):
         store.upsert_articles(pl.concat([articles(3), bad]))
+    with pytest.raises(RuntimeError, match="on purpose"), store.writer() as connection:
+        connection.execute("DELETE FROM news_articles")
+        raise RuntimeError("on purpose")
+
     assert store.read_articles().height == 1
-
-
-def test_text_that_looks_like_sql_is_only_text(store):
-    store.upsert_articles(articles(1, title="'); DROP TABLE articles; --{}"))
-    assert store.read_articles()["title"].to_list() == ["'); DROP TABLE articles; --1"]
 
 
 @pytest.mark.slow
@@ -116,12 +119,6 @@ def test_a_file_that_is_no_database_is_named(store):
         store.read_articles()
 
 
-def test_equal_availability_keeps_the_version_fetched_first(store):
-    second = articles(1, title="second", fetched=FETCHED + HOUR)
-    assert store.upsert_articles(pl.concat([second, articles(1, title="first")])).added == 1
-    assert store.read_articles()["title"].to_list() == ["first"]
-
-
 DAY = timedelta(days=1)
 
 
@@ -149,15 +146,15 @@ def test_parts_of_time_equal_the_whole(store, publisher):
 
     bounds = [START + n * DAY for n in (0, 1, 31, 33, 90)]
     spans = itertools.pairwise(bounds)
-    parts = [store.read_first_printed(since, until, publisher) for since, until in spans]
-    assert pl.concat(parts).equals(whole)
-    assert store.count_titles(publisher) == whole.height
+    stored = StoredArticles(store, publisher)
+    assert pl.concat(stored.read(*span) for span in spans).equals(whole)
+    assert stored.count() == whole.height
 
 
 def test_the_lower_id_of_equals_stays(store):
     same = articles(1, 2, 3, title="Heat in all of the states").sort("article_id")
     store.upsert_articles(same)
-    (kept,) = store.read_first_printed(START, START + DAY, "")["article_id"]
+    (kept,) = StoredArticles(store, "").read(START, START + DAY)["article_id"]
     assert kept == same["article_id"][0]
 
 
@@ -180,16 +177,6 @@ def test_keys_are_the_ones_that_stores_hold(store):
         ).fetchall()
 
     assert row == expected
-
-
-def test_a_failed_block_is_rolled_back(store):
-    store.upsert_articles(articles(1))
-
-    with pytest.raises(RuntimeError, match="on purpose"), store.writer() as connection:
-        connection.execute("DELETE FROM news_articles")
-        raise RuntimeError("on purpose")
-
-    assert store.read_articles().height == 1
 
 
 def test_a_full_disk_is_an_error_of_storage(tmp_path, monkeypatch):

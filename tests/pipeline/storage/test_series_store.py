@@ -52,22 +52,17 @@ def test_the_later_of_two_rows_wins(store, later, kept):
     assert values(store) == [kept]
 
 
-def test_a_query_selects_series_alone(store, tmp_path):
-    store.write("electricity", pl.concat([series(), series("AEMO/HISTDEMAND/NSW1")]))
+def test_rows_are_sorted_and_of_series_alone(store, tmp_path):
+    # Their files sort in the other order.
+    store.write("electricity", pl.concat([series("A_/x"), series("A/x")]))
     other = tmp_path / "series" / "electricity" / "benchmark.parquet"
     pl.DataFrame({"record": [1]}).write_parquet(other)
 
-    is_chosen = pl.col("series_id").str.starts_with("AEMO/HIST")
-    chosen = store.read("electricity", lambda rows: rows.filter(is_chosen))["series_id"]
-
-    assert chosen.unique().to_list() == ["AEMO/HISTDEMAND/NSW1"]
-    assert store.read("electricity").height == 6
-
-
-def test_rows_are_sorted_by_id_and_no_file(store):
-    store.write("electricity", pl.concat([series("A_/x"), series("A/x")]))
     rows = store.read("electricity")
+    chosen = store.read("electricity", lambda stored: stored.filter(series_id="A_/x"))
+
     assert rows.equals(rows.sort("series_id", "variable", "start_utc")) and rows.height == 6
+    assert chosen.equals(rows.filter(series_id="A_/x")) and chosen.height == 3
 
 
 def test_files_without_a_manifest_are_set_aside(store, tmp_path):
@@ -186,9 +181,12 @@ def test_a_month_whole_again_waits_for_nothing(stored):
 @pytest.mark.parametrize("factor", [2.0, 0.0, -1.0])
 def test_a_file_of_other_values_waits(stored, factor):
     given = (*(factor * value for value in WHOLE), 7.0)
+    before = stored.hash_files("electricity")
     report = write(stored, given, HOUR)
     assert (report.waiting, report.added, report.changed) == (21, 0, 0)
     assert values(stored) == list(WHOLE)
+    # What waits is recorded, and no part of the data.
+    assert stored.hash_files("electricity") == before
     assert write(stored, given, HOUR + CONFIRMED_AFTER).changed == 20
     assert values(stored) == list(given)
     assert stored.read_changes("electricity")["before"].to_list() == list(WHOLE)
@@ -235,13 +233,6 @@ def test_a_changed_whole_file_waits_for_acceptance(stored, kind):
     assert stored.read("electricity")["value"].to_list() == other["value"].to_list()
     assert stored.read_waiting("electricity").is_empty()
     assert stored.write("electricity", before, replace=True, accept=True).waiting == 0
-
-
-def test_the_record_is_no_part_of_the_data(stored):
-    before = stored.hash_files("electricity")
-    stored.write("electricity", series(values=CUT[:1], fetched=FETCHED + HOUR))
-    write(stored, tuple(2 * value for value in WHOLE), HOUR)
-    assert stored.hash_files("electricity") == before
 
 
 def test_one_wrong_series_holds_its_file_back(stored):

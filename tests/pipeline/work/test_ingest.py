@@ -180,13 +180,14 @@ def read_values(home):
 ABSENT = SourceAbsent("no file aemo/* under the archive")
 
 
-def test_an_absent_feed_is_left_out(tmp_path, caplog):
+@pytest.mark.parametrize(("error", "is_optional"), [(ABSENT, False), (SchemaDrift("cut"), True)])
+def test_an_absent_or_optional_feed_is_left_out(tmp_path, caplog, error, is_optional):
     caplog.set_level(logging.WARNING)
-    missing = make_feed("weather", FrameKind.COVARIATES, ABSENT)
-    counts = ingest_all(tmp_path, missing, make_feed("aemo"))
+    weather = make_feed("weather", FrameKind.COVARIATES, error, is_optional=is_optional)
+    counts = ingest_all(tmp_path, weather, make_feed("aemo"))
     assert list(counts) == ["aemo"] and counts["aemo"]["series rows"] == 2
     assert read_values(tmp_path) == [7000.0, 7100.0]
-    assert "weather" in caplog.text and "SourceAbsent" in caplog.text
+    assert "weather" in caplog.text and type(error).__name__ in caplog.text
 
 
 def test_weather_alone_is_no_data_set(tmp_path):
@@ -209,11 +210,6 @@ def test_a_torn_file_ends_the_run_alone(tmp_path):
     with pytest.raises(SchemaDrift, match="line 3"):
         ingest_all(tmp_path, make_feed("aemo"), torn, make_feed("after"))
     assert read_values(tmp_path) == [7000.0, 7100.0]
-
-
-def test_an_optional_feed_that_fails_costs_itself_alone(tmp_path):
-    torn = make_feed("weather", FrameKind.COVARIATES, SchemaDrift("cut"), is_optional=True)
-    assert list(ingest_all(tmp_path, torn, make_feed("aemo"))) == ["aemo"]
 
 
 def test_live_feeds_are_read_before_one_fails(tmp_path):

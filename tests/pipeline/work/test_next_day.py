@@ -4,12 +4,13 @@ import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data.build import grid_chosen
+from compevo_core.data.build import BuiltViews, grid_chosen
 from compevo_core.data.context import find_newest_known
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
@@ -247,6 +248,14 @@ def test_a_hot_day_is_sealed(layout, level, published, is_sealed):
 
     with nullcontext() if is_sealed else pytest.raises(DataError):
         refuse_implausible(replace(forecast, rows=flat), views, grids, rules)
+
+
+def test_one_cause_is_said_once():
+    left_out = {"NSW1": "no value since May", "SA1": "too short", "VIC1": "no value since May"}
+    built = BuiltViews(views=(), left_out=left_out)
+    frames = SimpleNamespace(build_views=lambda _: built)
+    missing = check_inputs(frames, ISSUED, None).missing
+    assert missing == ("NSW1, VIC1: no value since May", "SA1: too short")
 
 
 @pytest.mark.parametrize(

@@ -82,13 +82,8 @@ ROUNDS = [
 ]
 
 
-def test_the_verdict_compares_means_over_seeds():
-    verdict = judge_control(_make_rows())
-    assert re.findall(r"[\d.]*\d", verdict) == ["2", "0.60", "0.70", "0.20", "75.0"]
-
-
 def test_the_table_has_effects_arms_and_shares():
-    table = control_table(_make_rows())
+    table, verdict = control_table(_make_rows()), judge_control(_make_rows())
     cells = {(row[0], row[1]): row for row in table.rows}
 
     assert len(cells) == 2 * 5
@@ -97,6 +92,7 @@ def test_the_table_has_effects_arms_and_shares():
     assert list(line[2:6]) + list(line[7:]) == ["2", "95.00", *shares]
     assert list(cells["0", "evolved logics"][4:7]) == ["n/a"] * 3
     assert list(cells["2", "calendar ridge alone"][4:]) == ["n/a"] * 5
+    assert re.findall(r"[\d.]*\d", verdict) == ["2", "0.60", "0.70", "0.20", "75.0"]
 
 
 def test_the_picture_has_arms_and_shares():
@@ -209,13 +205,10 @@ def test_an_arm_gives_means_and_ridge_shares():
     assert lines["calendar ridge alone"][4] == "n/a"
     assert "-0.6 to -0.2" in lines["ridge by part of the day and number"][5]
 
-
-def test_the_verdict_names_the_best_handmade_logics():
-    verdict, without_logics = judge_text(TEXT_ROWS), judge_text(TEXT_ROWS[:3])
-
+    # The verdict names the best of the logics that were written by hand.
     shares = ("-20.0 %", "+10.0 %", "-12.5 %", "-22.5 %", "-7.5 %")
-    assert all(share in verdict for share in shares)
-    assert "-22.5 %" not in without_logics
+    assert all(share in judge_text(TEXT_ROWS) for share in shares)
+    assert "-22.5 %" not in judge_text(TEXT_ROWS[:3])
 
 
 def test_many_tables_make_a_two_sentence_finding():
@@ -272,16 +265,13 @@ def test_a_curve_holds_own_and_published_errors():
 
     (picture,) = show_curves(make_inputs(rows=sweep_rows()))
     axis = picture.plots[0].draw()
+    (agents,) = show_curves(make_inputs(rows=sweep_rows("agents", ("1", "2"))))
 
     assert list(axis.containers[0].lines[0].get_ydata()) == means
     assert [text.get_text() for text in axis.get_xticklabels()] == ["0.1", "0.5", "1"]
     assert list(axis.get_lines()[-1].get_ydata()) == [378.5, 354.18, 372.0]
-
-
-def test_one_change_has_no_curve():
+    assert "number of agents" in agents.caption
     assert show_curves(make_inputs(rows=sweep_rows(values=("0.1",)))) == []
-    (picture,) = show_curves(make_inputs(rows=sweep_rows("agents", ("1", "2"))))
-    assert "number of agents" in picture.caption
 
 
 FIRST = datetime(2026, 3, 30)  # noqa: DTZ001 - the reader's clock
@@ -341,18 +331,16 @@ def rows_of(*rows):
     return pl.DataFrame(made, schema=TRACE_SCHEMA)
 
 
-def test_a_point_averages_agents_then_seeds():
+def test_a_point_averages_agents_seeds_and_rounds():
     # Seed 1 has three agents and must not count three times.
     rows = rows_of((0, 4, 0, 2), (1, 4, 0, 6), (1, 4, 1, 6), (1, 4, 2, 9))
     assert make_curve(rows, "unique_news", {}) == Line([4.0], [4.5], {}, ([2.0], [7.0]))
     assert make_curve(rows, "reward", {}) == Line([], [])
 
-
-def test_neighbouring_rounds_share_points_with_values():
+    # Neighbouring rounds share a point, if both have a value.
     rows = rows_of(*((0, number, 0, number) for number in range(2 * GROUPS)))
     is_even = pl.col("round") % 2 == 0
     every_other = rows.with_columns(pl.when(is_even).then("unique_news").alias("unique_news"))
-
     assert make_curve(rows, "unique_news", {}).y == [number + 0.5 for number in range(0, 40, 2)]
     assert make_curve(every_other, "unique_news", {}).x == list(range(0, 40, 2))
 
@@ -372,7 +360,7 @@ def inputs(tmp_path_factory):
     return make_traced_inputs(tmp_path_factory.mktemp("traced"))
 
 
-def test_a_group_names_budget_and_seeds(inputs):
+def test_a_group_names_budget_seeds_and_updates(inputs):
     (group,) = list_groups(inputs)
     assert group["title"] == "Electricity, budget small"
     assert [len(group["curves"][name].plots) for name in PICTURES] == [2, 2, 2, 1]
@@ -381,6 +369,13 @@ def test_a_group_names_budget_and_seeds(inputs):
     for name, method in (("MAD-RL", "mad-rl"), ("CompEvo", "compevo")):
         error = last.filter(method=method)["val_error"].mean()
         assert f"{name} {error:.4f}" in group["curves"]["end"]
+
+    table = shift_table(inputs.traces)
+    assert table.header[1:] == ["Epoch 1", "updates", "Epoch 2", "updates", *table.header[5:]]
+    (row,) = table.rows
+    # Two seeds, three agents; the first of twelve rounds follows no rewriting.
+    assert (row[0], row[2], row[4]) == ("CompEvo", "66", "72")
+    assert group["still"] == "MAD-RL"
 
 
 def test_all_methods_rewards_share_one_scale(inputs):
@@ -410,16 +405,6 @@ def test_nothing_is_drawn_of_what_has_no_rows(inputs):
     (group,) = list_groups(replace(still, logics=inputs.logics.clear()))
     assert [group["curves"][name] is None for name in PICTURES] == [False] * 3 + [True]
     assert [group[name] for name in ("plateau", "topics", "shifts", "space")] == [None] * 4
-
-
-def test_updates_are_listed_by_epoch(inputs):
-    table = shift_table(inputs.traces)
-    assert table.header[1:] == ["Epoch 1", "updates", "Epoch 2", "updates", *table.header[5:]]
-    (row,) = table.rows
-    # Two seeds, three agents; the first of twelve rounds follows no rewriting.
-    assert (row[0], row[2], row[4]) == ("CompEvo", "66", "72")
-    (group,) = list_groups(inputs)
-    assert group["still"] == "MAD-RL"
 
 
 def test_a_long_run_tests_its_own_agents():

@@ -21,11 +21,11 @@ from tests.support.report_samples import (
 )
 
 
-def test_panels_survive_writing_and_reading(tmp_path):
+def test_panels_survive_files_unless_they_are_broken(tmp_path):
+    path = tmp_path / "panels.jsonl"
     odd = (("2019-01-01 00:00", "a\u2028b\x85c"),)  # to Unicode its parts are lines
-    written = [make_panel(), make_panel(news=odd), make_panel("QLD1", news=())]
-    write_panels(tmp_path / "panels.jsonl", written)
-    first, unusual, second = read_panels(tmp_path / "panels.jsonl")
+    write_panels(path, [make_panel(), make_panel(news=odd), make_panel("QLD1", news=())])
+    first, unusual, second = read_panels(path)
 
     assert unusual.news[0][1] == odd[0][1]
     assert first.truth[30] is None
@@ -34,12 +34,9 @@ def test_panels_survive_writing_and_reading(tmp_path):
     assert second.news == ()
     assert first.origin_utc == make_panel().origin_utc
 
-
-def test_a_broken_panel_is_refused(tmp_path):
     with pytest.raises(DataError, match="gbm has 2 values"):
         make_panel(forecasts={"gbm": [1.0, 2.0]})
     local = make_panel(origin_utc=datetime(2021, 1, 1))  # noqa: DTZ001 - the case tested
-    path = tmp_path / "panels.jsonl"
     write_panels(path, [local])
     with pytest.raises(DataError, match="line 1"):
         read_panels(path)

@@ -197,8 +197,6 @@ def test_regret_growth_has_intervals_or_reasons():
     words = ("below 1", "includes 1", "fewer than 8 rounds", "above 1")
     assert all(word in row[5] for word, row in zip(words, rows, strict=True))
 
-
-def test_unmeasured_or_unfitted_regret_has_no_table():
     unmeasured = make_rounds(3, regret=None, fixed_rewards=None, played_rewards=None)
     assert growth_table(replace(make_run(), rounds=unmeasured)) is None
     assert growth_table(replace(make_run(), summary={})) is None

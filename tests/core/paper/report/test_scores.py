@@ -90,8 +90,7 @@ def test_the_largest_budget_stands_for_a_method():
     texts = error_table([TableLine(m, score, {}) for m, score in scores.items()], "").rows
     assert {row[-1] for row in texts} == {"1, tuned budget", "1, quick budget"}
 
-
-def test_every_budget_of_the_benchmark_has_its_place():
+    # Every budget of the benchmark has its place.
     passes = [budget.passes for budget in BUDGETS.values()]
     assert passes == sorted(passes, reverse=True)
     assert rank_budget(None) == rank_budget("") == rank_budget("standard")
@@ -154,12 +153,10 @@ def test_a_printed_mse_that_contradicts_is_named():
     ]
 
 
-def test_rows_survive_writing_and_reading_csv(tmp_path):
+def test_rows_survive_files_unless_these_are_broken(tmp_path):
     make_rows().write_csv(tmp_path / "main.csv")
     assert read_rows(tmp_path).equals(make_rows())
 
-
-def test_broken_files_are_refused_by_name(tmp_path):
     whole = make_frame(make_row("gbm", 1.0))
     for text, named in (
         (whole.drop("mase").write_csv(), r"main\.csv.*mase"),
@@ -171,34 +168,32 @@ def test_broken_files_are_refused_by_name(tmp_path):
 
 
 def test_the_last_row_of_one_identity_is_kept():
-    rows = make_frame(make_row("gbm", 1.0), make_row("gbm", 2.0), make_row("gbm", 3.0, seed=1))
-    assert keep_latest(rows).get_column("mae").to_list() == [2.0, 3.0]
-
-
-def test_a_row_without_subset_covers_its_split():
     rows = make_frame(
-        make_row("gbm", 1.0, subset=""), make_row("gbm", 2.0, subset=None, split="val")
+        make_row("gbm", 1.0),
+        make_row("gbm", 2.0),
+        make_row("gbm", 3.0, seed=1),
+        # Without a subset it covers its split.
+        make_row("gbm", 4.0, subset=""),
+        make_row("gbm", 5.0, subset=None, split="val"),
     )
-    assert keep_latest(rows).get_column("subset").to_list() == ["test", "val"]
+    kept = keep_latest(rows)
+    assert kept["mae"].to_list() == [2.0, 3.0, 4.0, 5.0]
+    assert kept["subset"].to_list()[2:] == ["test", "val"]
 
 
 def test_seeds_of_one_configuration_become_one_row():
+    hashes = {"b": "s", "a": "s", "c": "t", "d": None, "e": None, "f": "", "g": ""}
     rows = make_frame(
-        make_row("compevo", 180.0, seed=4, config_hash="b", seedless_hash="s"),
-        make_row("compevo", 184.0, seed=7, config_hash="a", seedless_hash="s"),
-        make_row("compevo", 199.0, seed=4, config_hash="c", seedless_hash="t"),
+        *(
+            make_row("compevo", 180.0 + 2 * number, seed=number, config_hash=own, seedless_hash=one)
+            for number, (own, one) in enumerate(hashes.items())
+        )
     )
     found = average_over_seeds(rows).select("config_hash", "mae", "seeds").rows()
-    assert found == [("b", 182.0, 2), ("c", 199.0, 1)]
 
-
-@pytest.mark.parametrize("unknown", [None, ""])
-def test_rows_without_seedless_hashes_stand_alone(unknown):
-    rows = make_frame(
-        make_row("compevo", 180.0, config_hash="a", seedless_hash=unknown),
-        make_row("compevo", 184.0, seed=1, config_hash="b", seedless_hash=unknown),
-    )
-    assert average_over_seeds(rows)["seeds"].to_list() == [1, 1]
+    # Rows that do not say whose seeds they are stand for themselves.
+    others = [(own, 180.0 + 2 * number, 1) for number, own in enumerate("cdefg", 2)]
+    assert found == [("b", 181.0, 2), *others]
 
 
 def test_pooled_and_ablation_rows_do_not_mix():

@@ -155,12 +155,6 @@ def test_a_refit_takes_no_test_of_others():
     assert [rival.test is not None for rival in (*first.rivals, *again.rivals)] == [True, False]
 
 
-def test_an_unknown_configuration_claims_no_prior():
-    result, _ = summarize_results(make_inputs(configs={}, paired=()))
-    assert "prior" not in result.summary
-    assert not any(rival.is_prior for rival in result.rivals)
-
-
 def test_synthetic_data_is_called_so_in_every_summary():
     rows = make_rows().with_columns(pl.lit(value=True).alias("synthetic"))
     inputs = make_inputs(rows=rows)
@@ -198,10 +192,6 @@ def test_every_other_method_counts_once():
     assert [round(rival.difference, 3) for rival in result.rivals[1:3]] == [-0.048, -0.091]
 
 
-def test_without_rows_of_compevo_there_is_no_summary():
-    assert summarize_results(make_scores(gbm=180.0)) == []
-
-
 def test_the_summary_compares_whole_and_parts():
     (result,) = summarize_results(make_inputs(rows=ROWS))
     rivals = ["compevo-equal", "compevo-prior", "gbm", "gbm-recalibrated", "blend"]
@@ -210,8 +200,7 @@ def test_the_summary_compares_whole_and_parts():
     assert OF_PRIOR["lower"] in result.summary
     assert [rival.is_prior for rival in result.rivals].count(True) == 1
 
-
-def test_parts_of_another_configuration_are_no_rivals():
+    # Parts of another configuration are no rivals.
     other = make_frame(make_row("compevo", 150.0, config_hash="c9"))
     results = summarize_results(make_inputs(rows=pl.concat([ROWS, other])))
     compared = {result.scope[-2:]: len(result.rivals) for result in results}
@@ -246,11 +235,15 @@ def test_a_perfect_rival_is_not_divided_by():
     assert result.rivals[0].difference == 1.0
 
 
-def test_agents_without_prior_say_so():
+def test_without_a_known_prior_none_is_claimed():
     configs = {"ccompevo" * 2: {"forecast": {"prior": "none"}}}
     scores = make_scores(compevo=1_700.0, calendar_ridge=205.0)
     (result,) = summarize_results(replace(scores, configs=configs, paired=()))
     assert result.summary.endswith(OF_PRIOR["without"])
+
+    unknown, _ = summarize_results(make_inputs(configs={}, paired=()))
+    assert "prior" not in unknown.summary
+    assert not any(rival.is_prior for rival in unknown.rivals)
 
 
 def names(table):
@@ -280,24 +273,16 @@ def test_a_table_notes_facts_of_its_rows():
     assert "Not in MAPE" in table.header
 
 
-def test_one_method_in_two_configurations_is_told_apart():
-    hashes = ("aaaaaaaaaaaa", "bbbbbbbbbbbb")
-    rows = make_frame(*(make_row("compevo", 200.0, config_hash=value) for value in hashes))
-    expected = ["CompEvo (aaaaaaaaaa)", "CompEvo (bbbbbbbbbb)"]
-    assert names(headline_table(rows, *SCOPE)) == expected
-
-
 def test_regions_are_columns_with_gaps_marked():
     is_dropped = (pl.col("method") == "gbm") & (pl.col("entity") == "TAS1")
     table = region_table(make_rows().filter(~is_dropped), *SCOPE, "mae", "MAE")
     assert table.rows[0] == ["Boosted trees", "288.2", "234.1", "90.0", "n/a", "252.1"]
     assert (1, 4) in table.best_cells
 
-
-@pytest.mark.parametrize("entities", [1, 862])
-def test_one_entity_or_hundreds_make_no_region_table(entities):
-    rows = make_frame(*(make_row("gbm", 1.0, entity=str(index)) for index in range(entities)))
-    assert region_table(rows, *SCOPE, "mae", "MAE") is None
+    # One entity, or hundreds of them, make no table.
+    for entities in (1, 862):
+        rows = make_frame(*(make_row("gbm", 1.0, entity=str(index)) for index in range(entities)))
+        assert region_table(rows, *SCOPE, "mae", "MAE") is None
 
 
 def test_the_short_table_keeps_compevo_and_persistence():
@@ -317,7 +302,7 @@ def test_the_short_table_keeps_compevo_and_persistence():
     assert names(table) == [ensemble, *others, "CompEvo"]
 
 
-def test_small_budgets_are_named_and_give_way():
+def test_budgets_and_configurations_tell_rows_apart():
     rows = make_frame(
         make_row("compevo", 200.0),
         make_row("compevo", 150.0, budget="small"),
@@ -327,6 +312,11 @@ def test_small_budgets_are_named_and_give_way():
     # The smaller budget had less error: what stands is never chosen by it.
     assert names(headline_table(rows, *SCOPE)) == ["CompEvo", "MAEL (small budget)"]
     assert names(headline_table(rows, SCOPE[0], "other")) == ["MAEL (quick budget)"]
+
+    hashes = ("aaaaaaaaaaaa", "bbbbbbbbbbbb")
+    two = make_frame(*(make_row("compevo", 200.0, config_hash=value) for value in hashes))
+    expected = ["CompEvo (aaaaaaaaaa)", "CompEvo (bbbbbbbbbb)"]
+    assert names(headline_table(two, *SCOPE)) == expected
 
 
 def test_agents_have_their_own_ordered_table():
@@ -430,8 +420,7 @@ def test_quantile_methods_are_ordered_by_pinball_loss():
     assert (table.header[1], table.header[4]) == ("Pinball MW", "Width MW")
     assert table.best_cells == {(0, 1), (0, 2), (2, 2), (3, 2)} and table.highlighted == {0}
 
-
-def test_rows_without_quantiles_make_nothing():
+    # Rows without quantiles make nothing.
     rows = make_frame(make_row("compevo", 200.0), make_row("gbm", 180.0))
     assert quantile_table(rows, *SCOPE) is None and show_reliability(rows, *SCOPE) is None
 
@@ -456,11 +445,6 @@ def show_table(table):
     return str(template_environment().get_template("macros.html").module.show_table(table))
 
 
-def test_a_table_refuses_a_row_of_another_width():
-    with pytest.raises(ValueError, match=r"3 cells.* 2"):
-        Table(header=["a", "b"], rows=[["1", "2", "3"]])
-
-
 def test_hostile_text_is_escaped_in_both_forms():
     table = Table(header=["Agent", "Logic"], rows=[["agent 0", HOSTILE + "\nnext"]])
     assert "<script>" not in show_table(table)
@@ -478,6 +462,8 @@ def test_cells_are_aligned_and_the_best_are_bold():
     assert table.to_markdown().splitlines() == lines
     assert "<td><strong>2</strong></td>" in show_table(table)
     assert "<td>1</td>" in show_table(table)
+    with pytest.raises(ValueError, match=r"3 cells.* 2"):
+        Table(header=["a", "b"], rows=[["1", "2", "3"]])
 
 
 @pytest.mark.parametrize(
@@ -569,6 +555,7 @@ def test_a_summary_stands_under_its_own_scope_only():
 def test_without_rows_the_documents_say_so():
     inputs = make_inputs(rows=empty_rows())
     assert format_results(inputs) == format_short_results(inputs) == NO_ROWS
+    assert summarize_results(make_scores(gbm=180.0)) == []
 
 
 @pytest.mark.parametrize("text", ["# Title", "# Title\n<a>\n", "# Title\n</a>\n<a>\n"])

@@ -45,13 +45,17 @@ def cells_of(table, name):
     return dict(zip(table.header, next(row for row in table.rows if row[0] == name), strict=True))
 
 
-def test_own_and_published_errors_stand_side_by_side():
-    errors = build_paper_tables("main", make_inputs(rows=rows_of_two_methods()))[0]
-    cells = cells_of(errors, "DLinear")
+def test_a_rival_has_errors_rate_and_skill():
+    inputs = make_inputs(rows=rows_of_two_methods(), paired=[PAIR])
+    errors, rivals = build_paper_tables("main", inputs)[:2]
+    cells, compared = (cells_of(table, "DLinear") for table in (errors, rivals))
 
-    errors_of_two = cells["MAE MW"], cells["MAE, paper"], cells["MSE, paper"]
-    assert errors_of_two == ("250.0", "255.70", "135,050")
+    own_and_published = [cells[name] for name in ("MAE MW", "MAE, paper", "MSE, paper")]
+    assert own_and_published == ["250.0", "255.70", "135,050"]
     assert cells_of(errors, "Persistence")["MAE, paper"] == "-"
+    columns = ("CompEvo less it", "95 % interval", "p", "Win rate", "Skill")
+    expected = ["-12.50", "-20.00 to -5.00", "0.0200", "50.0 %", "+37.5 %"]
+    assert [compared[name] for name in columns] == expected
 
 
 def test_partial_methods_are_compared_on_equal_windows():
@@ -69,15 +73,6 @@ def test_partial_methods_are_compared_on_equal_windows():
     (note,) = [note for note in errors.notes if "one window in 12" in note]
     assert note.startswith(OWN_SET) and "9 of them" in note and "quick budget" in note
     assert note.index("250.0 MW") < note.index("Persistence 280.0 MW") and "CompEvo" not in note
-
-
-def test_a_rival_has_test_rate_and_skill():
-    inputs = make_inputs(rows=rows_of_two_methods(), paired=[PAIR])
-    cells = cells_of(build_paper_tables("main", inputs)[1], "DLinear")
-
-    compared = ("CompEvo less it", "95 % interval", "p", "Win rate", "Skill")
-    expected = ["-12.50", "-20.00 to -5.00", "0.0200", "50.0 %", "+37.5 %"]
-    assert [cells[name] for name in compared] == expected
 
 
 def test_windows_of_2021_omit_or_flag_published_figures():
@@ -227,13 +222,10 @@ def test_an_incapable_judge_is_named():
     assert not any("No row" in note for note in gains.notes)
 
 
-def test_every_table_can_be_made_without_any_row():
+def test_every_known_table_needs_no_row():
     text = format_all_paper_tables(make_inputs(rows=empty_rows(), paired=[]))
     assert text.count("## ") == len(PAPER_TABLES)
     assert "experiment agents electricity" in text
-
-
-def test_an_unknown_name_is_refused_with_alternatives():
     with pytest.raises(ConfigError, match="main, agents"):
         format_paper_tables("maim", make_inputs())
 
@@ -257,15 +249,11 @@ def build_macro(**budgets):
 
 
 def test_the_mean_has_its_range_and_budgets():
-    cells = build_macro(electricity="tuned")
+    cells, barely_trained = build_macro(electricity="tuned"), build_macro(traffic="quick")
     assert cells["RMSE"] == "-34.7 %"
     assert cells["RMSE by data set"] == "-50.0 % to +11.1 %"
     assert (cells["Data sets"], cells["Its budgets"]) == ("4", "tuned and small")
-
-
-def test_barely_trained_methods_enter_no_mean():
-    cells = build_macro(traffic="quick")
-    assert (cells["RMSE"], cells["Data sets"]) == ("n/a", "3")
+    assert (barely_trained["RMSE"], barely_trained["Data sets"]) == ("n/a", "3")
 
 
 WINDOWED = PAIR | {"method_b": "gbm", "n_blocks": 92, "block_days": 4, "seeds_a": 3, "seeds_b": 5}

@@ -109,7 +109,10 @@ def test_a_days_page_lists_its_forecasts(trained, tmp_path):
         config = {key: {"known_to": known_to}}
         result = deployment.materialize(key, partition=DAYS[0].isoformat(), config=config)
 
-    shown = read_materialization(result).metadata["of_this_day"].records
+    metadata = read_materialization(result).metadata
+    # Instants are no counts.
+    assert [column.name for column in metadata["newest_known"].schema.columns] == ["name", "time"]
+    shown = metadata["of_this_day"].records
     # Seven hours of the evening before lie between them.
     assert [
         tuple(record.data[name] for name in ("known_to", "known_until", "of_this_run"))

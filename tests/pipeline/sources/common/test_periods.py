@@ -39,10 +39,7 @@ def test_rows_pass_up_to_the_end():
         hold(rows(FIRST - timedelta(minutes=30)), month)
     with pytest.raises(SchemaDrift, match="NSW1 from 2026-06-30"):
         hold(rows(FIRST, region="QLD1"), month)
-
-
-def test_other_files_are_not_held_back():
-    month = Period(first=FIRST, end=FIRST + timedelta(days=31))
+    # The period is of one file, and of no other.
     hold(rows(FIRST - timedelta(days=40)), month, file="another.csv")
 
 

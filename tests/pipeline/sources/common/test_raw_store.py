@@ -44,18 +44,17 @@ def test_a_revised_file_keeps_the_one_before(tmp_path):
     assert json.loads(kept.with_name(f"{kept.name}.json").read_text())["sha256"] == old.sha256
 
 
-@pytest.mark.parametrize("name", ["../x.csv", "/etc/x.csv", "a/../../x.csv"])
-def test_a_raw_file_stays_in_its_folder(tmp_path, name):
-    with pytest.raises(SchemaDrift, match="outside"):
-        RawStore(tmp_path / "home").write(make_raw(name=name))
+def test_a_raw_file_stays_in_its_folder(tmp_path):
+    store = RawStore(tmp_path / "home")
+    for name, problem in (
+        *((outside, "outside") for outside in ("../x.csv", "/etc/x.csv", "a/../../x.csv")),
+        ("x" * 5000, "^aemo: .*5000"),
+    ):
+        with pytest.raises(SchemaDrift, match=problem) as caught:
+            store.write(make_raw(name=name))
+        assert len(str(caught.value)) < 300
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-def test_a_listed_long_name_is_refused(tmp_path):
-    with pytest.raises(SchemaDrift, match=r"^aemo: .*5000") as caught:
-        RawStore(tmp_path / "home").write(make_raw(name="x" * 5000))
-    assert len(str(caught.value)) < 300
-    assert RawStore(tmp_path / "home").write(make_raw(name="x" * 200)).exists()
+    assert store.write(make_raw(name="x" * 200)).exists()
 
 
 NOW = datetime(2026, 7, 20, tzinfo=UTC)

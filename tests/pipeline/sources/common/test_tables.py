@@ -12,21 +12,18 @@ def table(text=GOOD):
     return read_table(text, "t.csv", ("day", "value"))
 
 
+def test_a_table_has_its_header_and_no_blank_rows():
+    assert table(GOOD + "\n\n").height == 3
+    with pytest.raises(SchemaDrift, match=r"line 1: .*'value'"):
+        table(GOOD.replace("day,value", "value,day"))
+
+
 def test_a_blank_number_is_null():
     values = to_number(table(), "t.csv", ["value"], missing=BLANK)["value"]
     assert values.to_list() == [1.5, None, 2000.0]
 
     with pytest.raises(SchemaDrift, match="line 3: value"):
         to_number(table(), "t.csv", ["value"])
-
-
-def test_columns_in_another_order_are_refused():
-    with pytest.raises(SchemaDrift, match=r"line 1: .*'value'"):
-        table(GOOD.replace("day,value", "value,day"))
-
-
-def test_blank_lines_at_the_end_are_no_rows():
-    assert table(GOOD + "\n\n").height == 3
 
 
 QUOTED = 'day,value\n"2020-01-01","1,5"\n2020-01-02,2\n'

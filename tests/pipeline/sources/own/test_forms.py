@@ -1,14 +1,21 @@
 """Files of the forms that people have: read at the first call, or by what the refusal says."""
 
+import bz2
 import io
+import json
+import tomllib
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
 from compevo_core.errors import CompEvoError
+from compevo_pipeline.sources.own.declaration import check_declaration
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
+from compevo_pipeline.sources.own.frames import parse_series
 from tests.support.own_tables import wrap
 
 FIRST = datetime(2023, 1, 1)  # noqa: DTZ001 - stamps of the tables have no zone
@@ -94,6 +101,29 @@ FORMS = {
         (f"{t};{1 + t.hour}\u2019000.5{' p' if t > HOURS[900] else ''}" for t in HOURS),
     ),
     "total.csv": write("day,sold", (f"{t:%Y-%m-%d},{t.day}" for t in DAYS[:199])) + "Total,3000\n",
+    "half-days.csv": write(
+        "Date,Time,load", (f"{t:%m/%d/%Y},{t:%I:%M %p},{900 + t.hour}" for t in HOURS)
+    ),
+    "he.csv": write("date,HE,load", (f"{t:%Y-%m-%d},HE{t.hour + 1:02d},{t.hour}" for t in HOURS)),
+    "stunden.csv": write(
+        "Tag;Stunde;Last", (f"{t:%d.%m.%Y};{t.hour:02d}-{t.hour + 1:02d};{t.hour}" for t in HOURS)
+    ),
+    "power.csv": write("YEAR,MO,DY,HR,T2M", (f"{t:%Y,%m,%d},{t.hour + 1},{t.hour}" for t in HOURS)),
+    "days-of-years.csv": write("Year,DOY,T2M", (f"{t:%Y,%j},{t.day}" for t in DAYS[:199])),
+    "bls.csv": write("Year,Period,Value", (f"{at.year},M{at:%m},{at.month}" for at in MONTHS)),
+    "qtr.csv": write(
+        "Year,Qtr,beer", (f"{t.year},{t.month // 3 + 1},{t.month}" for t in MONTHS[::3])
+    ),
+    "index.csv": write(",0", (f"{t},{900 + t.hour}" for t in HOURS)),
+    "export.csv": "Load of the town,\nExported,2024-05-01\n"
+    + write("stamp,load", (f"{t},{900 + t.hour}" for t in HOURS))
+    + "\n\nTotal,3000\nMean,900\n(c) the town\n",
+    "blank.csv": write("stamp,load", (f"{t},{900 + t.hour}\n" for t in HOURS)),
+    "lines.json": "".join(f'{{"ts":"{t}","load":{900 + t.hour}}}\n' for t in HOURS),
+    "pandas.json": pd.DataFrame({"t": map(str, HOURS), "y": [*range(40)] * 24}).to_json(),
+    "influx.json": json.dumps(
+        {"results": [{"columns": ["time", "y"], "values": [[str(t), t.hour] for t in HOURS]}]}
+    ),
     "years.csv": write("year,flow", (f"{1871 + i},{1000 + i * 37 % 300}" for i in range(100))),
 }
 
@@ -111,10 +141,49 @@ def test_a_file_is_read_at_the_first_call(name):
 
     assert f": {count:,} steps" in found or (step, name) == ("1d", "us-dates.csv")
     # A number of an hour that ends is no start, nor are minutes after one.
-    assert name not in ("hour-ending.csv", "pvgis.csv") or "from 2023-01-01 00:00" in found
+    assert f"{count}" != "960" or "from 2023-01-01 00:00" in found
     assert any("0:10:00 after a step" in guess for guess in draft.guesses) == (name == "pvgis.csv")
     # 40 cells of the meter are marked as missing.
     assert ("40 empty cells" in draft.findings[0]) == (name == "household.csv")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("is_wall", [False, True])
+@pytest.mark.parametrize(
+    ("begin", "end"), [("2023-09-10", "2023-11-20"), ("2024-02-25", "2024-04-25")]
+)
+def test_hours_are_numbered_by_clock_or_by_count(first, is_wall, begin, end):
+    stamps = pd.date_range(begin, end, freq="h", tz="Europe/Berlin", inclusive="left")
+    count = stamps.to_series().groupby(stamps.date).cumcount().to_numpy()
+    number = first + (stamps.hour if is_wall else count)
+    values = np.arange(len(stamps))
+    text = pd.DataFrame({"date": stamps.date, "hour": number, "y": values}).to_csv(index=False)
+
+    draft = look("a.csv", text, zone="Europe/Berlin", values=("y",), period="hour")
+
+    declared = check_declaration(tomllib.loads(draft.text), "the draft")
+    frame, _ = parse_series(wrap(text, "a.csv"), declared)
+    assert frame.sort("start_utc")["value"].to_list() == values.tolist()
+    assert frame["start_utc"].sort().to_list() == [*stamps.tz_convert("UTC").to_pydatetime()]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv.bz2", bz2.compress(b"a,b"), "packed, and not as gzip or zip: unpack it"),
+        ("a.txt", b"stamp load\n2024-01-01 5\n", "separate cells by a comma, semicolon, tab"),
+        ("a.csv", b"day,load\n2024-01-01,1,5\n", r"line 2: 3 cells, not 2.*correct the line"),
+    ],
+)
+def test_what_is_no_table_is_refused_with_the_remedy(name, content, message):
+    with pytest.raises(CompEvoError, match=message):
+        look(name, content)
+
+
+def test_hours_that_are_no_numbers_are_named():
+    rows = [f"{t:%Y-%m-%d},{'2A' if t == HOURS[500] else t.hour},1" for t in HOURS]
+    with pytest.raises(CompEvoError, match=r"row 502, column 'hour': '2A'.*number the parts"):
+        look("a.csv", write("date,hour,load", rows))
 
 
 STRAY = [FIRST + i * timedelta(minutes=31, seconds=7 * (i % 5)) for i in range(2000)]

@@ -180,6 +180,11 @@ def test_origins_are_at_equal_times():
     assert choose_stride(five, 10, 288 * 30, 1) == 12  # no 50 minutes: they divide no day
     assert choose_stride(five, 12, 288 * 365, 1) == 36  # a year of five minutes: every 3 hours
     assert choose_stride(hour, 24, 24 * 365 * 50, 1) == 24
+    # Many years of many series: some days apart, with a year of windows and 30 of validation left.
+    assert choose_stride(hour, 48, 24 * 3650, 50, 24 * 730) == 4 * 24
+    assert choose_stride(hour, 48, 24 * 3650, 50, 24 * 100) == 3 * 24
+    assert choose_stride(hour, 48, 24 * 3650, 95, 24 * 730) == 6 * 24  # not 7: all of a weekday
+    assert choose_stride(hour, 48, 24 * 365, 1000, 24 * 73) == 24
     assert choose_stride(timedelta(days=1), 48, 600, 20, 120) == 4
     assert choose_stride(timedelta(days=1), 48, 1096, 20, 220) == 8  # not 7: all of a weekday
     # With many series, four origins of validation (183 steps, 127 of them apart); with very many
@@ -250,6 +255,9 @@ def test_stamps_of_month_ends_are_months():
         make_months(firsts, "3mo")
     quarters = make_months(firsts[::3], "3mo")
     assert (quarters.lookback, quarters.horizon) == (8, 4)
+    ends = [after - timedelta(days=1) for after in [*firsts[3::3], date(2020, 1, 1)]]
+    expected = [view.origin_utc for view in quarters.views()]
+    assert [view.origin_utc for view in make_months(ends, "3mo").views()] == expected
 
 
 def test_last_year_and_holidays_are_covariates():

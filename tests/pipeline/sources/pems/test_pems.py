@@ -400,19 +400,14 @@ def test_a_refused_login_asks_for_nothing(home, site):
     assert site.log == ["login"]
 
 
-def test_a_missing_account_is_named(tmp_path, site):
-    home = LiveHome(tmp_path / "home", NOW)
+def test_an_account_or_files_by_hand_are_needed(tmp_path, site):
+    folder = tmp_path / "archive" / "traffic"
+    (folder / "d04_text_station_hour_2026").mkdir(parents=True)
+    home = LiveHome(tmp_path / "home", NOW, {"archive": folder.parent})
     with pytest.raises(SourceAbsent, match=r"COMPEVO_PEMS_USER.*traffic"):
         home.ingest("traffic")
-    assert site.log == []
 
-
-def test_files_by_hand_need_no_account(tmp_path, site):
-    folder = tmp_path / "archive" / "traffic"
-    folder.mkdir(parents=True)
     (folder / HOUR_FILE).write_bytes(FILES[HOUR_FILE][1])
-    (folder / "d04_text_station_hour_2026").mkdir()
-    home = LiveHome(tmp_path / "home", NOW, {"archive": folder.parent})
     assert home.ingest("traffic")["pems"]["new"] == 6
     assert home.ingest("traffic")["pems"]["files"] == 0
     assert site.log == []
