@@ -65,6 +65,8 @@ class FitnessSelection(nn.Module):
         super().__init__()
         self.config = config
         self.entities = tuple(entities) if config.scope == "series" else ()
+        if config.scope == "series" and not self.entities:
+            raise DataError("fitness by series needs the names of the series; pass entities")
 
         self.gates_A = nn.Parameter(torch.ones(agents))
         self.register_buffer("fitness_EA", torch.zeros(len(self.entities) or 1, agents))

@@ -35,14 +35,7 @@ from compevo_core.evaluation.scoring import forecast_scopes
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.declared import read_columns
-from compevo_core.paper.news_changes import (
-    IRRELEVANT,
-    NONE,
-    OWN,
-    SWAPPED,
-    Relevance,
-    change_news,
-)
+from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED, Relevance, change_news
 from compevo_core.training.training_data import join_for_refit
 
 if TYPE_CHECKING:

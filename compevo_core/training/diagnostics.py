@@ -24,6 +24,7 @@ from compevo_core.runtime.seeding import derive_seed
 
 MIN_FIT_POINTS = 8  # rounds; a line through fewer says little about an exponent
 
+_WEIGHT_SUM_TOLERANCE = 1e-4  # the weights come from a float32 softmax
 _BURN_IN = 0.1  # share of the rounds left out at the start of a fit
 _CONFIDENCE = 0.95  # share of the bootstrap paths that an interval covers
 
@@ -118,11 +119,18 @@ def weight_entropy(weights: npt.ArrayLike) -> float:
 
     0 is a single agent, log A a plain mean, exp(entropy) the number of agents that count.
     """
+    weight_A = as_finite_array("weights", weights, 1)
+    total = float(weight_A.sum())
+    if (weight_A < 0).any() or not math.isclose(total, 1.0, abs_tol=_WEIGHT_SUM_TOLERANCE):
+        raise DataError(
+            f"weights must be >= 0 and sum to 1, got sum {total:.6f}: pass the softmax output"
+        )
+
     from scipy.special import entr
 
     # entr is -w log w with 0 at w = 0; a weight just above 1 by rounding gives a tiny negative sum.
     # scipy.stats.entropy would divide by the sum first and measure other weights than were used.
-    return max(0.0, float(entr(as_finite_array("weights", weights, 1)).sum()))
+    return max(0.0, float(entr(weight_A).sum()))
 
 
 def _masked_loss(forecast: FloatArray, truth_BH: FloatArray) -> FloatArray:

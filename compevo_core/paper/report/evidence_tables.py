@@ -18,14 +18,7 @@ from compevo_core.paper.context_is_key import BOTH, NUMBERS, READER, SOURCES
 from compevo_core.paper.declared import read_declared
 from compevo_core.paper.news_audit import ALL, ANY, DECLARED, MOST, MOVED, REST
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
-from compevo_core.paper.planted_news import (
-    AFTER_TRAINING,
-    BEST_AGENT,
-    EVOLVED,
-    MEAN,
-    PRIOR,
-    SUM,
-)
+from compevo_core.paper.planted_news import AFTER_TRAINING, BEST_AGENT, EVOLVED, MEAN, PRIOR, SUM
 from compevo_core.paper.report.figures import (
     HALF,
     THIRD,

@@ -137,6 +137,8 @@ def test_series_fitness_weighs_only_its_own_series():
 
     with pytest.raises(DataError, match=r"no fitness for \['TAS'\]"):
         selection.weights(["TAS"])
+    with pytest.raises(DataError, match="names of the series"):
+        FitnessSelection(2, SelectionConfig(scope="series"))
 
 
 STEPS = 6

@@ -111,6 +111,7 @@ def test_entropy_by_hand():
         lambda: best_response_gap([[1.0, np.nan]], [1.0]),
         lambda: gradient_conflict(float("inf"), 1.0, 0.0),
         lambda: gradient_conflict(-1.0, 1.0, 0.0),
+        lambda: weight_entropy([0.5, 0.6]),
         lambda: measure_health(np.zeros((2, 2, 2)), np.full((2, 2), np.nan)),
         lambda: measure_health(np.full((2, 2, 2), np.nan), np.zeros((2, 2))),
     ],
