@@ -7,7 +7,7 @@ What belongs here: faults put into real series and files, and the shares found, 
 not: the rules (``compevo_core.data.content``, ``storage.series_store``). ``ARCHIVE`` is a folder of
 stored series, searched for ``*__*.parquet``; none of them has a known fault or is a price, whose
 spikes are true. The series of ``benchmarks.tables`` but three are taken for sound, too; rules of
-files were chosen on tables of the role ``choosing``, rules of spikes on all tables.
+files were chosen on tables of the role ``choosing``, rules of spikes, fillers and ends on all.
 
 A spike is *visible* where it is below zero and nothing else is, or where the jumps to it and back
 are three times as high as all other jumps, and further above them than any record was above the
@@ -16,9 +16,11 @@ measured keep their rows.
 """
 
 import re
+import warnings
 from collections import defaultdict
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,7 +33,11 @@ from benchmarks.rows import RESULTS, describe_surroundings, read_rows, write_row
 from benchmarks.tables import TASKS
 from compevo_core import Forecaster
 from compevo_core.data.content import describe_faults
+from compevo_core.data.steps import DAY
+from compevo_core.errors import DataError
 from compevo_core.table.frames import SERIES, put_on_series, read_table
+from compevo_pipeline.sources.common.base import Mode, RawFile
+from compevo_pipeline.sources.own.draft import DraftedDeclaration, Request, draft_declaration
 from compevo_pipeline.storage.series_store import SeriesStore
 
 HOUR = timedelta(hours=1)
@@ -44,6 +50,14 @@ SPARSE = 0.1  # of zeros from which on a large order is as likely as a fault
 FEWEST = 120  # values of a series that shows what is usual
 ROWS = RESULTS / "content.csv"
 NEW = 24  # values that a file has beyond the stored ones
+_FILE = RawFile(
+    source="own",
+    name="table.csv",
+    content=b"",
+    url="",
+    fetched_at=datetime.now(UTC),
+    mode=Mode.ARCHIVE,
+)
 RATIOS = (0.001, 0.1, 0.5, 0.98, 1.02, 2.0, 10.0, 1000.0)
 
 
@@ -60,7 +74,7 @@ def draw_faults(
                     f"filler {filler:g}",
                     np.where(rng.random(len(values)) < share, filler, values),
                 )
-    for times in TIMES:
+    for times in TIMES if len(values) > 2 * FEWEST else ():
         spike = values.copy()
         spike[rng.integers(100, len(values) - 100)] *= times
         yield "spike", spike
@@ -75,6 +89,44 @@ def draw_faults(
         for count in (1, 2, 6, 12, 24):
             yield "zeros at the end", np.append(values[:-count], np.zeros(count))
         yield "a third at the end", np.append(values[:-1], values[-1] / 3)
+        last = max(1, DAY // step)
+        yield "a tenth of the last day", np.append(values[:-last], values[-last:] / 10)
+
+
+def sweep_doors(
+    rows: pl.DataFrame, step: timedelta, rng: np.random.Generator
+) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each fault by the door of a table, and whether a word is said of it.
+
+    The table comes as a DataFrame that is fitted, and as a file that is declared; the DataFrame
+    also as newer rows of a sound fit, in another unit or late.
+    """
+    values = rows["value"].to_numpy()
+    starts = rows["start_utc"].dt.replace_time_zone(None)
+    forecaster = Forecaster("last-value", horizon=max(1, DAY // step))
+
+    def is_said(call: Callable[[pl.DataFrame], object], values: np.ndarray[Any, Any]) -> bool:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                said = call(pl.DataFrame({"ds": starts, "y": values}))
+            except (UserWarning, DataError):
+                return True
+        return isinstance(said, DraftedDeclaration) and bool(said.warnings)
+
+    def declare(table: pl.DataFrame) -> DraftedDeclaration:
+        raw = replace(_FILE, content=table.write_csv().encode())
+        return draft_declaration(Request(name="table", file=Path("table.csv")), raw, {})
+
+    for name, faulty in [("none", values), *draw_faults(values, step, rng)]:
+        yield f"{name}, a DataFrame", is_said(forecaster.fit, faulty)
+        yield f"{name}, a file", is_said(declare, faulty)
+
+    forecaster.fit(pl.DataFrame({"ds": starts, "y": values}))
+    changed = {f"times {ratio:g}": values * ratio for ratio in RATIOS}
+    changed |= {f"late by {lag} steps": np.roll(values, lag) for lag in (1, 2, 6, 12, 24)}
+    for name, newer in changed.items():
+        yield f"newer rows {name}, a DataFrame", is_said(forecaster.predict, newer)
 
 
 def sweep_spikes(
@@ -131,6 +183,7 @@ def main(archive: Path | None = None) -> None:
     """Sweep the faults over all series, and write a row for each kind."""
     rng = np.random.default_rng(0)
     found: dict[str, list[bool]] = defaultdict(list)
+    seen: set[str] = set()
     for task in TASKS:
         try:
             table, form = read_table(task.load()[["unique_id", "ds", "y"]], Forecaster())
@@ -144,6 +197,10 @@ def main(archive: Path | None = None) -> None:
             found[f"{kind}, tables {task.role}"].append(bool(said))
             values = part.drop_nulls("value").tail(LONGEST).select("start_utc", "value")
             swept = [*sweep_files(part)]
+            # One series shows how a table is read: both doors judge every series by itself.
+            if not said and len(values) >= FEWEST and task.name not in seen:
+                seen.add(task.name)
+                swept += sweep_doors(values, form.clock.step, rng)
             if not said and len(values) >= FEWEST:
                 swept += sweep_spikes(values, form.clock.step, rng)
             for name, is_seen in swept:

@@ -1,9 +1,10 @@
-"""Whether ``Forecaster.audit`` is right: it must see planted effects, and no others.
+"""News of a user's table: whether an audit is right, and what agents add to a ridge on words.
 
     python -m benchmarks.news                 # 100 seeds with an effect, 100 without
+    python -m benchmarks.news --agents        # forecasts by both, five seeds of each
 
-What belongs here: tables of days with headlines, audits of them, a row for each effect and world.
-What does not: forecasts with news (``tests/core/baselines/test_news_ridge.py``).
+What belongs here: tables of days with headlines, audits and forecasts of them, a row for each
+effect and world. What does not: news of the built-in data sets (the wing's experiments).
 
 A table has two years of a daily series that is its week plus noise, which half follows the day
 before. On a fifth of the days a strike lowers it by the effect, in standard deviations of what the
@@ -28,7 +29,7 @@ from compevo_core.evaluation.news_audit import NewsAudit, audit_news
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.training_data import join_for_refit
 
-ROWS = RESULTS / "news.csv"
+ROWS, READING = RESULTS / "news.csv", RESULTS / "news-reading.csv"
 DAYS, START = 730, datetime(2023, 1, 2)  # noqa: DTZ001 - as tables have them
 SHARE = 0.2  # of days with an event, and of others with the opposite one
 EVENTS = {
@@ -38,6 +39,8 @@ EVENTS = {
 WHO = ("Council", "Museum", "Ferry", "Farmers", "School", "Airport", "Brewery", "Hospital")
 WHAT = ("wins award", "opens wing", "is late", "hope for rain", "names director", "plans vote")
 NOISE_MEMORY = 0.5
+READERS = ("calendar-ridge", "calendar-ridge+news", "compevo")
+LAST_DAYS = 100  # that are forecast
 
 
 def make_table(world: str, effect: float, seed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -95,11 +98,31 @@ def measure(seeds: int) -> Iterator[Row]:
         yield found | describe_surroundings(())
 
 
-if __name__ == "__main__":
+def compare_readers(seeds: int) -> Iterator[Row]:
+    """Yield the errors of the last days without news, by a ridge on words and by agents."""
+    for world, effect in (("strikes", 1.0), ("strikes", 2.0), ("opposite", 2.0), ("shuffled", 2.0)):
+        for seed in range(seeds):
+            table, news = make_table(world, effect, seed)
+            forecaster = Forecaster(horizon=1, preset="own-news")
+            done = forecaster.backtest(table, windows=LAST_DAYS, methods=READERS, news=news)
+            errors = {name: (done["y"] - done[name]).abs().mean() for name in READERS}
+            case = {"world": world, "effect": effect, "seed": seed}
+            yield case | errors | describe_surroundings(())
+
+
+def main() -> None:
+    """Measure, and write each row as it comes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--agents", action="store_true", help="compare agents with a ridge")
+    parser.add_argument("--seeds", type=int, help="100 of audits, 5 of agents unless given")
+    args = parser.parse_args()
+    made = compare_readers(args.seeds or 5) if args.agents else measure(args.seeds or 100)
     rows: list[Row] = []
-    for row in measure(parser.parse_args().seeds):
+    for row in made:
         print_row(row)
         rows.append(row)
-        write_rows(rows, ROWS)
+        write_rows(rows, READING if args.agents else ROWS)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@
     python -m benchmarks.tables                 # ours again, with the peers' committed rows
     python -m benchmarks.tables --peers         # the peers as well
     python -m benchmarks.tables --role choosing --only bikes wind
+    python -m benchmarks.tables --fev fev.csv   # the rows as the library fev reads them
 
 What belongs here: tables, their cutoffs, peers, one row for each table and method. What does not:
 how the product reads tables. A table whose package is not installed, or whose files are not in
@@ -42,6 +43,7 @@ COLUMNS = (
 )
 OURS = "compevo"
 MEDIAN = "median of peers"  # of their forecasts, step by step
+FEV_FORMAT = "0.10.0"  # version of fev whose columns are written
 
 _HELD = (
     *("wineind", "fred_monthly", "peyton_manning", "retail", "hierarchy", "exchange", "solar"),
@@ -464,6 +466,50 @@ def measure_peers(task: Task, rows: pd.DataFrame) -> Iterator[Row]:
     yield {"method": MEDIAN, "mase": score(task, rows, median)[0]}
 
 
+def export_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return rows as ``fev.leaderboard`` and ``fev.pairwise_comparison`` read them.
+
+    A table is a task of its name. The training time includes forecasts. Each MASE has one divisor,
+    from before the first cutoff; fev itself has one for every cutoff.
+    """
+    tasks = {task.name: task for task in TASKS}
+    exported: list[Row] = []
+    for row in rows:
+        task = tasks[row["table"]]
+        exported.append(
+            {
+                "model_name": row["method"],
+                "dataset_path": "benchmarks.tables",
+                "dataset_config": task.name,
+                "horizon": task.horizon,
+                "num_windows": task.windows,
+                "initial_cutoff": -task.horizon - (task.windows - 1) * task.apart,
+                "window_step_size": task.apart,
+                "min_context_length": 1,
+                "max_context_length": "",
+                "seasonality": task.seasons[0],
+                "eval_metric": "MASE",
+                "extra_metrics": [],
+                "quantile_levels": [],
+                "id_column": "unique_id",
+                "timestamp_column": "ds",
+                "target": "y",
+                "generate_univariate_targets_from": "",
+                "known_dynamic_columns": sorted(task.ahead),
+                "past_dynamic_columns": [],
+                "static_columns": [],
+                "test_error": row["mase"],
+                "MASE": row["mase"],
+                "training_time_s": row["cpu_seconds"],
+                "inference_time_s": 0.0,
+                "num_forecasts": int(row["series"]) * task.windows,
+                "trained_on_this_dataset": row["method"] != "fracast",
+                "fev_version": FEV_FORMAT,
+            }
+        )
+    return exported
+
+
 _ROLES = {"": "", "held": " for which nothing was chosen", "choosing": " that choices were made on"}
 
 
@@ -513,7 +559,13 @@ def main() -> None:
     parser.add_argument("--role", choices=("choosing", "held"), help="only tables of a role")
     parser.add_argument("--only", nargs="*", default=(), help="only tables of these names")
     parser.add_argument("--out", type=Path, default=ROWS)
+    parser.add_argument(
+        "--fev", type=Path, help="write the rows as fev reads them, measure nothing"
+    )
     args = parser.parse_args()
+    if args.fev:
+        write_rows(export_rows(read_rows(args.out)), args.fev)
+        return
     warnings.simplefilter("ignore")
 
     kept = read_rows(args.out) if args.out.is_file() else []

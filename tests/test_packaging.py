@@ -172,14 +172,8 @@ def test_tables_need_neither_torch_nor_dagster(tmp_path):
 
 def test_every_dependency_is_pinned_in_the_lock():
     assert set(DECLARED) <= set(pins("constraints.txt"))
-    left_out = {"torch", *EXTRAS["oracle"], *EXTRAS["fracast"]}
+    left_out = {"torch", *EXTRAS["fracast"]}
     assert set(DECLARED) - set(pins("requirements.lock")) == left_out
-
-
-def test_the_oracle_version_is_the_recorded_one():
-    (declared,) = PROJECT["optional-dependencies"]["oracle"]
-    kept = json.loads((REPO / "tests/core/paper/networks/oracle_forecasts.json").read_text())
-    assert declared.replace("==", " ") in {network["source"] for network in kept.values()}
 
 
 def test_the_lock_and_the_constraints_agree():
@@ -192,7 +186,7 @@ def test_the_image_installs_the_locks_versions():
     assert image.items() <= lock.items() and len(image) < len(lock) - 80
     run = {*NEEDED, *EXTRAS["postgres"], *EXTRAS["kubernetes"]} - {"torch"}
     assert run <= set(image)
-    others = {name for extra in ("dev", "docs", "zero-shot", "oracle") for name in EXTRAS[extra]}
+    others = {name for extra in ("dev", "docs", "zero-shot") for name in EXTRAS[extra]}
     assert not others & set(image)
 
 

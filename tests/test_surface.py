@@ -20,6 +20,7 @@ from functools import cache, cached_property, partial
 from html.parser import HTMLParser
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -53,13 +54,19 @@ def list_commands() -> Iterator[str]:
 def list_dagster() -> Iterator[str]:
     from compevo_pipeline.config.settings import Settings
     from compevo_pipeline.definitions import build_defs
+    from compevo_pipeline.paper.definitions import build_defs as build_research
 
     # Data sets that a user declared in the default folder are not part of the product.
-    defs = build_defs(Settings.from_environment({"COMPEVO_HOME": "no-such-folder"}))
+    settings = Settings.from_environment({"COMPEVO_HOME": "no-such-folder"})
+    for build in (build_defs, build_research):
+        yield from list_location(build(settings))
+
+
+def list_location(defs: dg.Definitions) -> Iterator[str]:
     repository = defs.get_repository_def()
     graph = repository.asset_graph
 
-    for key in graph.get_all_asset_keys():
+    for key in graph.executable_asset_keys:
         asset = graph.get(key)
         deps = ", ".join(sorted(parent.to_user_string() for parent in asset.parent_keys))
         partitions = type(asset.partitions_def).__name__ if asset.partitions_def else "none"

@@ -1,7 +1,7 @@
 """Wrong lines: listed faults, and single changes that operators make on the syntax tree.
 
 What belongs here: where a wrong line is, what it says, and which tests are closest to it. What does
-not: running tests (``forked_pytest``), choosing and reporting (``run``).
+not: running tests, choosing and reporting (``run``).
 """
 
 import ast

@@ -15,22 +15,23 @@ copy of the tree. Exits with 1 if too little is noticed or the list no longer fi
 import argparse
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from time import monotonic
+from xml.etree import ElementTree
 
-from forked_pytest import Child, Outcome, copy_tree, preload, set_environment
 from mutation_list import PACKAGES, ListError, Mutation, apply, draw, list_changes, read_faults
 
 REPO = Path(__file__).resolve().parents[2]
-POLL_SECONDS = 0.02
-LIMIT_SECONDS = 120.0  # of one mutation's tests; a machine under load is several times slower
-FEWEST_FOR_PRELOAD = 4  # below, importing everything takes longer than it saves
+LIMIT_SECONDS = 180.0  # of one mutation's tests; a machine under load is several times slower
 LEAST_SHARE = 0.2  # of the changes; over half are noticed, and a sample of 30 may fall far below
 
 KILLED, SURVIVED, TIMEOUT, ERROR = "killed", "survived", "timeout", "error"
@@ -54,93 +55,124 @@ def say(text: str = "") -> None:
 
 
 class Workplace:
-    """Copies of the tree, one for each job, and the children that work in them."""
+    """Copies of the tree, one for each job, and what runs pytest in them."""
 
     def __init__(self, folder: Path, jobs: int, limit_s: float) -> None:
-        self._folder = folder
         self._limit_s = limit_s
-        self._children = 0
+        self._environment = make_environment(folder)
         self._sound: dict[str, bool] = {}  # whether a test passes in the unchanged tree
         self._unchanged = folder / "unchanged"
-        self._copies = [folder / f"copy-{job}" for job in range(jobs)]
-        for copy in (self._unchanged, *self._copies):
-            copy_tree(REPO, copy)
+        self._copies: SimpleQueue[Path] = SimpleQueue()
+        copy_tree(self._unchanged)
+        for copy in (folder / f"copy-{job}" for job in range(jobs)):
+            copy_tree(copy)
+            self._copies.put(copy)
 
     def run(self, mutations: Sequence[Mutation]) -> list[Result]:
-        """Run the tests of every mutation, as many at a time as there are copies.
-
-        Tests that do not end are run a second time: a child is forked from a process with threads,
-        and may inherit a lock that nobody opens. A mutation without end does not end twice.
-        """
+        """Run the tests of every mutation, as many at a time as there are copies."""
         results: list[Result] = []
-        waiting = list(mutations)
-        ended_early: set[str] = set()
-        running: dict[Path, tuple[Mutation, Child, ExitStack]] = {}
-
-        with ExitStack() as at_exit:
-            at_exit.callback(lambda: [child.stop() for _, child, _ in running.values()])
-            while waiting or running:
-                for copy in (copy for copy in self._copies if copy not in running):
-                    if waiting:
-                        mutation, applied = waiting.pop(0), ExitStack()
-                        applied.enter_context(apply(mutation, copy))
-                        marks = () if mutation.is_listed else ("-m", "not slow and not gpu")
-                        child = self._start(copy, [*marks, *mutation.tests])
-                        running[copy] = (mutation, child, applied)
-
-                for copy, (mutation, child, applied) in list(running.items()):
-                    outcome = child.poll(self._limit_s)
-                    if outcome is None:
-                        continue
-                    applied.close()
-                    del running[copy]
-                    if outcome.exit_code is None and mutation.id not in ended_early:
-                        ended_early.add(mutation.id)
-                        waiting.append(mutation)
-                        continue
-                    results.append(self._judge(mutation, outcome, child.seconds))
-                    _report(results[-1], outcome, f"{len(results)}/{len(mutations)}")
-                time.sleep(POLL_SECONDS)
+        with ThreadPoolExecutor(self._copies.qsize()) as pool:
+            for result, output in pool.map(self._try, mutations):
+                results.append(result)
+                place = f"[{len(results)}/{len(mutations)}]"
+                say(f"{place} {result.status:8} {result.seconds:5.1f} s  {result.mutation.id}")
+                if result.status in (ERROR, TIMEOUT):
+                    say("\n".join(f"    {line}" for line in output.splitlines()[-OUTPUT_LINES:]))
         return results
 
-    def _judge(self, mutation: Mutation, outcome: Outcome, seconds: float) -> Result:
-        status, detail = ERROR, f"pytest ended with {outcome.exit_code}"
-        if outcome.exit_code is None:
+    def _try(self, mutation: Mutation) -> tuple[Result, str]:
+        """Return what became of a mutation, and what pytest printed."""
+        copy, started = self._copies.get(), monotonic()
+        marks = () if mutation.is_listed else ("-m", "not slow and not gpu")
+        try:
+            with apply(mutation, copy):
+                code, passed, failed, output = self._test(copy, [*marks, *mutation.tests])
+        finally:  # another mutation waits for the copy, after an error as well
+            self._copies.put(copy)
+
+        status, detail = ERROR, f"pytest ended with {code}"
+        if code is None:
             status, detail = TIMEOUT, "ended when its time was up"
-        elif outcome.foreign:
-            detail = f"imported {outcome.foreign[0]} from outside the copy"
-        elif outcome.exit_code in (1, 2, 4):  # 4: a conftest that can't be imported
+        elif code in (1, 2, 4):  # 4: a conftest that can't be imported
             # A test that fails anyway would "kill" everything.
-            noticed = (outcome.failed or mutation.tests)[0]
-            if self._passes_unchanged(noticed):
-                status, detail = KILLED, noticed
-            else:
-                detail = f"without the mutation fails {noticed}"
-        elif outcome.exit_code == 0 and outcome.n_passed:
-            status, detail = SURVIVED, f"{outcome.n_passed} tests passed: {mutation.reason}"
-        elif outcome.exit_code in (0, 5):
+            noticed = failed or mutation.tests[0]
+            if noticed not in self._sound:
+                unchanged, ran, *_ = self._test(self._unchanged, [noticed])
+                self._sound[noticed] = unchanged == 0 and ran > 0
+            status = KILLED if self._sound[noticed] else ERROR
+            detail = noticed if status == KILLED else f"without the mutation fails {noticed}"
+        elif code == 0 and passed:
+            status, detail = SURVIVED, f"{passed} tests passed: {mutation.reason}"
+        elif code in (0, 5):
             detail = "none of its tests ran"
-        return Result(mutation=mutation, status=status, detail=detail, seconds=seconds)
+        seconds = monotonic() - started
+        return Result(mutation=mutation, status=status, detail=detail, seconds=seconds), output
 
-    def _passes_unchanged(self, test: str) -> bool:
-        if test not in self._sound:
-            child = self._start(self._unchanged, [test])
-            while (outcome := child.poll(self._limit_s)) is None:
-                time.sleep(POLL_SECONDS)
-            self._sound[test] = outcome.exit_code == 0 and outcome.n_passed > 0
-        return self._sound[test]
+    def _test(self, copy: Path, tests: Sequence[str]) -> tuple[int | None, int, str, str]:
+        """Return pytest's exit code (None: its time was up), tests passed, the failed one, output.
 
-    def _start(self, copy: Path, tests: Sequence[str]) -> Child:
-        self._children += 1
-        folder = self._folder / f"child-{self._children}"
-        folder.mkdir()
-        return Child(copy, folder, tests)
+        PYTHONPATH puts the copy ahead of the installed project, in processes of the tests as well.
+        """
+        with tempfile.TemporaryDirectory(dir=self._environment["TMPDIR"]) as name:
+            report = Path(name) / "report.xml"
+            options = ["-qx", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--disable-warnings"]
+            options += [f"--basetemp={name}/tests", f"--junitxml={report}"]
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                [sys.executable, "-m", "pytest", *options, *tests],
+                cwd=copy,
+                env=self._environment | {"PYTHONPATH": str(copy)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                # A group of its own, so that what the tests start can be ended with it.
+                start_new_session=True,
+            )
+            try:
+                output, _ = process.communicate(timeout=self._limit_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                return None, 0, "", process.communicate()[0]
+            failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+            cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []  # noqa: S314 - our own
+            passed = sum(not len(case) for case in cases)
+            return process.returncode, passed, failed[1] if failed else "", output
 
 
-def _report(result: Result, outcome: Outcome, place: str) -> None:
-    say(f"[{place}] {result.status:8} {result.seconds:5.1f} s  {result.mutation.id}")
-    if result.status in (ERROR, TIMEOUT):
-        say("\n".join(f"    {line}" for line in outcome.output.splitlines()[-OUTPUT_LINES:]))
+def copy_tree(target: Path) -> None:
+    """Copy the files that git knows or would add, and nothing that was built."""
+    listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    for name in filter(None, listed.split("\0")):
+        source = REPO / name
+        if source.is_file():  # a deleted file is still listed
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / name)
+
+
+def make_environment(work: Path) -> dict[str, str]:
+    """Return what tests run with: no network, one thread, own folders, the tests' archive."""
+    for name in ("home", "dagster", "tmp"):
+        (work / name).mkdir(parents=True)
+    shutil.copy2(REPO / "dagster_home" / "dagster.yaml", work / "dagster")
+
+    # Tests look for the archive next to the checkout, and next to the copy there is none.
+    archive = REPO.parent / "shared" / "data"
+    known = {"COMPEVO_ARCHIVE": str(archive)} if archive.is_dir() else {}
+    # Where CI is set, pytest shows differences whole: for long bytes that takes minutes.
+    inherited = {k: v for k, v in os.environ.items() if k not in ("CI", "BUILD_NUMBER")}
+    return {
+        **known,
+        **inherited,
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "COMPEVO_MODE": "sample",
+        "COMPEVO_HOME": str(work / "home"),
+        "DAGSTER_HOME": str(work / "dagster"),
+        "TMPDIR": str(work / "tmp"),
+    }
 
 
 def choose(options: argparse.Namespace) -> list[Mutation]:
@@ -218,11 +250,7 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
 def run(mutations: Sequence[Mutation], jobs: int, limit_s: float) -> list[Result]:
     """Run all mutations in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="mutations-") as name:
-        work = Path(name)
-        set_environment(REPO, work)
-        if len(mutations) >= FEWEST_FOR_PRELOAD:
-            preload(REPO)
-        return Workplace(work, jobs, limit_s).run(mutations)
+        return Workplace(Path(name), jobs, limit_s).run(mutations)
 
 
 def judge(results: Sequence[Result]) -> bool:
@@ -260,8 +288,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    # Without the interpreter's farewell: libraries that were imported and never used (duckdb) fill
-    # the screen with warnings about themselves, below the table.
-    os._exit(code)
+    sys.exit(main(sys.argv[1:]))

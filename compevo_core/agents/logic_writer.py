@@ -1,8 +1,8 @@
 """Write the agents' next logics: candidate, fusion, soft prompt, samples (paper 4.3, Eq. 8).
 
 What belongs here: the G logic texts that an agent samples by its own adapters, and their
-log-probabilities. What does not: what it reads before (``agents.observation``), models elsewhere
-(``agents.remote_writers``), the policy loss (``agents.objective``).
+log-probabilities. What does not: what it reads before (``agents.observation``), HTTP and keys of an
+endpoint (the pipeline), the policy loss (``agents.objective``).
 
 Each process writes for its local agents; only the candidates' states are gathered.
 
@@ -21,9 +21,16 @@ from compevo_core.agents.decoders import LOGIC
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.logics import SlotDraws, clean_logic
 from compevo_core.agents.observation import Observation, fit_logic_prompt
-from compevo_core.agents.prompts import count_first_line, list_stop_tokens, tokenize_prompt
+from compevo_core.agents.prompts import (
+    build_logic_messages,
+    count_first_line,
+    list_stop_tokens,
+    tokenize_prompt,
+)
 from compevo_core.config.run import RunConfig
+from compevo_core.errors import ConfigError, DataError
 from compevo_core.lm.grammar import SlotGrammar, restricted_token_logp, sample_under_grammar
+from compevo_core.lm.model_sources import ENDPOINT, Transport, read_content
 from compevo_core.lora import Batch, Population, PromptGroup, SamplingSettings
 from compevo_core.lora.attention import PrefillCache
 from compevo_core.runtime.distributed import AgentShards
@@ -101,7 +108,7 @@ class LogicWriter:
         fallbacks: list[str] = self.shards.local(observation.logics)
 
         # Stage 1: each agent's own idea, drawn before the others' states enter (Eq. 8).
-        draw = self.begin(prompt_ids, None, observation.round, generators)
+        draw = self._begin(prompt_ids, None, generators)
         draft_AGT, draft_mask_AGT = draw(1)
         drafts, is_empty_draft_AG = self._decode_groups(draft_AGT, draft_mask_AGT, fallbacks)
         candidates = [group[0] for group in drafts]
@@ -118,7 +125,7 @@ class LogicWriter:
         if soft_prompt_AD is not None:
             del draw  # what two of them have read would be the peak of the round
             soft_AD = self.shards.local(soft_prompt_AD)
-            draw = self.begin(prompt_ids, soft_AD, observation.round, generators)
+            draw = self._begin(prompt_ids, soft_AD, generators)
         size = self.config.grpo.group_size
         n_flat = round(self.config.evolution.flat_share * size)
         ids_AGT, mask_AGT = draw(size - n_flat)
@@ -221,15 +228,13 @@ class LogicWriter:
     def _tokenize(self, text: str) -> list[int]:
         return tokenize_prompt(self.population.backbone.tokenizer, text)
 
-    def begin(
+    def _begin(
         self,
         prompt_ids: Sequence[Sequence[int]],
         soft_prompt_AD: Tensor | None,
-        round_number: int,
         generators: Sequence[torch.Generator],
     ) -> Draw:
         """Read the prompts of the local agents; return what samples after them."""
-        del round_number  # the generators keep their state between rounds
         groups = [PromptGroup(row) for row in prompt_ids]
         with torch.no_grad():
             packed, embeds_ALD = self._prepend_soft_prompt(groups, soft_prompt_AD)
@@ -256,16 +261,13 @@ class LogicWriter:
                 if self._grammar is None
                 else sample_under_grammar(self.population, read, self._grammar, settings)
             )
-        return ids_AGT, self._end_at_first_line(ids_AGT, mask_AGT)
 
-    def _end_at_first_line(self, ids_AGT: Tensor, mask_AGT: Tensor) -> Tensor:
-        """Mask what was sampled after the first line, which no logic is made of."""
+        # No logic is made of what was sampled after the first line.
         tokenizer = self.population.backbone.tokenizer
         ended_AGT = mask_AGT.clone()
-
         for ids_T, mask_T in zip(ids_AGT.flatten(0, 1), ended_AGT.flatten(0, 1), strict=True):
             mask_T[count_first_line(tokenizer, ids_T[mask_T.bool()].tolist()) :] = 0
-        return ended_AGT
+        return ids_AGT, ended_AGT
 
     def _decode_groups(
         self, ids_AGT: Tensor, mask_AGT: Tensor, fallbacks: Sequence[str]
@@ -379,6 +381,60 @@ class FlatWriter(LogicWriter):
 
         groups = self._draw(self.config.grpo.group_size, observation, generators)
         return self._propose_texts([[(logic, False) for logic in group] for group in groups])
+
+
+class EndpointWriter(LogicWriter):
+    """Ask an OpenAI-compatible chat endpoint for mutated logics: MAE-GPT's selector (paper D.4).
+
+    Source: EvoAgent (Yuan et al., 2025), which mutates and crosses over the prompts of agents and
+    keeps the fittest. Here a prompt is an agent's logic, the task is worded as the full method's
+    (paper G), and the fittest has the lowest error on train windows (decision 14-systems).
+
+    Nothing here is trained. An endpoint draws with a seed of its own: a run that is repeated may
+    get other logics. Those of a run that resumes are in its checkpoint. ConfigError for no
+    transport.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        population: Population,
+        shards: AgentShards,
+        transport: Transport | None,
+    ) -> None:
+        super().__init__(config, population, None, shards, adapters=None)
+        if transport is None:
+            raise ConfigError(
+                f"evolution.selector = {config.evolution.selector!r} needs an endpoint: pass "
+                "selector=..., or on the command line set COMPEVO_JUDGE_URL"
+            )
+        self._model = config.evolution.selector.removeprefix(ENDPOINT)
+        self._transport = transport
+
+    @torch.no_grad()
+    def propose(
+        self, observation: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]
+    ) -> Proposal:
+        """Ask for G children of each local agent's logic, one request per child."""
+        del previous_AD, generators  # no state is fused, and the endpoint draws
+
+        evolution = self.config.evolution
+        is_paraphrased = evolution.instruction == "paraphrased"
+        read = []
+        for seen in map(observation.of, self.shards.local_agents):
+            body = {
+                "model": self._model,
+                "temperature": evolution.temperature,
+                "max_tokens": evolution.max_new_tokens,
+                "messages": build_logic_messages(seen, paraphrased=is_paraphrased),
+            }
+            children = []
+            for _ in range(self.config.grpo.group_size):
+                text = read_content(self._transport(body), self._model, DataError)
+                # A refusal comes as null: it holds no logic, and the parent stands in for it.
+                children.append(clean_logic(text if isinstance(text, str) else "", seen.logic))
+            read.append(children)
+        return self._propose_texts(read)
 
 
 def _split_groups(

@@ -13,6 +13,7 @@ A sentence with slots names who should look for what, where and when, and what i
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -25,6 +26,10 @@ from compevo_core.agents.prompts import (
 )
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.steps import DAY
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -160,6 +165,10 @@ _SIGNS = ("higher values", "lower values", "sudden changes")
 _COUNTS = {"one article at a time": 1, "three articles at a time": 3, "eight articles at a time": 8}
 _LOCAL = "from papers of its country"
 _AGES = {"at most a day old": 1, "at most three days old": 3}
+
+OWN_TOPICS = "*"  # stands for words of the headlines
+_TOPIC = re.compile(r"[^\W\d_]{4,}")  # shorter words are mostly articles and prepositions
+_FEWEST_ORIGINS, _MOST_TOPICS = 8, 60  # with a word in their news, and words that are topics
 
 _SEED_VERBS = (0, 1, 3, 4, 1, 2, 3, 1, 3, 4)  # of each seed logic
 _SEED_SIGNS = (0, 2, 1, 2, 0, 2, 1, 2, 1, 2)
@@ -328,11 +337,46 @@ def read_query(logic: str) -> LogicQuery:
     )
 
 
-SLOT_SEED_LOGICS = tuple(
-    f"{_VERBS[verb]} news about {topic} in {_ANY_REGION}, {_TIMES[0]}, as a sign of {_SIGNS[sign]}."
-    for topic, verb, sign in zip(TOPICS, _SEED_VERBS, _SEED_SIGNS, strict=True)
-)
-"""Seed logics with slots; no region of their own, so that they fit every data set."""
+def _write_seed_logics(topics: Sequence[str]) -> tuple[str, ...]:
+    """Return a logic about each topic, of no region, so that it fits every data set."""
+    slots = zip(topics, itertools.cycle(_SEED_VERBS), itertools.cycle(_SEED_SIGNS), strict=False)
+    return tuple(
+        f"{_VERBS[verb]} news about {topic} in {_ANY_REGION}, {_TIMES[0]}, as a sign of "
+        f"{_SIGNS[sign]}."
+        for topic, verb, sign in slots
+    )
+
+
+SLOT_SEED_LOGICS = _write_seed_logics(TOPICS)
+
+
+def name_own_topics(config: RunConfig, train: WindowSet, news: NewsPool | None) -> RunConfig:
+    """Return settings with words of the headlines of train in place of the topic ``*``.
+
+    Taken are the words that were in the news of the last day before most origins, but before at
+    most half of them: what is in the news every day tells no day from another. Agents start with
+    the first ones. ConfigError if no word is in the news before a few origins.
+    """
+    if news is None or OWN_TOPICS not in config.evolution.topics:
+        return config
+    ids_of = {view.known_before: view.candidate_ids for view in train.views()}
+    counts: Counter[str] = Counter()
+    for known_before, ids in ids_of.items():
+        fresh = [news.get_title(name) for name in ids if known_before - news.get_date(name) <= DAY]
+        counts.update({word for title in fresh for word in _TOPIC.findall(title.lower())})
+    most = len(ids_of) / 2
+    words = [word for word, count in counts.most_common() if _FEWEST_ORIGINS <= count <= most]
+    if not words:
+        raise ConfigError(
+            f"no word is in the headlines of {_FEWEST_ORIGINS} train origins, so agents have no "
+            "topics: give more news, or evolution.topics"
+        )
+    members = config.population.list_members()
+    seeds = itertools.cycle(_write_seed_logics(words[: len(members)]))
+    start = [GENERALIST_LOGIC if each.reads == "everything" else next(seeds) for each in members]
+    named = [topic for topic in config.evolution.topics if topic != OWN_TOPICS]
+    topics = named + words[:_MOST_TOPICS]
+    return config.with_overrides({"evolution.topics": topics, "evolution.start": start})
 
 
 class LogicRecord(NamedTuple):

@@ -49,7 +49,6 @@ class Observation:
     # For each local agent, titles that it did not read and what they would have changed, see
     # :func:`list_best_unread`; empty if it must not see them
     unread: Sequence[Sequence[tuple[str, float]]] = ()
-    round: int = 0  # its number, from 0; no agent sees it
 
     def of(self, agent: int) -> AgentObservation:
         """Return what one agent knows."""

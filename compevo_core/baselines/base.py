@@ -203,7 +203,8 @@ class TrainSpace(ABC):
 
     def encode_entities(self, views: Sequence[WindowView]) -> IntArray:
         """Return the position of each view's entity; scaling raises for an unknown one before."""
-        return np.array([self.entities.index(view.entity) for view in views], dtype=np.int64)
+        codes = {entity: code for code, entity in enumerate(self.entities)}
+        return np.array([codes[view.entity] for view in views], dtype=np.int64)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values that :meth:`from_dict` reads back."""

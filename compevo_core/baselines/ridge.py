@@ -143,8 +143,7 @@ class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
             copies = [np.where(is_of, REGIONAL_SCALE * design, 0.0) for is_of in is_of_region]
             design = np.concatenate([design, *copies], axis=1)
         centred_NH = target_NH - unfitted.offset
-        penalty = _choose_penalty(views, design, centred_NH)
-        solution = _solve(design, centred_NH, (penalty,))[0]
+        penalty, solution = _fit_map(views, design, centred_NH)
 
         # The regional columns were scaled, so their part of the solution is scaled back.
         shared = solution[None, :width]
@@ -208,7 +207,12 @@ class CalendarRidge(_Ridge[FeatureSpace]):
         parts = [z_NH - level, level, encode_calendars(views)]
         parts += [part - level for part in space.summarize_seasons(views).values()]
         if all(map(knows_weeks, views)):
-            parts.append(_encode_surprises(views) / space.scaler.stack_spreads(views))
+            # The parts of the last day's deviation from the usual week that surprise.
+            left_NDS = [split_weeks(view.known, view.seasons.day)[1] for view in views]
+            surprises_N2 = np.array(
+                [measure_surprise(left_DS) * left_DS[-1].mean() for left_DS in left_NDS]
+            )
+            parts.append(surprises_N2 / space.scaler.stack_spreads(views))
         if route:
             weather_NC = space.extract_weather(views)
             parts += [weather_NC, space.compute_hinges(weather_NC)]
@@ -264,12 +268,6 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
         return np.concatenate(parts, axis=1)
 
 
-def _encode_surprises(views: Sequence[WindowView]) -> FloatArray:
-    """Return the parts of the last day's deviation from the usual week that surprise (N, 2)."""
-    left_NDS = [split_weeks(view.known, view.seasons.day)[1] for view in views]
-    return np.array([measure_surprise(left_DS) * left_DS[-1].mean() for left_DS in left_NDS])
-
-
 def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:
     """Return targets with partly known windows masked, if at least half are wholly known.
 
@@ -290,39 +288,50 @@ def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:
     return target_NH
 
 
-def _solve(design: FloatArray, target_NH: FloatArray, penalties: Sequence[float]) -> FloatArray:
-    """Return the ridge solutions (penalties, F, H)."""
-    solutions = np.zeros((len(penalties), design.shape[1], target_NH.shape[1]))
+def _fit_map(
+    views: Sequence[WindowView], design: FloatArray, target_NH: FloatArray
+) -> tuple[float, FloatArray]:
+    """Return a penalty and the ridge solution (F, H) under it.
+
+    It is the largest penalty within ``TOLERANCE`` of the least absolute error when contiguous
+    blocks of origins are left out in turn.
+    """
+    blocks = list(leave_out_blocks(views, BLOCKS))
+    errors = np.zeros(len(PENALTIES))
+    sums: list[tuple[IntArray, FloatArray, FloatArray]] = []
 
     # Steps that are known in the same windows share one matrix to invert.
     patterns, owner = np.unique(np.isfinite(target_NH), axis=1, return_inverse=True)
     for i in range(patterns.shape[1]):
-        rows = patterns[:, i]
-        steps = np.flatnonzero(owner.reshape(-1) == i)
+        is_known, steps = patterns[:, i], np.flatnonzero(owner.reshape(-1) == i)
+        truth = target_NH[:, steps]
+        gram, moment = _multiply(design[is_known], truth[is_known])
+        sums.append((steps, gram, moment))
 
-        known = design[rows]
-        gram = known.T @ known
-        moment = known.T @ target_NH[np.ix_(rows, steps)]
-        for j, penalty in enumerate(penalties):
-            solutions[j][:, steps] = np.linalg.solve(gram + penalty * np.eye(len(gram)), moment)
-    return solutions
+        for is_held_out, is_kept in blocks:
+            if not is_kept.any():
+                continue
 
-
-def _choose_penalty(
-    views: Sequence[WindowView], design: FloatArray, target_NH: FloatArray
-) -> float:
-    """Return the largest penalty within ``TOLERANCE`` of the least absolute error.
-
-    Contiguous blocks of origins are left out in turn.
-    """
-    errors = np.zeros(len(PENALTIES))
-    for is_held_out, is_kept in leave_out_blocks(views, BLOCKS):
-        if not is_kept.any():
-            continue
-
-        for i, solution in enumerate(_solve(design[is_kept], target_NH[is_kept], PENALTIES)):
-            # Absolute error, since MAE is the first measure of every table.
-            errors[i] += np.nansum(np.abs(design[is_held_out] @ solution - target_NH[is_held_out]))
+            # What is left out is a fifth of the windows: less to multiply than the others.
+            is_left_out, is_judged = is_known & ~is_kept, is_known & is_held_out
+            left_gram, left_moment = _multiply(design[is_left_out], truth[is_left_out])
+            kept = gram - left_gram, moment - left_moment
+            judged, expected = design[is_judged], truth[is_judged]
+            for j, penalty in enumerate(PENALTIES):
+                missed = judged @ _solve(*kept, penalty) - expected
+                errors[j] += np.abs(missed).sum()  # MAE is the first measure of every table
 
     is_good = errors <= (1 + TOLERANCE) * errors.min()
-    return PENALTIES[int(np.flatnonzero(is_good)[-1])]
+    penalty = PENALTIES[int(np.flatnonzero(is_good)[-1])]
+    solution = np.zeros((design.shape[1], target_NH.shape[1]))
+    for steps, gram, moment in sums:
+        solution[:, steps] = _solve(gram, moment, penalty)
+    return penalty, solution
+
+
+def _multiply(known: FloatArray, truth: FloatArray) -> tuple[FloatArray, FloatArray]:
+    return known.T @ known, known.T @ truth
+
+
+def _solve(gram: FloatArray, moment: FloatArray, penalty: float) -> FloatArray:
+    return np.asarray(np.linalg.solve(gram + penalty * np.eye(len(gram)), moment))

@@ -151,7 +151,7 @@ _FEWEST_INPUTS = 12  # from which the library fits any form without a season
 _SPARE_INPUTS = 8  # beside one season, from which it fits any form with one
 _SHAPE_SEASONS = 7  # newest seasons whose mean is the shape of a long one
 # Newest steps that the form of a series is fitted to, and those of all series
-_FEWEST_STEPS, _MOST_STEPS, _MOST_FITTED = 60, 1000, 60_000
+_FEWEST_STEPS, _MOST_STEPS, _MOST_FITTED = 60, 1000, 20_000
 _SEASONAL, _NOT_SEASONAL = "ZZA", "ZZN"
 _LEAST_EXPLAINED = 0.2  # by a mean season, of the variation within seasons
 

@@ -123,9 +123,6 @@ class RunConfig(SettingsSection):
             SYSTEM_SETTINGS[system],
             otherwise=f"choose it with compevo paper train --variant {system}, which sets all",
         )
-        if system != "compevo":
-            what = f"population.system = {system!r} has no adapters that write logics"
-            self._require(what, {"evolution.writer": "backbone"})
         if system == "mad-rl":
             what = "population.system = 'mad-rl' tries forecasts around the numeric head's"
             self._require(what, {"forecast.decoder": "head"})
@@ -158,12 +155,6 @@ class RunConfig(SettingsSection):
         if evolution.form == "free":
             what = "evolution.form = 'free' writes logics without slots"
             self._require(what, {"evolution.flat_share": 0.0, "evolution.topics": ()})
-        if evolution.writer != "backbone":
-            what = (
-                f"evolution.writer = {evolution.writer!r} writes free text, without a soft prompt"
-            )
-            free = {"update": "simplified", "form": "free", "selector": "backbone"}
-            self._require(what, {f"evolution.{name}": value for name, value in free.items()})
         if evolution.selector != "backbone":
             what = f"evolution.selector = {evolution.selector!r} writes free text"
             self._require(what, {"evolution.form": "free"})

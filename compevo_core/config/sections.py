@@ -275,9 +275,6 @@ class EvolutionConfig(SettingsSection):
     selector: str = Field(default="backbone", pattern="^(backbone|endpoint:.+)$")
     """what mutates logics in the system 'mae-gpt': the frozen backbone, or 'endpoint:NAME', a model
     behind an OpenAI-compatible endpoint"""
-    writer: str = Field(default="backbone", pattern="^(backbone|server:.+)$")
-    """what samples logics in the system 'compevo': the backbone in this process, or 'server:NAME',
-    a server of vLLM's protocol that holds it under this name and loads the agents' adapters"""
     form: Literal["free", "slots"] = "free"
     """free text, or a sentence with slots for topics, region, part of the day and direction"""
     flat_share: float = Field(default=0.0, ge=0.0, le=1.0)
@@ -290,7 +287,8 @@ class EvolutionConfig(SettingsSection):
     """what a logic earns: minus its agent's own error (Eq. 3), or by how much the population's
     linear reading gets worse without the agent (decision 04-policy)"""
     topics: TextList = ()
-    """topics that a logic with slots may name; empty = the ten that the seed logics name"""
+    """topics that a logic with slots may name; empty = the ten that the seed logics name; ``*`` =
+    words of the headlines that train windows name"""
     unread: int = Field(default=0, ge=0, le=16)
     """unread titles that an agent is shown when it rewrites its logic, each with what reading it
     would have changed"""

@@ -46,7 +46,6 @@ from compevo_core.data.series import (
 from compevo_core.data.splits import (
     Boundaries,
     assign_folds,
-    find_midnight,
     find_split,
     resolve_spans,
     split_chronologically,
@@ -156,9 +155,9 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
     end = shift(find_common_end(spec, series), max(spec.unknown_steps), spec.step)
     if not spec.align_to_market_day:
         return end
-    on_clock = end + spec.market_offset
+    on_clock = spec.to_market(end)
     midnight = on_clock.replace(hour=0, minute=0, second=0, microsecond=0)
-    return on_clock - (on_clock - midnight) % (spec.stride_steps * spec.step) - spec.market_offset
+    return spec.from_market(on_clock - (on_clock - midnight) % (spec.stride_steps * spec.step))
 
 
 def find_common_end(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
@@ -259,7 +258,7 @@ def select_series(
     spec: DatasetSpec, series: pl.DataFrame
 ) -> tuple[list[tuple[str, pl.DataFrame]], list[str]]:
     """Return (entity, series) of every series to cut, and the ids of the others."""
-    market_day = (pl.col("start_utc") + spec.market_offset).dt.date()
+    market_day = spec.find_market_day()
     is_chosen = pl.col("variable") == spec.variable
     if spec.first_day is not None:
         is_chosen &= market_day >= spec.first_day
@@ -454,9 +453,9 @@ def _cut_series(
                 continue
 
             # Windows that know less are a subset of their own, with rows of their own.
-            until = origin + spec.market_offset - unknown_steps * spec.step
+            until = spec.to_market(origin - unknown_steps * spec.step)
             ending = f"-known-{until:%H%M}" if unknown_steps else ""
-            day = (origin + spec.market_offset).date()
+            day = spec.to_market(origin).date()
             subsets = tuple(
                 subset.name + ending
                 for span in plan.spans
@@ -506,7 +505,7 @@ def _build_benchmark_windows(
             )
 
         # A record is a short series of its own: the inputs, and the targets after them.
-        origin = find_midnight(day, spec.market_offset) - ORIGIN_BEFORE_MIDNIGHT
+        origin = spec.from_market(day) - ORIGIN_BEFORE_MIDNIGHT
         values = np.array([*record["x"], *record["y"]], dtype=np.float64)
         series = GriddedSeries(
             series_id=f"N2F/TOTALDEMAND/{record['entity']}",

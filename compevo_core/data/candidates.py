@@ -17,7 +17,7 @@ import polars as pl
 
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import ArticleIndex, is_in_language, is_of_country, select_articles
-from compevo_core.data.splits import find_midnight, resolve_spans
+from compevo_core.data.splits import resolve_spans
 
 Span = tuple[datetime, datetime]
 
@@ -42,9 +42,9 @@ def find_news_spans(spec: DatasetSpec, values: Span | None) -> list[Span]:
         values[1] + (1 + max(spec.unknown_steps) + spec.horizon_steps) * spec.step,
     )
     if spec.first_day is not None:
-        first = max(first, find_midnight(spec.first_day, spec.market_offset))
+        first = max(first, spec.from_market(spec.first_day))
     if spec.last_day is not None:
-        end = min(end, find_midnight(spec.last_day + timedelta(days=1), spec.market_offset))
+        end = min(end, spec.from_market(spec.last_day + timedelta(days=1)))
     return [(first - back, end)]
 
 

@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 import polars as pl
 
-from compevo_core.data.arrays import BoolArray, FloatArray
+from compevo_core.data.arrays import BoolArray, FloatArray, IntArray
 from compevo_core.data.steps import DAY, WEEK
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -28,11 +28,16 @@ _BEYOND = 0.25  # of the range of all earlier values, from which on the last one
 _FEWEST_EARLIER = 60  # values that show a range
 _LONE_SHARE = 0.002  # of values below zero, up to which a series has none of its own
 _SPARSE = 0.1  # share of zeros from which on they are counts of nothing, as of sales
+_FEWEST_LOW = 20  # low values whose neighbours are compared with those of a filler
+_AMID = 0.25  # share of all values that a filler's neighbours are above those of low values
+_FEWEST_DAYS, _LOW_DAY = 20, 0.6  # a last day below this share of the lowest of so many before
 _SHORTEST_STUCK = 6  # values
 _LONGER_STUCK = 2.0  # times the longest run before that a sensor is stuck from
 _TAIL_SHARE = 0.1  # of all distances, whose heights show how far peaks reach
 _TAIL_SCALES = 2.5  # mean logarithms of that tail, by which a peak may exceed the others
 _CODES = r"^(-99+|999+)(\.9+|\.0|\.25)?$|^-32768(\.0)?$"  # what loggers write for a missing value
+_ROUNDED = 1e-6  # by which a value that was written and read again may differ
+_LONGEST_LAG = 24  # steps by which a table may be late
 _LARGEST = 1e20  # of an array format: a value from here on is one, too
 # In AEMO's archive no run but that of the stuck meters of April 2019 is longer than 4, and no jump
 # there and back but the known fault of November 2025 is above 2.7 times that quantile.
@@ -81,6 +86,32 @@ def describe_new_faults(
     faults = describe_faults(name, rows, step)
     known = describe_faults(name, rows.filter(pl.col("start_utc") < since), step) if faults else []
     return [fault for fault in faults if fault not in known]
+
+
+def describe_changes(name: str, before: pl.DataFrame, after: pl.DataFrame) -> list[str]:
+    """Return a sentence if most values at the stamps that two tables share have changed.
+
+    Both hold one series, in columns ``start_utc`` and ``value``.
+    """
+    both = before.join(after, on="start_utc", suffix="_after").sort("start_utc")
+    both = both.drop_nulls(["value", "value_after"])
+    # Zeros, as at night, are the same in any unit.
+    both = both.filter((pl.col("value") != 0) | (pl.col("value_after") != 0))
+    old, new = both["value"].to_numpy(), both["value_after"].to_numpy()
+    is_changed = ~np.isclose(old, new, rtol=_ROUNDED, atol=0.0)
+    if len(both) < _FEWEST_SAME or 2 * is_changed.sum() <= len(both):
+        return []
+
+    how = "; the newer ones count"
+    ratios = new[old != 0] / old[old != 0]
+    low, middle, high = np.quantile(ratios, (0.1, 0.5, 0.9)) if len(ratios) else (0.0, 1.0, 1.0)
+    if np.isclose(low, high, rtol=_ROUNDED):
+        how = f", {middle:.4g} times as high; if their unit changed, convert them"
+    lags = range(1, min(_LONGEST_LAG, len(both) // 2) + 1)
+    shifts = [lag for lag in lags if 2 * (new[lag:] == old[:-lag]).sum() > len(both)]
+    if shifts:
+        how = f", to those {shifts[0]} step(s) before; if stamps were moved, move them back"
+    return [f"{name}: {is_changed.sum():,} of {len(both):,} known values have changed{how}"]
 
 
 def find_faults(known: pl.DataFrame, step: timedelta) -> dict[str, BoolArray]:
@@ -191,9 +222,28 @@ def _find_fillers(known: pl.DataFrame, step: timedelta) -> Iterator[float]:
         is_weekly = step < WEEK and cast(int, weekdays.max()) > _WEEKLY * same.height
         # Counts of sales are a step apart, as their highest is from the next.
         is_next = len(distances) > 1 and distances[0] <= _JUMPS * (distances[1] - distances[0])
+        is_apart &= len(distances) > 1  # as of two values, such as open and closed
         is_only_negative = edge < 0 <= cast(float, others.min())
-        if is_only_negative or (is_apart and not is_weekly and not is_next):
+        is_amid = lowest and _is_amid_usual(known["value"].to_numpy(), edge)
+        if is_only_negative or ((is_amid or (is_apart and not is_next)) and not is_weekly):
             yield edge
+
+
+def _is_amid_usual(values: FloatArray, lowest: float) -> bool:
+    """Whether the lowest value comes among usual ones, and the next lowest among low ones."""
+    is_filler = values == lowest
+    rank = np.searchsorted(np.sort(values[~is_filler]), values) / (~is_filler).sum()
+    count = max(_FEWEST_LOW, min(is_filler.sum(), len(values) // _FEWEST_LOW))
+    next_lowest = np.where(is_filler, np.inf, values).argsort()[:count]
+
+    def rank_neighbours(places: IntArray) -> float:
+        adjacent = np.concatenate([places - 1, places + 1])
+        adjacent = adjacent[(adjacent >= 0) & (adjacent < len(values))]
+        adjacent = adjacent[~is_filler[adjacent]]
+        return float(np.median(rank[adjacent])) if 2 * len(adjacent) > len(places) else 0.0
+
+    fillers = np.flatnonzero(is_filler)
+    return rank_neighbours(fillers) >= rank_neighbours(next_lowest) + _AMID
 
 
 def _describe_stuck(known: pl.DataFrame, step: timedelta) -> str:
@@ -201,8 +251,9 @@ def _describe_stuck(known: pl.DataFrame, step: timedelta) -> str:
     values = known["value"]
     runs = values.rle().struct.unnest()
     runs = runs.with_columns(first=pl.col("len").cum_sum() - pl.col("len"))
-    if _is_sparse(values):
-        runs = runs.filter(pl.col("value") != 0)
+    usual = values.value_counts(sort=True).row(0)
+    if usual[1] >= _SPARSE * len(values):  # as zeros are at night
+        runs = runs.filter(pl.col("value") != usual[0])
     if runs.height < 2 or step > DAY:
         return ""
     longest = int(runs["len"].arg_max() or 0)
@@ -230,6 +281,11 @@ def _describe_end(known: pl.DataFrame, step: timedelta) -> str:
         is_odd |= sign * end > (sign * earlier).max() + room * float(np.ptp(earlier))
     jumps = np.abs(np.diff(values))
     is_odd |= jumps[-last:] > max(_HIGHEST_JUMP, _stretch(jumps[:-last])) * jumps[:-last].max()
+    is_odd |= (end == 0) & (earlier.min() > 0)
+    day = max(1, DAY // step)
+    sums = values[len(values) % day :].reshape(-1, day).sum(axis=1)
+    if len(sums) > _FEWEST_DAYS and values.min() >= 0 and sums[-1] < _LOW_DAY * sums[:-1].min():
+        is_odd[-day:] = True
     if not is_odd.any():
         return ""
     first = known.height - last + int(np.argmax(is_odd))

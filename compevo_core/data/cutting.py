@@ -190,16 +190,25 @@ def find_origins(series: GriddedSeries, spec: DatasetSpec, stride_steps: int) ->
     """
     start = spec.lookback_steps
 
-    if spec.align_to_market_day:
+    if spec.align_to_market_day and stride_steps > 1:
         stride = stride_steps * series.step
         if _DAY % series.step or (stride % _DAY and _DAY % stride):
             raise DataError(
                 f"{series.series_id}: a stride of {stride_steps} x {series.step} is not a number "
                 "of days, nor divides one; correct stride_steps of the data set"
             )
-        # Shifted by the offset, a UTC instant reads as the market's wall clock.
-        earliest = series.first_utc + start * series.step + spec.market_offset
-        start += int((_EPOCH - earliest) % min(stride, _DAY) / series.step)
+        # Days are a whole number of steps, and of 23 or 25 hours where clocks change.
+        first, last = (spec.to_market(series.locate_start(at)) for at in (start, len(series)))
+        apart = min(stride, _DAY)
+        midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
+        starts = [
+            spec.from_market(midnight + number * apart)
+            for number in range((last - midnight) // apart + 1)
+        ]
+        # A time that clocks skip is the next one.
+        places = dict.fromkeys(count_steps(series.first_utc, at, series.step) for at in starts)
+        possible = range(start, len(series) - spec.horizon_steps + 1)
+        return [place for place in places if place in possible][:: stride // apart]
 
     return list(range(start, len(series) - spec.horizon_steps + 1, stride_steps))
 

@@ -8,7 +8,10 @@ row.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo
+
+import polars as pl
 
 from compevo_core.data.calendar import Place
 from compevo_core.data.view import DEFAULT_STEPS, NO_BOUNDS, Bounds
@@ -137,9 +140,47 @@ class DatasetSpec:
         """Whether windows start at several times of each day."""
         return self.align_to_market_day and self.stride_steps * self.step < timedelta(days=1)
 
+    @property
+    def market_clock(self) -> tzinfo:
+        """The clock of target days."""
+        return timezone(self.market_offset)
+
+    def to_market(self, at_utc: datetime) -> datetime:
+        """Return an instant on the clock of target days, as a time without a zone."""
+        return at_utc.astimezone(self.market_clock).replace(tzinfo=None)
+
+    def from_market(self, start: date | datetime) -> datetime:
+        """Return the instant, UTC, of a time on that clock, or of the midnight of a day."""
+        local = start if isinstance(start, datetime) else datetime.combine(start, time())
+        return local.replace(tzinfo=self.market_clock).astimezone(UTC)
+
+    def find_market_day(self) -> pl.Expr:
+        """Return the expression of the day on that clock of ``start_utc``."""
+        return (pl.col("start_utc") + self.market_offset).dt.date()
+
     def find_place(self, entity: str) -> Place:
         """Return where the people of an entity live."""
         return self.places.get(entity, self.default_place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZonedSpec(DatasetSpec):
+    """A data set whose days begin at midnight of a clock with daylight saving.
+
+    A day in whose night clocks change has an hour less or more. Where they skip midnight, the day
+    begins as they change; where midnight comes twice, with the first one.
+    """
+
+    market_zone: str
+
+    @property
+    def market_clock(self) -> tzinfo:
+        """The clock of target days."""
+        return ZoneInfo(self.market_zone)
+
+    def find_market_day(self) -> pl.Expr:
+        """Return the expression of the day on that clock of ``start_utc``."""
+        return pl.col("start_utc").dt.convert_time_zone(self.market_zone).dt.date()
 
 
 def _australian_place(timezone: str, subdivision: str) -> Place:

@@ -11,7 +11,7 @@ the one before it: they are what was known.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import numpy as np
 
@@ -49,8 +49,8 @@ def resolve_spans(spec: DatasetSpec) -> dict[Span, tuple[datetime, datetime]]:
     limits: dict[Span, tuple[datetime, datetime]] = {}
 
     for span in sorted(spec.spans, key=lambda span: span.first_day):
-        start = find_midnight(span.first_day, spec.market_offset)
-        end = find_midnight(span.last_day + timedelta(days=1), spec.market_offset)
+        start = spec.from_market(span.first_day)
+        end = spec.from_market(span.last_day + timedelta(days=1))
 
         for other, (_, other_end) in limits.items():
             if other.split == span.split:
@@ -211,8 +211,3 @@ def nearest_windows(
         nearest = {at for _, at in by_distance[:days]}
         chosen.extend(window for window in of_entity if window.view.origin_utc in nearest)
     return WindowSet(chosen, dataset=train.dataset)
-
-
-def find_midnight(day: date, market_offset: timedelta) -> datetime:
-    """Return the UTC instant at which a day of the market clock begins."""
-    return datetime(day.year, day.month, day.day, tzinfo=UTC) - market_offset

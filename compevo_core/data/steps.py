@@ -31,7 +31,7 @@ _RARE_GAPS = 0.05  # share of steps without a value up to which gaps are faults
 _OFTEN_CLOSED = 0.6  # share of steps without a value in a table of short market hours
 _LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
 _VALIDATION_ORIGINS = 4  # at least, within that
-_ENOUGH_DAYS = 365  # with a window, of each series
+_ENOUGH_DAYS = 180  # with a window, of each series
 _VALIDATION_DAYS = 30  # of validation with one, whose errors become bands
 
 

@@ -318,6 +318,35 @@ def find_band(values_Q: Sequence[float]) -> Band | None:
     return low, high
 
 
+def describe_outside(
+    points: Mapping[str, FloatArray], bands: Mapping[str, tuple[FloatArray, FloatArray]]
+) -> list[str]:
+    """Return a sentence if points (H,) of some series are outside their 80 % bands."""
+    outside = {
+        name: int(((points[name] < low_H) | (points[name] > high_H)).sum())
+        for name, (low_H, high_H) in bands.items()
+    }
+    names = [name for name, count in outside.items() if count]
+    if not names:
+        return []
+    return [
+        f"the mean of {', '.join(names)} is outside its 80 % band at {sum(outside.values())} "
+        "step(s): errors there are skewed, and only the mean counts the rare large ones"
+    ]
+
+
+def describe_span(issued: IssuedForecast) -> str:
+    """Return from when to when data are, and whether the day is in train; "" if not recorded."""
+    if not (data := issued.facts["data"]):
+        return ""
+    first, last, fitted_until = (
+        datetime.fromisoformat(data[name]).astimezone(issued.zone)
+        for name in ("first", "last", "fitted_until")
+    )
+    inside = "; the model has seen this day" if issued.origin < fitted_until else ""
+    return f"{first:%d %b %Y} to {last:%d %b %Y}{inside}"
+
+
 def select_band(
     issued: IssuedForecast, entity: str, band: tuple[float, float]
 ) -> tuple[FloatArray, FloatArray] | None:

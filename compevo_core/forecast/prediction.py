@@ -39,6 +39,8 @@ _AXIS_OF_WINDOWS = {
     "levels": 1,
 }
 
+_MOST_OTHERS = 0.5  # of the inputs, where the point of least absolute error is one value
+_UNEXPLAINED = 0.5  # of the variance, from which on a season does not say when it is that value
 _LEAST_SHARE = 1e-6  # of the widest band: a series without errors must not hold all others
 
 
@@ -116,12 +118,12 @@ def centre_sparse(
     """Return forecasts with the mean of the inputs where most of these are one, as sparse sales.
 
     The point of least absolute error is that value then, and a planner who adds it up orders none.
-    ``totals`` change as their parts do.
+    Solar power stays as it is, since the hour says when it is zero. ``totals`` change as their
+    parts do.
     """
     points_NH = prediction.aggregate.copy()
     for row, view in enumerate(views):
-        _, counts = np.unique(view.x, return_counts=True)
-        if 2 * counts.max() > len(view.x):
+        if _is_sparse(view):
             points_NH[row] += view.x.mean() - points_NH[row].mean()
     points_NH = keep_bounds(views, points_NH)
 
@@ -136,6 +138,19 @@ def centre_sparse(
             ]
             points_NH[row] = prediction.aggregate[row] + change_NH[are_parts].sum(axis=0)
     return _move(prediction, points_NH)
+
+
+def _is_sparse(view: WindowView) -> bool:
+    """Whether most inputs are one value, and the season explains less than half of which are."""
+    values, counts = np.unique(view.x, return_counts=True)
+    is_other_T = view.x != values[counts.argmax()]
+    share, season = is_other_T.mean(), view.seasons.shortest
+    if share >= _MOST_OTHERS or view.lookback < 2 * season:
+        return bool(share < _MOST_OTHERS)
+    place_T = np.arange(view.lookback) % season
+    share_S = np.bincount(place_T, is_other_T) / np.bincount(place_T)
+    variance = ((is_other_T - share_S[place_T]) ** 2).sum() / (view.lookback - season)
+    return bool(variance >= _UNEXPLAINED * share * (1 - share))
 
 
 def reconcile(

@@ -1,7 +1,7 @@
 """Language models and where they come from: by name, in a Python wheel, behind an endpoint.
 
-What belongs here: the folder of an installed wheel, how a setting names an endpoint or a server,
-reading an answer. What does not: loading a model (``lm.backbone``, ``lm.encoder``), HTTP and keys
+What belongs here: the folder of an installed wheel, how a setting names an endpoint, reading
+an answer. What does not: loading a model (``lm.backbone``, ``lm.encoder``), HTTP and keys
 (the pipeline). No import of torch.
 """
 
@@ -19,14 +19,6 @@ ENDPOINT = "endpoint:"
 
 Transport = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Sends the JSON body of a chat completion and returns the JSON answer."""
-
-SERVER = "server:"
-"""What ``evolution.writer`` begins with where it names the backbone at a server."""
-
-Server = Callable[[str, Mapping[str, Any] | None], Mapping[str, Any]]
-"""Sends a JSON body to a route of a server, or nothing, and returns the JSON answer.
-
-It is empty where the server answers in words. SourceRejected if the server refuses."""
 
 
 def find_wheel_folder(module: str, *, what: str, requirement: str) -> Path:

@@ -73,8 +73,8 @@ class Batch:
         """Return the packed indices of all tokens of one prompt, prefix first."""
         segments = self.segments[row]
         segment = segments[self.prompt_segments[row][prompt]]
-        prefix = [] if segment.parent is None else _indices(segments[segment.parent])
-        return prefix + _indices(segment)
+        read = [segment] if segment.parent is None else [segments[segment.parent], segment]
+        return [index for part in read for index in range(part.begin, part.end)]
 
 
 def pack(groups: Sequence[Sequence[PromptGroup]], pad_id: int, device: torch.device) -> Batch:
@@ -150,7 +150,3 @@ def _pad_rows(rows: Sequence[Sequence[int]], fill: int, device: torch.device) ->
     # Built on the processor and moved once.
     tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
     return pad_sequence(tensors, batch_first=True, padding_value=fill).to(device)
-
-
-def _indices(segment: Segment) -> list[int]:
-    return list(range(segment.begin, segment.end))

@@ -243,16 +243,18 @@ class AsPublished:
         if self.name.endswith("-swapped"):
             views = lend_news(views, self._train)
         encode, is_mended = self.population.backbone.tokenizer, self.name.endswith("-mended")
-        groups = [
-            PromptGroup(
-                tokenize_prompt(encode, render_series(view, is_mended)),
-                [
-                    encode(self._render_news(logic, view), add_special_tokens=False)["input_ids"]
-                    for logic in self.logics
-                ],
-            )
-            for view in views
-        ]
+        limit = self.config.news.title_characters
+        groups = []
+        for view in views:
+            read = [self.retriever.resolve(self.choose_news(logic, view)) for logic in self.logics]
+            texts = [
+                f"\n{render_logic_and_news(None, news, title_characters=limit)}\nForecast:"
+                for news in read
+            ]
+            branches = [encode(text, add_special_tokens=False)["input_ids"] for text in texts]
+            prefix = tokenize_prompt(encode, render_series(view, is_mended))
+            groups.append(PromptGroup(prefix, branches))
+
         packed = self.population.pack([groups])
         with self.population.use_adapters(FORECAST, dropout=self.config.population.dropout):
             states_1RTD = self.population.read_out(packed, layers=self.config.forecast.layers)
@@ -305,11 +307,6 @@ class AsPublished:
             f"Best other rule: {self.logics[best]} Reward: {self.rewards[best]:.4f}\n"
             "Name kinds of news in one sentence.\nNew rule:"
         )
-
-    def _render_news(self, logic: str, view: WindowView) -> str:
-        news = self.retriever.resolve(self.choose_news(logic, view))
-        limit = self.config.news.title_characters
-        return f"\n{render_logic_and_news(None, news, title_characters=limit)}\nForecast:"
 
     def _mix(self, values_IBH: Tensor) -> Tensor:
         fitness_I = torch.tensor(self.fitness, dtype=torch.float32, device=values_IBH.device)

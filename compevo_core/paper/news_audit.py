@@ -173,7 +173,12 @@ def audit_run(
 
     relevance = Relevance(news, load_encoder(news.encoder_name).encode(TOPICS))
     signals = NewsSignals(news, windows.split("train").views())
-    scopes = _select_later_scopes(windows, every)
+    # Validation first: users may act on it, while the test split stays for the last word.
+    scopes = [
+        scope
+        for split in ("val", "test")
+        for scope in select_scopes(windows, split=split, every=every)
+    ]
     return pl.concat([audit_scope(scope, forecast, relevance, signals, facts) for scope in scopes])
 
 
@@ -183,7 +188,14 @@ def audit_scope(
     """Return the rows of one scope; ``forecast`` is called once for each of :data:`READINGS`."""
     # The days between the scored ones keep their news: only what is scored is in question.
     changed = {news: change_news(scope.windows, news, relevance) for news in READINGS}
-    read = {news: forecast(_replace_windows(scope, windows)) for news, windows in changed.items()}
+    read = {}
+    for news, windows in changed.items():
+        days = scope.days
+        if days is not None:
+            by_id = {window.view.window_id: window for window in windows}
+            days = days.with_windows(by_id.get(day.view.window_id, day) for day in days)
+        read[news] = forecast(replace(scope, windows=windows, days=days))
+
     truth_NH = scope.windows.truth()
     errors = {news: measure_window_errors(truth_NH, read[news].aggregate) for news in READINGS}
     groups = [
@@ -235,21 +247,6 @@ def audit_probe(windows: WindowSet, news: NewsPool, *, commit: str) -> pl.DataFr
             ),
         ]
     return pl.DataFrame(rows, schema=AUDIT_SCHEMA)
-
-
-def _select_later_scopes(windows: WindowSet, every: int) -> list[Scope]:
-    # Validation first: users may act on it, while the test split stays for the last word.
-    splits = ("val", "test")
-    return [scope for name in splits for scope in select_scopes(windows, split=name, every=every)]
-
-
-def _replace_windows(scope: Scope, changed: WindowSet) -> Scope:
-    """Return the scope with changed windows, also among the days before them."""
-    if scope.days is None:
-        return replace(scope, windows=changed)
-    by_id = {window.view.window_id: window for window in changed}
-    days = (by_id.get(window.view.window_id, window) for window in scope.days)
-    return replace(scope, windows=changed, days=scope.days.with_windows(days))
 
 
 def _list_rows(

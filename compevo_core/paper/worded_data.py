@@ -31,7 +31,6 @@ from compevo_core.data.datasets import DatasetSpec, Span
 from compevo_core.data.news import derive_article_id
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import SERIES_SCHEMA
-from compevo_core.data.splits import find_midnight
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.lm.encoder import Encoder
@@ -234,7 +233,7 @@ def _read_forecasts(folder: Path) -> Titles:
     """Return the newest forecast of each region and day as sentences, its numbers first."""
     newest: dict[tuple[str, datetime], tuple[datetime, Mapping[str, str]]] = {}
     for row in csv.DictReader(_open(folder / "worded_forecasts.csv.gz")):
-        origin = find_midnight(date.fromisoformat(row["day"]), _MARKET_OFFSET)
+        origin = datetime.fromisoformat(row["day"]).replace(tzinfo=UTC) - _MARKET_OFFSET
         # Never by "one day ahead": that key can hold a forecast of the day itself.
         known = datetime.fromisoformat(row["known_at"]).astimezone(UTC)
         key = row["region"], origin

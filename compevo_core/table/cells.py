@@ -110,8 +110,13 @@ def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, N
 
     thousands, mark = (r"\,", ".") if decimal == "." else (r"\.", ",")
     # 1,234,567.8: one to three digits, then groups of three; or no group at all.
-    fits = rf"^[+-]?(\d{{1,3}}({thousands}\d{{3}})+|\d*)([{mark}]\d+)?([eE][+-]?\d+)?$"
-    remedy = "correct the cell, or set decimal in the declaration ('.' or ',')"
+    fits, fits_other = (
+        rf"^[+-]?(\d{{1,3}}({group}\d{{3}})+|\d*)([{point}]\d+)?([eE][+-]?\d+)?$"
+        for group, point in ((thousands, mark), (rf"\{mark}", thousands[1:]))
+    )
+    remedy = "correct the cell"
+    if parts.table.select((empty | pl.col("_digits").str.contains(fits_other)).all()).item():
+        remedy = f"give --decimal {thousands[1:]} (decimal in the declaration)"
     is_good = pl.col("_digits").str.contains(fits) & pl.col("_unit").str.contains(f"^$|{_UNIT}")
     bad_number = ~empty & ~is_good.fill_null(value=False)
     parts.raise_if(bad_number, f"is not a number with {decimal!r} as mark", remedy)
@@ -162,7 +167,8 @@ def refuse_text(columns: Sequence[TextColumn]) -> None:
         likeliest.raise_if(
             ~(likeliest.number.str.contains(_NUMBER) | likeliest.is_blank),
             "is not a number",
-            "correct the cell or leave it empty, or name the column of values with --value",
+            "correct the cell or leave it empty"
+            + (", or name the column of values with --value" if len(columns) > 1 else ""),
         )
 
 

@@ -22,7 +22,7 @@ import polars as pl
 from pydantic import TypeAdapter
 
 from compevo_core.agents.experience import Experience
-from compevo_core.data.content import describe_new_faults
+from compevo_core.data.content import describe_changes, describe_new_faults
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
@@ -188,6 +188,13 @@ class Fitted(Known):
             newest = part.tail(_CHECKED)
             for fault in describe_new_faults(f"series {name}", newest, step, self.end):
                 warnings.warn(fault, stacklevel=4)
+        # Most newer rows repeat none, or few, of a long history.
+        repeated = self.rows.join(added, on=[SERIES, START], how="semi")
+        before = repeated.partition_by(SERIES, as_dict=True)
+        for key, part in added.group_by(SERIES, maintain_order=True):
+            if key in before:
+                for change in describe_changes(f"series {key[0]}", before[key], part):
+                    warnings.warn(change, stacklevel=4)
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
         if isinstance(last, datetime) and shift(last, 1, self.spec.step) < self.end:

@@ -37,7 +37,6 @@ from compevo_core.data.content import describe_faults
 from compevo_core.data.datasets import RECONCILIATIONS, WLS, DatasetSpec
 from compevo_core.data.quantiles import LEVELS, describe_missing
 from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_core.data.splits import find_midnight
 from compevo_core.data.steps import name_step, shift
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
@@ -51,6 +50,7 @@ from compevo_core.evaluation.method_choice import (
     describe_static,
 )
 from compevo_core.evaluation.news_audit import NewsAudit, audit_news
+from compevo_core.forecast.explain import BAND_80, describe_outside
 from compevo_core.forecast.prediction import centre_sparse, reconcile_origins
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
@@ -129,7 +129,7 @@ class Forecaster:
         reconciliation: how they are made to: ``wls`` by the width of bands, ``mint`` by the
             covariance of errors, ``ols`` all alike, ``bottom-up`` by the parts alone.
         text: column of words that are known at their stamp, read as ``news`` of :meth:`fit`.
-        preset: settings of the agents, ``default``, ``demo`` or a file of them.
+        preset: settings of the agents: ``default``, ``own-news``, ``demo`` or a file of them.
         country: of public holidays, such as ``FR``.
         low: no value is below this; 0 where none of the table is, unless given.
         high: no value is above this.
@@ -439,6 +439,14 @@ class Forecaster:
         if not is_banded_N.all():
             known, without = len(population.past_errors), int((~is_banded_N).sum())
             warnings.warn(describe_missing(without, known), stacklevel=2)
+        low, high = (LEVELS.index(level) for level in BAND_80)
+        points, bands = {}, {}
+        for row, view in enumerate(views):
+            points[view.entity] = prediction.aggregate[row, :steps]
+            quantiles_QH = prediction.quantiles[row, :, :steps]
+            bands[view.entity] = quantiles_QH[low], quantiles_QH[high]
+        for sentence in describe_outside(points, bands):
+            warnings.warn(sentence, stacklevel=2)
         names, starts = _list_steps(views, steps)
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
@@ -676,7 +684,7 @@ class Forecaster:
         series, learnt = frames["series"], fit.scaler.mean
         # Without newer rows there is none, and to look for it takes as long as the views.
         later: WindowSet | None = None
-        if fit.end > find_midnight(fit.spec.spans[-1].first_day, fit.spec.market_offset):
+        if fit.end > fit.spec.from_market(fit.spec.spans[-1].first_day):
             frames["series"] = _select(series, learnt)
             later = build_windows(select_later(fit.spec), **frames)
         views: list[WindowView] = []

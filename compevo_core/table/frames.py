@@ -145,7 +145,9 @@ def read_table(
         raise DataError("the table has no rows")
 
     for name in filter(None, (series if has_series else "", time, known_at)):
-        is_empty = pl.col(name).is_null() | (pl.col(name).cast(pl.String).str.strip_chars() == "")
+        is_empty = pl.col(name).is_null()
+        if frame[name].dtype == pl.String:
+            is_empty |= pl.col(name).str.strip_chars() == ""
         if count := frame.select(is_empty.sum()).item():
             raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
     stamps, zone, is_date = read_stamps(frame[time])

@@ -26,6 +26,7 @@ from compevo_core.table.text_stamps import read_stamps as read_texts
 _MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
 _MOST_LATE = 0.05  # of a step, for a stamp of a logger
 _MINUTE = timedelta(minutes=1)
+_INCLUSIVE_ENDS = (_MINUTE, _MINUTE / 60, timedelta(milliseconds=1), timedelta(microseconds=1))
 _HOUR = timedelta(hours=1)
 _SHORT_MONTH = timedelta(days=27)
 _LAST = 31  # as a day of the month: its last one
@@ -220,13 +221,19 @@ def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
     return instants.dt.replace_time_zone("UTC"), "", kind == pl.Date
 
 
-def settle(stamps: pl.Series, step: timedelta) -> pl.Series:
+def settle(stamps: pl.Series, step: timedelta, *, are_ends: bool = False) -> pl.Series:
     """Return stamps without the seconds of a logger's delay, up to a twentieth of a step.
 
-    Unchanged where any is further from a step: they lie on another grid, or on none.
+    The last second, or minute, of every step, as 23:59:59, stands for the step, of which it is the
+    end where ``are_ends``. Unchanged where any is further from a step: they lie on another grid, or
+    on none.
     """
-    room = _MOST_LATE * step
-    nearest = (stamps + room).dt.truncate(f"{step // timedelta(microseconds=1)}us")
+    room, every = _MOST_LATE * step, f"{step // timedelta(microseconds=1)}us"
+    starts = stamps.dt.truncate(every)
+    lacking = (starts + step - stamps).unique().to_list()
+    if not are_ends and len(lacking) == 1 and lacking[0] in _INCLUSIVE_ENDS and lacking[0] <= room:
+        return starts
+    nearest = (stamps + room).dt.truncate(every)
     furthest = (stamps - nearest).max()
     return nearest if isinstance(furthest, timedelta) and furthest <= room else stamps
 

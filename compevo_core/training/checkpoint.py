@@ -57,7 +57,6 @@ _LATER_ALONE = {
         "flat_share",
         "cross_share",
         "unread",
-        "writer",
     },
     "grpo": set(GrpoConfig.model_fields),
     "objective": {"lambda_pg", "lambda_div", "lambda_prune"},

@@ -166,7 +166,17 @@ class ForecastStep:
 
     def _train_pass(self, batch: _MicroBatch) -> tuple[BatchForecasts, list[float]]:
         """Add the gradient of a micro-batch; return its forecasts, and its share of the losses."""
-        readings = self._read_for_training(batch)
+        if self._is_by_agent:
+            # To save memory a reading keeps no activation, and is repeated where the backward pass
+            # reaches it, with the same units dropped (decision 12-engine). The generator of a GPU
+            # is put back only where an argument is on it.
+            gates_A = self.model.selection.gates_A
+            readings = [
+                checkpoint(self._read_one, batch, slice(row, row + 1), gates_A, use_reentrant=False)
+                for row in range(len(batch.trained))
+            ]
+        else:
+            readings = [self.executor.forecast(batch.trained, train=True)]
         gathered = self._gather(batch, readings)
 
         objective = self.config.objective
@@ -209,22 +219,6 @@ class ForecastStep:
                         ((other,),) = self.executor.read([logic], [reading.example], own)
                         changed[row][b] = dataclasses.replace(other, note=reading.note)
         return changed
-
-    def _read_for_training(self, batch: _MicroBatch) -> list[BatchForecasts]:
-        """Read a micro-batch by all local agents at once, or one by one to save memory.
-
-        One by one, a reading keeps no activation, and is repeated where the backward pass reaches
-        it, with the same units dropped (decision 12-engine).
-        """
-        if not self._is_by_agent:
-            return [self.executor.forecast(batch.trained, train=True)]
-
-        # The generator of a GPU is put back only where an argument is on it.
-        gates_A = self.model.selection.gates_A
-        return [
-            checkpoint(self._read_one, batch, slice(row, row + 1), gates_A, use_reentrant=False)
-            for row in range(len(batch.trained))
-        ]
 
     def _read_one(
         self, batch: _MicroBatch, agent: slice, of_device: Tensor | None = None

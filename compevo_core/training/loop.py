@@ -272,7 +272,7 @@ class PopulationLoop(TrainingLoop):
             model,
             self.executor,
             schedule,
-            model.writer(setup.selector, setup.server, folder.served),
+            model.writer(setup.selector),
             data.train_examples,
         )
         self.optimizer = self.round_trainer.update.optimizer

@@ -17,9 +17,8 @@ from compevo_core.agents.debate import DebateExecutor, DebateHeads
 from compevo_core.agents.decoders import DEBATE_KINDS, FORECAST, KINDS, LOGIC, ForecastExample
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.logic_writer import FlatWriter, LogicWriter
+from compevo_core.agents.logic_writer import EndpointWriter, FlatWriter, LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.remote_writers import EndpointWriter, ServerWriter
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import StrategyExecutor
@@ -27,7 +26,7 @@ from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError
-from compevo_core.lm.model_sources import ENDPOINT, SERVER, Server, Transport
+from compevo_core.lm.model_sources import ENDPOINT, Transport
 from compevo_core.lora import Backbone, Population
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
@@ -42,7 +41,7 @@ class SystemModules:
     - mael, multi-agent ensemble learning: such agents in parallel, their forecasts averaged. The
       paper gives one sentence: "parallel-agent averaging without interaction or evolution".
     - mae-gpt, multi-agent evolution: the ensemble, whose logics a frozen language model mutates;
-      each agent plays the fittest of a logic and its mutations (``agents.remote_writers``).
+      each agent plays the fittest of a logic and its mutations (``agents.logic_writer``).
     - mad-rl, multi-agent debate with reinforcement learning: agents read each other's forecasts and
       revise their own, verified and weighed (``agents.debate``).
 
@@ -155,16 +154,8 @@ class PopulationModel(AgentEnsemble):
         reader = self.find_reader(train_examples, news_retriever)
         return StrategyExecutor(self.config, self.population, self.decoder, news_retriever, reader)
 
-    def writer(
-        self,
-        selector: Transport | None = None,
-        server: Server | None = None,
-        served: Path | None = None,
-    ) -> LogicWriter | None:
-        """Return what writes the agents' logics (paper 4.3); None if they keep theirs.
-
-        ``server`` reads adapters from the folder ``served``.
-        """
+    def writer(self, selector: Transport | None = None) -> LogicWriter | None:
+        """Return what writes the agents' logics (paper 4.3); None if they keep theirs."""
         config, population, shards = self.config, self.population, self.shards
         entities = sorted(self.scaler.mean)
         if config.population.system == "mae-gpt":
@@ -174,8 +165,6 @@ class PopulationModel(AgentEnsemble):
             return LogicWriter(config, population, None, shards, entities, adapters=None)
         if self.fusion is None:
             return None
-        if config.evolution.writer.startswith(SERVER):
-            return ServerWriter(config, population, shards, server, served)
         if config.evolution.flat_share == 1.0:
             return FlatWriter(config, population, None, shards, entities, adapters=None)
         return LogicWriter(config, population, self.fusion, shards, entities)

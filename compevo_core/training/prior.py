@@ -226,17 +226,16 @@ class PriorSet:
             self.levels.observe(windows, self._forecast_as_fitted(views))
 
         if self.memory is not None and self.memory.add(windows):
-            known = self.memory.windows
-            self.fitted = {
-                key: self._refit(key, prior, known) for key, prior in self.fitted.items()
-            }
-
-    def _refit(self, key: PriorKey, prior: Baseline, known: WindowSet) -> Baseline:
-        # What news says is learnt in training: the articles of all windows are not at hand in use.
-        if isinstance(prior, NewsRidge):
-            key = dataclasses.replace(key, name=prior.base.name)
-            return dataclasses.replace(prior, base=_fit(key, known, self.fit_baseline))
-        return _fit(key, known, self.fit_baseline)
+            refitted: dict[PriorKey, Baseline] = {}
+            for key, prior in self.fitted.items():
+                if isinstance(prior, NewsRidge):
+                    # What news says is learnt in training: use has not the articles of all windows.
+                    base_key = dataclasses.replace(key, name=prior.base.name)
+                    base = _fit(base_key, self.memory.windows, self.fit_baseline)
+                    refitted[key] = dataclasses.replace(prior, base=base)
+                else:
+                    refitted[key] = _fit(key, self.memory.windows, self.fit_baseline)
+            self.fitted = refitted
 
     def copy(self, news: NewsPool | None = None) -> Self:
         """Return base models that are observed by themselves; with other news if it is given."""

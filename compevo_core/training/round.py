@@ -334,7 +334,6 @@ class RoundTrainer:
             headlines=headlines,
             recent=describe_recent([example.view for example in examples]),
             unread=unread,
-            round=state.round,
         )
 
     def _score(

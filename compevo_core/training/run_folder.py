@@ -101,11 +101,6 @@ class RunFolder:
         "checkpoints", "Folder of the checkpoints that an interrupted run resumes from."
     )
     best = _RunPath("best", "Folder of the checkpoints with the lowest validation error.")
-    served = _RunPath(
-        "served",
-        "Logic adapters that a server samples with, by the names that it was given "
-        "(`evolution.writer`); it must see this folder.",
-    )
     refit = _RunPath(
         "refit", "Run folder of the second training, on train and validation, where there is one."
     )
@@ -165,10 +160,7 @@ class RunFolder:
         self.remove_training()
 
     def remove_training(self) -> None:
-        """Remove everything that a training writes but the number of its start.
-
-        The adapters that a server was given stay: their names are what it has to unload.
-        """
+        """Remove everything that a training writes but the number of its start."""
         for folder in (self.model, self.refit, self.best, self.checkpoints):
             if folder.is_dir():
                 shutil.rmtree(folder)

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compevo_core.agents.logics import name_own_topics
 from compevo_core.baselines import FitBaseline, add_news, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
@@ -42,7 +43,7 @@ from compevo_core.training.training_data import (
 )
 
 if TYPE_CHECKING:
-    from compevo_core.lm.model_sources import Server, Transport
+    from compevo_core.lm.model_sources import Transport
     from compevo_core.lora.backbone import Backbone
     from compevo_core.training.loop import TrainingLoop
 
@@ -63,7 +64,6 @@ def train(
     stages: Path | None = None,
     shard_backbone: bool = False,
     selector: "Transport | None" = None,
-    server: "Server | None" = None,
     clock: Callable[[], float] = time.monotonic,
     facts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -87,7 +87,6 @@ def train(
         stages: folder in which runs keep supervised stages, and find those that equal theirs.
         shard_backbone: whether processes split the backbone (memory, no number) and no agents.
         selector: asks the endpoint that ``evolution.selector`` names, by chat completions.
-        server: asks the server that ``evolution.writer`` names, which must see ``out``.
         clock: seconds, for durations.
         facts: what else the manifest and the summary say of the run, ready for JSON.
 
@@ -100,6 +99,7 @@ def train(
     """
     check_inputs(config, train_windows, val_windows, news)
     news = news if config.encoder else None
+    config = name_own_topics(config, train_windows, news)
     if shard_backbone:
         from compevo_core.lm.backbone import require_processes
 
@@ -127,9 +127,7 @@ def train(
             if shards.is_first:
                 for caution in list_cautions(config, schedule):
                     log.warning(caution)
-            setup = RunSetup(
-                config, news, identity, shards, start, schedule, selector, server, clock
-            )
+            setup = RunSetup(config, news, identity, shards, start, schedule, selector, clock)
             play = partial(_play_rounds, setup, folder, on_round, resume, backbone, stages)
 
         fitted = fit_ensemble(config, train_windows, val_windows, add_news(fit, news), play)

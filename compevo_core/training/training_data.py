@@ -29,7 +29,7 @@ from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.schedule import DaySampler, RunSchedule
 
 if TYPE_CHECKING:
-    from compevo_core.lm.model_sources import Server, Transport
+    from compevo_core.lm.model_sources import Transport
 
 OnRound = Callable[[RoundRecord], None]
 
@@ -48,7 +48,6 @@ class RunSetup:
     start: int  # number of the run's start (``RunFolder.begin_again``)
     schedule: RunSchedule
     selector: "Transport | None"
-    server: "Server | None"
     clock: Callable[[], float]
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 # Named by what they are: a command's signature reads like its help.
 Every = Annotated[int, typer.Option(min=1, help="Score every n-th origin.")]
 PRESETS = (
-    "paper, paper-small, full, default, specialists, operational, operational-agents, evidence, "
-    "tiny, demo, or a path to a .toml file"
+    "paper, paper-small, full, default, own-news, specialists, operational, operational-agents, "
+    "evidence, tiny, demo, or a path to a .toml file"
 )
 OptionalPreset = Annotated[
     str | None, typer.Option(help=f"Of the method compevo: {PRESETS} (default: default).")

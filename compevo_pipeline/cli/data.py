@@ -6,6 +6,7 @@ keeping what is stored safe. What does not: reading a table (``sources.own``), c
 """
 
 import logging
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -226,21 +227,31 @@ def backfill(
     For live mode: it asks the publishers. After a stop or a failure, the same command continues
     where it was.
     """
+    from compevo_pipeline.config.settings import has_dagster_home
     from compevo_pipeline.work.source_coverage import backfill as fetch_missing
     from compevo_pipeline.work.source_coverage import choose_feeds
 
     deployment = arguments.open_deployment()
     # Progress goes to standard error, a line a month.
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    counts = fetch_missing(
-        deployment,
-        dataset,
-        choose_feeds(deployment.feeds(), dataset, feed),
-        since=since.replace(tzinfo=UTC),
-        until=None if until is None else until.replace(tzinfo=UTC),
-        log=logging.getLogger(__name__),
-    )
-    arguments.show_counts(counts)
+    counts: dict[str, Counter[str]] = {}
+    try:
+        fetch_missing(
+            deployment,
+            dataset,
+            choose_feeds(deployment.feeds(), dataset, feed),
+            since=since.replace(tzinfo=UTC),
+            until=None if until is None else until.replace(tzinfo=UTC),
+            log=logging.getLogger(__name__),
+            counts=counts,
+        )
+    finally:
+        # Months before a failure are stored, too.
+        arguments.show_counts(counts)
+        if counts and has_dagster_home():
+            from compevo_pipeline.defs.command_events import report_stored
+
+            report_stored(deployment, dataset, counts)
 
 
 def accept(dataset: Annotated[str, typer.Argument(help="Data set.")]) -> None:

@@ -67,19 +67,18 @@ def list_news_effects(issued: "IssuedForecast", entity: str = "") -> list[str]:
 def describe_record(issued: "IssuedForecast", data: str) -> list[str]:
     """Return what is forecast, of which data, and when it was known and issued (market's clock)."""
     from compevo_core.data.steps import is_calendar_step
+    from compevo_core.forecast.explain import describe_span
 
     facts, zone = issued.facts, issued.zone
     form = "%B %Y" if is_calendar_step(issued.step) else "%A %d %B %Y %H:%M"
     origin = f"{issued.origin:{form}}".removesuffix(" 00:00")
+    last = issued.starts[-1].astimezone(zone)
+    if last.date() > issued.origin.date():
+        origin += f" to {last:{form.removesuffix(' %H:%M')}}"
     until = datetime.fromisoformat(facts["information_until"]).astimezone(zone)
     made = datetime.fromisoformat(facts["issued_at"]).astimezone(zone)
-    if facts["data"]:
-        first, last, fitted_until = (
-            datetime.fromisoformat(facts["data"][name]).astimezone(zone)
-            for name in ("first", "last", "fitted_until")
-        )
-        inside = "; the model has seen this day" if issued.origin < fitted_until else ""
-        data += f" {first:%d %b %Y} to {last:%d %b %Y}{inside}"
+    if span := describe_span(issued):
+        data += f" {span}"
     return [
         f"{clean_text(facts['dataset'])}, {origin}, "
         f"{clean_text(issued.unit)}, times in {zone.tzname(None)}",
@@ -187,7 +186,7 @@ def forecast(
         day_forecast = forecast_day(
             deployment,
             dataset,
-            read_day(day, deployment.clock() + spec.market_offset),
+            read_day(day, spec.to_market(deployment.clock())),
             None if known_to is None else KnownTo(known_to),
             log=log,
             on_step=arguments.show_steps,
@@ -208,27 +207,26 @@ def forecast(
         write_atomically(parquet, widen(issued).write_parquet)
     if page is not None:
         write_forecasts(deployment, dataset=dataset, page=page)
-    if has_dagster_home():
-        from compevo_pipeline.defs.command_events import report_forecast
-
-        report_forecast(deployment, dataset, day_forecast)
-
     if as_json:
         rows = widen(issued).with_columns(pl.col("start_utc").dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
         record = {"record": str(day_forecast.folder), "notes": day_forecast.notes}
         typer.echo(json.dumps({**record, "facts": issued.facts, "rows": rows.to_dicts()}))
-        return
+    else:
+        folder = day_forecast.folder
+        for note in day_forecast.notes:
+            typer.echo(f"Note: {note}")
+        for older in list_earlier(folder):
+            typer.echo(f"Supersedes the issue of {read_issued(older).facts['issued_at']}: {older}")
+        chain = read_chain(folder.parents[1])
+        typer.echo(f"Record: {folder}, forecast {len(chain.lines)} of chain {chain.head[:16]}")
+        words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} {dataset}"
+        typer.echo(f"Why: compevo explain {words}\n")
+        typer.echo(render_forecast(issued, data))
 
-    folder = day_forecast.folder
-    for note in day_forecast.notes:
-        typer.echo(f"Note: {note}")
-    for older in list_earlier(folder):
-        typer.echo(f"Supersedes the issue of {read_issued(older).facts['issued_at']}: {older}")
-    chain = read_chain(folder.parents[1])
-    typer.echo(f"Record: {folder}, forecast {len(chain.lines)} of chain {chain.head[:16]}")
-    words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} {dataset}"
-    typer.echo(f"Why: compevo explain {words}\n")
-    typer.echo(render_forecast(issued, data))
+    if has_dagster_home():
+        from compevo_pipeline.defs.command_events import report_forecast
+
+        report_forecast(deployment, dataset, day_forecast)
 
 
 def read_day(text: str, now: datetime) -> date | None:

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from datetime import date
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,8 @@ from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.cli import arguments
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from compevo_core.forecast.issued import IssuedForecast
     from compevo_pipeline.config.settings import Layout, Settings
     from compevo_pipeline.work.deployment import Deployment
@@ -48,7 +50,7 @@ def refresh(
 
     deployment = arguments.open_deployment()
     declared = deployment.registry[dataset]
-    asked = read_day(day, utc_now() + declared.spec.market_offset)
+    asked = read_day(day, declared.spec.to_market(utc_now()))
     chosen = asked.isoformat() if asked else choose_day(declared, utc_now())
     settings = run("refresh", dataset, chosen)
     # Windows that begin at any hour have no day to show.
@@ -57,8 +59,13 @@ def refresh(
     show_paths(deployment.layout)
 
 
-def run(name: str, dataset: str, day: str = "") -> "Settings":
-    """Run a job in this process and say how it went; return the settings."""
+def run(
+    name: str, dataset: str, day: str = "", build: "Callable[[Settings], Any] | None" = None
+) -> "Settings":
+    """Run a job in this process and say how it went; return the settings.
+
+    ``build`` wires the code location of the job; the product's unless given.
+    """
     from compevo_core.runtime.usage import peak_memory_gigabytes
     from compevo_pipeline.config.settings import (
         Settings,
@@ -80,7 +87,7 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
 
     started = time.monotonic()
     try:
-        failures = run_job(build_defs(settings), name, dataset, day)
+        failures = run_job((build or build_defs)(settings), name, dataset, day)
     except StorageError as error:
         # No sensor runs that could tell it. The command itself prints the error.
         silent = logging.Logger(__name__)

@@ -1,17 +1,15 @@
 """OpenAI-compatible endpoints of a deployment: judges of logics, and what writes logics.
 
-What belongs here: settings -> selector and server; one request with a time limit, and what each
-failure means. What does not: prompts and verdicts (``compevo_core.agents.remote_writers``, the
-wing's judges), retries by the caller. A deployment has one endpoint: the
-selector's address and key are the judge's, and a run's settings name the model. A server with the
-agents' adapters has an address and a key of its own. A key travels in one header, to one host, over
-TLS or to this machine only; it is in no error message.
+What belongs here: settings -> selector; one request with a time limit, and what each failure means.
+What does not: prompts and verdicts (``compevo_core.agents.logic_writer``, the wing's judges),
+retries by the caller. A deployment has one endpoint: the selector's address and key are the
+judge's, and a run's settings name the model. A key travels in one header, to one host, over TLS or
+to this machine only; it is in no error message.
 """
 
 import ipaddress
 import json
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,16 +23,14 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_core.lm.model_sources import ENDPOINT, SERVER, Server, Transport
+from compevo_core.lm.model_sources import ENDPOINT, Transport
 from compevo_pipeline.config.settings import Settings
 
 TIMEOUT_SECONDS = 60.0
-WRITER_TIMEOUT_SECONDS = 600.0  # the samples of all agents wait for each other
-MAX_REPLY_BYTES = 10_000_000  # vLLM repeats the prompt's ids with each sample's
+MAX_REPLY_BYTES = 10_000_000
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _BLOCKED = frozenset({401, 402, 403})
-_ANSWERED_IN_WORDS = ("load_lora_adapter", "unload_lora_adapter")
 
 
 def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
@@ -46,46 +42,29 @@ def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
         SourceRejected: any other status, redirects included.
         SchemaDrift: an answer that is not a JSON object, or longer than ``MAX_REPLY_BYTES``.
     """
-    ask = server_transport(base_url, api_key=api_key, whose="judge", timeout=TIMEOUT_SECONDS)
-    return partial(ask, "chat/completions")
-
-
-def server_transport(
-    base_url: str,
-    *,
-    api_key: str | None,
-    whose: str = "writer",
-    timeout: float = WRITER_TIMEOUT_SECONDS,
-) -> Server:
-    """A callable that asks a server with several adapters (vLLM's protocol), by route and body.
-
-    It raises what :func:`endpoint_transport` names; the routes of adapters answer in words.
-    """
     parts = urlsplit(base_url)
     # A password in the address would end up in error messages and logs.
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
         raise ConfigError(
-            f"the {whose}'s address must be http(s)://host[:port]/path without user, password or "
-            "query"
+            "the judge's address must be http(s)://host[:port]/path without user, password or query"
         )
     if api_key and parts.scheme == "http" and not _is_local(parts.hostname):
         raise ConfigError(
-            f"refusing to send the {whose}'s key to {parts.hostname} in clear: use https"
+            f"refusing to send the judge's key to {parts.hostname} in clear: use https"
         )
 
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     session = requests.Session()
+    url = f"{base_url.rstrip('/')}/chat/completions"
 
-    def ask(route: str, body: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        url = f"{base_url.rstrip('/')}/{route}"
+    def ask(body: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             # A redirect would carry the key to another host or turn the POST into a GET.
-            with session.request(
-                "GET" if body is None else "POST",
+            with session.post(
                 url,
-                json=None if body is None else dict(body),
+                json=dict(body),
                 headers=headers,
-                timeout=timeout,
+                timeout=TIMEOUT_SECONDS,
                 allow_redirects=False,
                 stream=True,
             ) as response:
@@ -94,22 +73,21 @@ def server_transport(
                     raise SourceTransient(f"{url}: status {status}; try again later")
                 if status in _BLOCKED:
                     raise SourceBlocked(
-                        f"{url}: status {status}; check the {whose}'s key and credit in the "
-                        "settings"
+                        f"{url}: status {status}; check the judge's key and credit in the settings"
                     )
                 if status != 200:
                     raise SourceRejected(
-                        f"{url}: status {status}; check the {whose}'s address and model name in "
-                        "the settings"
+                        f"{url}: status {status}; check the judge's address and model name in the "
+                        "settings"
                     )
-                return {} if route in _ANSWERED_IN_WORDS else _json_object(url, response)
+                return _json_object(url, response)
         except (
             requests.ConnectionError,
             requests.Timeout,
             requests.exceptions.ChunkedEncodingError,
         ) as error:
             raise SourceTransient(
-                f"{url}: {type(error).__name__}; is the {whose} up? try again later"
+                f"{url}: {type(error).__name__}; is the judge up? try again later"
             ) from error
 
     return ask
@@ -166,19 +144,3 @@ def read_selector(config: RunConfig) -> Transport | None:
     if not selector.startswith(ENDPOINT):
         return None
     return open_judge(f"evolution.selector = {selector!r}", Settings.from_environment())
-
-
-def read_server(config: RunConfig) -> Server | None:
-    """Return what asks the server that samples logics, or None where this process does."""
-    if not config.evolution.writer.startswith(SERVER):
-        return None
-
-    settings = Settings.from_environment()
-    if not settings.writer_url:
-        raise ConfigError(
-            f"evolution.writer = {config.evolution.writer!r} needs a server: set "
-            "COMPEVO_WRITER_URL, or leave the setting out"
-        )
-    return server_transport(
-        settings.writer_url, api_key=settings.writer_key.get_secret_value() or None
-    )

@@ -239,14 +239,6 @@ class Settings(BaseModel):
     judge_key: SecretStr = _variable(
         SecretStr(""), "none", "its key; sent over TLS or to this machine only, and never logged"
     )
-    writer_url: str = _variable(
-        "",
-        "none: the backbone writes in the process that trains",
-        "server of vLLM's protocol for `evolution.writer`, e.g. `http://127.0.0.1:8000/v1`",
-    )
-    writer_key: SecretStr = _variable(
-        SecretStr(""), "none", "its key; sent over TLS or to this machine only, and never logged"
-    )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:

@@ -29,6 +29,8 @@ from compevo_pipeline.work.next_day import Origin
 TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE, NEWS_CHANGE, FREE_SPACE})
 """Checks that only warn, but whose failures are worth an alert."""
 
+CHECKS = "tell_failed_checks"  # each code location tells of its own
+
 _SECONDS = 60
 _HOUR = 3600
 _FIRST_LOOK = timedelta(days=1)
@@ -47,6 +49,7 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
     @dg.run_failure_sensor(
         name="tell_failed_runs",
         minimum_interval_seconds=_SECONDS,
+        monitor_all_code_locations=True,
         default_status=status,
         description="Tells of a run that failed and is not started again by itself.",
     )
@@ -55,7 +58,7 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
             tell(settings, [_describe_run(context)], _market_time(clock).date(), context.log)
 
     @sensor(
-        name="tell_failed_checks",
+        name=CHECKS,
         description=(
             "Tells of asset checks that failed as errors, drift, coverage, old data, news that "
             "moves a forecast far, a full disk."
@@ -170,7 +173,7 @@ def _find_late_forecasts(deployment: Deployment, now: datetime) -> Iterator[Aler
         begun -= timedelta(days=begun > at)
         due = datetime.combine(begun, night.deadline, at.tzinfo)
         due += timedelta(days=due < begun)
-        day = (begun.astimezone(UTC) + spec.market_offset).date() + timedelta(days=night.days_ahead)
+        day = spec.to_market(begun.astimezone(UTC)).date() + timedelta(days=night.days_ahead)
         origin = Origin.of(spec, day, None)
         folder = deployment.layout.issued(spec.name)
         if at < due or is_issued(find_issued(folder, origin.origin_utc, origin.until)):

@@ -497,7 +497,7 @@ def judge_news_change(root: Path) -> CheckOutcome:
 
 def find_due_origin(spec: DatasetSpec, now: datetime) -> Origin:
     """Return the forecast that is due: of tomorrow from the issue time on, of today before it."""
-    today = (now + spec.market_offset).date()
+    today = spec.to_market(now).date()
     if max(spec.unknown_steps):
         tomorrow = Origin.of(spec, today + timedelta(days=1), KnownTo.ISSUE_TIME)
         if tomorrow.until <= now:

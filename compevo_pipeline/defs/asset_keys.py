@@ -14,9 +14,7 @@ from datetime import date
 import dagster as dg
 
 from compevo_core.data.datasets import DatasetSpec
-from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.sources.common.nem import NEM_ZONE
-from compevo_pipeline.storage.runs import has_current_run
 
 # The first is the default of every launch that names none.
 DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
@@ -46,9 +44,21 @@ def make_target_days(spec: DatasetSpec) -> dg.DailyPartitionsDefinition:
     )
 
 
+_EARLIEST_FETCHED = date(2015, 1, 1)
+
+
+def make_months(spec: DatasetSpec | None) -> dg.MonthlyPartitionsDefinition:
+    """Return the months that a data set, or news, is fetched for, to the last one that is over.
+
+    They begin with the first day that windows are cut of, where the data set has one.
+    """
+    days = [span.first_day for span in spec.spans] if spec else []
+    first = (spec.first_day if spec else None) or min(days, default=_EARLIEST_FETCHED)
+    return dg.MonthlyPartitionsDefinition(first.replace(day=1).isoformat(), timezone="UTC")
+
+
 NEWS_ARTICLES = dg.AssetKey(["news", "articles"])
 NEWS_EMBEDDINGS = dg.AssetKey(["news", "embeddings"])
-INFERENCE_2026 = dg.AssetKey(["leakage", "inference_2026"])
 SOURCE_COVERAGE = dg.AssetKey(["sources", "coverage"])
 REPORT = dg.AssetKey(["report", "site"])
 CLEANED = dg.AssetKey(["report", "cleaned"])
@@ -70,14 +80,24 @@ def _keys_below(*prefix: str) -> Callable[[str], dg.AssetKey]:
 
 series_key = _keys_below("series")
 windows_key = _keys_below("windows")
+
+
+def months_key(dataset: str) -> dg.AssetKey:
+    """Return the key of the months of a data set, or of ``news``."""
+    return dg.AssetKey(["news", "months"] if dataset == "news" else ["months", dataset])
+
+
 model_key = _keys_below("models", "compevo")
 baselines_key = _keys_below("evaluation", "baselines")
 population_test_key = _keys_below("evaluation", "test")
-lud_key = _keys_below("evaluation", "lud")
-ablation_key = _keys_below("ablation", "variants")
-benchmark_key = _keys_below("benchmark", "methods")
-CONTROL = dg.AssetKey(["evidence", "control"])
-TEXT = dg.AssetKey(["evidence", "text"])
+
+RESEARCH = "research"  # first part of the keys, which the catalog sorts after forecasts
+lud_key = _keys_below(RESEARCH, "lud")
+ablation_key = _keys_below(RESEARCH, "ablation")
+benchmark_key = _keys_below(RESEARCH, "benchmark")
+INFERENCE_2026 = dg.AssetKey([RESEARCH, "inference_2026"])
+CONTROL = dg.AssetKey([RESEARCH, "control"])
+TEXT = dg.AssetKey([RESEARCH, "text"])
 
 
 def _forecast_keys(name: str) -> Callable[[str], dg.AssetKey]:
@@ -89,15 +109,6 @@ def _forecast_keys(name: str) -> Callable[[str], dg.AssetKey]:
 
 next_day_key = _forecast_keys("next_day")
 scored_key = _forecast_keys("scored")
-
-
-def infers(dataset: str, layout: Layout) -> bool:
-    """Whether a refresh makes the 2026 inference: of electricity's population, on its windows.
-
-    Without a population there is nothing to check, and a check that nobody made must not look like
-    one that failed.
-    """
-    return dataset == OPERATIONAL and has_current_run(layout, DEFAULT_DATASET)
 
 
 def score_keys(dataset: str) -> list[dg.AssetKey]:

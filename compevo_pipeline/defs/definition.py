@@ -25,12 +25,12 @@ from pydantic.fields import FieldInfo
 from compevo_core.config.run import describe_error
 from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.runtime.files import translate_storage_errors
+from compevo_pipeline.defs.asset_keys import RESEARCH
 from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, get_policy
 from compevo_pipeline.sources.registry import Night
 from compevo_pipeline.storage.code_versions import code_version
 
 OWNERS = ["team:forecasting"]
-RESEARCH = frozenset({"ablation", "benchmark", "evidence", "leakage"})  # no night makes these
 
 DUCKDB_POOL = "duckdb"
 """Assets that write the one DuckDB file; the pool's limit of one keeps two from writing at once."""
@@ -202,7 +202,7 @@ def define_asset(
     is empty where an asset is made of several; ``arguments`` are any others of ``dg.asset``.
     """
     tags = {"dataset": dataset} if dataset else {}
-    group = "research" if key.path[0] in RESEARCH else dataset.replace("-", "_") or key.path[0]
+    group = RESEARCH if key.path[0] == RESEARCH else dataset.replace("-", "_") or key.path[0]
     define: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
         key=key,
         group_name=group,

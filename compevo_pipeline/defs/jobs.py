@@ -1,15 +1,16 @@
 """Jobs: ``demo``, ``full``, ``refresh``.
 
 What belongs here: what runs together, with which run configuration, and running it in this process
-for a command. What does not: what an asset does. ``demo`` and ``full`` train and score electricity;
-each other data set has jobs of its own, such as ``full_traffic``. ``refresh`` trains nothing; its
-partition is the day to forecast. It is for operational demand, and every other data set has its
-own, such as ``refresh_exchange``: a publisher that fails stops no forecast of another data set.
+for a command. What does not: what an asset does, research (``paper.definitions``). ``demo`` and
+``full`` train and score electricity; each other data set has its own, such as ``full_traffic``.
+``refresh`` trains nothing; its partition is the day to forecast. It is for operational demand, and
+every other data set has its own, such as ``refresh_exchange``: a publisher that fails stops no
+forecast of another data set.
 """
 
 import sqlite3
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from compevo_core.errors import ConfigError, StorageError
 from compevo_core.runtime.files import translate_storage_errors
-from compevo_pipeline.config.settings import Layout, ensure_dagster_home
+from compevo_pipeline.config.settings import ensure_dagster_home
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import RegisteredDataset, Registry
@@ -50,110 +51,80 @@ def run_config(name: str, dataset: str = keys.DEFAULT_DATASET) -> dict[str, Any]
     configs: dict[dg.AssetKey, dict[str, Any]] = {
         # Another process imports for seconds what this one holds.
         keys.model_key(dataset): {"preset": "demo", "launcher": "inline"},
-        keys.ablation_key(dataset): {
-            "preset": "demo",
-            "launcher": "inline",
-            "scopes": None,
-            "variants": ["compevo", "one-agent-all-trials", "paper-method"],
-        },
         # Every step embeds what its own windows name: two thirds of the titles.
         keys.NEWS_EMBEDDINGS: {"ahead": False},
         keys.baselines_key(dataset): {"seeds": 1},
         # The sample world announces events of electricity alone.
         keys.population_test_key(dataset): {"audits_news": dataset == keys.DEFAULT_DATASET},
-        keys.lud_key(dataset): {"pairs": 2},
     }
-    if dataset == keys.DEFAULT_DATASET:
-        configs[keys.INFERENCE_2026] = {"seeds": 1, "every": 5}
+    return sample_config(configs)
 
+
+def sample_config(configs: Mapping[dg.AssetKey, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the run configuration of a run on sample data, with the settings of its assets."""
     return {
         "resources": {"workspace": {"config": {"mode": Mode.SAMPLE.value}}},
         "ops": {step_name(key): {"config": config} for key, config in configs.items()},
     }
 
 
-def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
-    """Return all jobs.
+def build_jobs(registry: Registry) -> list[Any]:
+    """Return the jobs that make, score and refresh data sets.
 
     Each of the user's own data sets has the jobs ``full_<name>`` and ``refresh_<name>``; no other
     job reads them, so that a fault in a user's file stops no other data set.
-
-    ``layout`` tells whether there is a population for the 2026 inference.
     """
-    demos = [
+    ways = {
+        "demo": (
+            "on the sample data and the smallest preset; minutes on two cores. From a shell: add "
+            "--config dagster_home/demo.yaml."
+        ),
+        "full": "in the deployment's mode and preset: ingest to report.",
+    }
+    scored = [
         dg.define_asset_job(
-            job_name("demo", dataset),
-            dg.AssetSelection.assets(*_list_scored(registry, dataset)),
-            description=(
-                f"Everything end to end for {dataset} on the sample data and the smallest preset; "
-                "minutes on two cores. From a shell: add --config dagster_home/demo.yaml."
+            job_name(name, dataset),
+            dg.AssetSelection.assets(
+                *_list_data(registry, dataset),
+                keys.model_key(dataset),
+                keys.baselines_key(dataset),
+                keys.population_test_key(dataset),
+                *_REPORT,
             ),
-            config=run_config("demo", dataset),
-            tags={"compevo/job": "demo", "dataset": dataset},
+            description=f"Everything but research for {dataset} {ways[name]}",
+            config=run_config(name, dataset),
+            tags={"compevo/job": name, "dataset": dataset},
         )
-        for dataset in keys.DATASETS
-    ]
-    full = [
-        dg.define_asset_job(
-            job_name("full", dataset),
-            dg.AssetSelection.assets(*_list_scored(registry, dataset)),
-            description=(
-                f"Everything end to end for {dataset} in the deployment's mode and preset: ingest "
-                "to report."
-            ),
-            tags={"compevo/job": "full", "dataset": dataset},
-        )
-        for dataset in registry
+        for name, datasets in (("demo", keys.DATASETS), ("full", registry))
+        for dataset in datasets
     ]
     refreshes = []
     others = [dataset for dataset in registry if dataset != keys.OPERATIONAL]
     for dataset in (keys.OPERATIONAL, *others):
         # What a new day of the data set changes, but for what is trained.
-        read, parts, inferred = [dataset], [f"windows of {dataset}"], []
-        if keys.infers(dataset, layout):
-            read.append(keys.DEFAULT_DATASET)
-            parts.append("the 2026 inference")
-            inferred.append(keys.INFERENCE_2026)
-        refreshed = _list_data(registry, read)
+        refreshed, what = _list_data(registry, dataset), f"windows of {dataset}"
         if registry[dataset].spec.starts_with_days:
             refreshed += [keys.next_day_key(dataset), keys.scored_key(dataset)]
-            parts[0] = (
-                f"the forecast of {dataset} for the partition's day, scores of the days before it"
-            )
+            what = f"the forecast of {dataset} for the partition's day, scores of the days before"
         # A partition is the day of the forecast. Everything else has none, and runs with it.
+        tags = {"dataset": dataset, "dagster/max_runtime": str(MAX_REFRESH_S)}
         refresh = dg.define_asset_job(
             job_name("refresh", dataset),
-            dg.AssetSelection.assets(*refreshed, *inferred, *_REPORT),
-            description=f"New data, {', '.join(parts)} and the report; trains nothing.",
-            tags={
-                "compevo/job": "refresh",
-                "dataset": dataset,
-                "dagster/max_runtime": str(MAX_REFRESH_S),
-            },
+            dg.AssetSelection.assets(*refreshed, *_REPORT),
+            description=f"New data, {what} and the report; trains nothing.",
+            tags={"compevo/job": "refresh", **tags},
         )
         refreshes.append(refresh)
-    return [*demos, *full, *refreshes]
+    return [*scored, *refreshes]
 
 
-def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:
-    """Return what is trained and scored for one data set, all that it is made of, the report."""
+def _list_data(registry: Registry, dataset: str) -> list[dg.AssetKey]:
+    """Return the series, news and windows of a data set."""
     return [
-        *_list_data(registry, (dataset,)),
-        keys.model_key(dataset),
-        *keys.score_keys(dataset),
-        # The check of 2026 concerns the population of electricity.
-        *([keys.INFERENCE_2026] if dataset == keys.DEFAULT_DATASET else []),
-        *_REPORT,
-    ]
-
-
-def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]:
-    """Return the series, news and windows of data sets."""
-    # A user's own data set needs no news of this project's sources.
-    reads_news = any(registry[name].declaration is None for name in datasets)
-    return [
-        *(key for name in datasets for key in (keys.series_key(name), keys.windows_key(name))),
-        *([keys.NEWS_ARTICLES] if reads_news else []),
+        keys.series_key(dataset),
+        keys.windows_key(dataset),
+        # A user's own data set needs no news of this project's sources.
+        *([keys.NEWS_ARTICLES] if registry[dataset].declaration is None else []),
         keys.NEWS_EMBEDDINGS,
     ]
 
@@ -166,7 +137,7 @@ def choose_day(declared: RegisteredDataset, now: datetime) -> str:
     if not declared.spec.starts_with_days:
         return ""
     ahead = timedelta(days=declared.night.days_ahead)
-    return (now + declared.spec.market_offset + ahead).date().isoformat()
+    return (declared.spec.to_market(now) + ahead).date().isoformat()
 
 
 def hide_notices() -> None:
@@ -176,7 +147,7 @@ def hide_notices() -> None:
 
 
 def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> list[str]:
-    """Run a job in this process; return a line for each step that failed."""
+    """Run a job in this process, configured as it is; return a line for each step that failed."""
     job = defs.resolve_job_def(job_name(name, dataset))
     days = job.partitions_def
     if day and days is None:
@@ -190,7 +161,7 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
 
     with translate_record_errors(), dg.DagsterInstance.get() as instance:
         result = job.execute_in_process(
-            run_config=run_config(name, dataset) | loggers,
+            run_config={**(job.run_config or {}), **loggers},
             partition_key=day or None,
             instance=instance,
             # A failed step must not hide those that failed with it.

@@ -23,8 +23,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.config.settings import is_ci
 
-USUAL_SECONDS = {"models": 50.0, "evaluation": 6.0, "ablation": 30.0, "leakage": 5.0, "report": 3.0}
-"""Usual duration by the first part of a step's name, in the job ``demo`` on two cores."""
+USUAL_SECONDS = {"models": 50.0, "evaluation": 6.0, "research": 12.0, "report": 3.0}
+"""Usual duration by the first part of a step's name, in the jobs of the demo on two cores."""
 
 _UNKNOWN_STEP_SECONDS = 1.5
 LONGEST = 100  # characters of a message beside the bar

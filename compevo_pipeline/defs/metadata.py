@@ -6,9 +6,10 @@ drawing so small that the UI shows it without a click, also while a training sti
 """
 
 import base64
+import html
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,19 +96,40 @@ def render_table(frame: pl.DataFrame, rows: int = PREVIEW_ROWS) -> dg.MetadataVa
     return _make_table(frame.columns, records)
 
 
-def render_report_table(table: "Table") -> dg.MetadataValue[Any]:
-    """Return a table of the report; one that is wider than long lies on its side, to fit a page."""
-    lines: list[Sequence[str]] = [table.header, *table.rows]
-    if len(table.rows) < len(table.header):
-        lines = list(zip(*lines, strict=True))
-    header, *rows = lines
-    return _make_table(header, [dict(zip(header, row, strict=True)) for row in rows])
+def render_columns(table: "Table", columns: Collection[str]) -> dg.MetadataValue[Any]:
+    """Return the first column of a table of the report and those named, as far as it has them.
+
+    A page cuts off what is wider than some seven short columns: a wide table becomes several.
+    """
+    shown = [name for name in table.header[1:] if name in columns]
+    rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    names = [table.header[0], *shown]
+    return _make_table(names, [{name: row[name] for name in names} for row in rows])
+
+
+def render_preview(frame: pl.DataFrame, rows: int = 3) -> dg.MetadataValue[Any]:
+    """Return the first rows of a frame side by side, as it has more columns than a page shows."""
+    first = list(enumerate(frame.head(rows).iter_rows(named=True), start=1))
+    records: list[dict[str, str | float | bool]] = [
+        {"column": name, **{f"row {number}": _render_cell(row[name]) for number, row in first}}
+        for name in frame.columns
+    ]
+    return _make_table(["column", *(f"row {number}" for number, _ in first)], records)
 
 
 def render_counts(values: Mapping[str, object], title: str = "count") -> dg.MetadataValue[Any]:
     """Return named numbers, or other values under a title, as a table."""
     records = [{"name": name, title: _render_cell(value)} for name, value in values.items()]
     return _make_table(["name", title], records)
+
+
+def render_feeds(counts: Mapping[str, Mapping[str, int]]) -> dg.MetadataValue[Any]:
+    """Return what was read of each feed, in words, as a table."""
+    records = [
+        {"feed": feed, "read": ", ".join(f"{count:,} {what}" for what, count in of_feed.items())}
+        for feed, of_feed in counts.items()
+    ]
+    return _make_table(["feed", "read"], records)
 
 
 def _make_table(
@@ -137,10 +159,13 @@ _MOST_POINTS = 60
 _INKS = (("blue", "#06c"), ("grey", "#999"), ("red", "#c30"))
 
 
-def render_sketch(lines: Mapping[str, Sequence[float | None]]) -> dg.MetadataValue[Any]:
+def render_sketch(
+    lines: Mapping[str, Sequence[float | None]], ends: tuple[object, object]
+) -> dg.MetadataValue[Any]:
     """Return up to three lines, by name, as a small drawing that the UI shows without a click.
 
-    Values are at equal steps; missing ones are left out.
+    Values are at equal steps, of which ``ends`` are the first and the last; missing ones are left
+    out.
     """
     known = {
         name: [v for v in values if v is not None and not math.isnan(v)]
@@ -154,18 +179,20 @@ def render_sketch(lines: Mapping[str, Sequence[float | None]]) -> dg.MetadataVal
     if not values:
         return dg.MetadataValue.md(f"{named}; no values yet")
 
-    text = f"{named}; {min(values):.4g} to {max(values):.4g}"
     # The UI hides a longer text behind a click: the drawing takes as many points as fit.
     for points in range(_MOST_POINTS, 1, -1):
-        encoded = base64.b64encode(_draw_svg(known, points).encode()).decode("ascii")
-        drawn = f"![{named}](data:image/svg+xml;base64,{encoded})\n\n{text}"
+        svg = _draw_svg(known, ends, points).encode()
+        encoded = base64.b64encode(svg).decode("ascii")
+        drawn = f"![](data:image/svg+xml;base64,{encoded})\n\n{named}"
         if len(drawn) < _SHOWN_AT_ONCE:
             return dg.MetadataValue.md(drawn)
-    return dg.MetadataValue.md(text)
+    return dg.MetadataValue.md(f"{named}; {min(values):.4g} to {max(values):.4g}")
 
 
-def _draw_svg(lines: Mapping[str, Sequence[float]], points: int) -> str:
-    """Return lines as SVG: each thinned to so many points, all on one scale."""
+def _draw_svg(
+    lines: Mapping[str, Sequence[float]], ends: tuple[object, object], points: int
+) -> str:
+    """Return lines as SVG: each thinned to so many points, all on one scale, between two axes."""
     width, height = _SIZE
     values = [value for line in lines.values() for value in line]
     low, high = min(values), max(values)
@@ -181,8 +208,20 @@ def _draw_svg(lines: Mapping[str, Sequence[float]], points: int) -> str:
         ]
         paths.append(f'<polyline stroke="{colour}" points="{" ".join(corners)}"/>')
 
-    box = f'viewBox="0 0 {width} {height}" width="360"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {box} fill="none">{"".join(paths)}</svg>'
+    # The extremes next to one axis, the first and the last step below the other.
+    below = height + 11
+    labels = [
+        f'<text x="-3" y="9">{high:.4g}</text>',
+        f'<text x="-3" y="{height}">{low:.4g}</text>',
+        f'<text y="{below}" text-anchor="start">{html.escape(str(ends[0]))}</text>',
+        f'<text x="{width}" y="{below}">{html.escape(str(ends[1]))}</text>',
+    ]
+    axes = f'<path d="M0 0V{height}H{width}" stroke="#ccc"/>'
+    style = 'font-size="10" font-family="sans-serif" fill="#888" text-anchor="end"'
+    text = f"<g {style}>{''.join(labels)}</g>"
+    box = f'viewBox="-44 -2 {width + 46} {height + 18}" width="340"'
+    drawn = f"{axes}{text}{''.join(paths)}"
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {box} fill="none">{drawn}</svg>'
 
 
 def sketch_validation(records: Sequence[RoundRecord]) -> dg.MetadataValue[Any]:
@@ -191,7 +230,8 @@ def sketch_validation(records: Sequence[RoundRecord]) -> dg.MetadataValue[Any]:
         {
             "population": [record.val_mae_scaled for record in records],
             "prior": [record.val_prior_mae_scaled for record in records],
-        }
+        },
+        ends=("round 1", f"round {len(records)}"),
     )
 
 

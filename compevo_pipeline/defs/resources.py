@@ -1,14 +1,17 @@
-"""Dagster resources: the deployment in the mode of a run, and the launchers.
+"""Dagster resources: the deployment in the mode of a run, and the launchers; a code location.
 
-What belongs here: opening what ``settings`` names; a training in a process, under torchrun or in a
-pod, with a Dagster Pipes session, by which rounds, losses and metrics reach the event log while
-training runs. What does not: reading other variables of the environment (``config.settings``), the
-process, the pod's manifest (``launchers.process``). The mode is run configuration of the
-``workspace`` resource, so that one choice holds for a whole run.
+What belongs here: what code locations have in common; opening what ``settings`` names; a training
+in a process, under torchrun or in a pod, with a Dagster Pipes session, by which rounds, losses and
+metrics reach the event log while training runs. What does not: reading other variables of the
+environment (``config.settings``), the process, the pod's manifest (``launchers.process``), which
+assets, jobs, schedules and sensors there are (``compevo_pipeline.definitions``,
+``compevo_pipeline.paper.definitions``). The mode is run configuration of the ``workspace``
+resource, so that one choice holds for a whole run.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,10 +25,12 @@ from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.settings import Settings, child_environment
 from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_meanwhile
+from compevo_pipeline.defs.definition import DAILY_REFRESH
+from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.defs.metadata import sketch_validation
 from compevo_pipeline.launchers.process import PodSpec, TrainingError, run_training, write_jobs
 from compevo_pipeline.launchers.worker import TrainJob, run_jobs
-from compevo_pipeline.sources.common.base import Clock, Mode
+from compevo_pipeline.sources.common.base import Clock, Mode, describe_data
 from compevo_pipeline.work.deployment import Deployment
 
 # Dagster offers an enumeration by its names; to a type checker they are texts.
@@ -177,3 +182,53 @@ def build_observation(
         metadata[f"reward_agent_{agent:02d}"] = reward
 
     return dg.AssetObservation(asset_key=context.asset_key, metadata=metadata)
+
+
+def build_location(
+    deployment: Deployment,
+    launchers: Launchers | None,
+    *,
+    assets: Sequence[dg.AssetsDefinition],
+    resources: Mapping[str, Any] | None = None,
+    **definitions: Any,  # noqa: ANN401 - of dg.Definitions
+) -> dg.Definitions:
+    """Return the definitions of a code location.
+
+    ``resources`` are those that the other location has not.
+    """
+    settings = deployment.settings
+    pod = PodSpec.read(settings.pod) if settings.pod else None
+    own = frozenset(dataset.name for dataset in deployment.registry.own)
+    return dg.Definitions(
+        assets=dg.map_asset_specs(functools.partial(_fit_to_deployment, settings, own), assets),
+        metadata={"mode": describe_data(settings.mode).strip("[]")},
+        # A process for each step would import everything again: seconds of processor each.
+        executor=dg.in_process_executor,
+        loggers={"console": dg.colored_console_logger, "progress": progress_logger},
+        resources={
+            "workspace": Workspace(
+                settings=settings, mode=settings.mode.value, clock=deployment.clock
+            ),
+            "launchers": launchers or Launchers(pod),
+            **(resources or {}),
+        },
+        **definitions,
+    )
+
+
+def _fit_to_deployment(
+    settings: Settings, own: Collection[str], spec: dg.AssetSpec
+) -> dg.AssetSpec:
+    """Return an asset that says where its data comes from, and is due only where data come daily.
+
+    Graph and catalog show kind and description, and synthetic data must not pass for real. Files of
+    a sample, an archive or a user do not change by the day: a policy would always warn of them.
+    """
+    mode, dataset = settings.mode, spec.tags.get("dataset", "")
+    # A forecast from a file that has a deadline is due by it all the same.
+    is_due = mode is Mode.LIVE and (dataset not in own or spec.freshness_policy != DAILY_REFRESH)
+    return spec.replace_attributes(
+        description=f"{describe_data(mode, dataset)} {spec.description}",
+        kinds={*spec.kinds, mode.value},
+        freshness_policy=spec.freshness_policy if is_due else None,
+    )

@@ -1,7 +1,9 @@
 """When refreshes start by themselves, of every data set by the same rule.
 
 What belongs here: when jobs start by themselves, and for which day. What does not: what they run
-(``defs.jobs``), who is told when they fail (``defs.alerts``).
+(``defs.jobs``), who is told when they fail (``defs.alerts``). No automation condition says it: a
+run needs the instant that its forecast knows to, which a condition cannot give, and the latest day
+of partitions that reach tomorrow is not always the one to forecast.
 """
 
 from collections.abc import Sequence
@@ -12,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import DatasetSpec, ZonedSpec
 from compevo_core.data.steps import DAY
 from compevo_core.forecast.issued import find_issued, is_issued
 from compevo_core.table.text_stamps import find_standard_offset, find_summer_offset
@@ -83,10 +85,12 @@ def build_refresh_schedule(
     spec, night = declared.spec, declared.night
     starts = [_into_day(night.at)] if night.at else []
     if night.at is None:
-        # Days begin at midnight of a clock without daylight saving. Where the place has it, one of
-        # two ticks falls into a day that was run, and is skipped.
+        # Days begin at midnight of the place, or of a fixed clock: where the place changes its own,
+        # one of two ticks falls into a day that was run then, and is skipped.
         offsets = {find_standard_offset(night.zone), find_summer_offset(night.zone)}
         starts = sorted((OWN_TICK + offset - spec.market_offset) % DAY for offset in offsets)
+        if isinstance(spec, ZonedSpec) and spec.market_zone == night.zone:
+            starts = [OWN_TICK]
     retries = RETRIES if spec.starts_with_days else RETRIES[:1]
     ticks = {(start + retry) % DAY for start in starts for retry in retries}
     what = f"the forecast of {'tomorrow' if night.days_ahead else 'today'}, scores, "
@@ -108,7 +112,7 @@ def build_refresh_schedule(
         at = context.scheduled_execution_time.astimezone(ZoneInfo(night.zone))
         delay = (_into_day(at.time()) - _into_day(night.at)) % DAY if night.at else None
         # Its partitions are days on its own clock.
-        begun = at.astimezone(UTC) - (delay or timedelta(0)) + spec.market_offset
+        begun = spec.to_market(at.astimezone(UTC) - (delay or timedelta(0)))
         day = begun.date() + timedelta(days=night.days_ahead)
         if not spec.starts_with_days:
             return dg.RunRequest(run_key=f"{name}-{day}")

@@ -85,7 +85,7 @@ def run_jobs(
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.training.trainer import train
-    from compevo_pipeline.config.endpoints import read_selector, read_server
+    from compevo_pipeline.config.endpoints import read_selector
 
     read_windows, read_news = functools.cache(WindowSet.read), functools.cache(NewsPool.read)
     open_fits = functools.cache(lambda folder: SharedFits(Path(folder) if folder else None, log))
@@ -116,7 +116,6 @@ def run_jobs(
             stages=Path(job.stages) if job.stages else None,
             shard_backbone=job.shard_backbone,
             selector=read_selector(config),
-            server=read_server(config),
             facts=job.facts,
         )
         # The ablation trains six in a process: their values must not overwrite each other.

@@ -87,7 +87,7 @@ def train(
     from compevo_core.paper.folds import choose_validation
     from compevo_core.runtime.distributed import process_group
     from compevo_core.training.trainer import train as train_population
-    from compevo_pipeline.config.endpoints import read_selector, read_server
+    from compevo_pipeline.config.endpoints import read_selector
     from compevo_pipeline.config.settings import process_rank
     from compevo_pipeline.launchers.worker import describe_round
 
@@ -108,7 +108,6 @@ def train(
             on_round=lambda record: arguments.show_progress(describe_round(record)),
             shard_backbone=shard_backbone,
             selector=read_selector(config),
-            server=read_server(config),
         )
 
     # The processes of torchrun share one terminal.
@@ -503,6 +502,8 @@ def audit_news(
         raise ConfigError(f"{window_set.dataset} has no articles, so there is no news to audit")
     commit = read_commit()
     if not target_runs.runs:
+        if every > 1:
+            raise ConfigError("the probe reads all days: --every N is for the audit of a run")
         rows = audit_probe(window_set, pool, commit=commit)
     else:
         forecaster = CompEvoForecaster.load(target_runs.runs[0], pool)

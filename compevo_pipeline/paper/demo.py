@@ -1,7 +1,8 @@
 """``compevo demo``, which ``make demo`` runs: everything end to end, and what was found.
 
-What belongs here: the command line around one run of a job that trains and scores. What does not:
-what the job does (``defs.jobs``), running one (``cli.refresh``).
+What belongs here: the command line around a run of a job that trains and scores, and one of its
+research. What does not: what the jobs do (``defs.jobs``, ``paper.definitions``), running one
+(``cli.refresh``).
 """
 
 from datetime import UTC, datetime
@@ -36,13 +37,19 @@ def demo(
     from compevo_pipeline.work.results import write_forecasts
 
     settings = run(job, dataset)
+    # Dagster's notices are hidden by now.
+    from compevo_pipeline.paper.assets import write_research
+    from compevo_pipeline.paper.definitions import build_defs
+
+    run(f"{job}_research", dataset, build=build_defs)
     # The demo runs on sample data whatever the deployment's mode is.
     mode = Mode.SAMPLE if job == "demo" else settings.mode
+    deployment = Deployment(settings=settings, mode=mode)
+    write_research(deployment)  # the job's page knew no research
     if job == "demo" and DATASETS[dataset].align_to_market_day:
         # Of the day after the sample data; the report then shows it.
-        deployment = Deployment(settings=settings, mode=Mode.SAMPLE)
         issued = show_forecast(deployment, dataset, None)
-        write_forecasts(deployment)  # the job has written the other page
+        write_forecasts(deployment)
         if found := describe_findings(deployment.layout, dataset, issued):
             typer.echo("\n".join(["", *found]))
             show_paths(deployment.layout)

@@ -168,7 +168,9 @@ def clean(
             # Gone if its folder was removed just before.
             if not is_free or not path.exists():
                 continue
-            removed.append(Removed(path=path, size=_measure(path), reason=reason))
+            entries = [status for _, status in _walk(path)] if path.is_dir() else [path.stat()]
+            size = sum(status.st_size for status in entries if S_ISREG(status.st_mode))
+            removed.append(Removed(path=path, size=size, reason=reason))
             if not dry:
                 _remove(path)
 
@@ -227,12 +229,6 @@ def _remove(path: Path) -> None:
 
 def _last_written(folder: Path) -> float:
     return max([folder.stat().st_mtime, *(status.st_mtime for _, status in _walk(folder))])
-
-
-def _measure(path: Path) -> int:
-    if not path.is_dir():
-        return path.stat().st_size
-    return sum(status.st_size for _, status in _walk(path) if S_ISREG(status.st_mode))
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

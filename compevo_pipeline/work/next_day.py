@@ -45,6 +45,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.evaluation.issued_scores import repeat_known
 from compevo_core.forecast.daily_state import Snapshots
+from compevo_core.forecast.explain import BAND_80, describe_outside, select_band
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.issued import (
     METHOD,
@@ -84,9 +85,8 @@ CROWD_DAYS = 28  # that say how many articles come on a usual day
 TIMES_USUAL_NEWS = 2.0  # from which a day of news is told as a crowd
 UNBOUNDED = Variable(unit="", low=None, high=None)
 LATEST_DAYS = 14  # days that are tried for the newest one with a published forecast
-DAYLIGHT_SAVING = timedelta(hours=1)
-FIXED_CLOCK = (
-    "days begin at {origin:%H:%M} UTC in summer and winter: with grid.stride = 1 in the "
+DAY_BEGINS = (
+    "days begin at midnight of their clock, {origin:%H:%M} UTC: with grid.stride = 1 in the "
     "declaration, and fit again, forecasts begin where the file ends"
 )
 OLD_STATE = (
@@ -155,13 +155,13 @@ class Origin:
         start = day if isinstance(day, datetime) else datetime.combine(day, time())
         into_day = timedelta(hours=start.hour, minutes=start.minute, seconds=start.second)
         apart = spec.stride_steps * spec.step if spec.has_origins_within_days else DAY
-        if into_day % apart:
+        origin_utc = spec.from_market(start)
+        if spec.from_market(start - into_day % apart) != origin_utc:
             also = f" and every {name_step(apart)} after it" if apart < DAY else ""
             raise ConfigError(
                 f"no window of {spec.name} begins at {start:%H:%M}, so the model has learnt none: "
                 f"forecasts begin at 00:00{also}"
             )
-        origin_utc = start.replace(tzinfo=UTC) - spec.market_offset
         until = origin_utc if known_to is KnownTo.MIDNIGHT else origin_utc - unknown * spec.step
         return cls(day=start.date(), origin_utc=origin_utc, until=until)
 
@@ -389,10 +389,9 @@ def forecast_day(
     A day that was issued is verified and returned without any inference, whatever is stored now.
 
     ``day``, on the market's clock, has a time where days have several origins: without one the
-    forecast begins at midnight, or in the hour before it where summer's files end. None is the
-    newest one that can be forecast. Without ``known_to`` it is the earlier instant that the data
-    set's views know. With ``supersede`` a day that was issued before is issued again, beside the
-    older record.
+    forecast begins at midnight. None is the newest one that can be forecast. Without ``known_to``
+    it is the earlier instant that the data set's views know. With ``supersede`` a day that was
+    issued before is issued again, beside the older record.
 
     Raises:
         ConfigError: there is no such data set, or its views know no such instant.
@@ -412,13 +411,8 @@ def forecast_day(
         if spec.name not in DATASETS and spec.align_to_market_day and 2 * known >= DAY:
             of_start.append(
                 f"{known / timedelta(hours=1):g} hours of this forecast are in the file, as "
-                + FIXED_CLOCK.format(origin=start)
+                + DAY_BEGINS.format(origin=start)
             )
-    elif spec.has_origins_within_days and not isinstance(day, datetime):
-        newest = find_next_day(deployment, spec, known_to)
-        if isinstance(newest, datetime):
-            missing = datetime.combine(day, time()) - newest
-            day = newest if timedelta(0) < missing <= DAYLIGHT_SAVING else day
     origin = Origin.of(spec, day, known_to)
     day = origin.day
     folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
@@ -453,7 +447,7 @@ def find_next_day(
     what is missing.
     """
     series, _ = read_live_series(deployment, spec)
-    start = (find_next_origin(spec, series) + spec.market_offset).replace(tzinfo=None)
+    start = spec.to_market(find_next_origin(spec, series))
     newest = start if spec.has_origins_within_days else start.date()
     if not spec.published_evidence:
         return newest
@@ -564,7 +558,7 @@ def _issue(
         forecaster,
         day_views,
         news=news,
-        market_offset=spec.market_offset,
+        market_offset=spec.to_market(origin.origin_utc).replace(tzinfo=UTC) - origin.origin_utc,
         issued_at=deployment.clock(),
         commit=read_commit(),
         newest=inputs.newest.as_facts(),
@@ -594,6 +588,9 @@ def _issue(
         notes += tuple(_describe_unknown_ahead(day_views))
         if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
             notes += (describe_missing(without, len(forecaster.past_errors)),)
+        points = {entity: forecast.select_points(entity)[METHOD] for entity in forecast.entities}
+        bands = {entity: select_band(forecast, entity, BAND_80) for entity in points}
+        notes += tuple(describe_outside(points, {e: band for e, band in bands.items() if band}))
     # The record that is kept: where two runs issue at once, the first one's.
     return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
 
@@ -608,7 +605,7 @@ def _explain_missing(
     if is_own and timedelta(0) < gap < DAY / 2:
         because = (
             f"; {gap / timedelta(hours=1):g} h before it is missing, as "
-            f"{FIXED_CLOCK.format(origin=origin.origin_utc)}"
+            f"{DAY_BEGINS.format(origin=origin.origin_utc)}"
         )
     return MissingInputError(
         f"{spec.name} cannot be forecast for {origin.day} as known until "

@@ -44,6 +44,8 @@ NEWS = "news"
 FILES, VALUES, DAYS = "files", "values", "days"  # what slots are
 _DAY = timedelta(days=1)
 _SATURDAY = 6
+_TOLERATED_SHARE = 0.01  # of a month's slots may be missing where a month is called whole
+_HOLIDAYS = 3  # in a month, of publishers that publish only on business days
 _MONTH_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[_-]?(0[1-9]|1[0-2])(?=\D|\d\d)")
 
 
@@ -64,26 +66,58 @@ def measure_coverage(deployment: Deployment) -> pl.DataFrame:
         row["stored"] = by_state["stored"] + by_state["short"] + by_state["fetched"]
         rows.append(row | {"expected": sum(by_state.values())})
     counted = [pl.DataFrame(rows, schema=COVERAGE_SCHEMA)]
+    for name in (*deployment.registry.datasets, NEWS):
+        for kind, days in _list_days(deployment, name):
+            named = _sum_months(days, today).with_columns(
+                source=pl.format(f"{name}: {{}}", "group"),
+                counted=pl.lit(kind),
+                absent=pl.col("expected") - pl.col("stored"),
+                frozen=pl.lit(0),
+                failed=pl.lit(0),
+            )
+            counted.append(named.select(pl.col(n).cast(t) for n, t in COVERAGE_SCHEMA.items()))
+    return pl.concat(counted).sort("counted", "source", "month", descending=[True, False, False])
+
+
+def find_stored_months(deployment: Deployment, dataset: str) -> dict[str, bool]:
+    """Return the months of a data set, or of ``news``, and whether each is stored as a whole.
+
+    Only what live sources bring is looked at. What publishers leave out is tolerated: public
+    holidays, and one slot in a hundred.
+    """
+    today = deployment.clock().date()
+    tolerated = pl.max_horizontal(
+        pl.col("expected") * _TOLERATED_SHARE, _HOLIDAYS * pl.col("on_weekdays").cast(pl.Int64)
+    )
+    is_whole = (pl.col("expected") - pl.col("stored") <= tolerated).all()
+    found: dict[str, bool] = {}
+    for _, days in _list_days(deployment, dataset):
+        live = days.filter(pl.col("is_live").any().over("group"))
+        months = _sum_months(live, today).group_by("month").agg(is_whole.alias("is_whole"))
+        for month, whole in months.sort("month").iter_rows():
+            found[month] = found.get(month, True) and whole
+    return found
+
+
+def _list_days(deployment: Deployment, dataset: str) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Return what is counted (VALUES or DAYS) and the stored days of each group of a data set."""
+    if dataset == NEWS:
+        with contextlib.suppress(DataError):  # nothing of it is stored yet
+            yield DAYS, deployment.news_store().count_days()
+        return
+    declared = deployment.registry[dataset]
+    with contextlib.suppress(DataError):
+        yield VALUES, _read_values(deployment, declared)
     # archive:aemo/file.csv is aemo's.
     publisher = pl.col("source").str.extract("^[^:]*:([^/]*)").alias("group")
+    day = declared.spec.find_market_day().alias("day")
     is_live = pl.col("source").str.starts_with("live:").any().alias("is_live")
-    for declared in deployment.registry.datasets.values():
-        name = declared.name
-        with contextlib.suppress(DataError):  # nothing of it is stored yet
-            counted.append(_sum_months(_read_values(deployment, declared), name, VALUES, today))
-        day = (pl.col("start_utc") + declared.spec.market_offset).dt.date().alias("day")
-
-        def find_days(rows: pl.LazyFrame, day: pl.Expr = day) -> pl.LazyFrame:
-            return rows.group_by(publisher, day).agg(is_live)
-
-        for kind in (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES):
-            days = deployment.series_store().read_frame(name, kind, find_days)
-            if days is not None:
-                named = days.with_columns(pl.format(f"{{}} ({kind})", "group").alias("group"))
-                counted.append(_sum_months(named, name, DAYS, today))
-    with contextlib.suppress(DataError):
-        counted.append(_sum_months(deployment.news_store().count_days(), NEWS, DAYS, today))
-    return pl.concat(counted).sort("counted", "source", "month", descending=[True, False, False])
+    for kind in (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES):
+        days = deployment.series_store().read_frame(
+            dataset, kind, lambda rows: rows.group_by(publisher, day).agg(is_live)
+        )
+        if days is not None:
+            yield DAYS, days.with_columns(pl.format(f"{{}} ({kind})", "group").alias("group"))
 
 
 def list_troubled(deployment: Deployment) -> list[Entry]:
@@ -146,7 +180,7 @@ def _read_values(deployment: Deployment, declared: RegisteredDataset) -> pl.Data
     """Return the values of each group of series by day of the market's clock."""
     # AEMO/TOTALDEMAND/NSW1 belongs to AEMO/TOTALDEMAND.
     group = pl.col("series_id").str.replace("/[^/]*$", "").alias("group")
-    day = (pl.col("start_utc") + declared.spec.market_offset).dt.date().alias("day")
+    day = declared.spec.find_market_day().alias("day")
     counts = (
         pl.col("value").count().alias("stored"),
         pl.struct("series_id", "variable").n_unique().alias("series"),
@@ -163,7 +197,7 @@ def _read_values(deployment: Deployment, declared: RegisteredDataset) -> pl.Data
     )
 
 
-def _sum_months(days: pl.DataFrame, dataset: str, counted: str, today: date) -> pl.DataFrame:
+def _sum_months(days: pl.DataFrame, today: date) -> pl.DataFrame:
     """Count slots by group and month, from the first day of a group that is stored to its last.
 
     Where ``days`` do not say how many slots of a day are ``stored`` and ``expected``, it is one.
@@ -185,18 +219,9 @@ def _sum_months(days: pl.DataFrame, dataset: str, counted: str, today: date) -> 
     held = every.join(slots.select("group", "day", "stored"), on=["group", "day"], how="left")
     # Series that were collected at a finer step have more values than their grid.
     stored = pl.min_horizontal(pl.col("stored").fill_null(0), "expected")
-    months = held.group_by("group", pl.col("day").dt.strftime("%Y-%m").alias("month")).agg(
-        pl.col("expected").sum(), stored.sum().alias("stored")
+    return held.group_by("group", pl.col("day").dt.strftime("%Y-%m").alias("month")).agg(
+        pl.col("expected").sum(), stored.sum().alias("stored"), pl.col("on_weekdays").any()
     )
-    absent = pl.col("expected") - pl.col("stored")
-    named = months.with_columns(
-        source=pl.format(f"{dataset}: {{}}", "group"),
-        counted=pl.lit(counted),
-        absent=absent,
-        frozen=pl.lit(0),
-        failed=pl.lit(0),
-    )
-    return named.select(pl.col(name).cast(kind) for name, kind in COVERAGE_SCHEMA.items())
 
 
 class BackfillPart(NamedTuple):

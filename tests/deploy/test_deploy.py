@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -113,8 +114,11 @@ def test_images_carry_the_version_of_the_project():
     ("key", "services"),
     [
         ("ports", ["login"]),  # and from this machine alone
-        ("env_file", ["code-location"]),  # the credentials of sources
-        ("healthcheck", ["postgres", "code-location", "daemon"]),  # the webserver's is the image's
+        ("env_file", ["code-location", "research"]),  # the credentials of sources
+        (
+            "healthcheck",
+            ["postgres", "code-location", "research", "daemon"],
+        ),  # the webserver's is the image's
     ],
 )
 def test_services_declare_what_they_open(key, services):
@@ -135,13 +139,13 @@ def test_no_secret_is_written_down():
     assert "DAGSTER_PG_PASSWORD=\n" in example
     given = [service.get("environment", {}) for service in SERVICES.values()]
     passwords = [str(one[name]) for one in given for name in one if "PASSWORD" in name]
-    assert len(passwords) == 4
+    assert len(passwords) == 5
     assert all(value.startswith("${DAGSTER_PG_PASSWORD:?") for value in passwords)
 
 
 @pytest.mark.slow
 def test_the_commands_of_the_services_exist():
-    for name in ("code-location", "daemon"):
+    for name in ("code-location", "research", "daemon"):
         command = SERVICES[name]["command"]
         options = [word for word in command if str(word).startswith("--")]
         words = command[: command.index(options[0])]
@@ -208,10 +212,8 @@ def test_every_pod_may_run_restricted():
 
     assert own["pod_spec_config"]["security_context"]["run_as_non_root"] is True
     rights = own["container_config"]["security_context"]
-    assert (rights["allow_privilege_escalation"], rights["read_only_root_filesystem"]) == (
-        False,
-        True,
-    )
+    assert rights["allow_privilege_escalation"] is False
+    assert rights["read_only_root_filesystem"] is True
 
 
 def test_what_a_pod_names_exists():
@@ -242,25 +244,30 @@ def test_every_service_finds_its_pods():
     for service in services.values():
         assert sum(service["spec"]["selector"].items() <= one.items() for one in labels) == 1
     for folder in (FOLDER, FOLDER.with_name("compose")):
-        (entry,) = yaml.safe_load((folder / "workspace.yaml").read_text("utf-8"))["load_from"]
-        asked = entry["grpc_server"]
-        assert (asked["host"], asked["port"]) == ("code-location", 4000)
+        entries = yaml.safe_load((folder / "workspace.yaml").read_text("utf-8"))["load_from"]
+        asked = {entry["grpc_server"]["location_name"]: entry["grpc_server"] for entry in entries}
+        assert list(asked) == ["compevo", "research"]
 
-    assert services[asked["host"]]["spec"]["ports"][0]["port"] == asked["port"]
+    for location, server in asked.items():
+        assert services[server["host"]]["spec"]["ports"][0]["port"] == server["port"] == 4000
+        containers = templates()[server["host"]]["spec"]["containers"]
+        for command in (containers[0]["args"], SERVICES[server["host"]]["command"]):
+            named = dict(pairwise(command))
+            assert named["--location-name"] == location
+            importlib.import_module(named["--module-name"])
 
 
 def test_rights_are_of_who_starts_runs():
     accounts = {name: one["spec"].get("serviceAccountName") for name, one in templates().items()}
     assert {name for name, account in accounts.items() if account} == {"webserver", "daemon"}
     assert LAUNCHER["service_account_name"] in objects("ServiceAccount")
-    for name in ("code-location", "postgres"):
+    for name in ("code-location", "research", "postgres"):
         assert templates()[name]["spec"]["automountServiceAccountToken"] is False
     assert training_pod()["spec"]["automountServiceAccountToken"] is False
 
     (role,) = objects("Role").values()
-    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {
-        *("jobs", "jobs/status", "pods", "pods/log", "pods/status", "events")
-    }
+    named = {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert named == {"jobs", "jobs/status", "pods", "pods/log", "pods/status", "events"}
     assert objects("ClusterRole") == {}
 
 

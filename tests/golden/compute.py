@@ -134,10 +134,7 @@ def one_thread() -> Iterator[None]:
 def _parts(root: Path) -> Iterator[tuple[str, Json]]:
     windows = write_inputs(root)
     yield "machine", {"float_fingerprint": fingerprint()}
-    asked = {
-        "default": (),
-        "small": ("--backbone", "llama-3.1-8b", "--agents", "3", "--rank", "4"),
-    }
+    asked = {"default": (), "small": ("--backbone", "llama-3.1-8b", "--agents", "3", "--rank", "4")}
     yield "params", {k: json.loads(command("paper", "params", *v)) for k, v in asked.items()}
     later = {"hash": float_bits(electricity(news_cutoff="horizon-end").hash)}
     built = described(electricity()) | {"with_later_news": later}
@@ -156,13 +153,8 @@ def _parts(root: Path) -> Iterator[tuple[str, Json]]:
 
 def write_inputs(root: Path) -> WindowSet:
     """Windows of every split and the news they name, as folders that the commands read."""
-    parts = [
-        small.windows("train", 24),
-        small.windows("val", 3, first_day=40),
-        small.windows("test", 4, first_day=60),
-        small.windows("inference", 2, first_day=80),
-    ]
-    windows = WindowSet([one for part in parts for one in part], dataset="electricity")
+    spans = (("train", 24, 0), ("val", 3, 40), ("test", 4, 60), ("inference", 2, 80))
+    windows = small.join_windows(*spans)
     windows.write(root / "windows")
     small.news_pool().write(root / "news")
     return windows

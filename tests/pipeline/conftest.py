@@ -41,14 +41,31 @@ def migrations_are_read_once():
 
 
 @pytest.fixture(scope="session")
-def defs(tmp_path_factory):
-    """The definitions of a deployment in sample mode, of which nothing is materialized."""
-    return deploy(tmp_path_factory.mktemp("home")).defs
+def unmade(tmp_path_factory):
+    """A deployment in sample mode, of which nothing is materialized."""
+    return deploy(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="session")
-def graph(defs):
-    return defs.resolve_asset_graph()
+def defs(unmade):
+    return unmade.defs
+
+
+@pytest.fixture(scope="session")
+def research(unmade):
+    return unmade.research
+
+
+@pytest.fixture(scope="session")
+def both(defs, research):
+    """The assets of both code locations, as the UI shows them."""
+    assets, checks = [*defs.assets, *research.assets], defs.asset_checks
+    return dg.Definitions(assets, asset_checks=checks, resources=defs.resources)
+
+
+@pytest.fixture(scope="session")
+def graph(both):
+    return both.resolve_asset_graph()
 
 
 @pytest.fixture(scope="session")

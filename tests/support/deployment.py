@@ -10,6 +10,7 @@ from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs.jobs import step_name
 from compevo_pipeline.defs.resources import Launchers
+from compevo_pipeline.paper import definitions as research
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.deployment import Deployment
@@ -58,6 +59,7 @@ def read_materialization(result, key=None):
 class DagsterHome:
     home: Path
     defs: dg.Definitions
+    research: dg.Definitions
     instance: dg.DagsterInstance
     folder: str = "sample"
 
@@ -68,9 +70,12 @@ class DagsterHome:
     def materialize(self, *keys, dataset=None, partition=None, config=None, raise_on_error=True):
         """Materializes assets by key (``windows/electricity``) with their checks.
 
-        Keys of what is made of one data set may go without it: ``models/compevo``.
+        Keys of what is made of one data set may go without it: ``models/compevo``. A run has those
+        of one code location.
         """
-        job = self.defs.resolve_implicit_global_asset_job_def()
+        is_research = keys[0].startswith("research/")
+        location = self.research if is_research else self.defs
+        job = location.resolve_implicit_global_asset_job_def()
         if dataset is not None:
             keys = [f"{key}/{dataset}" for key in keys]
             config = {f"{key}/{dataset}": values for key, values in (config or {}).items()}
@@ -91,14 +96,11 @@ def deploy(home, *, settings=(), archive=None, **overrides):
     """Wires a deployment: in sample mode, or on the files of an archive folder."""
     mode = Mode.ARCHIVE if archive else Mode.SAMPLE
     settings = Settings(home=home, mode=mode, archive=archive, preset="tiny", **dict(settings))
-    wired = {
-        "feeds": few_feeds(),
-        "launchers": InlineLauncher(),
-        "clock": SetClock(),
-    } | overrides
+    wired = {"feeds": few_feeds(), "launchers": InlineLauncher(), "clock": SetClock()} | overrides
     return DagsterHome(
         home=home,
         defs=build_defs(settings, **wired),
+        research=research.build_defs(settings, launchers=wired["launchers"], clock=wired["clock"]),
         instance=dg.DagsterInstance.ephemeral(),
         folder="real" if archive else "sample",
     )

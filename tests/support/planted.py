@@ -6,8 +6,7 @@ import numpy as np
 
 from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder
 from compevo_core.paper.planted_news import PlantedNews, plant_news
-from tests.support.population import tiny, windows
-from tests.support.window_samples import make_set
+from tests.support.population import join_windows, tiny
 
 SEARCH = {
     "forecast__prior": "calendar-ridge",
@@ -42,11 +41,7 @@ def search(**changes):
 @cache
 def base_windows():
     """Windows of two regions: 120 days to train on, 15 to validate, 30 to test."""
-    splits = (("train", 120, 0), ("val", 15, 130), ("test", 30, 160))
-    parts = [
-        window for name, days, first in splits for window in windows(name, days, first_day=first)
-    ]
-    return make_set(parts)
+    return join_windows(("train", 120, 0), ("val", 15, 130), ("test", 30, 160))
 
 
 class RememberingEncoder:

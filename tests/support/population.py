@@ -59,6 +59,12 @@ def windows(split, days, *, first_day=0, entities=("NSW1", "SA1"), news=True):
     return make_set(out)
 
 
+def join_windows(*spans, **options):
+    """Return the windows of spans: split, days and first day."""
+    parts = (windows(split, days, first_day=day, **options) for split, days, day in spans)
+    return make_set([window for part in parts for window in part])
+
+
 def tiny(**overrides):
     """Return the preset with changes; a logic is little longer than the shortest that counts."""
     changes = {"evolution__max_new_tokens": 14} | overrides

@@ -91,10 +91,9 @@ def make_rows():
     for subset, table in (("n2f-test-100", MAE), ("inference-2026-100", MAE_2026)):
         for method, mae in table.items():
             made.append(make_row(method, mae, subset=subset))
+            scope = {"subset": subset, "n_windows": 20, "n_points": 960}
             made += [
-                make_row(
-                    method, mae * factor, subset=subset, entity=region, n_windows=20, n_points=960
-                )
+                make_row(method, mae * factor, entity=region, **scope)
                 for region, factor in zip(REGIONS, (1.6, 1.3, 0.5, 0.2, 1.4), strict=True)
             ]
 
@@ -294,6 +293,12 @@ def make_run():
     )
 
 
+CHECKS = (
+    ("artifact hash unchanged by 2026 inference", True, "0a4b55a8d778 before and after"),
+    ("every article older than its origin", False, "1 of 500 articles is later: w-NSW1"),
+)
+
+
 def make_check(*cells):
     """Make a leakage check: its name, whether it passed, and a detail."""
     return dict(zip(CHECK_COLUMNS, cells, strict=True))
@@ -307,14 +312,7 @@ def make_inputs(**changes):
         "rows": make_rows(),
         "runs": (make_run(),),
         "configs": {CONFIG_HASH: make_run().config},
-        "checks": [
-            make_check(
-                "artifact hash unchanged by 2026 inference", True, "0a4b55a8d778 before and after"
-            ),
-            make_check(
-                "every article older than its origin", False, "1 of 500 articles is later: w-NSW1"
-            ),
-        ],
+        "checks": [make_check(*cells) for cells in CHECKS],
         "paired": [
             dict.fromkeys(PAIRED_TEST_SCHEMA)
             | {

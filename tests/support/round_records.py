@@ -4,7 +4,7 @@ from compevo_core.training.round_record import RoundRecord
 
 
 def round_record(number, agents=2, **changes):
-    """A made-up record of a round, with every key; ``changes`` replace some of them."""
+    """A made-up record of a round; ``changes`` replace some of its values."""
     own = [0.25] * agents
     texts = [f"logic {agent} of round {number}" for agent in range(agents)]
     values = {
@@ -39,11 +39,7 @@ def round_record(number, agents=2, **changes):
         "loss_div": 1.0,
         "loss_prune": 2.0,
         "best_response_gap": own,
-        "fixed_unread_answers": 0,
         "answers": 12,
-        "val_mae_scaled": None,
-        "val_prior_mae_scaled": None,
-        "exchanged_bytes": {},
         "epoch": 0,
         "rounds": 10,
         "seconds": 0.5,

@@ -135,14 +135,8 @@ def make_articles(available, titles=None):
 
 def make_benchmark(day, length=48):
     """Return one benchmark record that predicts ``day``."""
-    row = (
-        0,
-        "NSW1",
-        day,
-        [100.0 + i for i in range(length)],
-        [200.0 + i for i in range(48)],
-        "archive:made-up",
-    )
+    x, y = [100.0 + i for i in range(length)], [200.0 + i for i in range(48)]
+    row = (0, "NSW1", day, x, y, "archive:made-up")
     return pl.DataFrame([row], schema=BENCHMARK_SCHEMA, orient="row")
 
 

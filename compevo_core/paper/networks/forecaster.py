@@ -115,18 +115,17 @@ class NetworkKind:
     backbone: str = ""  # the pretrained model that it is made of
 
 
-def _make_gpt4ts(lookback: int, horizon: int) -> Network:
-    # It copies the layers whose norms it trains: other methods read the same backbone.
-    return GPT4TS(backbone.load_packaged().decoder, lookback, horizon)
-
-
 NETWORKS: dict[str, NetworkKind] = {
     "dlinear": NetworkKind(make=DLinear),
     "itransformer": NetworkKind(make=ITransformer),
     "film": NetworkKind(make=FiLM),
     "pyraformer": NetworkKind(make=Pyraformer),
     "fedformer": NetworkKind(make=FEDformer),
-    "gpt4ts": NetworkKind(make=_make_gpt4ts, backbone=backbone.PACKAGED),
+    "gpt4ts": NetworkKind(
+        # It copies the layers whose norms it trains: other methods read the same backbone.
+        make=lambda lookback, horizon: GPT4TS(backbone.load_packaged().decoder, lookback, horizon),
+        backbone=backbone.PACKAGED,
+    ),
     "gpt4ts-no-lm": NetworkKind(make=PatchNetwork),
 }
 """Every network by the name that its result rows carry."""

@@ -876,7 +876,10 @@ def format_paper_sets(inputs: ReportInputs) -> str:
             [
                 f"{method_name(name)} ({describe_seeds(score)})",
                 *(format_number(score[metric]) for metric in metrics),
-                *(_format_pair(of_reference.get(name)) for of_reference in tests),
+                *(
+                    f"{format_difference(test)} ({format_interval(test)})" if test else "no pair"
+                    for test in (of_reference.get(name) for of_reference in tests)
+                ),
             ]
             for name, score in scores.items()
         ]
@@ -892,10 +895,6 @@ def format_paper_sets(inputs: ReportInputs) -> str:
         )
         parts.append(table.to_titled_markdown())
     return "\n\n".join(parts)
-
-
-def _format_pair(test: Row | None) -> str:
-    return f"{format_difference(test)} ({format_interval(test)})" if test else "no pair"
 
 
 _SHORT_SETS: Mapping[str, tuple[str, str, Sequence[str]]] = {

@@ -27,6 +27,7 @@ from compevo_core.forecast.issued import (
     EQUAL,
     METHOD,
     PUBLISHED,
+    IssuedForecast,
     list_issued,
     read_chain,
     read_issued,
@@ -54,6 +55,9 @@ from compevo_pipeline.work.next_day import (
     forecast_day,
 )
 from compevo_pipeline.work.results import update_scored
+
+_PEAK = frozenset({"peak", "80 % band ", "at", "°C"})  # columns of the report's table of a day
+_LOGIC = "goes by"
 
 NEXT_DAY_CODE = (
     "compevo_core/agents",
@@ -152,7 +156,7 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
 def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.MaterializeResult[Any]:
     """Return what the UI shows of an issued forecast: the day first, the record last."""
     # Drawing takes a second to import.
-    from compevo_core.report.tomorrow import ForecastDay, day_table, name_span, weight_table
+    from compevo_core.report.tomorrow import day_table, name_span
 
     forecast = found.forecast
     newest = forecast.facts["newest"]
@@ -160,11 +164,15 @@ def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.Materiali
         pl.col("method").replace(forecast.names)
     )
 
-    # The mean over the horizon by series and method.
+    # The mean over the horizon by method and series.
     decimals = choose_decimals(points["value"].to_list())
-    means = points.group_by("entity", "method", maintain_order=True).agg(
-        pl.col("value").mean().round(decimals)
+    means = (
+        points.filter(pl.col("entity").is_in(forecast.entities[: metadata.MOST_SERIES]))
+        .group_by("entity", "method", maintain_order=True)
+        .agg(pl.col("value").mean().round(decimals))
+        .pivot("entity", index="method", values="value")
     )
+    table = day_table(forecast)
     # An evening's forecast and that of midnight are of one day, which is one partition.
     origin, issued = forecast.origin.astimezone(UTC), []
     for folder in list_issued(found.folder.parents[1], origin):
@@ -176,10 +184,9 @@ def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.Materiali
                 "known_to": (KnownTo.MIDNIGHT if until == origin else KnownTo.ISSUE_TIME).value,
                 "known_until": f"{until.astimezone(forecast.zone):%Y-%m-%d %H:%M}",
                 "issued_at": f"{issued_at.astimezone(forecast.zone):%Y-%m-%d %H:%M}",
-                "of_this_run": folder == found.folder,
+                "this": folder == found.folder,
             }
         )
-    weights = weight_table(ForecastDay(issued=forecast))
 
     def show_moment(name: str) -> str:
         moment = datetime.fromisoformat(str(forecast.facts[name])).astimezone(forecast.zone)
@@ -187,15 +194,14 @@ def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.Materiali
 
     shown: dict[str, Any] = {
         "day": f"{name_span(forecast)}, times in {forecast.zone.tzname(None)}",
-        "forecast": metadata.render_report_table(day_table(forecast)),
+        "forecast": metadata.render_columns(table, set(table.header) - _PEAK),
+        "peak": metadata.render_columns(table, _PEAK),
         "charts": metadata.render_day(forecast),
         "known_until": show_moment("information_until"),
         "issued_at": show_moment("issued_at"),
         "notes": "; ".join(found.notes) or "none",
-        "weights": metadata.render_report_table(weights) if weights else "one model: none",
-        "by_series": metadata.render_table(
-            means.pivot("method", index="entity", values="value"), rows=10
-        ),
+        **_describe_weights(forecast),
+        "by_series": metadata.render_table(means, rows=len(forecast.names) + 3),
         "of_this_day": metadata.render_table(pl.DataFrame(issued)),
         "newest_known": metadata.render_counts(
             {f"value of {entity}": stamp for entity, stamp in newest["values"].items()}
@@ -215,6 +221,22 @@ def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.Materiali
     return dg.MaterializeResult(
         metadata=shown, data_version=dg.DataVersion(found.forecast.hash[:32])
     )
+
+
+def _describe_weights(forecast: IssuedForecast) -> dict[str, Any]:
+    """Return the members' weights, by series, and what agents go by; a table each."""
+    from compevo_core.report.tomorrow import ForecastDay, weight_table
+
+    table = weight_table(ForecastDay(issued=forecast))
+    if table is None:
+        return {"weights": "one model: none"}
+    header, by_series = set(table.header), set(table.header) & set(forecast.entities)
+    parts = {
+        "weights": header - by_series - {_LOGIC},
+        "weights_by_series": by_series,
+        "goes_by": header & {_LOGIC},
+    }
+    return {name: metadata.render_columns(table, part) for name, part in parts.items() if part}
 
 
 SCORED_CODE = (
@@ -265,9 +287,10 @@ def build_scored_asset(
         known_to = rows.sort("day")["known_to"][-1]
         pooled = _pool_days(rows.filter(pl.col("known_to") == known_to))
         recent = pooled.pivot("method", index="day", values="mae").sort("day").tail(_DRAWN_DAYS)
+        ends = recent["day"].min(), recent["day"].max()
         drawn = [method for method in _DRAWN_METHODS if method in recent.columns]
         lines = {f"MAE of {method}, {known_to}": recent[method].to_list() for method in drawn}
-        shown["errors"] = render_sketch(lines)
+        shown["errors"] = render_sketch(lines, ends)
 
     return dg.MaterializeResult(
         metadata={

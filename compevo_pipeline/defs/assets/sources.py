@@ -6,8 +6,9 @@ not: parsing (``sources``), SQL and files (``storage``), storing and the months 
 (``work``), quality rules (``checks``).
 """
 
+import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -25,14 +26,16 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
+from compevo_core.runtime.files import StoreBusy
+from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import (
-    DEFAULT_DATASET,
     NEWS_ARTICLES,
     NEWS_EMBEDDINGS,
     SOURCE_COVERAGE,
     broken_key,
-    infers,
+    make_months,
+    months_key,
     series_key,
 )
 from compevo_pipeline.defs.definition import (
@@ -57,6 +60,7 @@ from compevo_pipeline.work.source_coverage import (
     NEWS,
     backfill,
     choose_feeds,
+    find_stored_months,
     list_troubled,
     measure_coverage,
     pivot_months,
@@ -130,13 +134,10 @@ def _define_ingest(
         is_live = workspace.data_mode is Mode.LIVE
         is_refresh = context.run.tags.get("compevo/job") == "refresh"
         if is_live and is_refresh and dataset == NEWS:
-            # The data sets whose models it forecasts with.
             refreshed = context.run.tags["dataset"]
-            is_inferred = infers(refreshed, workspace.layout)
-            readers = (refreshed, DEFAULT_DATASET) if is_inferred else (refreshed,)
-            if not reads_news(workspace, readers):
+            if not reads_news(workspace, [refreshed]):
                 workspace.news_store().create()
-                unread = {"unread": f"no model of {', '.join(readers)} reads news"}
+                unread = {"unread": f"no model of {refreshed} reads news"}
                 return describe_stored(workspace, dataset, {}, unread)
         with translate_errors(attempt=context.retry_number, retry=is_live):
             config = IngestConfig.read(context)
@@ -165,6 +166,7 @@ def _define_ingest(
                     raise
                 counts, unread = {}, {"unread": f"{type(error).__name__}: {error}"}
                 context.log.error(f"articles stay as they were stored: {unread['unread']}")
+        report_months(context.instance, workspace, dataset, context.log)
         return describe_stored(workspace, dataset, counts, unread)
 
     return _ingest
@@ -206,6 +208,7 @@ SERIES_CODE = (
 )
 
 _SHOWN_CHANGES = 20
+_COVERED = ("rows", "first", "last", "not observed")
 _DRAWN_VALUES = 336  # a week of half-hours, two weeks of hours, most of a year of days
 
 
@@ -232,34 +235,30 @@ def _describe_series(
     frame = workspace.series_store().read(dataset)
     by_series = frame.group_by("series_id", "variable", "unit", maintain_order=True).agg(
         pl.len().alias("rows"),
-        pl.col("start_utc").min().alias("first"),
-        pl.col("start_utc").max().alias("last"),
+        pl.col("start_utc").min().dt.date().alias("first"),
+        pl.col("start_utc").max().dt.date().alias("last"),
         (pl.col("flag") != "observed").sum().alias("not observed"),
         pl.col("value").min().alias("lowest"),
         pl.col("value").max().alias("highest"),
     )
-    feeds = pl.DataFrame(
-        [
-            {"feed": name, **{key: f"{count:,}" for key, count in counts.items()}}
-            for name, counts in counts_by_feed.items()
-        ]
-    )
-
     changes = workspace.series_store().read_changes(dataset).sort("fetched_at", descending=True)
     series_id = frame["series_id"][0] if frame.height else ""
-    newest = frame.filter(pl.col("series_id") == series_id)["value"].tail(_DRAWN_VALUES)
+    newest = frame.filter(pl.col("series_id") == series_id).tail(_DRAWN_VALUES)
+    drawn = {f"{series_id}, last {newest.height} values": newest["value"].to_list()}
+    days = newest["start_utc"].dt.date()
     return {
-        "newest": render_sketch({f"{series_id}, last {newest.len()} values": newest.to_list()}),
+        "newest": render_sketch(drawn, ends=(days.min(), days.max())),
         **metadata.describe_table(frame),
         "mode": workspace.data_mode.value,
         # Sources of the sample mode mark each row; real data must show 0 here.
         "synthetic_rows": int(frame["source"].str.starts_with("sample:").sum()),
         "series": by_series.height,
         "folder": dg.MetadataValue.path(workspace.layout.series / dataset),
-        "feeds": metadata.render_table(feeds, rows=20),
-        "coverage": metadata.render_table(by_series, rows=12),
+        "feeds": metadata.render_feeds(counts_by_feed),
+        "coverage": metadata.render_table(by_series.select("series_id", *_COVERED), rows=12),
+        "values": metadata.render_table(by_series.drop(_COVERED), rows=12),
         "changes_of_known_values": metadata.render_table(changes, rows=_SHOWN_CHANGES),
-        "preview": metadata.render_table(frame),
+        "preview": metadata.render_preview(frame),
     }
 
 
@@ -308,9 +307,10 @@ def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
 def _describe_articles(
     workspace: Deployment, counts_by_feed: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
-    counts = [{"feed": name, **counts} for name, counts in counts_by_feed.items()]
     store = workspace.news_store()
     by_month = store.count_by_month()
+    counted = {"articles a month": by_month["articles"].to_list()}
+    months = by_month["month"].dt.date()
     newest = store.read_newest(metadata.PREVIEW_ROWS)
 
     return {
@@ -318,11 +318,11 @@ def _describe_articles(
         "dagster/column_schema": metadata.make_column_schema(newest.schema),
         "mode": workspace.data_mode.value,
         "database": dg.MetadataValue.path(workspace.layout.news_database),
-        "feeds": metadata.render_table(pl.DataFrame(counts), rows=20),
+        "feeds": metadata.render_feeds(counts_by_feed),
         "newest": metadata.render_table(
             newest.select("available_at", "title", "domain", "language")
         ),
-        "by_month": render_sketch({"articles a month": by_month["articles"].to_list()}),
+        "by_month": render_sketch(counted, ends=(months.min(), months.max())),
     }
 
 
@@ -365,8 +365,15 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
     return _embeddings
 
 
-class BackfillConfig(SpanConfig):
-    """What to fetch."""
+class MonthsConfig(LaunchConfig):
+    """What to fetch of missing months."""
+
+    feeds: list[str] | None = Field(default=None, min_length=1)
+    """feeds to read; left out: all of the data set that have an endpoint"""
+
+
+class BackfillConfig(SpanConfig, MonthsConfig):
+    """What to fetch of a span."""
 
     dataset: str
     """data set, such as electricity-operational, or news"""
@@ -374,45 +381,107 @@ class BackfillConfig(SpanConfig):
     """first day, such as 2025-05-01 (UTC)"""
     until: str | None = None
     """the day after the last one; left out: up to now"""
-    feeds: list[str] | None = Field(default=None, min_length=1)
-    """feeds to read; left out: all of the data set that have an endpoint"""
 
 
 # In no pool: it may take days, and what it writes takes turns with others by short locks.
-@dg.op(config_schema=BackfillConfig.schema_of_launch(), out={})
-def fetch_missing(
-    context: dg.OpExecutionContext, workspace: dg.ResourceParam[Deployment]
-) -> Iterator[dg.AssetMaterialization]:
+@dg.op(config_schema=BackfillConfig.schema_of_launch(), out=dg.Out(dg.Nothing))
+def fetch_missing(context: dg.OpExecutionContext, workspace: dg.ResourceParam[Deployment]) -> None:
     """Fetch and store the months of the span that are missing."""
     config = BackfillConfig.model_validate(context.op_config)
+    since, until = config.read_span()
+    assert since is not None  # noqa: S101 - the launch requires it
+    _fetch_span(context, workspace, config.dataset, config.feeds, since, until)
+    report_months(context.instance, workspace, config.dataset, context.log)
+
+
+def _fetch_span(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext,
+    workspace: Deployment,
+    dataset: str,
+    feeds: Sequence[str] | None,
+    since: datetime,
+    until: datetime | None,
+) -> dict[str, Any]:
+    """Fetch what is missing of a span; log what the catalog shows of it, and return it."""
     counts: dict[str, Counter[str]] = {}
     try:
         with translate_errors(attempt=context.retry_number):
-            since, until = config.read_span()
-            assert since is not None  # noqa: S101 - the launch requires it
             backfill(
                 workspace,
-                config.dataset,
-                choose_feeds(workspace.feeds(), config.dataset, config.feeds),
+                dataset,
+                choose_feeds(workspace.feeds(), dataset, feeds),
                 since=since,
                 until=until,
                 log=context.log,
                 counts=counts,
             )
     finally:
+        shown: dict[str, Any] = {
+            "feeds": metadata.render_feeds(counts),
+            "backfill_since": f"{since:%Y-%m-%d}",
+            "mode": workspace.data_mode.value,
+        }
         # Months before a failure are stored too: what is made of them is out of date now.
         if counts:
-            # What the catalog shows of the series, or of the news, that have changed.
-            shown = {feed: metadata.render_counts(kinds) for feed, kinds in counts.items()}
-            yield dg.AssetMaterialization(
-                stored_key(config.dataset),
-                metadata={
-                    "backfill_since": config.since,
-                    "mode": workspace.data_mode.value,
-                    **shown,
-                },
-                tags={DATA_VERSION_TAG: hash_stored(workspace, config.dataset)},
-            )
+            version = {DATA_VERSION_TAG: hash_stored(workspace, dataset)}
+            key = stored_key(dataset)
+            context.log_event(dg.AssetMaterialization(key, metadata=shown, tags=version))
+    return shown
+
+
+def build_months_asset(dataset: str, months: dg.PartitionsDefinition[str]) -> dg.AssetsDefinition:
+    """Return the asset whose partitions are the months that are stored of a data set, or of news.
+
+    One run fetches the months of a gap: the ledger knows what was asked for.
+    """
+
+    @define_asset(
+        months_key(dataset),
+        partitions_def=months,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        description=(
+            f"Months of {dataset} that are stored, as every refresh finds them. Materialize those "
+            "that are missing: they are fetched from the publishers."
+        ),
+        kinds={"parquet" if dataset != NEWS else "duckdb"},
+        dataset="" if dataset == NEWS else dataset,
+        config=MonthsConfig,
+    )
+    def _months(
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+    ) -> dg.MaterializeResult[Any]:
+        config = MonthsConfig.read(context)
+        since, until = context.partition_time_window
+        shown = _fetch_span(context, workspace, dataset, config.feeds, since, until)
+        return dg.MaterializeResult(metadata=shown)
+
+    return _months
+
+
+def can_fetch(settings: Settings, feeds: Sequence[Feed]) -> bool:
+    """Whether a deployment asks a publisher for one of the feeds: files on disk are read whole."""
+    return settings.mode is Mode.LIVE and any(feed.fetch_live for feed in feeds)
+
+
+def report_months(
+    instance: dg.DagsterInstance, workspace: Deployment, dataset: str, log: logging.Logger
+) -> None:
+    """Tell Dagster of whole months that are stored, and that it does not know of yet."""
+    if not can_fetch(workspace.settings, workspace.feeds()[dataset]):
+        return
+    key, declared = months_key(dataset), workspace.registry.datasets.get(dataset)
+    fetched = make_months(declared.spec if declared else None)
+    try:
+        stored = find_stored_months(workspace, dataset)
+    except StoreBusy as error:
+        log.warning(f"months of {dataset} are shown by the next run: {error}")
+        return
+    whole = {f"{month}-01" for month, is_whole in stored.items() if is_whole}
+    whole &= set(fetched.get_partition_keys(workspace.clock()))
+    for month in sorted(whole - instance.get_materialized_partitions(key)):
+        shown = {"mode": workspace.data_mode.value}
+        event = dg.AssetMaterialization(key, partition=month, metadata=shown)
+        instance.report_runless_asset_event(event)
 
 
 @dg.job(

@@ -94,7 +94,7 @@ def describe_windows(workspace: Deployment, windows: WindowSet) -> dg.Materializ
     if window.view.published is not None:
         lines["published forecast"] = list(window.view.published)
     shown = {
-        "middle_window": render_sketch(lines),
+        "middle_window": render_sketch(lines, ends=("first step", "last step")),
         "dagster/row_count": len(windows),
         "dagster/column_schema": metadata.make_column_schema(FRAME_SCHEMA),
         "mode": workspace.data_mode.value,

@@ -97,8 +97,24 @@ def parse_operational(*raws: RawFile) -> pl.DataFrame:
     frames = [pl.DataFrame(schema=SERIES_SCHEMA)]
     if actual := _select_report(raws, ACTUAL_REPORT):
         frames.append(_parse_actuals(actual))
+
     if days := _select_report(raws, ""):
-        frames.append(_parse_days(days))
+        # Actual and forecasts become different series: a forecast never stands in for an actual.
+        is_actual = pl.col("field") == ACTUAL
+        forecast = pl.col("field").str.to_uppercase()
+        measure = pl.when(is_actual).then(pl.lit("OPERATIONAL_DEMAND")).otherwise(forecast)
+        variables = pl.lit(nem.DEMAND_VARIABLE), pl.lit(FORECAST_VARIABLE)
+        series = tables.build_series_frame(
+            tables.stack_files(days, lambda raw: _read_day(raw, "demand", _Demand)),
+            days[0],
+            series_id=pl.concat_str(pl.lit("AEMO/"), measure, pl.lit("/"), pl.col("region")),
+            variable=pl.when(is_actual).then(variables[0]).otherwise(variables[1]),
+            start_utc=pl.col("start_utc"),
+            value=pl.col("value"),
+            unit=nem.DEMAND_UNIT,
+            flag=tables.flag_missing(pl.col("value")),
+        )
+        frames.append(series)
     return pl.concat(frames)
 
 
@@ -115,25 +131,6 @@ def _parse_actuals(raws: Sequence[RawFile]) -> pl.DataFrame:
     table = table.sort("LASTCHANGED", tables.LINE)
     latest = table.unique((tables.FILE, *_KEY), keep="last", maintain_order=True)
     return build_region_series(latest, raw, "OPERATIONAL_DEMAND", *_KEY, "OPERATIONAL_DEMAND")
-
-
-def _parse_days(raws: Sequence[RawFile]) -> pl.DataFrame:
-    # Actual and forecasts become different series: a forecast never stands in for an actual.
-    is_actual = pl.col("field") == ACTUAL
-    forecast = pl.col("field").str.to_uppercase()
-    measure = pl.when(is_actual).then(pl.lit("OPERATIONAL_DEMAND")).otherwise(forecast)
-    variables = pl.lit(nem.DEMAND_VARIABLE), pl.lit(FORECAST_VARIABLE)
-
-    return tables.build_series_frame(
-        tables.stack_files(raws, lambda raw: _read_day(raw, "demand", _Demand)),
-        raws[0],
-        series_id=pl.concat_str(pl.lit("AEMO/"), measure, pl.lit("/"), pl.col("region")),
-        variable=pl.when(is_actual).then(variables[0]).otherwise(variables[1]),
-        start_utc=pl.col("start_utc"),
-        value=pl.col("value"),
-        unit=nem.DEMAND_UNIT,
-        flag=tables.flag_missing(pl.col("value")),
-    )
 
 
 def _select_report(raws: Sequence[RawFile], report: str) -> list[RawFile]:

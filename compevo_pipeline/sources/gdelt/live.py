@@ -17,7 +17,7 @@ is asked of it.
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -109,7 +109,19 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
 
     for number, slot in enumerate(slots):
         if refresh.is_spent:
-            _warn_of_missing(refresh, slots[number:])
+            # Nothing else shows the quarter hours that the limits left out.
+            missing = [later for later in slots[number:] if _is_missing(refresh, later)]
+            if missing:
+                log.warning(
+                    "gdelt: the limits of a run (%d requests, %d MB) are reached, and %d quarter "
+                    "hours from %s to %s are left; run it again, or raise the limits in the file "
+                    "of queries",
+                    limits.most_requests,
+                    limits.most_mb,
+                    len(missing),
+                    f"{missing[-1]:%Y-%m-%d %H:%M}",
+                    f"{missing[0]:%Y-%m-%d %H:%M}",
+                )
             break
         yield from _fetch_gal(refresh, slot)
     _raise_without_files(refresh)
@@ -147,21 +159,6 @@ def round_down(moment: datetime) -> datetime:
     return moment - timedelta(
         minutes=moment.minute % 15, seconds=moment.second, microseconds=moment.microsecond
     )
-
-
-def _warn_of_missing(refresh: _Refresh, slots: Sequence[datetime]) -> None:
-    """Name the quarter hours that the limits left out: nothing else shows them."""
-    missing = [slot for slot in slots if _is_missing(refresh, slot)]
-    if missing:
-        log.warning(
-            "gdelt: the limits of a run (%d requests, %d MB) are reached, and %d quarter hours "
-            "from %s to %s are left; run it again, or raise the limits in the file of queries",
-            refresh.limits.most_requests,
-            refresh.limits.most_mb,
-            len(missing),
-            f"{missing[-1]:%Y-%m-%d %H:%M}",
-            f"{missing[0]:%Y-%m-%d %H:%M}",
-        )
 
 
 def _raise_without_files(refresh: _Refresh) -> None:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import date, time, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 
 from compevo_core.config.run import describe_error
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import ALL_SERIES, DatasetSpec, Span
+from compevo_core.data.datasets import ALL_SERIES, DatasetSpec, Span, ZonedSpec
 from compevo_core.data.news import OWN_PUBLISHER
 from compevo_core.data.splits import divide_days
 from compevo_core.data.steps import (
@@ -29,7 +30,12 @@ from compevo_core.data.steps import (
 )
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.files import read_toml
-from compevo_core.table.text_stamps import find_standard_offset, list_zones, read_zone
+from compevo_core.table.text_stamps import (
+    find_standard_offset,
+    find_summer_offset,
+    list_zones,
+    read_zone,
+)
 from compevo_pipeline.sources.common.decode import TomlSection
 
 TimeOfDay = Annotated[time, BeforeValidator(lambda text: time.fromisoformat(str(text)))]
@@ -37,8 +43,8 @@ SERIES_PREFIX = "OWN"
 _NO_LABEL = re.compile(r"[^\w.+]+")  # letters and digits of all scripts stay
 _PATTERN = r"^OWN/(.+)$"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-MOST_STEPS = 1000  # longest horizon
-_MOST_INPUTS = 10_000
+MOST_STEPS = 1_500  # longest horizon: a day of minutes, and more
+_MOST_INPUTS = 12_000
 
 
 class SeriesKeys(TomlSection):
@@ -434,8 +440,9 @@ def _describe(fault: Any) -> str:  # noqa: ANN401 - pydantic's own typed diction
 def make_spec(declaration: Declaration) -> DatasetSpec:
     """Return how windows of a declared data set are cut.
 
-    Windows of a grid below a day start at midnight of the clock without daylight saving, and where
-    the horizon is shorter a stride apart on each day; windows of longer steps a stride apart.
+    Windows of a grid below a day start at midnight of the stamps' clock, and where the horizon is
+    shorter a stride apart on each day; windows of longer steps a stride apart. Where daylight
+    saving is no whole number of steps, days keep standard time.
     """
     step = read_step(declaration.grid.step)
     is_daily = step >= DAY
@@ -455,7 +462,11 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         subdivision=declaration.place.subdivision,
     )
 
-    return DatasetSpec(
+    zone = declaration.series.time_zone
+    saving = find_summer_offset(zone) - find_standard_offset(zone)
+    is_zoned = saving and step < DAY and not saving % step
+    make = partial(ZonedSpec, market_zone=zone) if is_zoned else DatasetSpec
+    return make(
         name=declaration.name,
         variable=name_variable(declaration),
         step=step,
@@ -463,7 +474,7 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         series=((_PATTERN, ""),),
         places={},
         default_place=place,
-        market_offset=find_standard_offset(declaration.series.time_zone),
+        market_offset=find_standard_offset(zone),
         unknown_steps=unknown_steps,
         align_to_market_day=not is_daily,
         lookback_steps=declaration.grid.lookback_steps,

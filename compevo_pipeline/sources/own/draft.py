@@ -151,8 +151,15 @@ def draft_declaration(
     if decimal == "," and not request.decimal:
         draft.guesses.append("',' marks decimals; if not, give --decimal .")
     unit = _find_unit(request, columns, decimal, draft)
+    is_either = (each.text.str.contains(r"^[1-9]\d{0,2}\.\d{3}$") for each in columns)
+    if not request.decimal and table.select(pl.all_horizontal(is_either).all()).item():
+        draft.guesses.append("'.' marks decimals; if it marks thousands, give --decimal ,")
 
     ends = [name for name in (request.time, request.period) if _IS_END.search(name)]
+    # Where a day has 24:00, and none has 0:00, its hours are numbered by their ends.
+    is_last, is_first = (times.text.str.contains(rf"[T ]{hour}:00") for hour in ("24", "0?0"))
+    if times.table.select(is_last.any() & ~is_first.any()).item():
+        ends.append(request.period or request.time)
     if ends and not request.stamps:
         draft.guesses.append(f"{ends[0]!r} ends its interval; if not, give --stamps start")
     zone = request.zone or "UTC"

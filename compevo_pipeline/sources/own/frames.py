@@ -20,7 +20,7 @@ from compevo_core.data.content import is_code
 from compevo_core.data.context import OWN
 from compevo_core.data.datasets import ALL_SERIES
 from compevo_core.data.news import deduplicate_articles, derive_article_id, holds_word
-from compevo_core.data.schemas import COVARIATE_SCHEMA, STEP_COVARIATE_SCHEMA
+from compevo_core.data.schemas import COVARIATE_SCHEMA, STEP_COVARIATE_SCHEMA, UTC_US
 from compevo_core.data.series import resample_to_step
 from compevo_core.data.steps import (
     DAY,
@@ -60,6 +60,7 @@ from compevo_pipeline.sources.own.declaration import (
     CovariateKeys,
     Declaration,
     make_label,
+    make_spec,
     name_variable,
 )
 from compevo_pipeline.sources.own.table import read_columns
@@ -285,8 +286,9 @@ def _find_starts(
         # Finer rows, whose distance divides the step, are averaged.
         if isinstance(common, timedelta) and common < step and not step % common:
             distance = common
-    starts = stamps - distance if keys.stamps == "end" else stamps
-    clock = settle((starts + offset).dt.replace_time_zone(None), distance)
+    are_ends = keys.stamps == "end"
+    starts = stamps - distance if are_ends else stamps
+    clock = settle((starts + offset).dt.replace_time_zone(None), distance, are_ends=are_ends)
     if keys.aggregate:
         clock = clock.dt.truncate(f"{step // timedelta(seconds=1)}s")
     delays = find_delays(clock, distance)
@@ -374,8 +376,8 @@ def parse_covariates(
 ) -> pl.DataFrame:
     """Parse the table of daily values.
 
-    A value of a day is known when the day is over on the clock without daylight saving, or when it
-    begins where the declaration says that the table holds plans or forecasts.
+    A value of a day is known when the day of the data set is over, or when it begins where the
+    declaration says that the table holds plans or forecasts.
 
     ``entities`` are the series that a table without a column of series is for.
     """
@@ -409,12 +411,13 @@ def parse_covariates(
     if not keys.id:
         frame = _repeat_for_all(frame, entities)
 
-    midnight = pl.col("valid_date").cast(pl.Datetime("us")) - find_standard_offset(zone)
-    is_over = DAY if keys.known == "after" else DAY * 0
+    spec, is_over = make_spec(declaration), DAY if keys.known == "after" else DAY * 0
+    known = {day: spec.from_market(day + is_over) for day in frame["valid_date"].unique()}
+    midnight = pl.col("valid_date").replace_strict(known, return_dtype=UTC_US)
     # Known before the origin: a plan that is out at midnight sharp was out the instant before.
-    moment = midnight + is_over - pl.duration(microseconds=1)
+    moment = midnight - pl.duration(microseconds=1)
     return frame.with_columns(
-        moment.dt.replace_time_zone("UTC").alias("available_at"), pl.lit(raw.label).alias("source")
+        moment.alias("available_at"), pl.lit(raw.label).alias("source")
     ).select([pl.col(name).cast(kind) for name, kind in COVARIATE_SCHEMA.items()])
 
 

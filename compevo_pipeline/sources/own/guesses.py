@@ -66,7 +66,7 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
             raise DataError(
                 f"{name}: the columns {steps[0]!r} to {steps[-1]!r} seem to be steps of one "
                 f"series: write a row for each with its stamp, as polars' unpivot(index={others}) "
-                "does, or name a column of values with --value"
+                "does, or name the columns of stamps and values with --time and --value"
             )
         raise DataError(
             f"{name}: no column holds stamps in a format that is known; the columns are "
@@ -140,8 +140,7 @@ def list_numbers(table: pl.DataFrame, name: str, others: Sequence[str]) -> list[
     if not numeric:
         refuse_text(texts)
         raise DataError(
-            f"{name}: no column of numbers beside {others[0]!r}; name the column of values with "
-            "--value"
+            f"{name}: no column of numbers beside {others[0]!r}; write the values as numbers"
         )
     return numeric
 
@@ -173,14 +172,16 @@ def refuse_changing_clock(times: TextColumn, walls: pl.Series, by: str) -> None:
     )
     twice = moved.filter(is_change & (pl.col("_times") == 2)).sort(LINE)
     skipped = moved.filter(is_change & (pl.col("_distance") == step + _HOUR)).sort(LINE)
-    for suspects, what in ((twice, "comes twice"), (skipped, "follows a missing hour")):
+    unless = ", or --zone UTC if clocks do not change"
+    found = ((twice, "comes twice", ""), (skipped, "follows a missing hour", unless))
+    for suspects, what, also in found:
         if suspects.height:
             row = suspects.row(0, named=True)
             stamp = f"{row['_wall']:%Y-%m-%d %H:%M}"
             raise DataError(
                 f"{times.file}, row {row[LINE]}, column {times.name!r}: {stamp}, a Sunday, "
                 f"{what}, as where clocks change; say whose clock it is with --zone, such as "
-                "--zone Europe/Paris, or --zone UTC if clocks do not change"
+                f"--zone Europe/Paris{also}"
             )
 
 
@@ -194,9 +195,9 @@ def _list_times(table: pl.DataFrame, name: str) -> list[str]:
 
 def _holds_stamps(column: TextColumn) -> bool:
     filled = column.table.filter(~column.is_blank)
-    # A number is a stamp where it is a day, as 20240101, or its column is named like one.
+    # A number is a stamp as the month 202401 or the day 20240101, or in a column named like one.
     is_number = column.text.str.contains(r"^\d+(\.\d+)?$")
-    is_number &= ~column.text.str.contains(r"^(19|20)\d{6}(\d{4}(\d{2})?)?$")
+    is_number &= ~column.text.str.contains(r"^(19|20)\d\d(0[1-9]|1[0-2])(\d{2}(\d{4}(\d{2})?)?)?$")
     is_named = _rank(column.name, _TIMES) < 2 * len(_TIMES)
     if not filled.height or (filled.select(is_number.any()).item() and not is_named):
         return False

@@ -62,7 +62,10 @@ _FEWEST_STAMPED = 10  # columns that are named by the stamps of a series
 _HOURS_OF_A_DAY = ([*range(24)], [*range(1, 25)], [*range(1, 26)])
 _MOST_NOTES = 40  # lines in which column names are looked for
 _MOST_OTHER_ROWS = 3  # of units below the column names, of totals at the end
-_TOTAL = r"(?i)^\W*(grand total|total|sum|summe|gesamt|somme|suma|average|mean|median)\W*$"
+_TOTAL = (
+    r"(?i)^\W*(grand total|total|sum|summe|gesamt|somme|suma|average|mean|median|max(imum)?|"
+    r"min(imum)?|count|std|mittelwert|moyenne)\W*$"
+)
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _SHOWN_COLUMNS = 20
 
@@ -152,6 +155,9 @@ def _join_dates(table: pl.DataFrame) -> pl.DataFrame:
         if column.lower() in names.split("|")
     }
     small, parts = [*by_part], [*by_part.values()]
+    if small == ["hour", "minute"]:  # next to dates
+        hour, minute = (pl.col(part).str.strip_chars().str.zfill(2) for part in parts)
+        return table.with_columns(hour + ":" + minute).drop(parts[1])
     if "date" in map(str.lower, table.columns) or small[:1] != ["year"] or len(parts) < 2:
         return table
 
@@ -352,7 +358,10 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
         )
         table = (next(named, None) or sheet.load_sheet(0)).to_polars()
     except fastexcel.FastExcelError as error:
-        raise DataError(f"{name} is not an Excel file that can be read ({error})") from error
+        reason = str(error).splitlines()[0]
+        raise DataError(
+            f"{name} is not an Excel file that can be read ({reason}); save it as .xlsx or .csv"
+        ) from error
     return _convert_to_text(table, name)
 
 

@@ -239,8 +239,7 @@ BLENDED = tiny(forecast__prior="blend")
 def test_context_columns_are_standardised_on_train():
     temperatures = itertools.count(285.0)
     train = change_views(
-        windows("train", 20),
-        lambda _: {"covariates": {"noon_temp_k_lag1": next(temperatures)}},
+        windows("train", 20), lambda _: {"covariates": {"noon_temp_k_lag1": next(temperatures)}}
     )
     inputs = fit_inputs(BLENDED, train)
     arrays = inputs.extract(make_examples(train, make_priors(train, BLENDED), inputs.scaler))

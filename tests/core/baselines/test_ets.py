@@ -119,4 +119,4 @@ def test_the_forms_of_many_series_take_no_longer(monkeypatch):
     window = make_days(0, STEPS, past=np.ones(2000))
     for series in (1, 100, 5000):
         Ets._choose([window], series)
-    assert read == [1000, 600, 60]
+    assert read == [1000, 200, 60]

@@ -1,5 +1,6 @@
 """The ridge on news: what it finds, what it must not see, and what choice and table make of it."""
 
+import json
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -7,6 +8,7 @@ import polars as pl
 import pytest
 
 from compevo_core import Forecaster
+from compevo_core.agents.logics import name_own_topics
 from compevo_core.baselines import SharedFits, add_news, load_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_windows
@@ -210,3 +212,37 @@ def test_a_table_too_short_for_news_says_why():
     choice = choose_method(few, val, names=("last-value",), news=pool)
     assert choice.news is None and choice.method == "last-value"
     assert "last-value+news" in choice.left_out
+
+
+def test_agents_take_their_topics_from_headlines_of_train():
+    table, news = make_table(3.0)
+    begin = cut(table, news)[1][0].view.origin_utc.replace(tzinfo=None)
+    told = pl.when(pl.col("ds") < begin).then("title").otherwise(pl.lit("zebra zebra zebra"))
+    daily = news.unique("ds").with_columns(title=pl.lit("Weather today"))
+    train, _, pool = cut(table, pl.concat([news.with_columns(title=told), daily]))
+    config = name_own_topics(RunConfig.preset("own-news"), train, pool)
+
+    topics = config.evolution.topics
+    assert {"strike", "museum"} <= {*topics} and not {"zebra", "weather"} & {*topics}
+    assert len(config.evolution.start) == config.population.agents
+    for word, logic in zip(topics, config.evolution.start, strict=False):
+        assert f" about {word} in " in logic
+    assert name_own_topics(config, train, pool) == config
+    more = RunConfig.preset("own-news").with_overrides({"evolution.topics": ["tariffs", "*"]})
+    assert name_own_topics(more, train, pool).evolution.topics == ("tariffs", *topics)
+
+    with pytest.raises(ConfigError, match="no word is in the headlines"):
+        name_own_topics(RunConfig.preset("own-news"), train.with_windows(list(train)[:5]), pool)
+
+
+@pytest.mark.slow
+def test_agents_read_the_news_of_a_table(tmp_path):
+    table, news = make_table(3.0)
+    agents = Forecaster("compevo", horizon=1, preset="own-news").fit(table, news=news)
+    agents.save(tmp_path / "kept")
+
+    metrics = json.loads((tmp_path / "kept" / "run" / "metrics.json").read_text("utf-8"))
+    assert metrics["val_sealed_mae_scaled"] < 0.8 * metrics["val_prior_mae_scaled"]
+    logics = json.loads((tmp_path / "kept" / "run" / "model" / "logics.json").read_text("utf-8"))
+    acting = set(" ".join(STRIKES).lower().split())
+    assert any(acting & set(logic.split()) and "a day old" in logic for logic in logics)

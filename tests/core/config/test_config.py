@@ -40,7 +40,6 @@ REPO = Path(__file__).parents[3]
 KEPT = {
     "debate": "the rival MAD-RL, with the values of its source",
     "evolution.selector": "names a server",
-    "evolution.writer": "names a server",
     "forecast.zero_shot_model": "names a model that is not shipped",
     "grpo.iterations": "the paper's clip range acts on the second update of a group",
     "optim.max_grad_norm": "belongs to AdamW",
@@ -126,21 +125,14 @@ ONE_METHOD = {
 BASES = {name: find_variant(name).configure(tiny()) for name in ("mad-rl", "mae-gpt", "mael")}
 BASES |= {"tiny": tiny(), "specialists": RunConfig.preset("specialists")}
 BASES |= {"one method": RunConfig.from_mapping(ONE_METHOD)}
-SERVED = {"evolution.writer": "server:m", "evolution.update": "simplified"}
 ENDPOINT = {"evolution.selector": "endpoint:m"}
 ONLINE = {"selection.online": True}
 MEMBERS = "population.members"
 CONTRADICTIONS = [
-    ("tiny", SERVED | {"evolution.writer": "vllm"}, "writer = .* 'server:NAME'"),
-    ("tiny", SERVED | {"evolution.writer": "server:"}, "writer = .* 'server:NAME'"),
-    ("tiny", SERVED | {"evolution.update": "three-stage"}, 'set evolution.update = "simplified"'),
-    ("tiny", SERVED | {"evolution.form": "slots"}, 'set evolution.form = "free"'),
-    ("tiny", SERVED | {"evolution.selector": "endpoint:m"}, 'set evolution.selector = "backbone"'),
     ("tiny", {"population.system": "mael"}, r"objective.lambda_pred = 0\.0, .*--variant mael"),
     ("mael", {"evolution.every": 1}, r"set evolution\.every = 0, or choose"),
     ("mad-rl", {"forecast.decoder": "text"}, r'set forecast\.decoder = "head"'),
     ("mad-rl", {"population.agents": 1}, r"set population\.agents to 2"),
-    ("mae-gpt", {"evolution.writer": "server:m"}, "no adapters that write logics"),
     ("mae-gpt", {"evolution.selector": "gpt"}, "selector = 'gpt' .* 'endpoint:NAME'"),
     ("mae-gpt", ENDPOINT | {"evolution.form": "slots"}, 'set evolution.form = "free"'),
     ("one method", {"evolution.every": 2}, "evolution.every need a language model"),

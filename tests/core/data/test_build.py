@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import polars as pl
@@ -11,10 +13,11 @@ from compevo_core.data.build import (
     SHIFTED_SUBSET,
     SUBSET,
     build_windows,
+    find_next_origin,
     select_learnt,
     select_live,
 )
-from compevo_core.data.datasets import DATASETS, ELECTRICITY, DaySubset
+from compevo_core.data.datasets import DATASETS, ELECTRICITY, DatasetSpec, DaySubset, ZonedSpec
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.data.window import measure_news_choice, share_with_choice
 from compevo_core.errors import DataError
@@ -241,6 +244,23 @@ def test_hourly_windows_follow_one_split_in_time():
     last_train = max(view.end_utc for view in windows.split("train").views())
     assert last_train < min(view.origin_utc for view in windows.split("test").views())
     assert find_overlapping_targets(windows) == []
+
+
+@pytest.mark.parametrize("steps", [24, 12])
+def test_days_begin_at_local_midnight_in_both_seasons(steps):
+    # Clocks skip an hour on 29 March 2026, and show one twice on 25 October.
+    fields = {name: getattr(DATASETS["traffic"], name) for name in DatasetSpec.__slots__}
+    changes = {"align_to_market_day": True, "stride_steps": steps, "horizon_steps": steps}
+    spec = ZonedSpec(**fields | changes, market_zone="Europe/Paris")
+    series = make_sensor("a", datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC))
+    origins = [view.origin_utc for view in build_windows(spec, series).views()]
+
+    local = [at.astimezone(ZoneInfo("Europe/Paris")) for at in origins]
+    assert {at.hour for at in local} == {*range(0, 24, steps)}
+    apart = {(after - before).total_seconds() / 3600 for before, after in pairwise(origins)}
+    assert {steps - 1, steps, steps + 1} <= apart
+    known = series.filter(pl.col("start_utc") < datetime(2026, 7, 1, 22, tzinfo=UTC))
+    assert find_next_origin(spec, known) == datetime(2026, 7, 1, 22, tzinfo=UTC)
 
 
 def test_a_choice_needs_more_candidates_than_reads():

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data.content import describe_faults, find_faults, is_code
+from compevo_core.data.content import describe_changes, describe_faults, find_faults, is_code
 from compevo_core.data.steps import DAY
 
 HOUR = timedelta(hours=1)
@@ -82,6 +82,72 @@ def test_fillers_of_counts_and_weeks_are_described(filler, step):
     values = rng.poisson(2 if step == DAY else 300, 700).astype(float)
     values[rng.random(700) < 0.02] = filler
     assert "are far from the others" in describe(values, step)[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda load: load * 1000, "1000 times as high; if their unit changed"),
+        (lambda load: np.roll(load, 2), "to those 2 step(s) before; if stamps were moved"),
+        (lambda load: load[::-1], "known values have changed; the newer ones count"),
+        (lambda load: load + 1e-7, ""),
+        (lambda load: np.where(np.arange(len(load)) % 3, load, 5.0), ""),
+    ],
+)
+def test_a_table_that_comes_again_with_other_values_is_described(change, said):
+    load = make_load()
+    stamps = [FIRST + i * HOUR for i in range(len(load))]
+    before, after = (pl.DataFrame({"start_utc": stamps, "value": v}) for v in (load, change(load)))
+    described = describe_changes("load", before, after)
+    assert len(described) == bool(said) and said in "".join(described)
+
+
+def test_zeros_hide_no_other_unit():
+    sun = np.where(np.arange(24 * 60) % 24 < 15, 0.0, make_load())
+    stamps = [FIRST + i * HOUR for i in range(len(sun))]
+    before, after = (pl.DataFrame({"start_utc": stamps, "value": v}) for v in (sun, sun / 1000))
+    assert ", 0.001 times as high" in "".join(describe_changes("sun", before, after))
+
+
+def make_rides(count=24 * 90):
+    """Hours of a count that reaches low values at night, and never zero."""
+    noise = np.random.default_rng(4).gamma(4, 0.25, count)
+    wave = 1.05 - np.cos(np.arange(count) / 24 * 2 * np.pi)
+    return np.ceil(100 * wave * noise)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda rides: np.append(rides[:-24], rides[-24:] / 10),
+        lambda rides: np.append(rides[:-1], 0.0),
+        lambda rides: np.where(np.arange(len(rides)) % 53 == 7, 0.0, rides),
+        lambda rides: np.append(rides[:-200], np.repeat(rides[-200], 200)),
+    ],
+    ids=["a tenth of the last day", "a zero", "zeros among usual values", "stuck"],
+)
+def test_faults_of_a_noisy_series_are_described(spoil):
+    rides = make_rides()
+    assert describe(rides) == []
+    assert describe(spoil(rides))
+
+
+def test_a_sensor_stuck_by_day_is_described_where_nights_are_zero():
+    sun = np.clip(np.sin(np.arange(24 * 60) / 24 * 2 * np.pi), 0, None)
+    sun *= np.random.default_rng(5).uniform(50, 99, len(sun))
+    assert describe(sun) == []
+    sun[24 * 30 : 24 * 30 + 9] = sun[24 * 30 + 3]
+    assert "9 values in a row" in "".join(describe(sun))
+
+
+def test_zeros_before_a_beginning_are_no_fillers():
+    rides = make_rides()
+    rides[:612] = 0.0
+    assert describe(rides) == []
+
+
+def test_two_values_are_no_fillers():
+    assert describe((np.arange(400) % 3 == 0).astype(float), DAY) == []
 
 
 def test_a_lone_negative_or_record_is_described():

@@ -59,12 +59,7 @@ def test_spellings_of_one_page_are_one_article(spelling):
 
 
 def test_pages_ports_and_queries_stay_apart():
-    pages = [
-        "https://example.org/a",
-        "https://example.org/A",
-        "https://example.org:8080/a",
-        "https://example.org/a?id=2",
-    ]
+    pages = [f"https://example.org{end}" for end in ("/a", "/A", ":8080/a", "/a?id=2")]
     assert len({derive_article_id(page) for page in pages}) == len(pages)
     canonical = [canonicalize_url(page) for page in (*pages, "n2f:2019-01-03/4")]
 

@@ -292,10 +292,9 @@ def test_the_command_scores_the_asked_scopes():
 
 
 def test_views_of_less_knowledge_are_own_scopes():
-    values, start = make_daily_values(8), from_nem(2026, 1, 5)
-    windows = build_windows(
-        ELECTRICITY_OPERATIONAL, make_series(values, first=start, series_id=OPERATIONAL)
-    )
+    first = from_nem(2026, 1, 5)
+    series = make_series(make_daily_values(8), first=first, series_id=OPERATIONAL)
+    windows = build_windows(ELECTRICITY_OPERATIONAL, series)
 
     for split in ("val", "test", "inference"):
         placed = change_views(windows, lambda _, split=split: {"split": split})

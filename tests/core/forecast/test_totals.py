@@ -138,3 +138,15 @@ def test_totals_change_with_sparse_parts():
     # Parts still add up to the forecast.
     np.testing.assert_allclose(after.agents.mean(axis=0), after.aggregate)
     np.testing.assert_array_equal(after.quantiles, before.quantiles)
+
+
+def test_what_the_season_says_is_not_lifted():
+    # Each day has sixteen half-hours of sun; in another order they are as rare as sales.
+    sun = np.where(np.arange(336) % 48 < 16, 5.0, 0.0)
+    before = predict(np.ones(3)).take([0])
+    same = centre_sparse(before, [make_window(x=sun).view], {})
+    np.testing.assert_array_equal(same.aggregate, before.aggregate)
+
+    shuffled = np.random.default_rng(0).permutation(sun)
+    lifted = centre_sparse(before, [make_window(x=shuffled).view], {})
+    assert (lifted.aggregate < 5).mean() > 0.9

@@ -51,7 +51,6 @@ def _settings(grammar, seed, **changes):
         max_new_tokens=getattr(grammar, "max_tokens", 12),
         temperature=0.9,
         stop_tokens=STOPS,
-        pad_token=0,
         generators=[torch.Generator().manual_seed(100 * seed + agent) for agent in range(3)],
     )
     return dataclasses.replace(settings, **changes)

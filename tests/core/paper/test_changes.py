@@ -33,10 +33,10 @@ from compevo_core.paper.trials import Trial, _select_scopes, list_trials_of_runs
 from compevo_core.training.checkpoint import hash_stage
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
-from tests.support.population import news_pool, tiny
+from tests.support.population import join_windows, news_pool, tiny
 from tests.support.population import windows as make_windows
 from tests.support.report_samples import NOW
-from tests.support.window_samples import make_set, make_window_set, place_in_folds
+from tests.support.window_samples import make_window_set, place_in_folds
 
 EXPECTED = {
     "random-layers": {"backbone.weights": "random"},
@@ -232,15 +232,9 @@ CONFIG = tiny(run__rounds=2, run__validate_every=0, evolution__every=0, selectio
 TEMPERATURES = ("tau=0.1", "tau=0.5", "tau=5")
 
 
-def join(*spans, entities=("NSW1", "SA1")):
-    """Join windows of (split, days, first day)."""
-    parts = (make_windows(name, n, first_day=day, entities=entities) for name, n, day in spans)
-    return make_set([window for part in parts for window in part])
-
-
 @pytest.fixture(scope="module")
 def windows():
-    return join(("train", 6, 0), ("val", 2, 40), ("test", 5, 60))
+    return join_windows(("train", 6, 0), ("val", 2, 40), ("test", 5, 60))
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +293,7 @@ def test_returning_parts_are_judged_on_validation(windows):
 
 
 def test_days_after_the_test_are_scored_too(tmp_path):
-    days = join(("train", 24, 0), ("val", 6, 30), ("test", 6, 50), ("inference", 4, 70))
+    days = join_windows(("train", 24, 0), ("val", 6, 30), ("test", 6, 50), ("inference", 4, 70))
     members = [{"prior": "persistence", "weight": 3.0}, {"prior": "theta"}]
     numeric = {"forecast.decoder": "none", "population.agents": 2, "population.members": members}
     online = {"selection.online": True, "selection.rule": "boa"}
@@ -343,7 +337,7 @@ SHORTEST = tiny(
 
 @pytest.fixture(scope="module")
 def folded():
-    return place_in_folds(join(("train", 18, 0), ("test", 2, 40), entities=("NSW1",)))
+    return place_in_folds(join_windows(("train", 18, 0), ("test", 2, 40), entities=("NSW1",)))
 
 
 @pytest.fixture(scope="module")

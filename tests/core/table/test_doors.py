@@ -88,6 +88,11 @@ def test_ids_of_several_kinds_are_refused():
         clone(RIDGE).fit(make_days().assign(unique_id=[("a", 1)] * 240))
 
 
+def test_spans_are_no_stamps():
+    with pytest.raises(DataError, match=r"column 'ds' holds Duration.*not stamps; convert it"):
+        clone(RIDGE).fit(make_days().assign(ds=pd.to_timedelta(range(240), unit="D")))
+
+
 def test_newer_rows_are_looked_at_as_well():
     fitted = clone(RIDGE).fit(make_days())
     newer = make_days(2, start="2024-08-28")
@@ -96,6 +101,8 @@ def test_newer_rows_are_looked_at_as_well():
         fitted.predict(pd.concat([make_days(), newer]))
     with pytest.warns(UserWarning, match=r"the last 2 value.*do not go on from those before"):
         fitted.predict(newer.assign(y=10 * newer["y"]))
+    with pytest.warns(UserWarning, match=r"240 of 240 known values have changed, 1000 times as hi"):
+        fitted.predict(make_days().assign(y=1000 * make_days()["y"]))
     with pytest.raises(DataError, match="between the steps of the fit, which are 1d apart: sum or"):
         fitted.predict(
             pd.DataFrame({"ds": pd.date_range("2024-08-28", periods=48, freq="h"), "y": 100.0})
@@ -215,8 +222,21 @@ def test_sparse_sales_add_up_to_what_is_expected():
     table = make_days(600)
     table["y"] = np.where(rng.random(600) < 0.05, rng.integers(1, 6, 600), 0.0)
     fitted = Forecaster("auto", horizon=14).fit(table)
-    assert fitted.predict()["mean"].mean() == pytest.approx(table["y"].mean(), rel=0.5)
+    forecast = fitted.predict()
+    assert forecast["mean"].mean() == pytest.approx(table["y"].mean(), rel=0.5)
     assert fitted.backtest(table, windows=3)["mean"].mean() > 0.05
+
+
+def test_a_mean_outside_its_band_says_so():
+    table = make_days(600)
+    table["y"] = np.where(np.arange(600) % 50 == 7, 9.0, 0.0)
+    fitted = Forecaster("calendar-ridge", horizon=14).fit(table)
+    with pytest.warns(UserWarning, match="is outside") as said:
+        forecast = fitted.predict()
+    is_inside = forecast["mean"].between(forecast["q0.1"], forecast["q0.9"])
+    assert f"the mean of y is outside its 80 % band at {(~is_inside).sum()} step(s)" in str(
+        said[0].message
+    )
 
 
 def test_no_forecast_goes_below_zero_without_cause():

@@ -43,26 +43,29 @@ def refuse(run, *words):
 def test_a_summer_file_ends_at_local_midnight(run, tmp_path):
     stamps = [datetime(2025, 5, 1) + timedelta(hours=n) for n in range(40 * 24)]  # noqa: DTZ001
     rows = [f"{stamp},{stamp.hour + stamp.day % 5}" for stamp in stamps]
-    (tmp_path / "load.csv").write_text("\n".join(["stamp,load_mw", *rows, ""]))
-    run("init", tmp_path / "load.csv", "--zone=Europe/Paris")
+    file, declaration = tmp_path / "load.csv", tmp_path / "load.toml"
+
+    # An hour less: the newest day lies in the file, as far as that reaches.
+    file.write_text("\n".join(["stamp,load_mw", *rows[:-1], ""]))
+    run("init", file, "--zone=Europe/Paris")
     run("fit", "load", "--method", "persistence")
-    forecast = run("forecast", "load")
-    assert "09 June 2025" in forecast
-    assert "23 hours" in forecast
+    assert "23 hours of this forecast are in the file" in run("forecast", "load")
     refused = refuse(run, "forecast", "load", "--day", "2025-06-10")
-    assert "1 h before" in refused and "23:00 UTC" in refused
+    assert "1 h before" in refused and "22:00 UTC" in refused
     assert "1 h before" not in refuse(run, "forecast", "load", "--day", "2025-06-12")
 
-    declaration = tmp_path / "load.toml"
-    declared = declaration.read_text().replace("# stride = 0", "stride = 1")
-    declaration.write_text(declared)
+    file.write_text("\n".join(["stamp,load_mw", *rows, ""]))
     run("fit", "load", "--method", "persistence")
-    forecast = run("forecast", "load")
-    assert "June 2025 23:00" in forecast
+    page = tmp_path / "load.html"
+    forecast = run("forecast", "load", "--page", page)
+    assert "Tuesday 10 June 2025 to Wednesday 11 June 2025" in forecast
     assert "in the file" not in forecast
-    # The night's run asks for a day: of the 10th an hour before midnight is missing, no more.
-    assert "2025 23:00" in run("forecast", "load", "--day=2025-06-10")
-    assert "2025 23:00" not in run("forecast", "load", "--day=2025-06-09")
+    assert "data <b>01 May 2025 to 09 Jun 2025" in page.read_text()
+
+    declaration.write_text(declaration.read_text().replace("# stride = 0", "stride = 1"))
+    file.write_text("\n".join(["stamp,load_mw", *rows, "2025-06-10 00:00:00,5", ""]))
+    run("fit", "load", "--method", "persistence")
+    assert "10 June 2025 01:00" in run("forecast", "load")
     assert "2025-06-11" in refuse(run, "forecast", "load", "--day=2025-06-11")
 
 

@@ -5,7 +5,6 @@ from datetime import date, timedelta
 import dagster as dg
 import pytest
 
-from compevo_core.errors import StorageError
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs.asset_keys import model_key, next_day_key, series_key, windows_key
 from compevo_pipeline.storage.runs import find_current_run, hash_model
@@ -72,6 +71,21 @@ def test_a_forecast_materializes_and_a_look_observes(home, tmp_path, monkeypatch
     assert len(list_records(key)[1]) == 2
 
 
+def test_a_newer_issue_that_was_not_recorded_is_shown_by_the_next_look(home, tmp_path, monkeypatch):
+    set_homes(monkeypatch, home, tmp_path / "dagster")
+    invoke("forecast", "sold")
+    set_homes(monkeypatch, home)
+    invoke("fit", "sold", "--method", "seasonal-mean")
+    invoke("forecast", "sold", "--supersede")
+
+    set_homes(monkeypatch, home, tmp_path / "dagster")
+    for _ in range(2):
+        invoke("forecast", "sold")
+    newest, first = list_records(next_day_key("sold"))[0]
+    assert newest.timestamp > first.timestamp
+    assert newest.asset_materialization.tags != first.asset_materialization.tags
+
+
 def test_a_fit_shows_series_windows_and_model(home, tmp_path, monkeypatch):
     set_homes(monkeypatch, home, tmp_path / "dagster")
     for _ in range(2):  # the second one makes nothing anew
@@ -84,10 +98,17 @@ def test_a_fit_shows_series_windows_and_model(home, tmp_path, monkeypatch):
     assert record.asset_materialization.metadata["method"].value == "persistence"
 
 
-def test_unkept_records_are_named_after_the_forecast(home, tmp_path, monkeypatch):
-    set_homes(monkeypatch, home, tmp_path / "dagster")
-    (tmp_path / "dagster" / "history").write_text("no folder")
-    with pytest.raises(StorageError, match="Dagster"):
-        invoke("forecast", "sold", "--supersede")
+@pytest.mark.parametrize("fault", ["a file for a folder", "a torn dagster.yaml", "no folder"])
+def test_a_fault_of_dagster_fails_no_command(home, tmp_path, monkeypatch, caplog, fault):
     set_homes(monkeypatch, home)
-    invoke("verify", "sold")
+    shown = invoke("forecast", "sold")
+    set_homes(monkeypatch, home, tmp_path / "dagster")
+    if fault == "no folder":
+        (tmp_path / "dagster").rmdir()
+    else:
+        name = "history" if fault == "a file for a folder" else "dagster.yaml"
+        (tmp_path / "dagster" / name).write_text("a: [")
+
+    assert invoke("forecast", "sold") == shown
+    (warning,) = (one for one in caplog.records if one.name.startswith("compevo"))
+    assert warning.levelname == "WARNING" and "Dagster's UI" in warning.message

@@ -1,5 +1,8 @@
 """The definitions: assets, pools, checks, jobs, freshness, code versions, and a light import."""
 
+import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import Mock
@@ -17,13 +20,13 @@ from compevo_pipeline.defs.asset_keys import DATASETS
 from compevo_pipeline.defs.assets import windows
 from compevo_pipeline.defs.assets.training import TrainConfig
 from compevo_pipeline.defs.jobs import choose_day, run_config, run_job
+from compevo_pipeline.paper import definitions
 from compevo_pipeline.paper.assets import AblationConfig
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.storage import code_versions
 from compevo_pipeline.storage.code_versions import code_version
-from compevo_pipeline.storage.runs import set_current_run
 from tests.pipeline.sources.test_registry import SOUND, declare
 
 
@@ -38,7 +41,7 @@ def test_assets_and_launchpad_say_the_mode(tmp_path, mode, meaning):
     # What is real is not called made up either.
     real = {"demand": "your own files"}
     real |= {"exchange": "published rates, synthetic news"} if mode is Mode.SAMPLE else {}
-    for key in graph.get_all_asset_keys():
+    for key in graph.executable_asset_keys:
         shown, tags = graph.get(key).description, graph.get(key).tags
         assert shown.startswith(f"[{mode}: ")
         assert real.get(tags.get("dataset"), meaning) in shown.split("]")[0]
@@ -56,28 +59,66 @@ def test_every_asset_is_described(graph):
         assert node.owners and node.description and node.kinds, key
         # By data set, so that a graph is what one night makes; research stands apart.
         dataset = node.tags.get("dataset", "").replace("-", "_")
-        is_research = key.path[0] in ("ablation", "benchmark", "evidence", "leakage")
+        is_research = key.path[0] == "research"
         assert node.group_name == ("research" if is_research else dataset or key.path[0])
+
+
+def test_nights_need_no_research(defs, research):
+    """A fault of the wing, or a reload of its location, touches no refresh and no forecast."""
+    shown = "import sys, compevo_pipeline.definitions as d; print(*sys.modules)"
+    command = [sys.executable, "-c", shown]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert not [name for name in loaded.stdout.split() if re.match(r"compevo_\w+\.paper", name)]
+
+    workspace = yaml.safe_load((REPOSITORY / "workspace.yaml").read_text("utf-8"))
+    entries = [entry["python_module"] for entry in workspace["load_from"]]
+    assert {entry["location_name"]: entry["module_name"] for entry in entries} == {
+        "compevo": "compevo_pipeline.definitions",
+        "research": "compevo_pipeline.paper.definitions",
+    }
+    # Forecasts come before research in a list of all, and no asset is of two locations.
+    product, wing = (one.resolve_asset_graph().executable_asset_keys for one in (defs, research))
+    assert {key.path[0] for key in wing} == {"research"} and not product & wing
+
+
+def test_inference_follows_new_windows(both):
+    instance = dg.DagsterInstance.ephemeral()
+    cursor = None
+
+    def request(*updated):
+        nonlocal cursor
+        for name in updated:
+            key = dg.AssetKey(name.split("/"))
+            instance.report_runless_asset_event(dg.AssetMaterialization(key))
+        found = dg.evaluate_automation_conditions(both, instance, cursor=cursor)
+        cursor = found.cursor
+        return found.total_requested
+
+    assert request() == 0
+    assert request("windows/electricity", "news/embeddings") == 0  # there is no population
+    assert request("models/compevo/electricity") == 1
+    assert request("news/embeddings", "windows/traffic") == 0
+    assert request("windows/electricity") == 1
 
 
 def test_writers_and_gpu_users_share_pools(graph):
     pools = {key.to_user_string(): graph.get(key).pools for key in graph.get_all_asset_keys()}
 
     assert {name for name, pool in pools.items() if pool == {"duckdb"}} == {"news/articles"}
-    users = ("models/compevo", "evaluation/test", "evaluation/lud", "ablation/variants")
+    users = ("models/compevo", "evaluation/test", "research/lud", "research/ablation")
     # Traffic has windows of hours that start within a day.
     forecast = ("", "/electricity", "/exchange", "/bitcoin")
     assert {name for name, pool in pools.items() if pool == {"gpu"}} == {
-        *(f"{name}/{d}" for name in (*users, "benchmark/methods") for d in DATASETS),
+        *(f"{name}/{d}" for name in (*users, "research/benchmark") for d in DATASETS),
         *(f"forecast/next_day{dataset}" for dataset in forecast),
-        *("leakage/inference_2026", "evidence/control", "evidence/text"),
+        *("research/inference_2026", "research/control", "research/text"),
     }
 
 
 def test_checks_of_leaks_and_damage_block(graph):
     keys = [key for key in graph.asset_check_keys if graph.get_check_spec(key).blocking]
     blocking = {(key.asset_key.to_user_string(), key.name) for key in keys}
-    checked = {name for key, name in blocking if key == "leakage/inference_2026"}
+    checked = {name for key, name in blocking if key == "research/inference_2026"}
 
     assert {"artifact_unchanged", "available_before_origin"} <= checked
     assert {"nothing_of_2026_in_training", "every_window_scored"} <= checked
@@ -93,17 +134,14 @@ def made_by(defs, job):
     return {key.to_user_string() for key in keys}
 
 
-def test_refresh_checks_inference_of_a_population(tmp_path):
-    settings = Settings(home=tmp_path)
-    assert "leakage/inference_2026" not in made_by(build_defs(settings), "refresh")
-    set_current_run(settings.layout(Mode.SAMPLE), "electricity", "one")
-    made = made_by(build_defs(settings), "refresh")
-    assert {"series/electricity", "windows/electricity", "leakage/inference_2026"} < made
-    assert not any(name.startswith("models/") for name in made)
+def test_a_refresh_trains_nothing(defs):
+    made = made_by(defs, "refresh")
+    assert {"series/electricity-operational", "forecast/next_day", "report/site"} < made
+    assert not any(name.startswith(("models/", "evaluation/")) for name in made)
 
 
-def test_every_job_shows_that_its_runs_live(defs):
-    for job in defs.resolve_all_job_defs():
+def test_every_job_shows_that_its_runs_live(defs, research):
+    for job in [*defs.resolve_all_job_defs(), *research.resolve_all_job_defs()]:
         # A run that does not would count as started for days when its machine dies: the resource
         # shows it, in the process of the run.
         assert job.executor_def is dg.in_process_executor, job.name
@@ -138,7 +176,9 @@ def test_published_data_alone_are_refreshed_daily(tmp_path):
 
     assert {"series/demand", "windows/demand"} < names
     assert list_due(graph) == {
-        name for name in names if name.startswith(REFRESHED_DAILY) and not name.endswith("/demand")
+        name
+        for name in names
+        if name.startswith(REFRESHED_DAILY) and not name.endswith(("/demand", "/months"))
     }
     for key in graph.get_all_asset_keys():
         policy = graph.get(key).freshness_policy
@@ -148,6 +188,20 @@ def test_published_data_alone_are_refreshed_daily(tmp_path):
             # One refresh may take its time; a second missed one is a failure.
             assert timedelta(days=1) < policy.warn_window.to_timedelta() < timedelta(days=2)
             assert policy.fail_window.to_timedelta() > timedelta(days=2)
+
+
+def test_months_are_partitions_where_they_can_be_fetched(tmp_path, graph):
+    declare(tmp_path / "datasets", SOUND)
+    live = build_defs(Settings(home=tmp_path, mode=Mode.LIVE)).resolve_asset_graph()
+    months = {key for key in live.executable_asset_keys if "months" in key.path}
+    fetched = {f"months/{dataset}" for dataset in DATASETS} | {"news/months"}
+    assert {key.to_user_string() for key in months} == fetched
+    days = live.get(dg.AssetKey(["months", "electricity-operational"])).partitions_def
+    assert days.get_first_partition_key() == "2025-05-01"
+    # Nothing that one run makes with its inputs needs a partition.
+    windows = dg.AssetSelection.assets("windows/electricity").upstream().resolve(live)
+    assert not windows & months and not any(live.get(key).partitions_def for key in windows)
+    assert not any("months" in key.path for key in graph.executable_asset_keys)
 
 
 def test_equal_code_has_an_equal_version(graph):
@@ -193,7 +247,8 @@ def test_a_code_version_follows_statements(tmp_path, monkeypatch, name, first, t
 def test_the_demos_ablation_changes_its_population():
     ops = run_config("demo")["ops"]
     training = TrainConfig(**ops["models__compevo__electricity"]["config"]).resolve("demo")
-    ablation = AblationConfig(**ops["ablation__variants__electricity"]["config"])
+    ops = definitions.run_config("demo_research")["ops"]
+    ablation = AblationConfig(**ops["research__ablation__electricity"]["config"])
 
     assert ablation.resolve("demo") == training
     assert ablation.scopes is None

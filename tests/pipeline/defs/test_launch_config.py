@@ -68,9 +68,9 @@ IMPOSSIBLE = [
     (STEP, {"preset_file": "nowhere.toml"}, r"nowhere\.toml"),
     (STEP, {"method": "calender-ridge"}, "'calender-ridge'.*calendar-ridge"),
     (STEP, {"method": "auto", "settings": {"run": {"rounds": -5}}}, "rounds = -5"),
-    ("ablation__variants__electricity", {"variants": []}, "variants"),
+    ("research__ablation__electricity", {"variants": []}, "variants"),
     ("evaluation__test__electricity", {"scopes": 0}, "scopes"),
-    ("evaluation__lud__electricity", {"pairs": 0}, "pairs"),
+    ("research__lud__electricity", {"pairs": 0}, "pairs"),
     ("series__traffic", {"feeds": []}, "feeds"),
     ("series__traffic", {"since": "yesterday"}, "'yesterday'"),
     ("series__traffic", {"since": "2026-02-01", "until": "2026-01-01"}, "until"),
@@ -85,7 +85,9 @@ IMPOSSIBLE = [
         *((ConfigError, *case) for case in IMPOSSIBLE),
     ],
 )
-def test_a_wrong_choice_is_refused_before_work(job, error, step, config, named):
+def test_a_wrong_choice_is_refused_before_work(job, research, error, step, config, named):
+    if step.startswith("research"):
+        job = research.resolve_implicit_global_asset_job_def()
     with pytest.raises(error, match=named):
         launch(job, config, step)
 

@@ -8,19 +8,27 @@ import json
 import logging
 import math
 import re
+from datetime import date
 from pathlib import Path
 
 import dagster as dg
 import markdown
+import polars as pl
 import pytest
 from rich.console import Console
 
+from compevo_core.report.tables import Table
 from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.defs import loggers
 from compevo_pipeline.defs.assets.sources import build_articles_asset
 from compevo_pipeline.defs.jobs import describe_failure
 from compevo_pipeline.defs.loggers import ProgressHandler, progress_logger
-from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
+from compevo_pipeline.defs.metadata import (
+    escape_markdown,
+    render_columns,
+    render_preview,
+    render_sketch,
+)
 from compevo_pipeline.sources.feeds import Feed, default_feeds
 from tests.support.deployment import SetClock, open_home, read_materialization
 from tests.support.sources import raw
@@ -52,7 +60,7 @@ def test_hostile_text_is_shown_as_it_is(text):
     assert "http:" not in shown
     assert "www." not in shown
 
-    drawing = markdown.markdown(render_sketch({text: [1.0, 2.0]}).value)
+    drawing = markdown.markdown(render_sketch({text: [1.0, 2.0]}, ends=(text, "b")).value)
     assert drawing.count("<img") == drawing.count('src="data:image/') == 1
     assert "<script" not in drawing and "<a " not in drawing
 
@@ -99,29 +107,51 @@ def test_hostile_headlines_load_nothing(tmp_path):
     assert any("host.example" in cell for cell in cells)
 
 
+def decode(sketch):
+    return base64.b64decode(re.search(r"base64,([A-Za-z0-9+/=]+)\)", sketch.value)[1]).decode()
+
+
 def polylines(sketch):
-    encoded = re.search(r"base64,([A-Za-z0-9+/=]+)\)", sketch.value).group(1)
-    svg = base64.b64decode(encoded).decode()
     return [
         [tuple(map(int, corner.split(","))) for corner in points.split()]
-        for points in re.findall(r'points="([^"]*)"', svg)
+        for points in re.findall(r'points="([^"]*)"', decode(sketch))
     ]
+
+
+def test_a_wide_table_is_shown_in_parts():
+    table = Table(header=("series", "energy", "peak", "at"), rows=[("A", "1", "2", "9:00")])
+    shown = render_columns(table, {"at", "peak", "none"})
+    assert [column.name for column in shown.schema.columns] == ["series", "peak", "at"]
+    assert [record.data for record in shown.records] == [{"series": "A", "peak": "2", "at": "9:00"}]
+
+    frame = pl.DataFrame({"id": ["a", "b", "c", "d"], "value": [1.0, 2.0, None, 4.0]})
+    rows = [record.data for record in render_preview(frame).records]
+    assert rows[1] == {"column": "value", "row 1": "1", "row 2": "2", "row 3": ""}
 
 
 @pytest.mark.parametrize(("lines", "length"), [(1, 1), (3, 48), (3, 5000)])
 def test_a_drawing_is_short_and_has_every_line(lines, length):
     values = [math.sin(i / 9) * 12345 for i in range(length)]
-    sketch = render_sketch({f"line {i}": [v + i for v in values] for i in range(lines)})
+    drawn = {f"line {i}": [v + i for v in values] for i in range(lines)}
+    sketch = render_sketch(drawn, ends=("2026-01-01", "2026-03-31"))
     assert len(sketch.value) < 1000
-    assert len(polylines(sketch)) == lines
+    assert [len(line) >= min(length, 10) for line in polylines(sketch)] == [True] * lines
+
+
+def test_a_drawing_has_axes():
+    svg = decode(render_sketch({"a": [1.25, None, 30.5]}, ends=(date(2026, 1, 1), "<b>")))
+    labels = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    assert labels == ["30.5", "1.25", "2026-01-01", "&lt;b&gt;"]
+    assert 'd="M0 0V' in svg
 
 
 def test_larger_values_are_drawn_higher():
-    ((first, second, last),) = polylines(render_sketch({"a": [1.0, 3.0, 2.0]}))
+    ((first, second, last),) = polylines(render_sketch({"a": [1.0, 3.0, 2.0]}, ends=(1, 3)))
     assert first[0] == 0 < second[0] < last[0] == 240
     assert first[1] > last[1] > second[1]
 
-    low, high = polylines(render_sketch({"a": [1.0, None, 1.0], "b": [2.0, math.nan, 2.0]}))
+    lines = {"a": [1.0, None, 1.0], "b": [2.0, math.nan, 2.0]}
+    low, high = polylines(render_sketch(lines, ends=(1, 3)))
     assert len(low) == len(high) == 2 and low[0][1] > high[0][1]
 
 

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 import responses
+from dagster._utils.schedules import schedule_execution_time_iterator
 
 from compevo_core.errors import ConfigError, SourceTransient
 from compevo_core.forecast.issued import FACTS_FILE, find_issued
@@ -118,19 +119,41 @@ def test_other_data_are_forecast_by_their_clock(idle, repository, job, day):
     assert days is None if day is None else day in days.get_partition_keys(current_time=at)
 
 
-@pytest.mark.parametrize("zone", ["Asia/Kolkata", "Europe/Paris", "America/Los_Angeles"])
-@pytest.mark.parametrize("month", [1, 7])
-def test_declared_data_are_forecast_after_their_midnight(idle, tmp_path, zone, month):
+@pytest.mark.parametrize(
+    ("zone", "day", "hours"),
+    [
+        ("Asia/Kolkata", "2026-01-15", 24),
+        ("Europe/Paris", "2026-01-15", 24),
+        ("Europe/Paris", "2026-07-15", 24),
+        ("Europe/Paris", "2026-03-29", 23),
+        ("Europe/Paris", "2026-10-25", 25),
+        ("America/Los_Angeles", "2026-07-15", 24),
+        ("Australia/Sydney", "2026-01-15", 24),
+        ("Australia/Sydney", "2026-07-15", 24),
+        ("Australia/Sydney", "2026-04-05", 25),
+        # Clocks skip midnight, or show it twice.
+        ("America/Santiago", "2026-09-06", 23),
+        ("America/Havana", "2026-11-01", 25),
+    ],
+)
+def test_declared_data_are_forecast_after_their_midnight(idle, tmp_path, zone, day, hours):
     schedule, spec = build_own_schedule(tmp_path, zone)
-    assert schedule.execution_timezone == zone
-    begins = {}
-    for at, request in evaluate_night(
-        idle, schedule, datetime(2026, month, 15, tzinfo=ZoneInfo(zone))
-    ):
-        begins.setdefault(request.partition_key, at.astimezone(UTC) + spec.market_offset)
-    begin = begins[f"2026-{month:02}-15"]
+    clock = ZoneInfo(zone)
+    begin, end = (
+        spec.from_market(date.fromisoformat(day) + timedelta(days=n)).astimezone(clock)
+        for n in (0, 1)
+    )
+    assert (begin.date().isoformat(), begin.hour) == (day, zone == "America/Santiago")
+    assert (end.astimezone(UTC) - begin.astimezone(UTC)) / timedelta(hours=1) == hours
 
-    assert (begin.hour, begin.minute) == (0, 15)
+    # As the daemon lists them.
+    crons = schedule.cron_schedule
+    ticks = schedule_execution_time_iterator(begin.timestamp() - 1, crons, zone, ascending=True)
+    first, *later = (next(ticks) for _ in crons)
+    assert first.astimezone(UTC) - begin.astimezone(UTC) == timedelta(minutes=15)
+    for at in (first, *later):
+        with dg.build_schedule_context(idle, scheduled_execution_time=at) as context:
+            assert schedule(context).partition_key == day
 
 
 def build_own_schedule(home, zone, **keys):

@@ -13,7 +13,6 @@ import dagster as dg
 import pytest
 from pydantic import ValidationError
 
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_pipeline.defs.resources import Launchers
 from compevo_pipeline.launchers import process as launch
@@ -51,10 +50,9 @@ def shared_run(monkeypatch, tmp_path):
     """A job of three agents and two rounds on the tiny backbone, with its windows and news."""
     monkeypatch.setenv("PYTHONPATH", str(REPO))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    from tests.support.population import news_pool, tiny, windows
+    from tests.support.population import join_windows, news_pool, tiny
 
-    both = [*windows("train", 4), *windows("val", 2, first_day=20)]
-    WindowSet(both, dataset="electricity").write(tmp_path / "windows")
+    join_windows(("train", 4, 0), ("val", 2, 20)).write(tmp_path / "windows")
     news_pool().write(tmp_path / "news")
     places = {"windows": "windows", "news": "news", "out": "run"}
     paths = {key: str(tmp_path / name) for key, name in places.items()}

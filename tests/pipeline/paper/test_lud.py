@@ -1,4 +1,4 @@
-"""``evaluation/lud`` offline and with an endpoint."""
+"""``research/lud`` offline and with an endpoint."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.support.commands import invoke
 from tests.support.deployment import deploy, read_materialization
 from tests.support.lud import finished_run
 
-ASSET, KEY = "evaluation/lud", "s3cret-key"
+ASSET, KEY = "research/lud", "s3cret-key"
 JUDGE = "https://judge.example/v1"
 
 

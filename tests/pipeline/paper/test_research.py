@@ -34,25 +34,19 @@ SETTINGS = {"population": {"agents": 2}, "run": {"rounds": 1, "validate_every": 
 def layout(tmp_path_factory):
     """A deployment without sources, in which two seeds of three variants were trained."""
     deployment = deploy(tmp_path_factory.mktemp("home"))
-    parts = [
-        small.windows("train", 6),
-        small.windows("val", 2, first_day=40),
-        small.windows("test", 2, first_day=60),
-        small.windows("test", 2, first_day=100),
-    ]
+    days = small.join_windows(("train", 6, 0), ("val", 2, 40), ("test", 2, 60), ("test", 2, 100))
     # Other news every day: which day lends its news can then be told.
     ids = tuple(small.article_ids())
     varied = [
         window.change_view(candidate_ids=ids[place % len(ids) :])
-        for place, window in enumerate(window for part in parts for window in part)
+        for place, window in enumerate(days)
     ]
-    windows = WindowSet(varied, dataset="electricity")
-    windows.write(deployment.layout.windows("electricity"))
+    days.with_windows(varied).write(deployment.layout.windows("electricity"))
     NewsStore(deployment.layout.news_database).upsert_articles(small.news_pool().articles)
 
     config = {"variants": VARIANTS, "seeds": SEEDS, "settings": SETTINGS}
     deployment.materialize(
-        "ablation/variants", dataset="electricity", config={"ablation/variants": config}
+        "research/ablation", dataset="electricity", config={"research/ablation": config}
     )
     return deployment.layout
 
@@ -80,10 +74,8 @@ def test_variants_are_scored_under_every_seed(layout, pooled):
 def test_variants_are_paired_with_the_full_method(layout, pooled):
     paired = pl.read_csv(layout.results / "paired-ablation-electricity.csv")
     assert paired.columns == list(PAIRED_TEST_SCHEMA)
-    assert paired.select("method_a", "method_b", "n").rows() == [
-        ("no-grpo", "compevo", 8),
-        ("swapped-news", "compevo", 8),
-    ]
+    pairs = [("no-grpo", "compevo", 8), ("swapped-news", "compevo", 8)]
+    assert paired.select("method_a", "method_b", "n").rows() == pairs
 
     # All truths are observed: the mean over windows is that over points.
     mae = dict(pooled.group_by("method").agg(pl.col("mae").mean()).iter_rows())
@@ -163,7 +155,7 @@ def deployment(tmp_path_factory):
 def test_asset_and_command_write_equal_rows(deployment, tmp_path):
     preset = _write_preset(tmp_path / "short.toml")
     choice = {"preset": preset, "effects": [2.0], "seeds": 1, "series": ["NSW1"]}
-    deployment.materialize("evidence/control", config={"evidence/control": choice})
+    deployment.materialize("research/control", config={"research/control": choice})
 
     layout = deployment.layout
     rows = pl.read_csv(layout.results / "control-electricity.csv", schema_overrides=CONTROL_SCHEMA)

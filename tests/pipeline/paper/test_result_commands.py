@@ -26,21 +26,14 @@ from tests.support.round_records import round_record
 from tests.support.window_samples import make_set, make_window
 
 
-@pytest.fixture
-def results(tmp_path):
-    folder = tmp_path / "results"
-    folder.mkdir()
-    write_rows(folder / "main.csv", make_rows())
-    return folder
-
-
-def test_tables_of_paper_and_methods_are_printed(results):
-    paper = invoke("paper", "table", "main", "--results", results)
+def test_tables_of_paper_and_methods_are_printed(tmp_path):
+    write_rows(tmp_path / "main.csv", make_rows())
+    paper = invoke("paper", "table", "main", "--results", tmp_path)
     # Rows of other windows are not beside the paper's figures.
     assert "| no row | **220.15 ± 2.40** |" in paper and "| CompEvo | 198.4 |" in paper
-    assert invoke("paper", "table", "--results", results) != paper
+    assert invoke("paper", "table", "--results", tmp_path) != paper
     with pytest.raises(ConfigError):  # a folder is not a name of a table
-        invoke("paper", "table", results)
+        invoke("paper", "table", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +82,9 @@ def test_a_probe_tells_region_effect_and_power(tmp_path):
     assert overall["none"]["difference"] == own["mae"] - overall["none"]["mae"]
     assert own["p_two_sided"] <= 0.05 and own["seen_from_sd"] <= 2
     assert own["verdict"].startswith("Yes") and own["verdict"] in printed
+
+    with pytest.raises(ConfigError, match="all days"):
+        invoke("paper", "audit-news", *words, "--every", 5)
 
 
 def test_data_without_windows_are_refused(tmp_path):

@@ -14,9 +14,8 @@ from polars.testing import assert_frame_equal
 import compevo_core.paper.folds as cross_validation
 import compevo_core.training.trainer as trainer
 from compevo_core.config.run import RunConfig
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, SourceAbsent
-from compevo_core.paper.changes import FOLDS
+from compevo_core.paper.changes import FOLDS, find_variant
 from compevo_core.paper.folds import build_folds
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli import training
@@ -27,15 +26,14 @@ from compevo_pipeline.storage.news_store import NewsStore
 from tests.support import operational
 from tests.support.commands import invoke
 from tests.support.deployment import deploy
-from tests.support.population import news_pool, windows
+from tests.support.population import join_windows, news_pool, windows
 from tests.support.report_samples import make_frame, make_row
 from tests.support.window_samples import place_in_folds
 
 
 @pytest.fixture
 def stored(tmp_path):
-    cut = [*windows("train", 18), *windows("val", 3, first_day=40)]
-    placed = place_in_folds(WindowSet(cut, dataset="electricity"))
+    placed = place_in_folds(join_windows(("train", 18, 0), ("val", 3, 40)))
     placed.write(tmp_path / "windows")
     news_pool().write(tmp_path / "news")
     return placed
@@ -62,17 +60,18 @@ def test_the_chosen_validation_windows_reach_the_trainer(tmp_path, stored, monke
     assert given == [part.hash for part in pair]
 
 
-def test_command_and_worker_pass_the_server(tmp_path, stored, monkeypatch):
+def test_command_and_worker_pass_the_endpoint(tmp_path, stored, monkeypatch):
     given = []
-    monkeypatch.setattr(trainer, "train", lambda *_, server, **__: given.append(server) or {})
-    monkeypatch.setattr(endpoints, "read_server", lambda config: config.evolution.writer)
-    changes = {"evolution.writer": "server:m", "evolution.update": "simplified"}
-    run("train", tmp_path, *(f"--set={name}={value}" for name, value in changes.items()))
+    monkeypatch.setattr(trainer, "train", lambda *_, selector, **__: given.append(selector) or {})
+    monkeypatch.setattr(endpoints, "read_selector", lambda config: config.evolution.selector)
+    changes = {"evolution.selector": "endpoint:m", "evolution.form": "free"}
+    options = [f"--set={name}={value}" for name, value in changes.items()]
+    run("train", tmp_path, "--variant=mae-gpt", *options)
 
-    config = RunConfig.preset("tiny").with_overrides(changes)
+    config = find_variant("mae-gpt").configure(RunConfig.preset("tiny")).with_overrides(changes)
     places = {name: str(tmp_path / name) for name in ("windows", "news", "out")}
     run_jobs([TrainJob(config=config.to_dict(), **places)], logging.getLogger())
-    assert given == ["server:m", "server:m"]
+    assert given == ["endpoint:m", "endpoint:m"]
 
 
 def test_folds_prints_a_table(tmp_path, stored, monkeypatch):
@@ -94,12 +93,8 @@ def test_folds_prints_a_table(tmp_path, stored, monkeypatch):
 @pytest.mark.slow
 def test_an_experiment_trains_each_change(tmp_path, monkeypatch):
     deployment = deploy(tmp_path / "home")
-    cut = [
-        *windows("train", 6),
-        *windows("val", 2, first_day=40),
-        *windows("test", 2, first_day=60),
-    ]
-    WindowSet(cut, dataset="electricity").write(deployment.layout.windows("electricity"))
+    cut = join_windows(("train", 6, 0), ("val", 2, 40), ("test", 2, 60))
+    cut.write(deployment.layout.windows("electricity"))
     NewsStore(deployment.layout.news_database).upsert_articles(news_pool().articles)
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
 
@@ -162,8 +157,7 @@ def test_a_numeric_method_needs_no_news(tmp_path, monkeypatch):
 @pytest.fixture
 def places(tmp_path, tiny_run):
     """Copy a small run; return the options that name it and what to forecast."""
-    inference = windows("inference", 2, first_day=40)
-    WindowSet(list(inference), dataset="electricity").write(tmp_path / "windows")
+    windows("inference", 2, first_day=40).write(tmp_path / "windows")
     news_pool().write(tmp_path / "news")
     shutil.copytree(tiny_run, tmp_path / "run")
     given = (tmp_path / "run", "--windows", tmp_path / "windows", "--news", tmp_path / "news")

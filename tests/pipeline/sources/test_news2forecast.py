@@ -53,11 +53,8 @@ def test_a_stamp_is_when_news_was_available():
     row = frame.row(0, named=True)
 
     assert row["available_at"] == row["published_at"] == datetime(2019, 1, 3, 6, 57, tzinfo=UTC)
-    assert (row["title"], row["body"], row["country"]) == (
-        "SA sweltered, again",
-        "Region: SA. Comment: Heat",
-        "Australia",
-    )
+    texts = ["SA sweltered, again", "Region: SA. Comment: Heat", "Australia"]
+    assert [row[name] for name in ("title", "body", "country")] == texts
     assert counts == {"rows without news": 0}
 
 

@@ -66,12 +66,8 @@ def test_half_hours_lie_between_hours():
     temperature = frame.filter(name="temperature_c", entity="QLD1").sort("start_utc")
     at = [(stamp - RUN) / HALF_HOUR for stamp in temperature["start_utc"]]
     # Between a value and none there is none.
-    assert list(zip(at, temperature["value"], strict=True)) == [
-        (0, 10.0),
-        (1, 11.0),
-        (2, 12.0),
-        (6, 20.0),
-    ]
+    found = dict(zip(at, temperature["value"], strict=True))
+    assert found == {0: 10.0, 1: 11.0, 2: 12.0, 6: 20.0}
     # The value at the run's own stamp is of the hour before it: no forecast.
     assert values(frame, "solar_radiation_w_m2", "QLD1") == [100.0, 100.0, 300.0, 300.0]
 
@@ -81,9 +77,8 @@ def test_an_older_run_can_be_read():
     for place in document:
         for added in ("dew_point_2m", "cloud_cover", "sunshine_duration"):
             del place["hourly"][added], place["hourly_units"][added]
-    assert set(parse(document)["name"]) == {
-        *("temperature_c", "wind_speed_m_s", "solar_radiation_w_m2")
-    }
+    names = {"temperature_c", "wind_speed_m_s", "solar_radiation_w_m2"}
+    assert set(parse(document)["name"]) == names
 
 
 def test_runs_of_an_archive_are_read(tmp_path):

@@ -5,32 +5,48 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import chain, repeat
+from unittest.mock import Mock
 
 import dagster as dg
+import polars as pl
 import pytest
 
 from compevo_core.errors import ConfigError, SourceBlocked
+from compevo_core.runtime.files import StoreBusy
 from compevo_core.runtime.usage import Steps
-from compevo_pipeline.defs.assets.sources import backfill_job
+from compevo_pipeline.defs.asset_keys import make_months, months_key
+from compevo_pipeline.defs.assets.sources import backfill_job, build_months_asset, report_months
 from compevo_pipeline.sources.bitinfocharts import METRICS
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
-from compevo_pipeline.work.ingest import DATA_VERSION_TAG, WHAT_IS_NEW, hash_series
-from compevo_pipeline.work.source_coverage import NEWS, backfill, choose_feeds, list_parts
+from compevo_pipeline.work.ingest import (
+    DATA_VERSION_TAG,
+    WHAT_IS_NEW,
+    hash_series,
+)
+from compevo_pipeline.work.source_coverage import (
+    NEWS,
+    backfill,
+    choose_feeds,
+    list_parts,
+)
 from tests.pipeline.sources import test_bitinfocharts as charts
 from tests.pipeline.sources import test_exchange as rates
 from tests.pipeline.sources.gdelt import test_live as gdelt
 from tests.pipeline.sources.pems import test_pems as pems
 from tests.support import nemweb
+from tests.support.commands import invoke
 from tests.support.deployment import QUIET, open_home
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
 from tests.support.weather import ENDPOINT, answer, asked_run
+from tests.support.window_samples import DAY, make_series
 
 DATASET = "electricity-operational"
 WEATHER = next(feed for feed in default_feeds()[DATASET] if feed.is_optional)
 SINCE, UNTIL = datetime(2025, 4, 29, tzinfo=UTC), datetime(2025, 5, 3, tzinfo=UTC)
 NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
+MARCH = datetime(2026, 3, 9, tzinfo=UTC)
 N_RUNS = 4
 
 
@@ -141,6 +157,72 @@ def test_the_job_says_that_series_changed(replay, tmp_path):
     # The version is that of what is stored, so that windows are stale after it.
     workspace = open_home(tmp_path, "live")
     assert event.tags[DATA_VERSION_TAG] == hash_series(workspace, DATASET)
+
+
+def test_missing_months_are_fetched_by_one_run(replay, tmp_path):
+    replay.serve({ENDPOINT: answer})
+    workspace = open_home(tmp_path, "live", now=NOW)
+    months = make_months(workspace.registry[DATASET].spec)
+    asset = build_months_asset(DATASET, months)
+    first, last = "2025-06-01", "2025-07-01"
+    result = dg.materialize(
+        [asset],
+        resources={"workspace": workspace},
+        tags={
+            "dagster/asset_partition_range_start": first,
+            "dagster/asset_partition_range_end": last,
+        },
+        run_config={
+            "loggers": QUIET,
+            "ops": {asset.op.name: {"config": {"feeds": ["weather-forecast"]}}},
+        },
+    )
+    made = result.asset_materializations_for_node(asset.op.name)
+    assert [(one.asset_key, one.partition) for one in made] == [
+        (dg.AssetKey(["series", DATASET]), None),  # windows are stale now
+        (asset.key, first),
+        (asset.key, last),
+    ]
+    days = {asked_run(seen).date() for seen in replay.seen}
+    assert (min(days), max(days)) == (date(2025, 6, 1), date(2025, 7, 31))
+
+
+def test_whole_months_are_told_once(tmp_path, monkeypatch, caplog):
+    instance, key = dg.DagsterInstance.ephemeral(), months_key("bitcoin")
+    workspace = open_home(tmp_path, "live", now=datetime(2026, 4, 8, tzinfo=UTC))
+    # To the third of April: that month is not over, and March has a gap.
+    source = {"series_id": "BITINFOCHARTS/BTC", "source": "live:bitinfocharts/price"}
+    frame = make_series([1.0] * 93, first=datetime(2026, 1, 1, tzinfo=UTC), step=DAY, **source)
+    workspace.series_store().write("bitcoin", frame.filter(pl.col("start_utc") != MARCH))
+    for _ in range(2):
+        report_months(instance, workspace, "bitcoin", logging.root)
+    told = instance.fetch_materializations(key, limit=99).records
+    assert sorted(one.partition_key for one in told) == ["2026-01-01", "2026-02-01"]
+
+    # A store that is busy ends no refresh.
+    busy = Mock(side_effect=StoreBusy("held by another run"))
+    monkeypatch.setattr("compevo_pipeline.defs.assets.sources.find_stored_months", busy)
+    report_months(instance, workspace, "bitcoin", logging.root)
+    assert "held by another run" in caplog.text
+
+    # A deployment on files fetches nothing, and has no such asset.
+    report_months(instance, open_home(tmp_path, "archive"), "news", logging.root)
+    assert not instance.has_asset_key(months_key("news"))
+
+
+def test_the_command_says_that_series_changed(replay, tmp_path, monkeypatch):
+    serve_charts(replay)
+    (tmp_path / "dagster").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    words = ("backfill", "bitcoin", "--since", "2026-01-01")
+    assert "bitinfocharts" in invoke(*words, home=tmp_path / "home", mode="live")
+
+    key = dg.AssetKey(["series", "bitcoin"])
+    with dg.DagsterInstance.get() as instance:
+        made = instance.get_latest_materialization_event(key).asset_materialization
+    workspace = open_home(tmp_path / "home", "live")
+    assert made.tags[DATA_VERSION_TAG] == hash_series(workspace, "bitcoin")
+    assert made.metadata["dagster/row_count"].value > 0
 
 
 def serve_operational(replay):

@@ -213,12 +213,8 @@ def test_a_torn_file_ends_the_run_alone(tmp_path):
 
 
 def test_live_feeds_are_read_before_one_fails(tmp_path):
-    errors = {
-        "refused": SourceRejected("the file is another one"),
-        "cut": SourceTransient("the connection was cut"),
-        "good": None,
-    }
-    feeds = [make_feed(name, error=error, mode=Mode.LIVE) for name, error in errors.items()]
+    errors = (SourceRejected("another file"), SourceTransient("the connection was cut"), None)
+    feeds = [make_feed(f"{n}", error=error, mode=Mode.LIVE) for n, error in enumerate(errors)]
 
     with pytest.raises(SourceTransient):
         ingest_all(tmp_path, *feeds, mode=Mode.LIVE)
@@ -250,10 +246,7 @@ def serve_actuals(replay, count):
 @pytest.mark.parametrize("good", [0, 1])
 def test_a_changed_format_stores_the_other_files(replay, live, good):
     serve_actuals(replay, 4 + good)
-    names = [
-        nemweb.actual(FIRST_HOUR.replace(hour=hour, minute=minute))[0]
-        for hour, minute in ((0, 30), (1, 0), (1, 30), (2, 0))
-    ]
+    names = [nemweb.actual(FIRST_HOUR + step * nemweb.HALF_HOUR)[0] for step in range(-1, 3)]
     for name in names:
         body = nemweb.pack((f"{name.removesuffix('.zip')}.CSV", "C,another format\n"))
         replay.serve({(nemweb.HOST, f"/Reports/CURRENT/{nemweb.ACTUAL}/{name}"): Answer(body=body)})

@@ -31,14 +31,6 @@ def test_a_preset_needs_agents():
 @pytest.mark.parametrize("method", ["auto", "mixture", "persistence"])
 def test_a_misspelt_setting_is_refused_first(method, monkeypatch):
     monkeypatch.setattr(methods, "choose_method", lambda *_, **__: pytest.fail("it was fitted"))
-
+    train, changes = windows("train", 1), {"forecast.refit_dais": 3}
     with pytest.raises(ConfigError, match=r"forecast\.refit_dais"):
-        plan_method(
-            None,
-            "my-load",
-            windows("train", 1),
-            method,
-            {"forecast.refit_dais": 3},
-            fits=None,
-            on_step=print,
-        )
+        plan_method(None, "my-load", train, method, changes, fits=None, on_step=print)

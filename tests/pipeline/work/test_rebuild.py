@@ -270,12 +270,8 @@ OUTSIDE = ("home/../../x", "home/a/../../../x", "home//{}/x", "../x", "x", "home
 def test_a_copy_cannot_write_outside_the_homes(tmp_path, name, linked):
     copy, home, away = (tmp_path / "a" / part for part in ("copy", "homes/home", "away"))
     # Whatever the name leads to in the copy has the content that the list names.
-    for place in (
-        away,
-        copy,
-        copy.parent,
-        *(copy / "home" / name for name in ("", "link", "loop")),
-    ):
+    inside = [copy / "home" / part for part in ("", "link", "loop")]
+    for place in (away, copy, copy.parent, *inside):
         place.mkdir(parents=True, exist_ok=True)
         (place / "x").write_text("planted")
     folder = tmp_path / "a" / linked

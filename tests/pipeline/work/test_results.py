@@ -18,12 +18,7 @@ from tests.support.commands import invoke
 from tests.support.deployment import open_home
 from tests.support.issued_samples import ORIGIN, make_issued
 from tests.support.scored_samples import NOW
-from tests.support.window_samples import (
-    from_nem,
-    make_daily_values,
-    make_published,
-    make_series,
-)
+from tests.support.window_samples import from_nem, make_daily_values, make_published, make_series
 
 DATASET = "electricity-operational"
 ONE_DAY = timedelta(days=1)

@@ -7,7 +7,12 @@ import pytest
 
 from compevo_core.data.schemas import PUBLISHED_SCHEMA
 from compevo_pipeline.sources.common.base import FrameKind
-from compevo_pipeline.work.source_coverage import find_month, measure_coverage, pivot_months
+from compevo_pipeline.work.source_coverage import (
+    find_month,
+    find_stored_months,
+    measure_coverage,
+    pivot_months,
+)
 from tests.support.deployment import open_home
 from tests.support.window_samples import (
     DAY,
@@ -61,6 +66,25 @@ def test_weekends_are_no_slots_of_rates(workspace):
     workspace.series_store().write("exchange", frame.filter(is_weekday))
     counts = measure_coverage(workspace).filter(source="exchange: ECB")
     assert counts.select(pl.col("expected", "stored").sum()).row(0) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "months"), [("archive", {}), ("live", {"2026-02": True, "2026-03": False})]
+)
+def test_a_month_is_whole_by_what_live_sources_bring(workspace, mode, months):
+    # A day of March is missing in one of two series, and nothing has come since the fourth.
+    store_demand(workspace, f"{mode}:aemo/a.csv")
+    assert find_stored_months(workspace, "electricity-operational") == months
+    assert find_stored_months(workspace, "news") == {}
+
+
+@pytest.mark.parametrize(("holidays", "is_whole"), [(3, True), (4, False)])
+def test_a_month_of_rates_may_have_holidays(workspace, holidays, is_whole):
+    named = {"series_id": "ECB/AUD", "source": "live:ecb/a.csv"}
+    frame = make_series([1.0] * 31, first=datetime(2026, 1, 1, tzinfo=UTC), step=DAY, **named)
+    frame = frame.filter(pl.col("start_utc").dt.weekday() < 6)
+    workspace.series_store().write("exchange", pl.concat([frame[:5], frame[5 + holidays :]]))
+    assert find_stored_months(workspace, "exchange")["2026-01"] is is_whole
 
 
 def test_forecasts_and_news_are_counted_by_day(workspace):

@@ -24,7 +24,8 @@ def deployment(tmp_path_factory):
 
 def test_own_data_have_all_assets(deployment):
     graph = deployment.defs.resolve_asset_graph()
-    names = {key.to_user_string() for key in graph.get_all_asset_keys()}
+    graphs = (graph, deployment.research.resolve_asset_graph())
+    names = {key.to_user_string() for one in graphs for key in one.executable_asset_keys}
     of_bitcoin = {name.replace("bitcoin", "demand") for name in names if "bitcoin" in name}
     assert len(of_bitcoin) == 10 and of_bitcoin <= names
 

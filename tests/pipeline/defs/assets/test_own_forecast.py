@@ -43,15 +43,15 @@ def read_metadata(result):
 def test_the_day_after_the_file_is_issued(deployment):
     first = read_metadata(issue(deployment, NEXT))
     assert (first["issued_now"].value, first["mode"].value) == (True, "sample")
-    assert first["by_series"].records[0].data["entity"] == "load_mw"
+    assert set(first["by_series"].records[0].data) == {"method", "load_mw"}
 
     again = read_metadata(issue(deployment, NEXT))
     assert (again["issued_now"].value, again["notes"].value) == (False, "none")
 
     # The page begins with the day: a table of the series and a drawing of each, then the charts.
     names = [name for name in first if not name.startswith("dagster/")]
-    assert names[:3] == ["day", "forecast", "charts"]
-    assert list(first["forecast"].records[0].data) == ["series", "load_mw"]  # on its side
+    assert names[:4] == ["day", "forecast", "peak", "charts"]
+    assert [record.data["series"] for record in first["forecast"].records] == ["load_mw"]
     assert names.index("chain_head") > names.index("weights")
 
     # Midnight in Paris without daylight saving.

@@ -115,8 +115,7 @@ def test_a_days_page_lists_its_forecasts(trained, tmp_path):
     shown = metadata["of_this_day"].records
     # Seven hours of the evening before lie between them.
     assert [
-        tuple(record.data[name] for name in ("known_to", "known_until", "of_this_run"))
-        for record in shown
+        tuple(record.data[name] for name in ("known_to", "known_until", "this")) for record in shown
     ] == [("issue-time", "2026-02-21 17:00", True), ("midnight", "2026-02-22 00:00", False)]
 
 

@@ -3,6 +3,7 @@
 import bz2
 import io
 import json
+import re
 import tomllib
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -105,6 +106,16 @@ FORMS = {
         "Date,Time,load", (f"{t:%m/%d/%Y},{t:%I:%M %p},{900 + t.hour}" for t in HOURS)
     ),
     "he.csv": write("date,HE,load", (f"{t:%Y-%m-%d},HE{t.hour + 1:02d},{t.hour}" for t in HOURS)),
+    "to-24.csv": write(
+        "Tag;Uhrzeit;Last", (f"{t:%d.%m.%Y};{t.hour + 1}:00;{t.hour}" for t in HOURS)
+    ),
+    "last-second.csv": write("ts,load", (f"{t:%Y-%m-%d %H}:59:59,{t.hour}" for t in HOURS)),
+    "last-of-end.csv": write("end,load", (f"{t:%Y-%m-%d %H}:59:59,{t.hour}" for t in HOURS)),
+    "hour-minute.csv": write("day,hour,minute,load", (f"{t:%Y-%m-%d},{t.hour},0,7" for t in HOURS)),
+    "hhmm.csv": write("day,hhmm,load", (f"{t:%Y-%m-%d},{t.hour * 100},{t.hour}" for t in HOURS)),
+    "summary.csv": write("day,sold", (f"{t:%Y-%m-%d},{t.day}" for t in DAYS[:199]))
+    + "Average,15\nMax,31\n",
+    "yyyymm.csv": write("yyyymm,sold", (f"{at:%Y%m},{at.month}" for at in MONTHS)),
     "stunden.csv": write(
         "Tag;Stunde;Last", (f"{t:%d.%m.%Y};{t.hour:02d}-{t.hour + 1:02d};{t.hour}" for t in HOURS)
     ),
@@ -130,6 +141,12 @@ FORMS = {
 
 def look(name, text, **said):
     return draft_declaration(Request(name="demand", file=Path(name), **said), wrap(text, name), {})
+
+
+def read(text, **said):
+    """Return the values of a file that is declared as `compevo init` does."""
+    declared = check_declaration(tomllib.loads(look("a.csv", text, **said).text), "the draft")
+    return parse_series(wrap(text, "a.csv"), declared)[0]
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -159,10 +176,8 @@ def test_hours_are_numbered_by_clock_or_by_count(first, is_wall, begin, end):
     values = np.arange(len(stamps))
     text = pd.DataFrame({"date": stamps.date, "hour": number, "y": values}).to_csv(index=False)
 
-    draft = look("a.csv", text, zone="Europe/Berlin", values=("y",), period="hour")
+    frame = read(text, zone="Europe/Berlin", values=("y",), period="hour")
 
-    declared = check_declaration(tomllib.loads(draft.text), "the draft")
-    frame, _ = parse_series(wrap(text, "a.csv"), declared)
     assert frame.sort("start_utc")["value"].to_list() == values.tolist()
     assert frame["start_utc"].sort().to_list() == [*stamps.tz_convert("UTC").to_pydatetime()]
 
@@ -191,17 +206,57 @@ PARKING = write("LastUpdated,Occupancy", (f"{t},{100 + t.hour}" for t in STRAY))
 SOLD = write("time,shop,amount", (f"{t},{'ab'[t.second % 2]},{5 + t.hour}" for t in STRAY))
 
 
-@pytest.mark.parametrize(
-    ("text", "said", "found"),
-    [
-        (PARKING, {"step": "30min", "aggregate": "mean"}, "steps of 30min"),
-        (SOLD, {"step": "1h", "aggregate": "sum", "id": "shop", "fill": 0.0}, ", 0 of them"),
-    ],
+TWICE = write("date,sold", (f"{t:%Y-%m-%d},{t.day + again}" for t in DAYS for again in (0, 1)))
+AUTUMN, SPRING = (
+    write("ts,load", (f"{t:%Y-%m-%d %H:%M},{i % 7}" for i, t in enumerate(hours)))
+    for hours in (
+        pd.date_range(first, periods=960, freq="h", tz="Europe/Berlin")
+        for first in ("2023-10-15", "2023-03-15")
+    )
 )
-def test_events_are_read_as_the_refusal_says(text, said, found):
-    with pytest.raises(CompEvoError, match=r"--step.*--aggregate sum"):
-        look("a.csv", text)
-    assert found in " ".join(look("a.csv", text, **said).findings)
+STANDARD = write("ts,load", (f"{FIRST + 60 * DAY + i * HOUR},{i % 7}" for i in range(960)))
+LATE = write("ts,load", (f"{FIRST + 270 * DAY + i * HOUR},{i % 7}" for i in range(960)))
+PARTS = write("date,nr,load", (f"{t:%Y-%m-%d},{t.hour + 1},{t.hour}" for t in HOURS))
+UNEVEN = write("ts,load", (f"{t + t.hour % 3 * timedelta(minutes=7)},{t.hour}" for t in HOURS))
+POINT = write("ts;load", (f"{t};1,{100 + t.hour}" for t in HOURS))
+MARKS = write("ts;load", (f"{t};{1.5 + t.hour}" for t in HOURS))
+WHEN = write("when,load", (f"{t:%y%m%d},{t.day}" for t in DAYS))
+HOURLY = write("ts,load", (f"{t},{t.hour}" for t in HOURS))
+REFUSALS = [
+    # A text, what is said of it, each remedy that the refusal names, and the rows it gives.
+    (PARKING, {}, "--step 30min --aggregate mean", 1464),
+    (SOLD, {"id": "shop"}, "--step 1h --aggregate sum", 1315),
+    (TWICE, {"values": ("sold",)}, "--duplicates first", 200),
+    (TWICE, {"values": ("sold",)}, "--duplicates mean", 200),
+    (PARTS, {}, "--period nr", 960),
+    (PARTS, {}, "--id nr", 960),
+    (AUTUMN, {}, "--zone Europe/Paris", 960),
+    (SPRING, {}, "--zone Europe/Paris", 960),
+    (SPRING, {}, "--zone UTC", 960),
+    (STANDARD, {"zone": "Europe/Berlin"}, "--zone=+01:00", 960),
+    *(
+        (LATE, {"zone": "Europe/Berlin"}, f"--repeated-hour {at}", 960)
+        for at in ("first", "second")
+    ),
+    (UNEVEN, {"step": "1h"}, "--aggregate mean", 960),
+    (UNEVEN, {}, "--step 1min --aggregate last", 960),
+    (POINT, {}, "--decimal ,", 960),
+    (POINT, {}, "--decimal .", 960),
+    (MARKS, {"decimal": ","}, "--decimal .", 960),
+    (WHEN, {}, "--time when --time-format %y%m%d", 200),
+    (HOURLY, {"step": "1 fortnight"}, "--step 1h", 960),
+    (HOURLY, {"zone": "Paris"}, "--zone Europe/Paris", 960),
+]
+
+
+@pytest.mark.parametrize(("text", "said", "remedy", "rows"), REFUSALS)
+def test_each_remedy_that_a_refusal_names_helps(text, said, remedy, rows):
+    with pytest.raises(CompEvoError) as refused:
+        read(text, **said)
+    named = dict(re.findall(r"--([a-z-]+)[ =](\S+)", remedy))
+    assert all(f"--{option}" in str(refused.value) for option in named)
+    given = {option.replace("-", "_"): value for option, value in named.items()}
+    assert read(text, **said | given).height == rows
 
 
 def test_a_point_marks_thousands_where_only_some_cells_have_it():
@@ -211,14 +266,6 @@ def test_a_point_marks_thousands_where_only_some_cells_have_it():
     assert 'decimal = ","' in draft.text
     always = [row.replace("987", "0.987") for row in rows]
     assert 'decimal = "."' in look("a.csv", write("Datum;Absatz", always)).text
-
-
-def test_rows_that_share_a_stamp_are_joined_as_the_refusal_says():
-    rows = [f"{t:%Y-%m-%d},{t.day + again}" for t in DAYS for again in (0, 1)]
-    with pytest.raises(CompEvoError, match=r"--duplicates first, last or mean"):
-        look("a.csv", write("date,sold", rows), values=("sold",))
-    draft = look("a.csv", write("date,sold", rows), values=("sold",), duplicates="last")
-    assert "200 steps of 1d" in " ".join(draft.findings) and 'duplicates = "last"' in draft.text
 
 
 def test_a_stamp_in_another_format_names_its_row():
@@ -231,6 +278,14 @@ M5 = write(
     "item,store," + ",".join(f"d_{day}" for day in range(1, 301)),
     (",".join([item, "X", *(str(day * 7 % 5) for day in range(300))]) for item in "AB"),
 )
+
+
+def test_a_mark_of_decimals_or_thousands_is_a_guess():
+    text = write("hour;sold", (f"{t};{1 + t.hour % 9}.{t.hour + 100}" for t in HOURS))
+    said = "'.' marks decimals; if it marks thousands, give --decimal ,"
+    assert said in look("a.csv", text).guesses
+    assert said not in look("a.csv", text.replace(".", ".0")).guesses
+    assert read(text, decimal=",")["value"].max() == 9 * 1000 + 117
 
 
 def test_steps_as_columns_are_read_as_rows():

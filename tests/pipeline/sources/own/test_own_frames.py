@@ -351,17 +351,6 @@ def test_a_column_that_parts_stamps_names_series():
     assert "horizon = 48" in draft.text and "lookback = 77" in draft.text
 
 
-@pytest.mark.parametrize(("month", "stamp"), [(10, "2024-10-27 02:00"), (3, "2024-03-31 03:00")])
-def test_a_changing_clock_is_asked_for(month, stamp):
-    zone = ZoneInfo("Europe/Paris")
-    first = datetime(2024, month, 1, tzinfo=ZoneInfo("UTC"))
-    stamps = [(first + timedelta(hours=i)).astimezone(zone) for i in range(24 * 60)]
-    text = "when,load\n" + "".join(f"{at:%Y-%m-%d %H:%M},{at.hour}\n" for at in stamps)
-    with pytest.raises(CompEvoError, match=rf"{stamp}.*--zone Europe/Paris"):
-        look(text)
-    assert 'time_zone = "Europe/Paris"' in look(text, zone="Europe/Paris").text
-
-
 def test_odd_values_and_constants_are_warned_of():
     draft = look(write_hours(n100=f"{FIRST + timedelta(hours=100)},1,8888888"))
     (warning,) = draft.warnings
@@ -428,7 +417,6 @@ UNITS = "when,temperature,load\n" + 4 * "UTC,MW,MW\n"  # three rows may be of un
         (write_days("", 90), {}, "row 1: '2024-01-01'"),
         (UNITS + write_days("", 60, "1,{0}"), {}, "row 5, column 'when': 'UTC'"),
         (morning("00:00,1", "00:30,x", "01:00,3"), {}, "row 3, .*'x'"),
-        (write_days("stamp,load_mw\n", 9), {"zone": "Paris"}, "--zone: 'Paris'"),
         (write_days("stamp,load_mw\n", 60), {"country": "XX"}, "holidays"),
         (write_days("stamp,load_mw\n", 9) + "5 January,1\n", NAMED, "'5 January'"),
         (
@@ -438,11 +426,6 @@ UNITS = "when,temperature,load\n" + 4 * "UTC,MW,MW\n"  # three rows may be of un
         ),
         # Days and months are told apart by even steps only.
         ("stamp,load_mw\n01/01/2024,1\n02/01/2024,1\n", NAMED, "--time-format"),
-        (
-            write_days("stamp;load_mw\n", 28, "{0:03d}").replace(",", ";1,"),
-            NAMED,
-            "row 2.*'1,000'.*--decimal",
-        ),
     ],
 )
 def test_what_cannot_be_decided_is_refused(text, said, message):

@@ -28,15 +28,8 @@ HOUR = timedelta(hours=1)
 
 
 def line(stamp="03/01/2016 00:00:00", station="400001", percent="100", occupancy=".0123"):
-    cells = [
-        stamp,
-        station,
-        *["4", "101", "S", "ML", ".415", "480"],
-        percent,
-        "1200",
-        occupancy,
-        "65.1",
-    ]
+    lane = ["4", "101", "S", "ML", ".415", "480"]
+    cells = [stamp, station, *lane, percent, "1200", occupancy, "65.1"]
     return ",".join([*cells, *["0"] * 6, *[""] * 24])
 
 
@@ -55,32 +48,25 @@ def test_a_name_says_what_a_file_holds():
 
 def test_a_local_hour_becomes_utc():
     frame = occupancy(parse(line("03/13/2016 01:00:00"), line("03/13/2016 03:00:00")))
-    assert frame["start_utc"].to_list() == [
-        datetime(2016, 3, 13, 9, tzinfo=UTC),
-        datetime(2016, 3, 13, 10, tzinfo=UTC),
-    ]
+    starts = [datetime(2016, 3, 13, hour, tzinfo=UTC) for hour in (9, 10)]
+    assert frame["start_utc"].to_list() == starts
     assert frame["series_id"].unique().to_list() == ["PEMS/400001"]
     assert frame["value"].to_list() == [0.0123, 0.0123]
 
 
 @pytest.mark.parametrize("copies", [1, 2])
 def test_the_repeated_hour_is_nulled(copies):
-    hours = [
-        line("11/06/2016 00:00:00"),
-        *[line("11/06/2016 01:00:00")] * copies,
-        line("11/06/2016 02:00:00"),
-    ]
-    frame = occupancy(parse(*hours))
+    hours = [0, *[1] * copies, 2]
+    frame = occupancy(parse(*(line(f"11/06/2016 0{hour}:00:00") for hour in hours)))
     assert frame["flag"].to_list() == ["observed", *["nulled:ambiguous-dst-hour"] * 2, "observed"]
     assert regularise_series(frame, HOUR)[1]["missing"] == 0
 
 
 def test_occupancies_have_flags():
+    cells = [("0", ".02"), ("100", ""), ("100", "1.7"), ("1", "0")]
     lines = [
         line(f"03/01/2016 0{hour}:00:00", percent=percent, occupancy=value)
-        for hour, (percent, value) in enumerate(
-            [("0", ".02"), ("100", ""), ("100", "1.7"), ("1", "0")]
-        )
+        for hour, (percent, value) in enumerate(cells)
     ]
     frame = occupancy(parse(*lines))
     flags = ["filled:pems-imputed", "missing", "nulled:out-of-range", "observed"]
@@ -89,28 +75,20 @@ def test_occupancies_have_flags():
     assert frame["value"].to_list() == [0.02, None, None, 0.0]
 
 
-STATIONS = ("400001", "400017", "400030")
-
-
-@pytest.fixture
-def parse_archive(tmp_path):
-    """Parse an archive of three stations, or those that are chosen of them."""
-    lines = "\n".join(line(station=station) for station in STATIONS) + "\n"
+def test_the_archive_gives_chosen_stations(tmp_path):
+    stations = ("400001", "400017", "400030")
+    lines = "\n".join(line(station=station) for station in stations) + "\n"
     (tmp_path / "traffic").mkdir()
     (tmp_path / "traffic" / f"{NAME}.gz").write_bytes(gzip.compress(lines.encode()))
 
-    def parse_stations(*stations):
-        (feed,) = default_feeds(pems_stations=stations)["traffic"]
+    def parse_archive(*chosen):
+        (feed,) = default_feeds(pems_stations=chosen)["traffic"]
         files = list(feed.read_files(Mode.ARCHIVE, tmp_path, clock))
         frame = feed.parsers[FrameKind.SERIES](files)
         return set(frame["series_id"].str.extract("^PEMS/(.*)$").drop_nulls())
 
-    return parse_stations
-
-
-def test_the_archive_gives_chosen_stations(parse_archive):
-    assert parse_archive() == set(STATIONS)
-    assert parse_archive(*STATIONS[1:]) == set(STATIONS[1:])
+    assert parse_archive() == set(stations)
+    assert parse_archive(*stations[1:]) == set(stations[1:])
     with pytest.raises(SchemaDrift, match=f"{NAME}.* 999, 1000"):
         parse_archive("999", "1000")
 
