@@ -2,12 +2,14 @@
 
 import hashlib
 from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compevo_core.baselines.features import CALENDAR_NAMES, encode_calendars
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place, _holidays, build_calendar, find_holiday
 from compevo_core.data.datasets import ELECTRICITY, NEM_PLACES, VALIDATION_START, DaySubset, Span
@@ -201,7 +203,10 @@ def test_a_market_day_has_its_local_date(region, origin):
 def test_the_day_before_keeps_its_own_holiday():
     calendar = build_calendar(from_nem(2021, 1, 27), SYDNEY)
     assert calendar.previous_holiday == "Australia Day"
-    assert (calendar.target_is_day_off, calendar.previous_is_day_off) == (False, True)
+    (encoded,) = encode_calendars([SimpleNamespace(calendar=calendar)])
+    columns = dict(zip(CALENDAR_NAMES, encoded, strict=True))
+    assert (columns["day_off"], columns["day_off_before"], columns["out_of_day_off"]) == (0, 1, 1)
+    assert (columns["holiday_before"], columns["weekday_2"], columns["weekday_1"]) == (1, 1, 0)
     assert calendar.target_weekday_name == "Wednesday"
     assert calendar.previous_weekday_name == "Tuesday"
 
