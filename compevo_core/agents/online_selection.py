@@ -13,6 +13,7 @@ from the end of training (Eq. 3 to 5).
 Shapes: A experts (agents), B or N windows, P parts of a day, H horizon, h steps of a part.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -169,19 +170,14 @@ RuleState = EqualState | BoaState | PaperState
 _Scope = tuple[str, int, int]  # series, unknown steps, part of the day
 
 
+@dataclasses.dataclass(eq=False)
 class PopulationWeights:
     """What weighs the agents: the guard, errors that became known since training, or training."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        trained: "FitnessSelection | EqualFitness",
-        calibration: ErrorCalibration,
-    ) -> None:
-        self._config = config
-        self._trained = trained
-        self._calibration = calibration
-        self._states: dict[_Scope, RuleState] = {}
+    _config: RunConfig
+    _trained: "FitnessSelection | EqualFitness"
+    _calibration: ErrorCalibration
+    _states: dict[_Scope, RuleState] = dataclasses.field(default_factory=dict)
 
     def weights(self, views: Sequence[WindowView], own_NA: FloatArray | None = None) -> FloatArray:
         """Return the weights (N, A, H) of each agent at each step, with a sum of 1.
