@@ -606,7 +606,7 @@ class Forecaster:
         fit = self._fit_known(before, on_step)._fitted
 
         learnt = fit.scaler.mean
-        for name in sorted({*known.rows[SERIES]} - learnt.keys()):
+        for name in sorted(set(known.rows[SERIES]) - learnt.keys()):
             warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
         frames = known.list_frames(fit.spec)
         frames["series"] = _select(frames["series"], learnt)
@@ -686,7 +686,8 @@ class Forecaster:
             frames["series"] = _select(series, learnt)
             later = build_windows(select_later(fit.spec), **frames)
         views: list[WindowView] = []
-        left_out = dict.fromkeys(fit.ended, "it ended before the others")
+        ended = sorted(set(fit.rows[SERIES]) - fit.ends.keys())
+        left_out = dict.fromkeys(ended, "it ended before the others")
         for origin, names in fit.origins.items():
             frames["series"] = _select(series, names)
             built = build_views(fit.spec, **frames, origin_utc=origin)

@@ -352,7 +352,9 @@ def make_examples(
     # alike in the loss.
     return [
         ForecastExample(
-            window.view, *(scaler.scale(of, window.view.entity) for of in (priors_PH, window.y))
+            window.view,
+            scaler.scale(priors_PH, window.view.entity),
+            scaler.scale(window.y, window.view.entity),
         )
         for window, priors_PH in zip(windows, priors_NPH, strict=True)
     ]
