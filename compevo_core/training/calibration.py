@@ -142,17 +142,16 @@ def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> Calib
         halves = split_by_time([example.view for example in val_examples])
         blend_AH = np.broadcast_to(fit_blend(judged, *halves), blend_AH.shape).copy()
 
+    calibration = model.calibration
+    calibration.override_A.fill(0.0)
     blended_ABH = forecasts.blend(blend_AH)
     backtest = backtest_validation(model, forecasts, blend_AH, val_examples, weights_BA)
-    # Online weights are judged by the backtest.
-    sealed = (
-        float(mean_errors(backtest.mixture_NH, backtest.truth_NH))
-        if config.selection.online
-        else aggregate_error(blended_ABH, weights_BA, forecasts.truth_BH)
-    )
+    sealed = aggregate_error(blended_ABH, weights_BA, forecasts.truth_BH)
+    if config.selection.online:  # such weights are judged by the backtest
+        sealed = float(mean_errors(backtest.mixture_NH, backtest.truth_NH))
+
     # Whichever method was best in hindsight is seldom the best later: methods stay mixed.
     guard: Fallback = "none"
-    calibration = model.calibration
     if config.has_agents or not config.selection.online:
         guard, calibration.override_A[:], sealed = _choose_fallback(
             forecasts, blended_ABH, sealed, is_joint=is_joint
@@ -160,7 +159,7 @@ def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> Calib
     # If no weighting is as good as the best base model, that is sealed without any correction.
     if guard == "prior":
         blend_AH = np.zeros_like(blend_AH)
-    if guard != "none":
+    if guard != "none":  # all of validation is weighed by the fallback
         backtest = backtest_validation(model, forecasts, blend_AH, val_examples, weights_BA)
 
     calibration.blend_AH[:] = blend_AH
