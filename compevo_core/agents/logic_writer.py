@@ -276,27 +276,20 @@ class LogicWriter:
 
         An agent's fallback, its present logic, stands in for a sample without one.
         """
-        return _split_groups(
-            [
-                [
-                    self._read_logic(ids_T[mask_T.bool()].tolist(), fallback)
-                    for ids_T, mask_T in zip(ids_GT, mask_GT, strict=True)
-                ]
-                for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True)
-            ],
-            ids_AGT.device,
-        )
-
-    def _read_logic(self, ids: list[int], fallback: str) -> tuple[str, bool]:
-        """Return the logic of one sample, and whether it is the fallback."""
         tokenizer = self.population.backbone.tokenizer
-        text = tokenizer.decode(ids, skip_special_tokens=True)
+        groups: list[list[tuple[str, bool]]] = []
+        for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True):
+            groups.append([])
+            for ids_T, mask_T in zip(ids_GT, mask_GT, strict=True):
+                ids = ids_T[mask_T.bool()].tolist()
+                text = tokenizer.decode(ids, skip_special_tokens=True)
+                if self._grammar is not None:
+                    groups[-1].append((text.strip(), False))
+                    continue
 
-        if self._grammar is not None:
-            return text.strip(), False
-
-        has_ended = ids[-1] == tokenizer.eos_token_id or "\n" in text
-        return clean_logic(text, fallback, was_cut=not has_ended)
+                has_ended = ids[-1] == tokenizer.eos_token_id or "\n" in text
+                groups[-1].append(clean_logic(text, fallback, was_cut=not has_ended))
+        return _split_groups(groups, ids_AGT.device)
 
     def _prepend_soft_prompt(
         self, groups: Sequence[PromptGroup], soft_prompt_AD: Tensor | None

@@ -534,7 +534,7 @@ OPERATOR_SCHEMA: dict[str, pl.DataType] = {
     "coverage_80": pl.Float64(),  # null without a band
     "width_80": pl.Float64(),
 }
-_STEP_GROUP = [*list(OPERATOR_SCHEMA)[:7]]
+_STEP_GROUP = list(OPERATOR_SCHEMA)[:7]
 
 
 def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.DataFrame:

@@ -49,7 +49,7 @@ from compevo_core.evaluation.comparison import compare_means
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.news_audit import NewsErrors
 from compevo_core.runtime.usage import OnStep, Steps
-from compevo_core.training.prior import MIXTURE, name_members, name_method
+from compevo_core.training.prior import MIXTURE, name_method
 
 if TYPE_CHECKING:
     from compevo_core.agents.experience import Experience
@@ -302,7 +302,7 @@ def describe_static(config: RunConfig, train: WindowSet) -> str:
 
     Only trees and estimators on lags are fitted on all series together, and tell such values apart.
     """
-    members = [PRIORS.get(name) for name in name_members(config)]
+    members = [PRIORS.get(name) for name in config.priors]
     if any(member is not None and issubclass(member, LaggedTrees) for member in members):
         return ""
     static = []

@@ -239,10 +239,7 @@ class CompEvoForecaster:
 
         The forecast of a window does not depend on the other windows of a call.
         """
-        return self._add_quantiles(views, self._predict(views))
-
-    def _add_quantiles(self, views: Sequence[WindowView], prediction: Prediction) -> Prediction:
-        # Only errors that had become known by the instant of a view count for it.
+        prediction = self._predict(views)
         quantiles_NQH = estimate_quantiles(self.past_errors, views, prediction.aggregate)
         return dataclasses.replace(prediction, quantiles=quantiles_NQH)
 
@@ -284,7 +281,9 @@ class CompEvoForecaster:
                 if on_day is not None:
                     on_day(n_forecast)
             # One pass over all days gives each view what it would have been given.
-            return self._add_quantiles(views, Prediction.join(parts))
+            joined = Prediction.join(parts)
+            quantiles_NQH = estimate_quantiles(self.past_errors, views, joined.aggregate)
+            return dataclasses.replace(joined, quantiles=quantiles_NQH)
         finally:
             self._state = before
 

@@ -144,12 +144,6 @@ def select_own(windows: WindowSet, news: NewsPool) -> WindowSet:
     )
 
 
-def find_members(own_NS: FloatArray, signal: str) -> BoolArray:
-    """Return the windows (N,) that have a signal, or any."""
-    columns = slice(None) if signal == ANY else [SIGNALS.index(signal)]
-    return np.asarray((own_NS[:, columns] > 0).any(axis=1))
-
-
 def audit_run(
     windows: WindowSet,
     news: NewsPool,
@@ -301,12 +295,14 @@ def _list_rows(
 def list_groups(windows: WindowSet, own_NS: FloatArray) -> list[Group]:
     """Return all windows, the windows of each series, and the declared days."""
     entities = np.array([view.entity for view in windows.views()])
-    groups = [(ALL, ALL, np.ones(len(entities), dtype=bool))]
+    groups: list[Group] = [(ALL, ALL, np.ones(len(entities), dtype=bool))]
     # One series is all of them again.
     if 1 < len(windows.entities) <= MOST_SERIES:
         groups += [(SERIES, entity, entities == entity) for entity in windows.entities]
     # A window that has three signals counts for each of them.
-    groups += [(DECLARED, signal, find_members(own_NS, signal)) for signal in (ANY, *SIGNALS)]
+    is_signal_NS = np.asarray(own_NS > 0)
+    groups.append((DECLARED, ANY, np.asarray(is_signal_NS.any(axis=1))))
+    groups += [(DECLARED, name, is_signal_NS[:, i]) for i, name in enumerate(SIGNALS)]
     return groups
 
 

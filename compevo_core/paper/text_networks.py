@@ -194,23 +194,17 @@ class NewsReader:
         unread = [text for text in dict.fromkeys(texts) if text not in self._states]
         for start in range(0, len(unread), _TEXTS_PER_BATCH):
             batch = unread[start : start + _TEXTS_PER_BATCH]
-            self._states.update(zip(batch, self._read_batch(batch), strict=True))
+            rows = [torch.tensor(tokenize_prompt(self._tokenizer, text)) for text in batch]
+            # Padding stands behind the texts, where no earlier token looks.
+            words_NTD = self._words(pad_sequence(rows, batch_first=True))
+            states_NTD = self._decoder(inputs_embeds=words_NTD, use_cache=False).last_hidden_state
+            ends = torch.tensor([len(row) - 1 for row in rows])
+            chosen_ND = states_NTD[torch.arange(len(rows)), ends].float()
+            self._states.update(zip(batch, chosen_ND, strict=True))
 
         if not texts:
             return torch.empty(0, self._words.weight.shape[1])
         return torch.stack([self._states[text] for text in texts])
-
-    def _read_batch(self, texts: Sequence[str]) -> Tensor:
-        rows = [torch.tensor(tokenize_prompt(self._tokenizer, text)) for text in texts]
-        # Padding stands behind the texts, where no earlier token looks.
-        padded_NT = pad_sequence(rows, batch_first=True)
-        states_NTD = self._decoder(
-            inputs_embeds=self._words(padded_NT), use_cache=False
-        ).last_hidden_state
-
-        ends = torch.tensor([len(row) - 1 for row in rows])
-        chosen: Tensor = states_NTD[torch.arange(len(rows)), ends].float()
-        return chosen
 
 
 def write_instruction(view: WindowView) -> str:

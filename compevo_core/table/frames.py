@@ -122,7 +122,7 @@ def read_table(
     for argument, given in (("ahead", ahead), ("past", past), ("static", static)):
         if isinstance(given, str):
             raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
-    if value and len(names) == 2 and series not in names and not {time, value} <= {*names}:
+    if value and len(names) == 2 and series not in names and not {time, value} <= set(names):
         # The column of stamps comes first.
         is_stamp = {name: name == time or frame.schema[name].is_temporal() for name in names}
         time, value = sorted(names, key=lambda name: not is_stamp[name])
@@ -346,7 +346,7 @@ def add_totals(rows: pl.DataFrame, totals: Mapping[str, Sequence[str]]) -> pl.Da
     sums = []
     for total, names in totals.items():
         wanted = reach if list(names) == [ALL_SERIES] else reach.filter(pl.col(SERIES).is_in(names))
-        if missing := {*names} - {*wanted[SERIES], ALL_SERIES}:
+        if missing := set(names) - {*wanted[SERIES], ALL_SERIES}:
             raise DataError(
                 f"the total {total!r} has no part {min(missing)!r}; the series are "
                 f"{', '.join(reach[SERIES].sort()[:8])}: correct the totals"

@@ -23,16 +23,13 @@ from compevo_core.data.series import find_calendar_step
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn
 
-_DATES = (
-    *("%Y-%m-%d", "%Y/%m/%d", "%Y%m%d", "%Y-%j", "%G-W%V-%u", "%d %B %Y"),
-    *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y"),
-    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%y/%m/%d", "%d-%m-%y", "%m-%d-%y", "%y-%m-%d"),
-)
+_YEAR_FIRST = ("%Y-%m-%d", "%Y/%m/%d", "%Y%m%d", "%Y-%j", "%G-W%V-%u")
+_YEAR_LAST = ("%d %B %Y", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y")
+_SHORT_YEAR = ("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%y/%m/%d", "%d-%m-%y", "%m-%d-%y", "%y-%m-%d")
+_DATES = _YEAR_FIRST + _YEAR_LAST + _SHORT_YEAR
 _TIMES = ("", " %H:%M", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p")
-FORMATS = (
-    *("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M"),
-    *(date + time for date in _DATES for time in _TIMES),
-)
+_WITH_T = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M")
+FORMATS = _WITH_T + tuple(date + time for date in _DATES for time in _TIMES)
 """Formats that are tried, without an offset; those that begin with the year are unambiguous."""
 
 ISO = tuple(form for form in FORMATS if form.startswith("%Y-%m"))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compevo_core.baselines.features import encode_calendars
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place, _holidays, build_calendar, find_holiday
 from compevo_core.data.datasets import ELECTRICITY, NEM_PLACES, VALIDATION_START, DaySubset, Span
@@ -200,10 +201,10 @@ def test_a_market_day_has_its_local_date(region, origin):
 
 def test_the_day_before_keeps_its_own_holiday():
     calendar = build_calendar(from_nem(2021, 1, 27), SYDNEY)
-    assert calendar.previous_holiday == "Australia Day"
-    assert (calendar.target_is_day_off, calendar.previous_is_day_off) == (False, True)
-    assert calendar.target_weekday_name == "Wednesday"
-    assert calendar.previous_weekday_name == "Tuesday"
+    view = make_window(0).change_view(calendar=calendar).view
+    assert encode_calendars([view])[0, 9:13].tolist() == [0, 1, 0, 1]  # off, before, into, out of
+    days = calendar.target_weekday_name, calendar.previous_weekday_name, calendar.previous_holiday
+    assert days == ("Wednesday", "Tuesday", "Australia Day")
 
 
 def test_a_calendar_needs_time_zone_and_country():
