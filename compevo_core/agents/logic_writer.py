@@ -341,14 +341,12 @@ class LogicWriter:
         states_ALD = self.population.hidden_states(packed, embeds_ALD)
 
         # The state at a token scores the token after it: the last len(ids) states of each prompt.
-        length = packed.ids_AL.shape[1]
-        positions: list[int] = []
-        for agent, samples in enumerate(sampled):
-            for number, ids in enumerate(samples):
-                indices = packed.token_indices(agent, number)
-                positions += [agent * length + i for i in indices[len(indices) - len(ids) :]]
+        scored: list[int] = []
+        for prompts, samples in zip(packed.prompts, sampled, strict=True):
+            for places, ids in zip(prompts, samples, strict=True):
+                scored += places[len(places) - len(ids) :]
         states_ND = states_ALD.flatten(0, 1).index_select(
-            0, torch.tensor(positions, dtype=torch.long, device=states_ALD.device)
+            0, torch.tensor(scored, dtype=torch.long, device=states_ALD.device)
         )
 
         is_sampled_AGT = mask_AGT.bool()
