@@ -3,7 +3,7 @@
 A prompt group is a prefix and the suffixes that continue it; every suffix ends one prompt. All
 groups of an adapter follow one another in one row, in segments: the prefix, then each distinct
 suffix once. Rows of different adapters are padded to the longest. The place of a token is its
-number among those of all rows, one row behind the other.
+number among all tokens, A L of them, one row behind the other.
 
 Ids from the vocabulary size on name rows of a table of embeddings (``Population.soft_token_id``).
 Suffixes are folded by their ids, so equal soft ids must mean equal embeddings.
@@ -33,7 +33,7 @@ class PromptGroup:
 
 
 class Segment(NamedTuple):
-    """The places of tokens that follow one another, and those of the segment they continue."""
+    """The places of tokens that follow one another, and of the tokens that they continue."""
 
     places: range
     parent: range | None

@@ -45,7 +45,7 @@ TENSOR_FILE = "adapter_model.safetensors"
 DEFAULT = "default"
 """Kind of adapters where there is but one; PEFT's word."""
 _UPDATE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
-"""What PEFT says of an update, beside the layers that have it."""
+"""PEFT's settings of an update that a population must share, beside the layers that have it."""
 
 
 class Population(nn.Module):
