@@ -51,13 +51,9 @@ class AdapterRouter:
 
     active = AdapterRoute()
 
-    def follow(self, attention: nn.Module) -> None:
-        """Take the route from the arguments of a block's attention, before each of its calls."""
-
-        def take_route(_: nn.Module, __: Any, arguments: dict[str, Any]) -> None:  # noqa: ANN401
-            self.active = arguments.get("adapter_route", AdapterRoute())
-
-        attention.register_forward_pre_hook(take_route, with_kwargs=True)
+    def take_route(self, _: nn.Module, __: object, arguments: Mapping[str, Any]) -> None:
+        """Take the route from the arguments of a block's attention; runs before each call."""
+        self.active = arguments.get("adapter_route", AdapterRoute())
 
 
 class StackedLoraLinear(nn.Module):

@@ -8,9 +8,6 @@ torch multiplies float32 matrices on a processor by MKL. oneDNN is 1.1 to 1.6 ti
 processors, and slower on Intel's own (``benchmarks/results/engine.csv``, rows ``products``). Where
 a processor lacks instructions for bfloat16, the same rounded numbers are multiplied in float32.
 
-Of a split weight each process holds a slice of the rows, and gathers the columns of the others; in
-the backward pass the parts are summed (decision 12-engine).
-
 Shapes: N tokens, D hidden, V vocabulary.
 """
 
@@ -32,7 +29,7 @@ class Backbone:
     """A frozen causal language model of transformers, its tokenizer and what is known about it.
 
     A population multiplies by the frozen layers in ``matmul_dtype`` (None: their own), and enables
-    gradient checkpointing, as recomputed layers must use the adapters of their forward pass.
+    ``gradient_checkpointing``.
     """
 
     model: Any
@@ -97,12 +94,10 @@ def find_adapter_targets(backbone: Backbone) -> list[tuple[int, str, nn.Linear]]
         # Fused projections lack targets; experts are extra matrices. Both would train only in part.
         others = {name for name, p in block.named_parameters() if p.dim() > 1} - weights
         if sorted(targets) != sorted(LORA_TARGETS) or others:
-            missing = [target for target in LORA_TARGETS if target not in targets]
             raise ConfigError(
                 f"backbone {backbone.name_or_path}: layer {number} has not just the linear layers "
-                f"{', '.join(LORA_TARGETS)} (missing: {', '.join(missing) or 'none'}; others: "
-                f"{', '.join(sorted(others)) or 'none'}), and adapters would cover a part of it; "
-                f"{advice}"
+                f"{', '.join(LORA_TARGETS)}, each once (it has {', '.join(targets) or 'none'}; "
+                f"others: {', '.join(sorted(others)) or 'none'}); {advice}"
             )
         stem = f"{model.base_model_prefix}.layers.{number}"
         found += [(number, f"{stem}.{name}", layer) for name, layer in linear_layers.items()]
@@ -152,7 +147,8 @@ def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -
         from torch.distributed.tensor.experimental import implicit_replication
 
         # Rows of a split weight give columns of the product, which are gathered; a transposed one
-        # gives a part of every element, which are summed. The input is equal on every process.
+        # gives a part of every element, which are summed (decision 12-engine). The input is equal
+        # on every process.
         with implicit_replication():
             product: Any = nn.functional.linear(x, weight, bias)
         whole: Tensor = product.full_tensor()
@@ -199,7 +195,6 @@ class _FrozenLinear(torch.autograd.Function):
         b: Tensor | None,
         scale: float,
     ) -> Tensor:
-        """Compute the output; see :func:`frozen_linear`."""
         dtype = product_type(weight)
         rounded = x.to(dtype)
         out = linear_without_grad(rounded, weight, bias).to(dtype)
@@ -218,7 +213,6 @@ class _FrozenLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # noqa: ANN401 - autograd's context and tuple
-        """Compute the gradients of x, of x after dropout, of a and of b; see the function."""
         weight, *kept = ctx.saved_tensors
         needs_x, needs_dropped, _, _, needs_a, needs_b, _ = ctx.needs_input_grad
         grad_out = gradients[0].to(product_type(weight))

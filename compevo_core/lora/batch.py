@@ -119,7 +119,5 @@ def _fold(group: PromptGroup) -> tuple[Sequence[int], list[tuple[int, ...]]]:
         # Nothing is shared: one segment does.
         prefix, suffixes = [*prefix, *suffixes[0]], [()] * len(suffixes)
     if not prefix:
-        raise ValueError(
-            "a prompt group has an empty prefix; every prompt needs at least one token"
-        )
+        raise ValueError("a prompt group has an empty prefix; give every prompt a token or more")
     return prefix, suffixes

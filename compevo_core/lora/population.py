@@ -44,8 +44,6 @@ TENSOR_FILE = "adapter_model.safetensors"
 """File of a folder that holds the adapter's weights."""
 DEFAULT = "default"
 """Kind of adapters where there is but one; PEFT's word."""
-_UPDATE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
-"""PEFT's settings of an update that a population must share, beside the layers that have it."""
 
 
 class Population(nn.Module):
@@ -72,6 +70,11 @@ class Population(nn.Module):
         self.shape = shape
         self.local = range(shape.adapters) if local is None else local
 
+        # Of the matrix, which may have more rows than the tokenizer has tokens.
+        self.vocabulary_size = len(backbone.model.get_input_embeddings().weight)
+        self._logit_softcap: float | None = getattr(
+            backbone.model.config, "final_logit_softcapping", None
+        )
         self._route = AdapterRoute()
         self._router = AdapterRouter()
         self.layers = self._insert_adapters(generator)
@@ -207,18 +210,15 @@ class Population(nn.Module):
         """
         states_ALD = self.hidden_states(packed)
         states_LD = states_ALD.flatten(0, 1)
+        # Zeros that have a gradient path: without any answer the caller can still go backward.
+        zero_A = states_ALD.flatten(1).sum(1) * 0.0
 
         losses = []
-        for row_states, prompts, answers in zip(
-            states_ALD, packed.prompts, packed.answers, strict=True
-        ):
-            # Without any answer: a zero that still has a gradient path, so that the caller can go
-            # backward as from any other.
-            terms = [row_states.sum() * 0.0]
+        for zero, prompts, answers in zip(zero_A, packed.prompts, packed.answers, strict=True):
+            terms = [zero]
             for places, answer in zip(prompts, answers, strict=True):
                 if answer:
-                    # The state at a token scores the token after it, so the states start one
-                    # earlier.
+                    # The state at a token scores the token after it.
                     states_TD = states_LD[places[-len(answer) - 1 : -1]]
                     target_T = torch.tensor(answer, device=states_LD.device)
                     terms.append(-self.token_logp(states_TD, target_T).mean())
@@ -267,9 +267,10 @@ class Population(nn.Module):
         """
         ours = self._build_peft_config(kind)
         theirs = ours.from_pretrained(folder)
+        names = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
         if differing := [
             f"{name} = {getattr(theirs, name)} where the population has {getattr(ours, name)}"
-            for name in _UPDATE
+            for name in names
             if getattr(theirs, name) != getattr(ours, name)
         ]:
             raise CheckpointMismatch(
@@ -314,17 +315,6 @@ class Population(nn.Module):
             yield f"base_model.model.{name}.lora_A.weight", layer.lora_a[kind][row]
             yield f"base_model.model.{name}.lora_B.weight", layer.lora_b[kind][row]
 
-    @property
-    def _logit_softcap(self) -> float | None:
-        cap: float | None = getattr(self.backbone.model.config, "final_logit_softcapping", None)
-        return cap
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of token ids, V."""
-        # Of the matrix, which may have more rows than the tokenizer has tokens.
-        return int(self.backbone.model.get_input_embeddings().weight.shape[0])
-
     def _check_depth(self, layers: int) -> None:
         available = len(self.backbone.decoder.layers)
         if not 0 <= layers <= available:
@@ -354,7 +344,8 @@ class Population(nn.Module):
             model.set_submodule(name, layer)
             parent_name, _, target = name.rpartition(".")
             if target == "q_proj":
-                self._router.follow(model.get_submodule(parent_name))
+                attention = model.get_submodule(parent_name)
+                attention.register_forward_pre_hook(self._router.take_route, with_kwargs=True)
             inserted[name] = layer
         return inserted
 

@@ -79,9 +79,9 @@ def sample_tokens(
 
 @dataclasses.dataclass
 class _Row:
-    """One continuation, as far as the host has looked; its number among those of its adapter."""
+    """One continuation, as far as the host has looked."""
 
-    number: int
+    number: int  # within its adapter
     ids: list[int] = dataclasses.field(default_factory=list)
     goes_on: bool = True
 
