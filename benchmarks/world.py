@@ -43,8 +43,7 @@ REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 
 _SCHEDULE_ROUNDS = 100  # length of the learning-rate schedule, of which few rounds are run
 
-#: What is compared with other ways: free texts of a fixed length that a policy samples, paid by
-#: forecasts of the round's windows, without ridges; one reading of each window.
+#: What is compared with other ways: free texts that a policy samples, one reading of each window.
 _COMPARED = {
     "evolution.form": "free",
     "evolution.flat_share": 0.0,
