@@ -295,19 +295,12 @@ class LogicWriter:
         self, groups: Sequence[PromptGroup], soft_prompt_AD: Tensor | None
     ) -> tuple[Batch, Tensor]:
         """Pack one prompt group an agent after its soft prompt; return its embeddings (A, L, D)."""
-        if soft_prompt_AD is None:
-            packed = self.population.pack([[group] for group in groups])
-            return packed, self.population.embed(packed.ids_AL)
-
-        # A soft prompt has no token id: a placeholder holds its position, so that the packing, the
-        # positions and the attention count it, and its embedding is put in the place afterwards.
-        placeholder = self.population.backbone.tokenizer.pad_token_id
+        soft_ids = [] if soft_prompt_AD is None else [self.population.soft_token_id(0)]
         packed = self.population.pack(
-            [[PromptGroup([placeholder, *group.prefix], group.suffixes)] for group in groups]
+            [[PromptGroup([*soft_ids, *group.prefix], group.suffixes)] for group in groups]
         )
-        embeds_ALD = self.population.embed(packed.ids_AL)
-        soft_A1D = soft_prompt_AD[:, None].to(embeds_ALD.dtype)
-        return packed, torch.cat([soft_A1D, embeds_ALD[:, 1:]], 1)
+        soft_A1D = None if soft_prompt_AD is None else soft_prompt_AD[:, None]
+        return packed, self.population.embed(packed.ids_AL, soft_A1D)
 
     def _score(
         self,
@@ -334,14 +327,12 @@ class LogicWriter:
         states_ALD = self.population.hidden_states(packed, embeds_ALD)
 
         # The state at a token scores the token after it: the last len(ids) states of each prompt.
-        length = packed.ids_AL.shape[1]
-        positions: list[int] = []
-        for agent, samples in enumerate(sampled):
-            for number, ids in enumerate(samples):
-                indices = packed.token_indices(agent, number)
-                positions += [agent * length + i for i in indices[len(indices) - len(ids) :]]
+        scored: list[int] = []
+        for prompts, samples in zip(packed.prompts, sampled, strict=True):
+            for places, ids in zip(prompts, samples, strict=True):
+                scored += places[len(places) - len(ids) :]
         states_ND = states_ALD.flatten(0, 1).index_select(
-            0, torch.tensor(positions, dtype=torch.long, device=states_ALD.device)
+            0, torch.tensor(scored, dtype=torch.long, device=states_ALD.device)
         )
 
         is_sampled_AGT = mask_AGT.bool()
