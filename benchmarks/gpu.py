@@ -4,7 +4,7 @@ What belongs here: which cases of which backbones, in the order of what they ans
 measuring (``cases``), the table (``engine``).
 
 FOLDER gets backbones of published shapes with random weights. A case whose row names this commit is
-not measured again, so a run that was stopped goes on where it was. With ``--quick`` the cases run
+not measured again, so a run that was stopped resumes where it was. With ``--quick`` the cases run
 on the tiny backbone, on any machine.
 """
 
