@@ -1,4 +1,4 @@
-"""The benchmark's assets: one method and seed a partition, and rows that do not race."""
+"""The benchmark's assets: one method and seed per partition, and rows that do not race."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -29,7 +29,7 @@ from tests.support.window_samples import make_set, make_window
 def test_tables_of_paper_and_methods_are_printed(tmp_path):
     write_rows(tmp_path / "main.csv", make_rows())
     paper = invoke("paper", "table", "main", "--results", tmp_path)
-    # Rows of other windows are not beside the paper's figures.
+    # Rows of other windows are not next to the paper's figures.
     assert "| no row | **220.15 ± 2.40** |" in paper and "| CompEvo | 198.4 |" in paper
     assert invoke("paper", "table", "--results", tmp_path) != paper
     with pytest.raises(ConfigError):  # a folder is not a name of a table
