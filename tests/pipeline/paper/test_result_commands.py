@@ -160,7 +160,7 @@ def test_the_first_test_sets_can_be_scored(tmp_path, store):
         rows = pl.read_csv(benchmark_results / "benchmark-electricity.csv")
         assert sorted(rows["subset"].unique()) == expected
 
-        # A set that is scored alone takes nothing from the others, whose forecasts are paired.
+        # A set scored by itself takes nothing from the others, whose forecasts are paired.
         (kept,) = layout.forecasts.rglob("persistence-seed0.parquet")
         stored.append(sorted(pl.read_parquet(kept)["subset"]))
     assert stored == [["aemo-2021", "n2f-test-100"]] * 2
