@@ -1,10 +1,10 @@
-"""What a GPU is asked for, in one run that resumes: ``python -m benchmarks.gpu FOLDER``.
+"""What is measured on a GPU, in one run that resumes: ``python -m benchmarks.gpu FOLDER``.
 
-What belongs here: which cases of which backbones, in the order of what they answer. What does not:
+What belongs here: which cases of which backbones, the most wanted answers first. What does not:
 measuring (``cases``), the table (``engine``).
 
 FOLDER gets backbones of published shapes with random weights. A case whose row names this commit is
-not measured again, so a run that was stopped goes on where it was. With ``--quick`` the cases run
+not measured again, so a run that was stopped resumes where it was. With ``--quick`` the cases run
 on the tiny backbone, on any machine.
 """
 
@@ -72,7 +72,7 @@ def main(
             backbone = folder / f"{step.shape}-random"
             if not backbone.exists():
                 random_backbone.main(backbone, step.shape)
-            # Who embeds the news says nothing about the engine.
+            # The encoder of the news does not matter for the engine.
             settings = {"backbone.name_or_path": str(backbone), "news.encoder": "hashing"}
             choice |= {"types": ("bfloat16",), "settings": settings}
         engine.run((step.case,), (step.agents,), repeats, out, **choice)

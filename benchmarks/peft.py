@@ -116,7 +116,7 @@ class PeftForecasts:
         return PaddedPrompts(ids_NP.reshape(len(groups), -1).to(device), mask_ARP)
 
     def soft_token_id(self, row: int) -> int:
-        """Return the id that stands for a row of the table of soft tokens."""
+        """Return the id that represents a row of the table of soft tokens."""
         return self._vocabulary_size + row
 
     def embed(self, ids: Tensor, soft_ASD: Tensor | None = None) -> Tensor:

@@ -26,7 +26,7 @@ def main(
         str, typer.Option(help="A folder or hub id with a tokenizer; empty: the packaged one.")
     ] = "",
 ) -> None:
-    """Save a random backbone in bfloat16, drawn on a GPU where there is one."""
+    """Save a random backbone in bfloat16, drawn on a GPU if there is one."""
     if tokenizer:
         loaded = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
     else:

@@ -4,7 +4,7 @@ What belongs here: configuration, and our round with its samples kept. What does
 (``cases``), other ways of doing a round (``peft``), the synthetic windows and news themselves
 (``tests.support.population``).
 
-Nothing is read but the models. They are on a GPU where there is one, as in the product; set
+Nothing is read but the models. They are on a GPU if there is one, as in the product; set
 ``CUDA_VISIBLE_DEVICES`` to nothing for the processor.
 
 Shapes: A agents, G samples of an agent, B windows, N windows in all, P priors, H horizon,

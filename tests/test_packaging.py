@@ -59,7 +59,7 @@ def imported_modules() -> set[str]:
     for call in calls:
         if getattr(call.func, "id", "") == "import_package":
             found |= {arg.value.partition(".")[0] for arg in call.args if hasattr(arg, "value")}
-    # Type checkers alone read these; typer brings its own click.
+    # Only type checkers read these; typer brings its own click.
     of_checkers = {"_typeshed", "click"}
     own = {"compevo_core", "compevo_pipeline"}
     return found - set(sys.stdlib_module_names) - of_checkers - own
@@ -100,7 +100,7 @@ def test_a_missing_package_names_its_extra():
 
 
 def install(folder, *extras):
-    """Fill a folder with what extras bring beside the base, as links."""
+    """Fill a folder with what extras add to the base, as links."""
     left, seen = [*BASE, *(name for extra in extras for name in EXTRAS[extra])], set()
     while left:
         distribution = metadata.distribution(left.pop())

@@ -1,7 +1,7 @@
 """The five folds within train, and a configuration validated on each (decision 09-splits).
 
-A fold's validation windows choose the round of its own training, as validation does in any run, and
-the errors are on the same windows: they compare configurations and are not test errors.
+A fold's validation windows choose the round of its training, as in any run, and the errors are on
+the same windows: they compare configurations and are not test errors.
 
 Paper 5.1.
 """
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
     """Return expanding (train, validation) pairs within the train split.
 
-    One horizon of embargo separates the two. The windows of the second have split "val", as a
-    trainer expects; the last pair has the latest windows on which train can be validated. DataError
-    if the train split has no folds (it is empty or a single origin).
+    One horizon of embargo separates the two. Validation windows have the split "val", as a trainer
+    expects; the last pair has the latest windows of train that can validate. DataError if the train
+    split has no folds (it is empty or a single origin).
     """
     train = windows.split("train")
     numbers = sorted({window.view.fold for window in train} - {-1})
@@ -58,8 +58,8 @@ def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
 def choose_validation(windows: WindowSet, *, last_fold: bool) -> tuple[WindowSet, WindowSet]:
     """Return the train and validation windows of a training.
 
-    With ``last_fold`` the latest fold of train validates, what is before it trains, and the
-    validation split is unused; DataError if there is no fold. Else the splits are as they are.
+    With ``last_fold`` the latest fold of train validates, the windows before it train, and the
+    validation split is unused; DataError if there is no fold. Otherwise the splits are as they are.
     """
     if last_fold:
         return build_folds(windows)[-1]

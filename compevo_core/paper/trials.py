@@ -55,12 +55,12 @@ class Trial:
 def _select_scopes(
     experiment: Experiment, windows: WindowSet, every: int, count: int | None
 ) -> list[Scope]:
-    """Return what is scored: scopes in order, and as many of later days where asked for."""
+    """Return what is scored: scopes in order and, if asked for, as many of later days."""
     chosen = select_scopes(windows, split=experiment.split, every=every)[:count]
     if not experiment.scores_later or not windows.manifest["n_by_split"].get("inference"):
         return chosen
     later = select_scopes(windows, split="inference", every=every)[:count]
-    # One pass over all days: a population in daily use comes to the later ones through the others.
+    # One pass over all days: a population in daily use reaches the later days after the others.
     days = windows.with_windows([*windows.split("test"), *windows.split("inference")])
     return [replace(scope, days=days) for scope in (*chosen, *later)]
 
@@ -104,9 +104,9 @@ def score_experiment(
     """Score finished trials of a data set; write rows, paired tests and configurations.
 
     Every ``every``-th origin of the first ``scopes`` scopes of its split (None: all) is scored.
-    ``budget`` names the training's in the rows; empty for the preset's own. ``fit`` refits priors,
-    and shares fits where it keeps them. Returns the file of rows, the rows, and the paired tests
-    with the reference.
+    ``budget`` is the training's budget in the rows; empty for the preset's own. ``fit`` refits
+    priors, and may share fits. Returns the file of rows, the rows, and the paired tests with the
+    reference.
     """
     # One population in memory at a time.
     scores = []
@@ -124,7 +124,7 @@ def score_experiment(
             commit=commit,
             log=log,
             method=trial.change,
-            # What members do alone, and alike, is known without another training.
+            # The scores of single members, and of equal weights, need no other training.
             parts=not forecaster.logics and trial.change == experiment.reference,
         )
         # A row of a short training must not pass for one of a full one.
@@ -134,8 +134,8 @@ def score_experiment(
         del forecaster
         gc.collect()  # the next backbone is loaded into the memory of this one
 
-    # Changed news leaves ids and truths as they were, so windows pair. Written without any pair as
-    # well: otherwise the tests of an earlier run would belong to other rows.
+    # Changed news does not change ids and truths, so windows pair. Written even without a pair:
+    # otherwise the tests of an earlier run would stay with new rows.
     seeds: dict[str, list[int]] = {}
     for trial, scored in zip(trials, scores, strict=True):
         # Parts of a change, such as its members, have its seed.
@@ -156,11 +156,11 @@ def score_experiment(
 def compare_with_reference(
     scope: Scope, forecasts: SeedForecasts, reference: str, seeds: Mapping[str, Sequence[int]]
 ) -> list[dict[str, Any]]:
-    """Test each variant against a reference, if there is one: sides are exchanged.
+    """Test each variant against a reference, if there is one, with their sides exchanged.
 
-    ``seeds`` names the seed of every forecast. Trainings of one method differ among themselves, so
-    means over different seeds would differ without any change. DataError if a variant has other
-    seeds than the reference.
+    ``seeds`` names the seed of every forecast. Trainings of one method differ, so means over
+    different seeds would differ without any change. DataError if a variant has other seeds than the
+    reference.
     """
     if reference not in forecasts:
         return []
@@ -183,10 +183,10 @@ def pair_stored(
     """Return the paired tests of a method with every other that has stored forecasts.
 
     ``runs`` are files of forecasts of the method, one a seed; ``stored`` is the folder of the
-    others, named by method, budget and seed. A file counts for the scopes that it holds. Of the
-    others the largest budget is paired. Where the method itself is stored under a budget, it is
-    paired once more under it, with those that had the same or spend nothing; without runs, under
-    only that.
+    others, named by method, budget and seed. A file counts for the scopes that it holds. Of every
+    other method the largest budget is paired. If the method itself is stored under a budget, it is
+    also paired under this budget, with methods that had the same or spend nothing; without runs,
+    this is the only pairing.
     """
     # Files of every seed, by method and budget.
     files: dict[str, dict[str | None, list[Path]]] = {}
@@ -221,7 +221,7 @@ def pair_stored(
 
     # Trainings without a budget are the runs themselves, and were paired above.
     for budget in filter(None, files.get(method, {})):
-        # What spends nothing had no less than the others.
+        # A method that spends nothing had no less than the others.
         equal = [path for of in files.values() for path in of.get(budget, of.get(None, ()))]
         for scope in scopes:
             forecasts = _read(equal, scope)
@@ -232,10 +232,10 @@ def pair_stored(
 
 
 def _read(paths: Iterable[Path], scope: Scope) -> Mapping[str, list[FloatArray]]:
-    """Return the forecasts (N, H) of every seed by method, of files that hold the scope."""
+    """Return the forecasts (N, H) of every seed by method, from files that hold the scope."""
     forecasts: dict[str, list[FloatArray]] = {}
     for path in paths:
-        # A method that cannot answer every window of a scope has none of it.
+        # A method that cannot answer every window of a scope has no forecasts of it.
         subsets = pl.scan_parquet(path).select(pl.col("subset").unique()).collect()["subset"]
         if scope.subset not in subsets.to_list():
             continue

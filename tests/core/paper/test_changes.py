@@ -270,7 +270,7 @@ def test_a_sweep_becomes_rows_pairs_and_tables(tmp_path, windows, run):
     pooled = inputs.rows.filter(pl.col("entity") == "pooled")
     assert set(pooled["experiment"]) == {"experiment-tau"}
     assert set(pooled["method"]) == set(TEMPERATURES)
-    # The settings that a row was made with, not those of the run that it was made from.
+    # The settings that a row was made with, not the settings of its run.
     assert set(read_configs(tmp_path)) == set(pooled["config_hash"])
     pairs = {(test["method_a"], test["method_b"]) for test in inputs.paired}
     assert pairs == {("tau=0.1", "tau=0.5"), ("tau=5", "tau=0.5")}
@@ -313,7 +313,7 @@ def test_days_after_the_test_are_scored_too(tmp_path):
     pooled = rows.filter(pl.col("entity") == "pooled", pl.col("split") == "inference")
     assert set(pooled["n_windows"]) == {len(days.split("inference"))}
 
-    # Weights that go on have learnt from the test by then, fixed ones have not.
+    # Weights that continue to learn have seen the test by then, fixed ones have not.
     population = CompEvoForecaster.load(trials[0].run, news_pool())
     both = days.with_windows([*days.split("test"), *days.split("inference")])
     later = [view.split == "inference" for view in both.views()]

@@ -350,7 +350,7 @@ def test_three_of_a_hundred_topics_act():
 
 def test_an_event_has_three_lengths():
     planted, before = PlantedNews(effect=3.0, **WORLDS["events"]), base_windows()
-    world = plant_news(before, planted, load_encoder("hashing"))  # nobody reads it here
+    world = plant_news(before, planted, load_encoder("hashing"))  # not read here
     size_of = measure_residuals(before.split("train"))
     lengths = set()
     for old, new in zip(before, world.windows, strict=True):

@@ -118,7 +118,7 @@ def test_an_experiment_trains_each_change(tmp_path, monkeypatch):
     paired = deployment.layout.results / "paired-experiment-instruction-electricity.csv"
     assert pl.read_csv(paired)["method_b"].unique().to_list() == ["instruction=original"]
 
-    # They differ after the supervised stage alone, so that is trained once: equal to the second.
+    # They differ only after the supervised stage, which is trained once: equal to the second.
     def list_runs():
         runs = deployment.layout.run("any").parent.glob("experiment-electricity-*")
         return sorted(run for run in runs if run.is_dir())
