@@ -31,6 +31,7 @@ def make_table(count=6):
 
 
 TABLE = make_table()
+TABLE.loc[0, "country"] = "AU"  # the last value of a series counts
 PLAIN = TABLE.drop(columns="country")
 
 
@@ -53,39 +54,38 @@ def test_each_group_is_a_forecaster_of_its_series(tmp_path):
 
     week = PLAIN[PLAIN["ds"] > DAYS[-8]].assign(ds=lambda t: t["ds"] + pd.Timedelta(days=7))
     moved = GroupedForecaster(RIDGE, tmp_path).predict(pl.from_pandas(week))
-    expected = run_plain(
-        RIDGE, PLAIN, 4, lambda it, i: it.predict(week[week["unique_id"] // 4 == i])
-    )
+    block = week["unique_id"] // 4
+    expected = run_plain(RIDGE, PLAIN, 4, lambda it, i: it.predict(week[block == i]))
     pd.testing.assert_frame_equal(moved, expected)
     assert not moved["mean"].equals(got["calendar-ridge"])
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("work-")] == []
 
 
+@pytest.mark.filterwarnings("error:columns that are not read")
 def test_values_of_a_column_are_groups_which_new_series_join(tmp_path):
     table = pl.from_pandas(TABLE).with_columns(rain=pl.col("ds").dt.day() % 5)
     forecaster = Forecaster("calendar-ridge", horizon=7, ahead=["rain"])
     grouped = GroupedForecaster(forecaster, tmp_path, by="country").fit(table)
     coming = pl.DataFrame({"ds": pd.date_range(DAYS[-1], periods=8)[1:], "rain": 1})
-    new = table.filter(pl.col("unique_id") == 5).with_columns(
-        pl.lit(9, pl.Int64).alias("unique_id")
-    )
+    new = table.filter(pl.col("unique_id") == 5).with_columns(unique_id=pl.lit(9, pl.Int64))
 
-    of_nz = table.filter(pl.col("country") == "NZ").drop("country")
-    of_au = pl.concat([table.filter(pl.col("country") == "AU"), new]).drop("country")
-    with pytest.warns(
-        UserWarning, match=r"^group AU \(series 2, 3, 4 and 2 more\): not in the fit: 9;"
-    ):
+    of_nz = table.filter(pl.col("unique_id") < 2).drop("country")
+    of_au = table.filter(pl.col("unique_id") >= 2).drop("country")
+    said = r"^group AU \(series 2, 3, 4 and 2 more\): not in the fit: 9;"
+    with pytest.warns(UserWarning, match=said):
         got = grouped.predict(new, future=coming)
     plain = Forecaster(**forecaster.get_params())
     expected = plain.fit(of_nz).predict(future=coming)
     assert_frame_equal(got.filter(pl.col("unique_id") < 2), expected)
-    plain.fit(of_au.filter(pl.col("unique_id") < 9))
+    plain.fit(of_au)
     with pytest.warns(UserWarning, match="^not in the fit: 9;"):
         expected = plain.predict(new.drop("country"), future=coming)
     assert_frame_equal(got.filter(pl.col("unique_id") >= 2), expected)
 
+    moved = of_nz.with_columns(country=pl.lit("AU"))
+    assert_frame_equal(grouped.predict(moved, future=coming), grouped.predict(future=coming))
     with pytest.raises(DataError, match="series 9 are in no group"):
-        grouped.predict(new.with_columns(pl.lit("FJ").alias("country")), future=coming)
+        grouped.predict(new.with_columns(country=pl.lit("FJ")), future=coming)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_what_was_fitted_is_not_fitted_again(tmp_path, spy, monkeypatch):
 
 
 def test_a_group_that_fails_is_named_and_the_others_are_kept(tmp_path, spy):
-    short = TABLE[(TABLE["country"] == "AU") | (TABLE["ds"] < DAYS[8])]
+    short = TABLE[(TABLE["unique_id"] > 1) | (TABLE["ds"] < DAYS[8])]
     grouped = GroupedForecaster(RIDGE, tmp_path, by="country")
     with pytest.raises(DataError, match=r"group NZ \(series 0, 1\): .* too few .*leave them out"):
         grouped.fit(short)
