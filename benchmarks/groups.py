@@ -15,7 +15,14 @@ import polars as pl
 import typer
 from distributed import Client, LocalCluster
 
-from benchmarks.rows import RESULTS, Row, describe_surroundings, print_row, write_rows
+from benchmarks.rows import (
+    RESULTS,
+    Row,
+    describe_surroundings,
+    measure_in_process,
+    print_row,
+    write_rows,
+)
 from compevo_core import Forecaster, GroupedForecaster
 from compevo_core.runtime.usage import peak_memory_gigabytes
 
@@ -36,7 +43,7 @@ def make_table(series: int) -> pl.DataFrame:
 
 def measure(series: int) -> Row:
     """Return the row of a number of series, on a new cluster."""
-    # Workers come first: a process inherits the most memory of the one that started it.
+    # Workers come before the table: a process inherits the most memory of the one that started it.
     with (
         LocalCluster(_WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
@@ -71,13 +78,14 @@ def measure(series: int) -> Row:
     }
 
 
-def main() -> None:
-    """Measure each number of series and write the rows."""
-    rows = []
-    for series in _SIZES:
-        rows.append(measure(series) | describe_surroundings(("fugue", "dask")))
-        print_row(rows[-1])
-    write_rows(rows, RESULTS / "groups.csv")
+def main(series: int = 0) -> None:
+    """Measure a number of series, or each in a process of its own, and write the rows."""
+    if series:
+        print_row(measure(series) | describe_surroundings(("fugue", "dask")))
+        return
+    sizes = [["--series", str(size)] for size in _SIZES]
+    rows = [measure_in_process("benchmarks.groups", *size, environment={}) for size in sizes]
+    write_rows([row for (row,) in rows], RESULTS / "groups.csv")
 
 
 if __name__ == "__main__":
