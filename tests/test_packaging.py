@@ -79,7 +79,7 @@ def imported_distributions() -> set[str]:
 
 
 def test_every_import_of_the_product_is_declared():
-    extras = ("kubernetes", "zero-shot", "fracast", "statsforecast", "excel")
+    extras = ("kubernetes", "zero-shot", "fracast", "statsforecast", "excel", "groups")
     of_extras = {name for extra in extras for name in EXTRAS[extra]}
     assert sorted(imported_distributions() - set(NEEDED) - of_extras) == []
 
@@ -93,7 +93,7 @@ def test_a_missing_package_names_its_extra():
     found = {
         name: extra
         for name in imported_modules()
-        for extra in ("table", "statsforecast", "fracast")
+        for extra in ("table", "statsforecast", "fracast", "groups")
         if canonical(PROVIDERS[name][0]) in EXTRAS[extra]
     }
     assert found == _EXTRAS

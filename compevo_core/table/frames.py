@@ -152,11 +152,9 @@ def read_table(
             raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
     stamps, zone, is_date = read_stamps(frame[time])
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
-    if label.dtype.is_float() and (label % 1 == 0).all():
-        label = label.cast(pl.Int64)  # 1.0 and 1 are one name
     rows = pl.DataFrame(
         {
-            SERIES: label.cast(pl.String),
+            SERIES: read_names(label),
             START: stamps,
             VALUE: _read_numbers(frame, value, "value") if value else None,
             **{
@@ -247,6 +245,13 @@ def _join_duplicates(
     raise DataError(
         f"{twice.height} rows share a stamp, the first {stamps[0]:%Y-%m-%d %H:%M} UTC: {remedy}"
     )
+
+
+def read_names(column: pl.Series) -> pl.Series:
+    """Return names of series as texts; 1.0 and 1 are one name."""
+    if column.dtype.is_float() and (column % 1 == 0).all():
+        column = column.cast(pl.Int64)
+    return column.cast(pl.String)
 
 
 def find_words(frame: pl.DataFrame, names: Sequence[str]) -> tuple[str, ...]:
