@@ -84,7 +84,7 @@ def train(
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.paper.changes import FULL_METHOD, find_variant
-    from compevo_core.paper.folds import choose_validation
+    from compevo_core.paper.trials import choose_validation
     from compevo_core.runtime.distributed import process_group
     from compevo_core.training.trainer import train as train_population
     from compevo_pipeline.config.endpoints import read_selector
@@ -134,8 +134,8 @@ def folds(
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
-    from compevo_core.paper.folds import train_folds
     from compevo_core.paper.report.paper_tables import build_fold_table
+    from compevo_core.paper.trials import train_folds
     from compevo_pipeline.launchers.worker import describe_round
     from compevo_pipeline.storage.code_versions import read_commit
 

@@ -23,7 +23,7 @@ from compevo_core.data.splits import (
 )
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.errors import ConfigError, DataError, LeakageError
-from compevo_core.paper.folds import build_folds
+from compevo_core.paper.trials import build_folds
 from tests.support.population import windows as make_windows
 from tests.support.window_samples import (
     DAY,

@@ -24,12 +24,19 @@ from compevo_core.paper.changes import (
     find_variant,
     list_changes,
 )
-from compevo_core.paper.folds import build_folds, choose_validation, train_folds
 from compevo_core.paper.report.inputs import read_configs, read_inputs
 from compevo_core.paper.report.paper_tables import PRINTED, build_fold_table, build_paper_tables
 from compevo_core.paper.report.published import list_subjects
 from compevo_core.paper.report.rows import read_result_file
-from compevo_core.paper.trials import Trial, _select_scopes, list_trials_of_runs, score_experiment
+from compevo_core.paper.trials import (
+    Trial,
+    _select_scopes,
+    build_folds,
+    choose_validation,
+    list_trials_of_runs,
+    score_experiment,
+    train_folds,
+)
 from compevo_core.training.checkpoint import hash_stage
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
