@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from compevo_core.baselines.features import encode_calendars
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place, _holidays, build_calendar, find_holiday
-from compevo_core.data.datasets import ELECTRICITY, NEM_PLACES, VALIDATION_START, DaySubset, Span
+from compevo_core.data.datasets import ELECTRICITY, NEM_PLACES, DaySubset, Span
 from compevo_core.data.splits import (
     assign_folds,
     assign_split,
@@ -156,14 +156,6 @@ def test_a_series_that_ends_early_keeps_days():
     nearest = nearest_windows(train, None, None, 3)
     assert [w.view.window_id for w in nearest.entity("QLD1")] == ["q7", "q8", "q9"]
     assert [w.view.window_id for w in nearest.entity("NSW1")] == ["w37", "w38", "w39"]
-
-
-def test_electricity_trains_up_to_validation():
-    train = [span for span in ELECTRICITY.spans if span.split == "train"]
-    (val,) = [span for span in ELECTRICITY.spans if span.split == "val"]
-    assert val.first_day == VALIDATION_START
-    assert [span.first_day for span in train] == [date(2018, 12, 1), date(2020, 1, 1)]
-    assert [span.last_day + DAY for span in train] == [date(2020, 1, 1), VALIDATION_START]
 
 
 def test_contradicting_splits_are_refused():
