@@ -1,9 +1,8 @@
 """Many series by groups on two workers of Dask: ``python -m benchmarks.groups``.
 
-What belongs here: made-up days of 100, 1,000 and 10,000 series, fitted and forecast by a ridge in
-groups of 100; processor seconds a series of the workers and of the process that asks them, and the
-most memory that a worker held, with all libraries loaded. What does not: how good the forecasts are
-(``benchmarks.tables``).
+What belongs here: made-up days of many series, fitted and forecast by a ridge in groups; processor
+seconds a series of the workers and of the process that asks them, and the most memory of a worker,
+with all libraries loaded. What does not: how good the forecasts are (``benchmarks.tables``).
 """
 
 import tempfile

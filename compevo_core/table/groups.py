@@ -13,7 +13,6 @@ table when all are there.
 """
 
 import dataclasses
-import hashlib
 import json
 import shutil
 import tempfile
@@ -30,6 +29,7 @@ from compevo_core.errors import CompEvoError, ConfigError, DataError, import_pac
 from compevo_core.runtime.files import (
     fill_folder_atomically,
     hash_file,
+    hash_text,
     read_json,
     translate_storage_errors,
     write_json,
@@ -123,12 +123,12 @@ class GroupedForecaster:
                 groups = self._write_rows(frame, Path(place), f"{name}.parquet", groups)
             jobs = []
             for group in dict.fromkeys(groups.values()):
-                folders = [Path(place, name) for name in (_hash(group), _SHARED)]
+                folders = [Path(place, name) for name in (hash_text(group), _SHARED)]
                 rows = sorted(path for folder in folders for path in folder.glob("*"))
-                fit, made = fits.get(group, ""), Path(place, f"made-{_hash(group)}")
+                fit, made = fits.get(group, ""), Path(place, f"made-{hash_text(group)}")
                 if call == "fit":
                     read = [path.stem + hash_file(path) for path in rows]
-                    fits[group] = _hash(repr(forecaster) + "".join(read))
+                    fits[group] = hash_text(repr(forecaster) + "".join(read))
                     made = kept / fits[group]
                 paths = {"fit": str(kept / fit) if fit else "", "made": str(made)}
                 jobs.append({"group": group, "rows": json.dumps([*map(str, rows)]), **paths})
@@ -161,7 +161,7 @@ class GroupedForecaster:
             frame = frame.drop({self.by} - {column, *self.forecaster.static}, strict=False)
             frame = frame.with_columns(names.replace_strict(known).alias(_GROUP))
             split = frame.partition_by(_GROUP, include_key=False, as_dict=True)
-            parts = {_hash(str(group)): part for (group,), part in split.items()}
+            parts = {hash_text(str(group)): part for (group,), part in split.items()}
         if not known:
             raise DataError(f"no column {column!r} names series: name it by Forecaster(series=...)")
         for folder, part in parts.items():
@@ -292,10 +292,6 @@ def _report(said: Sequence[Mapping[str, Any]], groups: Mapping[str, str], call: 
             f"{call} failed in {'; '.join(failed)}. Correct these series or leave them out, and "
             f"{call} again: what was fitted is kept"
         )
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _say(names: Sequence[str]) -> str:
