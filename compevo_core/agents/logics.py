@@ -365,7 +365,9 @@ def name_own_topics(config: RunConfig, train: WindowSet, news: NewsPool | None) 
         fresh = [news.get_title(name) for name in ids if known_before - news.get_date(name) <= DAY]
         counts.update({word for title in fresh for word in _TOPIC.findall(title.lower())})
     most = len(ids_of) / 2
-    words = [word for word, count in counts.most_common() if _FEWEST_ORIGINS <= count <= most]
+    # Of words as frequent, the first by name: a set has another order in each process.
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    words = [word for word in ranked if _FEWEST_ORIGINS <= counts[word] <= most]
     if not words:
         raise ConfigError(
             f"no word is in the headlines of {_FEWEST_ORIGINS} train origins, so agents have no "
