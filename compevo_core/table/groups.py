@@ -296,5 +296,4 @@ def _report(said: Sequence[Mapping[str, Any]], groups: Mapping[str, str], call: 
 
 def _say(names: Sequence[str]) -> str:
     """Return the first of many names, and how many more there are."""
-    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")

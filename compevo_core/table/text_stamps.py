@@ -267,21 +267,20 @@ def _drop_end(text: pl.Expr) -> pl.Expr:
 
 def _parse_cells(column: TextColumn, formats: Sequence[str]) -> TextColumn:
     """Return a column with its cells as datetimes (``_local``) and their offsets (``_offset``)."""
-    cell, text = pl.col(column.name), pl.col("_text")
+    text = pl.col("_text")
     local = strip_offset(text)
     # Series share their stamps: each is read once.
-    cells = column.table.select(cell).unique(maintain_order=True)
+    cells = column.table.select(column.name).unique(maintain_order=True)
     cells = cells.with_columns(_text=_drop_end(column.text))
-    top = cells.head(_LOOKED_AT)
-    seen = top.select(parse_walls(local, (form,)).alias(form) for form in formats)
+    walls = {form: parse_walls(local, (form,)) for form in formats}
+    seen = cells.head(_LOOKED_AT).select(**walls)
 
     # Most files write all stamps in one usual way, which is five times faster to read.
     usual = [form for form in formats if seen[form].count()]
     read = cells.with_columns(_local=parse_walls(local, usual)) if usual else cells
     if not usual or read[LOCAL].null_count():
-        read = cells.with_columns(_text=spell(column)).with_columns(
-            _local=parse_walls(local, formats)
-        )
+        spelled = cells.with_columns(_text=spell(column))
+        read = spelled.with_columns(_local=parse_walls(local, formats))
 
     offset = pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1))
     read = read.select(column.name, LOCAL, _offset=offset)
